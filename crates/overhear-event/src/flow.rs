@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What flows: elements, gaps and advances, from a [`Source`] through an [`Inbox`] to an
+//! [`Update`].
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{EventSet, StreamDescriptor, StreamId, Timestamp, Value};
+
+/// One element, validated and ordered, lent to an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct ElementView<'a> {
+    /// The stream it belongs to.
+    pub stream: &'a StreamDescriptor,
+    /// Its position in the stream since the stream's start.
+    pub sequence: u64,
+    /// When it was committed.
+    pub time: Timestamp,
+    /// The payload, exactly `stream.schema.size()` bytes, a copy nobody else writes to.
+    pub payload: &'a [u8],
+}
+
+impl<'a> ElementView<'a> {
+    /// The value of the field with this name, `None` if the schema has no such field.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        let index = self.stream.schema.index_of(name)?;
+        self.stream.schema.read(index, self.payload)
+    }
+}
+
+/// Why elements are missing. Each cause is counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GapCause {
+    /// The writer lapped the reader: the ring was too small or the reader too slow.
+    Overwritten,
+    /// The element arrived after the merge had passed its time: the writer was preempted between
+    /// stamp and publication for longer than the hold-back.
+    Late,
+    /// A write nested in another of the same thread or CPU was refused.
+    Nested,
+    /// The kernel or its buffer reported a loss of its own.
+    Kernel,
+    /// The element's time lies before its predecessor's, or in the future: the writer's process
+    /// damaged the stream.
+    Corrupt,
+    /// The clock began a new epoch (suspend, restored virtual machine).
+    Epoch,
+}
+
+impl GapCause {
+    /// Every cause, in the order in which losses are shown.
+    pub const ALL: [Self; 6] = [
+        Self::Overwritten,
+        Self::Late,
+        Self::Nested,
+        Self::Kernel,
+        Self::Corrupt,
+        Self::Epoch,
+    ];
+
+    /// The name used in JSON and in traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Overwritten => "overwritten",
+            Self::Late => "late",
+            Self::Nested => "nested",
+            Self::Kernel => "kernel",
+            Self::Corrupt => "corrupt",
+            Self::Epoch => "epoch",
+        }
+    }
+}
+
+impl fmt::Display for GapCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Elements of one stream that no evaluation saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The stream they belong to.
+    pub stream: StreamId,
+    /// The position of the first missed element.
+    pub first: u64,
+    /// How many were missed; exact for honest writers.
+    pub missed: u64,
+    /// The time of the last element before them, or the start of the observation.
+    pub from: Timestamp,
+    /// The time of the first element after them, or the end of the observation.
+    pub to: Timestamp,
+    /// Why.
+    pub cause: GapCause,
+}
+
+/// What an evaluation is called with.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// The next element in total order.
+    Element(ElementView<'a>),
+    /// Elements that were missed, at their place in the order.
+    Gap(&'a StreamDescriptor, Gap),
+    /// Nothing older than this time can still come.
+    Advance(Timestamp),
+}
+
+/// An evaluation: ordinary code that sees every item of the streams in total order.
+///
+/// It runs unchanged live, guaranteed, remote or over a trace, so it must not read clocks of its
+/// own: all time comes in through its arguments.
+pub trait Update {
+    /// The events this evaluation needs; an empty set stands for all that there are.
+    fn requires(&self) -> EventSet {
+        EventSet::new()
+    }
+
+    /// Evaluates one element.
+    fn element(&mut self, element: &ElementView<'_>);
+
+    /// Learns of elements that were missed. What is computed across a gap is incomplete.
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap);
+
+    /// Learns that nothing older than `now` can still come: decides absence and deadlines.
+    fn advance(&mut self, now: Timestamp);
+}
+
+/// Where a [`Source`] puts what it has read.
+///
+/// The contract of the calls, per stream: `open` comes first and once; element times never
+/// decrease; sequences increase by one, or a `gap` accounts for the positions between.
+pub trait Inbox {
+    /// Announces a stream.
+    fn open(&mut self, stream: Arc<StreamDescriptor>);
+
+    /// Delivers one element.
+    fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]);
+
+    /// Delivers a gap; its `from` and `to` need not be known to the source: the merge fills in
+    /// the times of the neighbours.
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause);
+
+    /// The stream has ended: nothing of it can still come.
+    fn close(&mut self, stream: StreamId);
+
+    /// Passes on a sentence about something that is wrong but does not stop the source: a damaged
+    /// header, one broken stream among many. An inbox that has nobody to tell may drop it; what is
+    /// missing because of it has a gap of its own.
+    fn complain(&mut self, complaint: SourceError) {
+        let _ = complaint;
+    }
+}
+
+/// Something that yields streams: sensors of programs, kernel rings, a recorded trace.
+pub trait Source {
+    /// Delivers what can be read now. Afterwards every element committed before the call began
+    /// has been delivered or accounted for by a gap.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the whole source broke; the monitor reports it and goes on with the
+    /// others.
+    fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError>;
+}
+
+/// A source broke: one sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceError(pub String);

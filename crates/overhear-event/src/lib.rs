@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The vocabulary of Overhear.
+//!
+//! A *sensor* produces *elements*. The elements of one writer form a *stream*: they carry
+//! ascending time stamps and are numbered by their *sequence*, the position in the stream since
+//! its start. A [`Source`] yields the elements of one or more streams; where it had to skip some
+//! it yields a [`Gap`] that says how many, between which times, and why. The monitor merges all
+//! sources into one total order (time, stream, sequence) and hands every [`Item`] to its
+//! [`Update`]s, the code that evaluates: each item is an element, a gap, or an *advance*, the
+//! promise that nothing older than a given time can still come.
+//!
+//! Three nouns describe what flows:
+//!
+//! - [`Timestamp`], [`Nanos`] and [`Ticks`] are the three kinds of time; none converts silently
+//!   into another.
+//! - [`TypeSchema`] describes a payload: named fields with kinds and units, without padding, so
+//!   that generic tools can print, plot and export it.
+//! - [`StreamDescriptor`] says who writes a stream: task, sensor, schema, declared rate.
+//!
+//! ```
+//! use overhear_event::{FieldKind, TypeSchema, Value};
+//!
+//! let schema = TypeSchema::builder("thread_time")
+//!     .field("cpu", FieldKind::U64, "ns")
+//!     .field("phase", FieldKind::U64, "")
+//!     .build()?;
+//! let mut payload = Vec::new();
+//! payload.extend_from_slice(&1_500_u64.to_ne_bytes());
+//! payload.extend_from_slice(&1_u64.to_ne_bytes());
+//! assert_eq!(schema.read(0, &payload), Some(Value::Unsigned(1_500)));
+//! # Ok::<(), overhear_event::SchemaError>(())
+//! ```
+//!
+//! # Design constraints
+//!
+//! No I/O, no clock, no thread and no `unsafe`: everything above this crate can be tested with
+//! literals. `no_std` with `alloc`, because sensors of small programs link it too.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod event;
+mod flow;
+pub mod kernel;
+mod schema;
+mod stream;
+mod time;
+
+pub use event::{EventName, EventSet};
+pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
+pub use schema::{
+    Field, FieldKind, SchemaError, TypeSchema, TypeSchemaBuilder, Value, MAX_PAYLOAD_BYTES,
+};
+pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
+pub use time::{ClockId, Nanos, Ticks, Timestamp};

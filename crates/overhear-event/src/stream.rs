@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who writes a stream, and what its elements look like.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{EventName, Nanos, Timestamp, TypeSchema};
+
+/// The number of a stream, unique within one directory and its traces.
+///
+/// It is the second key of the total order: two elements with the same time are ordered by it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct StreamId(u32);
+
+impl StreamId {
+    /// From the number the directory gave.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The number the directory gave.
+    #[must_use]
+    pub const fn as_raw(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A process that owns sensors. Process ids are reused, the pair with the start time is not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Task {
+    /// Process id, as the directory sees it.
+    pub pid: u32,
+    /// When the process started, since boot: the time that the machine was suspended is included,
+    /// unlike in the stamps of elements. It tells processes apart, it is not to be compared.
+    pub start: Timestamp,
+    /// The process' short name (`comm`) when it registered.
+    pub comm: String,
+}
+
+/// What kind of writer a stream has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// A sensor of a program.
+    Program(Task),
+    /// The kernel, on one CPU.
+    Kernel {
+        /// The CPU whose ring this is.
+        cpu: u32,
+    },
+    /// A clerk: Overhear itself sampled the values from the operating system.
+    Clerk,
+}
+
+/// A declared production rate: the jitter-constrained stream (T, D, tau) of seed 000, section
+/// 4.2. Any two elements i <= j keep a distance of at least
+/// `max((j - i) * D, (j - i) * T - tau)` (equation 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rate {
+    /// T, the period; more than zero.
+    pub period: Nanos,
+    /// D, the least distance of two elements; at most T.
+    pub distance: Nanos,
+    /// tau, by how much elements may come early in sum.
+    pub jitter: Nanos,
+}
+
+/// Why a declared rate was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RateError {
+    /// T must be more than zero.
+    #[error(
+        "the declared period T is 0 ns; give the mean distance of two elements, at least 1 ns"
+    )]
+    ZeroPeriod,
+    /// D must not exceed T.
+    #[error(
+        "the declared least distance D = {distance} exceeds the period T = {period}; give D <= T"
+    )]
+    DistanceAbovePeriod {
+        /// D as declared.
+        distance: Nanos,
+        /// T as declared.
+        period: Nanos,
+    },
+}
+
+impl Rate {
+    /// Checks and builds (T, D, tau).
+    ///
+    /// # Errors
+    /// [`RateError`] if T is zero or D exceeds T.
+    pub fn new(period: Nanos, distance: Nanos, jitter: Nanos) -> Result<Self, RateError> {
+        if period == Nanos::ZERO {
+            return Err(RateError::ZeroPeriod);
+        }
+        if distance > period {
+            return Err(RateError::DistanceAbovePeriod { distance, period });
+        }
+        Ok(Self {
+            period,
+            distance,
+            jitter,
+        })
+    }
+}
+
+/// All that is known of a stream besides its elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamDescriptor {
+    /// The stream's number.
+    pub id: StreamId,
+    /// Who writes.
+    pub origin: Origin,
+    /// The sensor's id: what it measures. For kernel streams, the hook.
+    pub sensor: String,
+    /// Which instance of the sensor this is; empty where there is only one.
+    pub instance: String,
+    /// What an element's payload contains.
+    pub schema: Arc<TypeSchema>,
+    /// The declared rate, if any.
+    pub rate: Option<Rate>,
+    /// How many elements the buffer holds, for people; readers have their own geometry.
+    pub capacity: u64,
+}
+
+impl StreamDescriptor {
+    /// The name of the events in this stream.
+    #[must_use]
+    pub fn event(&self) -> EventName {
+        match self.origin {
+            Origin::Program(_) => EventName::user(&self.sensor),
+            Origin::Kernel { .. } => EventName::kernel(&self.sensor),
+            Origin::Clerk => EventName::clerk(&self.sensor),
+        }
+    }
+
+    /// The name for people: `comm(pid)/sensor#instance`, `kernel/hook@cpu`, `clerk/sensor`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match &self.origin {
+            Origin::Kernel { cpu } => alloc::format!("kernel/{}@{cpu}", self.sensor),
+            Origin::Clerk => alloc::format!("clerk/{}", self.sensor),
+            Origin::Program(task) if self.instance.is_empty() => {
+                alloc::format!("{}({})/{}", task.comm, task.pid, self.sensor)
+            }
+            Origin::Program(task) => {
+                alloc::format!(
+                    "{}({})/{}#{}",
+                    task.comm,
+                    task.pid,
+                    self.sensor,
+                    self.instance
+                )
+            }
+        }
+    }
+}
