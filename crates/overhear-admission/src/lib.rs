@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a monitor must reserve so that it never misses an element and never evaluates one too late.
+//!
+//! A sensor promises how fast its elements may come: a [`Constraint`] (T, D, tau), a
+//! *jitter-constrained stream*. A monitor is a [`PeriodicTask`] (T_M, d). From the two follow, before
+//! anything runs, how many elements each period must evaluate (R), how long one can wait at most (l),
+//! how many wait at most (the backlog), and hence CPU time and memory. [`SingleSensor`] and
+//! [`CopyPlan`] answer for one sensor, [`reserve`] and [`Pool`] for several in chronological order,
+//! [`choose`] finds the cheapest period for a wished latency, and [`DeadlineReservation`] says it in
+//! the kernel's words. Where nobody knows what a sensor does, [`Front`] and [`StreamingFit`] find
+//! its constraint in a trace; while it runs, a [`ConformanceCheck`] names the first element that
+//! breaks it.
+//!
+//! ```
+//! use overhear_admission::{
+//!     choose, ConformanceCheck, AfterViolation, Constraint, DeadlineReservation, Front, JobEnd,
+//!     KernelLimits, Lateness, PeriodicTask, Ratio, SensorLoad, SingleSensor, Span, Wish,
+//! };
+//! use overhear_event::{Nanos, Timestamp};
+//!
+//! // A sensor at 1 kHz, in bursts: up to 5 ms early, never closer than 50 us.
+//! let stream = Constraint::new(
+//!     Nanos::from_ms(1),
+//!     Nanos::from_us(50),
+//!     Nanos::from_ms(5),
+//!     Nanos::ZERO,
+//! )?;
+//! assert_eq!(stream.burst_length(), Some(6));
+//!
+//! // A monitor that looks every 10 ms, and 25 ms of patience: ten evaluations per period.
+//! let task = PeriodicTask::new(Nanos::from_ms(10), Nanos::from_ms(10))?;
+//! let sensor = SingleSensor::new(stream, task);
+//! let r = sensor.least_r(Span::from_ns(25_000_000))?.expect("25 ms exceed T_M + d");
+//! assert_eq!((sensor.r_min(), r, sensor.r_max()), (10, 10, 15));
+//! assert_eq!(sensor.latency(r)?, Some(Span::from_ns(25_000_000)));
+//! assert_eq!(sensor.b_max(r)?, Some(25));
+//!
+//! // Or let the period be chosen, on a machine that wakes threads up to 300 us late.
+//! let lateness = Lateness { wake_up: Nanos::from_us(300), ..Lateness::default() };
+//! let load = SensorLoad {
+//!     stream,
+//!     wcet: Nanos::from_us(40),
+//!     copy: Nanos::from_us(1),
+//!     buffer: Some(64),
+//! };
+//! let choice = choose(
+//!     &[load],
+//!     &Wish {
+//!         latency: Span::from_ns(25_000_000),
+//!         least_period: Nanos::from_us(100),
+//!         largest_period: Nanos::from_ms(1_000),
+//!         overhead: Nanos::from_us(20),
+//!         lateness: lateness.total()?,
+//!         density: Ratio::new(1, 2).expect("1/2 is a fraction"),
+//!         pooled: false,
+//!     },
+//! )?;
+//! let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep)?;
+//! KernelLimits::usual(2).admit(&[reservation])?;
+//! assert!(choice.latency <= Span::from_ns(25_000_000));
+//!
+//! // What did the sensor really do? Fit a trace, and watch the rest.
+//! let trace: Vec<Timestamp> = [0, 1_000, 1_100, 3_000, 4_000]
+//!     .map(|us| Timestamp::from_monotonic_ns(us * 1_000))
+//!     .into();
+//! let fitted = Front::of_trace(&trace)?.stream(Nanos::from_us(900))?;
+//! assert_eq!(fitted.jitter(), Nanos::from_us(800));
+//! let mut check = ConformanceCheck::new(fitted, AfterViolation::Ignore);
+//! assert!(trace.iter().all(|&at| check.push(at).is_none()));
+//! let early = check.push(Timestamp::from_monotonic_ns(4_050_000)).expect("it is too early");
+//! assert_eq!(early.element, 5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where the formulas come from
+//!
+//! Seed 000, sections 3.2 and 4.2, whose equation numbers the functions cite and whose names the
+//! variables keep: T, D, tau, E, L and R of a stream, T_M, d and l of a monitor. Some printed
+//! equations are damaged or wrong. What stands here instead was proved and checked against
+//! simulation; each correction is named at its function:
+//!
+//! - equation 2 is a minimum of two terms, because its branch has no value at D = T, and zero for an
+//!   empty interval even at D = 0 ([`Constraint::elements_within`]);
+//! - L divides by zero at D = T ([`Constraint::burst_length`]);
+//! - equation 7 needs floor where ceil is printed; it is the model behind equation 18;
+//! - equation 18 lacks the lower limit zero ([`SingleSensor::latency`]);
+//! - equations 21 to 23 need ceil where floor is printed, and k = 1 must always be tried
+//!   ([`SingleSensor::b_max`]);
+//! - several sensors keep their latency only if an evaluation may be throttled and continued
+//!   ([`runtime_for_whole_evaluations`]).
+//!
+//! # Design constraints
+//!
+//! Integers only: times are whole nanoseconds, intermediate values have 128 bits and every operation
+//! is checked. A parameter of any size yields the exact result or [`Overflow`], never a wrapped or
+//! rounded one. No clock, no thread, no scheduler and no `unsafe`: who asks brings the numbers.
+//! `no_std` with `alloc`, because the directory, monitors and programs all ask.
+//!
+//! Conventions: work of a period ends strictly before d (where *at* d is allowed, give d + 1 ns), and
+//! an element that comes exactly at a check is missed by it. `None` is "no such value", "without
+//! bound" or "endless", as each function says.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod choose;
+mod conformance;
+mod copy;
+mod deadline;
+mod exact;
+mod fit;
+mod front;
+mod pool;
+mod several;
+mod single;
+mod span;
+mod stream;
+mod task;
+
+pub use choose::{choose, choose_for_period, Choice, ChooseError, Wish};
+pub use conformance::{AfterViolation, Broken, ConformanceCheck, Violation};
+pub use copy::CopyPlan;
+pub use deadline::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lateness};
+pub use exact::{Overflow, Ratio};
+pub use fit::{fit_monitor, fit_strip, fit_strip_stream, MonitorFit, StreamingFit, Strip};
+pub use front::{FitError, Front};
+pub use pool::{Pool, PoolBound};
+pub use several::{
+    reserve, runtime_for_whole_evaluations, Reservation, ReserveError, SensorLoad, SensorShare,
+};
+pub use single::{largest_period, SingleSensor};
+pub use span::Span;
+pub use stream::{Constraint, ConstraintError, Parameters};
+pub use task::{PeriodicTask, TaskError};
