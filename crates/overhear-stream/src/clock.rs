@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From stamps to time: segments, how they are fitted, how they are applied.
+//!
+//! Sensors stamp with a hardware counter because that is nearly all of their cost; everything
+//! above works in nanoseconds of `CLOCK_MONOTONIC`. The directory measures pairs of both clocks
+//! every 100 ms and publishes straight *segments* that connect them. Three properties make the
+//! conversion usable while it is being refined:
+//!
+//! - *Never revised*: a segment begins a little in the future, so no stamp that it covers has
+//!   been converted by its predecessor. Live evaluation and replay see the same times.
+//! - *Continuous and monotone*: a segment begins where its predecessor ends there, and its slope
+//!   is positive. An error that was found is not jumped over but worked off along the next
+//!   segment, so elements never change their order.
+//! - *Honest*: each segment states its error.
+//!
+//! When the two clocks have parted by more than a millisecond (suspend, a restored virtual
+//! machine) a new *epoch* begins, with a jump. That is a gap in every stream.
+
+use alloc::vec::Vec;
+
+use overhear_event::{Nanos, Ticks, Timestamp};
+
+/// Segments that the clock page holds: at one per 100 ms, 12.8 s of the past.
+pub const CLOCK_PAGE_CAPACITY: u64 = 128;
+
+/// Slopes are fractions of 2^SHIFT nanoseconds per tick: at 100 ms a rounding error of 0.1 fs per
+/// tick makes less than a nanosecond.
+const SHIFT: u32 = 40;
+/// Clocks that part by more than this have begun a new epoch.
+const EPOCH: Nanos = Nanos::from_ms(1);
+/// How far in the future a segment begins.
+const LEAD: Nanos = Nanos::from_ms(5);
+/// Within which time a segment works off the error found.
+const INTERVAL: Nanos = Nanos::from_ms(100);
+/// Pairs over which the slope is measured: at one per 100 ms, the last second.
+const WINDOW: usize = 11;
+
+/// A simultaneous reading of both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockPair {
+    /// The hardware counter, in the middle of the bracket around the reading of the time.
+    pub ticks: Ticks,
+    /// `CLOCK_MONOTONIC`.
+    pub time: Timestamp,
+    /// Half of the bracket's width: by how much the pair can be wrong.
+    pub error: Nanos,
+}
+
+/// A straight line from ticks to time, valid from `from` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The first stamp it covers.
+    pub from: Ticks,
+    /// The time of that stamp.
+    pub time: Timestamp,
+    /// Nanoseconds per tick, times 2^`shift`.
+    pub mult: u64,
+    /// See `mult`.
+    pub shift: u32,
+    /// By how much a converted time can be wrong, in nanoseconds.
+    pub error_ns: u32,
+    /// Counts the jumps of the clock since the directory started.
+    pub epoch: u32,
+}
+
+impl Segment {
+    /// Bytes of a segment in the clock page behind its stamp, which is `from`.
+    pub const PAYLOAD_BYTES: u32 = 32;
+
+    /// The time of a stamp. Stamps before `from` are extrapolated backwards.
+    #[must_use]
+    pub fn convert(&self, stamp: Ticks) -> Timestamp {
+        let (stamp, from) = (stamp.as_raw(), self.from.as_raw());
+        // At most 2^64 * 2^64 >> shift: fits u128 before, is cut to u64 after the shift.
+        let scale = |ticks: u64| {
+            let span = (u128::from(ticks) * u128::from(self.mult)) >> self.shift.min(127);
+            Nanos::from_ns(u64::try_from(span).unwrap_or(u64::MAX))
+        };
+        if stamp >= from {
+            self.time.plus(scale(stamp - from))
+        } else {
+            self.time.minus(scale(from - stamp))
+        }
+    }
+
+    /// The segment as the payload of an element of the clock page (`stream-layout.md`, section 7).
+    #[must_use]
+    pub fn to_payload(&self) -> [u8; Self::PAYLOAD_BYTES as usize] {
+        let mut payload = [0; Self::PAYLOAD_BYTES as usize];
+        payload[..8].copy_from_slice(&self.time.as_monotonic_ns().to_ne_bytes());
+        payload[8..16].copy_from_slice(&self.mult.to_ne_bytes());
+        payload[16..20].copy_from_slice(&self.shift.to_ne_bytes());
+        payload[20..24].copy_from_slice(&self.error_ns.to_ne_bytes());
+        payload[24..28].copy_from_slice(&self.epoch.to_ne_bytes());
+        payload
+    }
+
+    /// A segment from an element of the clock page; `None` if the payload has another size.
+    #[must_use]
+    pub fn parse(from: Ticks, payload: &[u8]) -> Option<Self> {
+        if payload.len() != Self::PAYLOAD_BYTES as usize {
+            return None;
+        }
+        let long = |at: usize| payload[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
+        let short = |at: usize| payload[at..at + 4].try_into().map(u32::from_ne_bytes).ok();
+        Some(Self {
+            from,
+            time: Timestamp::from_monotonic_ns(long(0)?),
+            mult: long(8)?,
+            shift: short(16)?,
+            error_ns: short(20)?,
+            epoch: short(24)?,
+        })
+    }
+}
+
+/// The segments known so far, to convert with.
+#[derive(Clone, Debug, Default)]
+pub struct ClockMap {
+    // Ascending by `from` within an epoch, by epoch first.
+    segments: Vec<Segment>,
+}
+
+impl ClockMap {
+    /// A map without segments; it converts nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            segments: Vec::new(),
+        }
+    }
+
+    /// Adds the segment that was published next.
+    pub fn push(&mut self, segment: Segment) {
+        self.segments.push(segment);
+    }
+
+    /// Forgets segments that end before `time`, so that a long run needs bounded memory.
+    pub fn forget_before(&mut self, time: Timestamp) {
+        let keep = self
+            .segments
+            .iter()
+            .rposition(|segment| segment.time <= time)
+            .unwrap_or(0);
+        self.segments.drain(..keep);
+    }
+
+    /// The newest segment.
+    #[must_use]
+    pub fn last(&self) -> Option<&Segment> {
+        self.segments.last()
+    }
+
+    /// All segments known, oldest first.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The time of a stamp, `None` without segments. Stamps older than all segments are
+    /// extrapolated from the oldest of the current epoch.
+    #[must_use]
+    pub fn convert(&self, stamp: Ticks) -> Option<Timestamp> {
+        let newest = self.segments.last()?;
+        if newest.from <= stamp {
+            return Some(newest.convert(stamp)); // Nearly always.
+        }
+        let begin = self
+            .segments
+            .partition_point(|segment| segment.epoch != newest.epoch);
+        let current = &self.segments[begin..];
+        let covering = current.partition_point(|segment| segment.from <= stamp);
+        current
+            .get(covering.saturating_sub(1))
+            .map(|segment| segment.convert(stamp))
+    }
+}
+
+/// Fits segments to pairs. Pure: pairs come in, segments go out.
+#[derive(Clone, Debug)]
+pub struct ClockFit {
+    pairs: Vec<ClockPair>,
+    current: Segment,
+}
+
+impl ClockFit {
+    /// Begins with the slope between two pairs. The further apart they are, the smaller the
+    /// error: 20 ms suffice for a millionth.
+    ///
+    /// `None` if the counter did not advance between them: it cannot be used as a clock.
+    #[must_use]
+    pub fn begin(first: ClockPair, second: ClockPair) -> Option<Self> {
+        let mult = slope(&first, &second)?;
+        let error_ns = drift(&first, &second).saturating_add(bound(second.error));
+        let current = Segment {
+            from: first.ticks,
+            time: first.time,
+            mult,
+            shift: SHIFT,
+            error_ns,
+            epoch: 0,
+        };
+        Some(Self {
+            pairs: alloc::vec![first, second],
+            current,
+        })
+    }
+
+    /// The segment in force.
+    #[must_use]
+    pub const fn current(&self) -> &Segment {
+        &self.current
+    }
+
+    /// Takes the next pair and returns the segment to publish. It begins 5 ms after the pair; a
+    /// caller that comes later than that must throw the segment away and measure again.
+    pub fn observe(&mut self, pair: ClockPair) -> Segment {
+        let predicted = self.current.convert(pair.ticks);
+        let off = pair
+            .time
+            .since(predicted)
+            .as_ns()
+            .max(predicted.since(pair.time).as_ns());
+        let newest = self.pairs.last().copied().unwrap_or(pair);
+        let stepped_back = pair.ticks <= newest.ticks || pair.time <= newest.time;
+        if off > EPOCH.as_ns() || stepped_back {
+            return self.begin_epoch(pair);
+        }
+        self.pairs.push(pair);
+        if self.pairs.len() > WINDOW {
+            self.pairs.remove(0);
+        }
+        let oldest = self.pairs[0];
+        let Some(mult) = slope(&oldest, &pair) else {
+            return self.begin_epoch(pair);
+        };
+        // The line through the newest pair with the measured slope is the best guess; the segment
+        // starts on the old line and meets the guess one interval later.
+        let guess = Segment {
+            from: pair.ticks,
+            time: pair.time,
+            mult,
+            ..self.current
+        };
+        let ticks_in = |span: Nanos| {
+            let ticks = (u128::from(span.as_ns()) << SHIFT) / u128::from(mult.max(1));
+            u64::try_from(ticks).unwrap_or(u64::MAX)
+        };
+        let from = Ticks::from_raw(pair.ticks.as_raw().saturating_add(ticks_in(LEAD)));
+        let goal = Ticks::from_raw(from.as_raw().saturating_add(ticks_in(INTERVAL)));
+        let time = self.current.convert(from);
+        let rise = guess.convert(goal).since(time).as_ns();
+        let run = (goal.as_raw() - from.as_raw()).max(1);
+        let meeting = ((u128::from(rise) << SHIFT) / u128::from(run)) as u64;
+        // EPOCH bounds the error to 1 % of the interval; the clamp guards the arithmetic.
+        let mult = meeting.clamp(mult - mult / 50, mult + mult / 50);
+        let error_ns = bound(Nanos::from_ns(off))
+            .saturating_add(bound(pair.error))
+            .saturating_add(drift(&oldest, &pair));
+        self.current = Segment {
+            from,
+            time,
+            mult,
+            error_ns,
+            ..self.current
+        };
+        self.current
+    }
+
+    fn begin_epoch(&mut self, pair: ClockPair) -> Segment {
+        self.pairs.clear();
+        self.pairs.push(pair);
+        let error_ns = bound(pair.error).saturating_add(u32::from(u16::MAX));
+        let epoch = self.current.epoch.wrapping_add(1);
+        self.current = Segment {
+            from: pair.ticks,
+            time: pair.time,
+            error_ns,
+            epoch,
+            ..self.current
+        };
+        self.current
+    }
+}
+
+/// Nanoseconds per tick between two pairs, times 2^SHIFT.
+fn slope(first: &ClockPair, second: &ClockPair) -> Option<u64> {
+    let ticks = second.ticks.as_raw().checked_sub(first.ticks.as_raw())?;
+    let time = second.time.since(first.time).as_ns();
+    if ticks == 0 || time == 0 {
+        return None;
+    }
+    u64::try_from((u128::from(time) << SHIFT) / u128::from(ticks))
+        .ok()
+        .filter(|&mult| mult > 0)
+}
+
+/// By how much a line through two uncertain pairs can have moved after another LEAD + INTERVAL.
+fn drift(first: &ClockPair, second: &ClockPair) -> u32 {
+    let base = second.time.since(first.time).as_ns().max(1);
+    let ahead = LEAD.plus(INTERVAL).as_ns();
+    let error = first.error.plus(second.error).as_ns();
+    bound(Nanos::from_ns(error.saturating_mul(ahead) / base))
+}
+
+fn bound(span: Nanos) -> u32 {
+    u32::try_from(span.as_ns())
+        .unwrap_or(u32::MAX)
+        .saturating_add(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use overhear_event::{Nanos, Ticks, Timestamp};
+    use proptest::prelude::{prop, proptest, ProptestConfig};
+
+    use super::{ClockFit, ClockMap, ClockPair, Segment};
+
+    /// A counter at 2.5 GHz (plus `ppm`) that began at 1,000,000 when the time was 5 s.
+    fn pair(at_ns: u64, ppm: i64, noise: i64) -> ClockPair {
+        let ticks = (at_ns as i128 * 5 / 2) * (1_000_000 + i128::from(ppm)) / 1_000_000;
+        ClockPair {
+            ticks: Ticks::from_raw(1_000_000 + ticks as u64),
+            time: Timestamp::from_monotonic_ns((5_000_000_000 + at_ns as i64 + noise) as u64),
+            error: Nanos::from_ns(20),
+        }
+    }
+
+    const MS: u64 = 1_000_000;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn segments_are_monotone_continuous_and_as_exact_as_they_say(
+            noises in prop::collection::vec(-20_i64..=20, 3..60),
+            ppm in -200_i64..200,
+            wander in -20_i64..20,
+        ) {
+            let mut fit = ClockFit::begin(pair(0, ppm, 0), pair(20 * MS, ppm, noises[0])).unwrap();
+            let mut map = ClockMap::new();
+            map.push(*fit.current());
+            let mut at = 20 * MS;
+            let mut last = Timestamp::ZERO;
+            for (step, noise) in noises.into_iter().enumerate() {
+                at += 100 * MS;
+                // The counter's rate wanders after a second, as it does when it is slewed.
+                let slew = if step > 10 { wander * (at - 1_000 * MS) as i64 / 1_000_000_000 } else { 0 };
+                let observed = pair(at, ppm, noise + slew);
+                let before = *fit.current();
+                let segment = fit.observe(observed);
+                assert_eq!(segment.epoch, 0);
+                assert_eq!(segment.convert(segment.from), before.convert(segment.from));
+                map.push(segment);
+                for step in 0..20 {
+                    let truth = pair(at + 5 * MS + step * 5 * MS, ppm, slew);
+                    let time = map.convert(truth.ticks).unwrap();
+                    assert!(time >= last, "time went back");
+                    last = time;
+                    let off = time.since(truth.time).as_ns().max(truth.time.since(time).as_ns());
+                    let allowed = u64::from(segment.error_ns) + 40;
+                    assert!(off <= allowed, "{off} ns off, {allowed} allowed");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_jump_begins_an_epoch() {
+        let mut fit = ClockFit::begin(pair(0, 0, 0), pair(20 * MS, 0, 0)).unwrap();
+        let after = pair(100 * MS, 0, 2_000_000_000);
+        let segment = fit.observe(after);
+        assert_eq!((segment.epoch, segment.time), (1, after.time));
+        // A counter that restarted from zero, as after suspend.
+        let reset = ClockPair {
+            ticks: Ticks::from_raw(5),
+            ..pair(200 * MS, 0, 2_000_000_000)
+        };
+        assert_eq!(fit.observe(reset).epoch, 2);
+        let mut map = ClockMap::new();
+        map.push(segment);
+        map.push(*fit.current());
+        assert_eq!(map.convert(Ticks::from_raw(5)), Some(reset.time));
+    }
+
+    #[test]
+    fn a_standing_counter_is_no_clock() {
+        let standing = ClockPair {
+            ticks: pair(0, 0, 0).ticks,
+            ..pair(MS, 0, 0)
+        };
+        assert!(ClockFit::begin(pair(0, 0, 0), standing).is_none());
+    }
+
+    #[test]
+    fn segments_travel_as_elements() {
+        let fit = ClockFit::begin(pair(0, 3, 0), pair(20 * MS, 3, 0)).unwrap();
+        let segment = *fit.current();
+        assert_eq!(
+            Segment::parse(segment.from, &segment.to_payload()),
+            Some(segment)
+        );
+        assert_eq!(Segment::parse(segment.from, &[0; 31]), None);
+    }
+
+    #[test]
+    fn old_segments_are_forgotten_but_the_one_in_force_is_kept() {
+        let mut fit = ClockFit::begin(pair(0, 0, 0), pair(20 * MS, 0, 0)).unwrap();
+        let mut map = ClockMap::new();
+        map.push(*fit.current());
+        for step in 1..50 {
+            map.push(fit.observe(pair(20 * MS + step * 100 * MS, 0, 0)));
+        }
+        let stamp = pair(4_000 * MS, 0, 0);
+        let before = map.convert(stamp.ticks);
+        map.forget_before(stamp.time);
+        assert!(map.segments().len() < 12);
+        assert_eq!(map.convert(stamp.ticks), before);
+    }
+}

@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Layout v1 (`docs/abi/stream-layout.md`): offsets, geometry, header.
+
+use core::mem::{offset_of, size_of};
+
+use overhear_event::{ClockId, MAX_PAYLOAD_BYTES};
+
+use crate::sync::Ordering;
+use crate::words::Words;
+
+/// The first eight bytes of a stream: "OVHRSTR1" (section 2).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"OVHRSTR1");
+/// The version of the layout.
+pub const VERSION: u32 = 1;
+/// Bytes before the first element. Smaller under loom, which tracks every word.
+pub const HEADER_SIZE: usize = if cfg!(loom) { 72 } else { 4096 };
+/// Where the element counter lies, in bytes: alone on the second cache line.
+pub const COUNTER_OFFSET: usize = 64;
+/// The largest capacity: sequences must be able to lap it many times.
+pub const MAX_CAPACITY: u64 = 1 << 32;
+
+const COUNTER_WORD: usize = COUNTER_OFFSET / 8;
+
+/// Why memory or numbers do not describe a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The capacity is no power of two, or out of range.
+    #[error("a capacity of {0} elements is not a power of two from 2 to 2^32; round it up to one")]
+    BadCapacity(u64),
+    /// The payload is too large.
+    #[error("a payload of {0} bytes exceeds {MAX_PAYLOAD_BYTES}; split it over several elements")]
+    BadPayload(u64),
+    /// The memory is smaller than the geometry says.
+    #[error(
+        "the buffer has {found} bytes, but its geometry needs {needed}; register the sensor again"
+    )]
+    TooSmall {
+        /// Bytes that there are.
+        found: u64,
+        /// Bytes that there must be.
+        needed: u64,
+    },
+    /// The first bytes are not the magic.
+    #[error("the buffer begins with {0:#018x} instead of \"OVHRSTR1\": it is no stream, or its process overwrote it")]
+    BadMagic(u64),
+    /// The version is unknown.
+    #[error("the stream's header says layout version {0} where the directory recorded version {VERSION}: its process overwrote it")]
+    BadVersion(u32),
+    /// A field of the header contradicts the directory's record.
+    #[error("the stream's header says {field} {found} where the directory recorded {expected}: its process overwrote it")]
+    Contradiction {
+        /// The field.
+        field: &'static str,
+        /// What the header says.
+        found: u64,
+        /// What the directory recorded.
+        expected: u64,
+    },
+    /// The element counter ran backwards.
+    #[error("the element counter went back from {before} to {now}: the sensor's process damaged its stream")]
+    CounterBackwards {
+        /// The counter as last seen.
+        before: u64,
+        /// The counter now.
+        now: u64,
+    },
+}
+
+/// Where the parts of a stream lie. Comes from the directory's record.
+///
+/// Holding one proves that the capacity is a power of two from 2 to 2^32, that an element's
+/// payload fits behind its stamp within the stride, and that the whole size fits into an `usize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    payload_bytes: u32,
+    stride_words: u32,
+    // Power of two in [2, 2^32].
+    capacity: u64,
+}
+
+impl Geometry {
+    /// The geometry of a program's simple stream: the stride is the payload rounded up to whole
+    /// words, plus one word for the stamp (section 4).
+    ///
+    /// # Errors
+    /// [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`].
+    pub fn new(payload_bytes: u32, capacity: u64) -> Result<Self, LayoutError> {
+        // Saturating: a size beyond all bounds is refused by the check, not by arithmetic.
+        let stride_bytes = payload_bytes
+            .div_ceil(8)
+            .saturating_add(1)
+            .saturating_mul(8);
+        Self::with_stride(payload_bytes, stride_bytes, capacity)
+    }
+
+    /// A geometry whose stride is given, as kernel rings need it.
+    ///
+    /// # Errors
+    /// [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`] (also for a stride that is no
+    /// multiple of 8 or too small).
+    pub fn with_stride(
+        payload_bytes: u32,
+        stride_bytes: u32,
+        capacity: u64,
+    ) -> Result<Self, LayoutError> {
+        if payload_bytes > MAX_PAYLOAD_BYTES
+            || !stride_bytes.is_multiple_of(8)
+            || stride_bytes < 8 + payload_bytes
+            || stride_bytes > 4096
+        {
+            return Err(LayoutError::BadPayload(u64::from(payload_bytes)));
+        }
+        if !capacity.is_power_of_two() || !(2..=MAX_CAPACITY).contains(&capacity) {
+            return Err(LayoutError::BadCapacity(capacity));
+        }
+        let geometry = Self {
+            payload_bytes,
+            stride_words: stride_bytes / 8,
+            capacity,
+        };
+        // At most 2^32 * 4096 + 4096 bytes: fits u64; must also fit the address space.
+        let bytes = capacity * u64::from(stride_bytes) + HEADER_SIZE as u64;
+        usize::try_from(bytes).map_err(|_| LayoutError::BadCapacity(capacity))?;
+        Ok(geometry)
+    }
+
+    /// Bytes of a payload.
+    #[inline(always)]
+    #[must_use]
+    pub const fn payload_bytes(&self) -> usize {
+        self.payload_bytes as usize
+    }
+
+    /// Bytes from one element to the next.
+    #[must_use]
+    pub const fn stride_bytes(&self) -> usize {
+        self.stride_words as usize * 8
+    }
+
+    /// Slots in the ring.
+    #[inline(always)]
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Words from one element to the next.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) const fn stride_words(&self) -> usize {
+        self.stride_words as usize
+    }
+
+    /// The word where the element at this position begins. In bounds for every position.
+    #[inline(always)]
+    pub(crate) const fn slot(&self, position: u64) -> usize {
+        HEADER_SIZE / 8 + (position & (self.capacity - 1)) as usize * self.stride_words as usize
+    }
+
+    /// Words of the whole stream, header included.
+    #[must_use]
+    pub const fn words(&self) -> usize {
+        HEADER_SIZE / 8 + self.capacity as usize * self.stride_words as usize
+    }
+
+    /// Bytes of the whole stream, header included.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.words() * 8
+    }
+
+    pub(crate) fn check_size(&self, words: &impl Words) -> Result<(), LayoutError> {
+        if words.len() < self.words() {
+            let found = words.len() as u64 * 8;
+            return Err(LayoutError::TooSmall {
+                found,
+                needed: self.bytes() as u64,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of writers (section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriterKind {
+    /// One thread at a time, wait-free.
+    Simple,
+    /// A pool of lanes, one per thread.
+    Laned,
+    /// The lock-free queue with an index array.
+    Concurrent,
+    /// A BPF program, one ring per CPU.
+    Kernel,
+}
+
+impl WriterKind {
+    /// The number in the header.
+    #[must_use]
+    pub const fn as_raw(self) -> u32 {
+        match self {
+            Self::Simple => 1,
+            Self::Laned => 2,
+            Self::Concurrent => 3,
+            Self::Kernel => 4,
+        }
+    }
+}
+
+/// The header as its creator writes it (section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    geometry: Geometry,
+    kind: WriterKind,
+    clock: ClockId,
+    stream_id: u64,
+}
+
+impl Header {
+    /// The header of a stream with this geometry.
+    #[must_use]
+    pub const fn new(
+        geometry: &Geometry,
+        kind: WriterKind,
+        clock: ClockId,
+        stream_id: u64,
+    ) -> Self {
+        Self {
+            geometry: *geometry,
+            kind,
+            clock,
+            stream_id,
+        }
+    }
+
+    /// The first eight words of the stream.
+    #[must_use]
+    pub const fn to_words(&self) -> [u64; 8] {
+        let stride = self.geometry.stride_words * 8;
+        [
+            MAGIC,
+            pair(VERSION, HEADER_SIZE as u32),
+            pair(0, self.kind.as_raw()),
+            pair(self.geometry.payload_bytes, stride),
+            self.geometry.capacity,
+            pair(self.clock.as_raw(), 0),
+            self.stream_id,
+            0,
+        ]
+    }
+
+    /// Writes the header into memory that nobody else uses yet.
+    ///
+    /// # Panics
+    /// If the memory is smaller than a header.
+    pub fn store(&self, words: &impl Words) {
+        for (index, word) in self.to_words().into_iter().enumerate() {
+            // Relaxed: the hand-over of the memory itself orders these stores.
+            words.word(index).store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The table of section 2 as a type, to hold [`Header::to_words`] and the constants to it.
+#[repr(C)]
+struct HeaderTable {
+    magic: u64,
+    version: u32,
+    header_size: u32,
+    flags: u32,
+    writer_kind: u32,
+    payload_size: u32,
+    stride: u32,
+    capacity: u64,
+    clock_id: u32,
+    reserved: u32,
+    stream_id: u64,
+    reserved_words: u64,
+    counter: u64,
+}
+
+const _: () = {
+    assert!(offset_of!(HeaderTable, magic) == 0);
+    assert!(offset_of!(HeaderTable, version) == 8);
+    assert!(offset_of!(HeaderTable, header_size) == 12);
+    assert!(offset_of!(HeaderTable, flags) == 16);
+    assert!(offset_of!(HeaderTable, writer_kind) == 20);
+    assert!(offset_of!(HeaderTable, payload_size) == 24);
+    assert!(offset_of!(HeaderTable, stride) == 28);
+    assert!(offset_of!(HeaderTable, capacity) == 32);
+    assert!(offset_of!(HeaderTable, clock_id) == 40);
+    assert!(offset_of!(HeaderTable, reserved) == 44);
+    assert!(offset_of!(HeaderTable, stream_id) == 48);
+    assert!(offset_of!(HeaderTable, reserved_words) == 56);
+    assert!(offset_of!(HeaderTable, counter) == COUNTER_OFFSET);
+    assert!(size_of::<HeaderTable>() == 72);
+};
+
+/// Two 32-bit fields that share a word, the first at the lower address.
+const fn pair(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        (second as u64) << 32 | first as u64
+    } else {
+        (first as u64) << 32 | second as u64
+    }
+}
+
+const fn unpair(word: u64) -> (u32, u32) {
+    if cfg!(target_endian = "little") {
+        (word as u32, (word >> 32) as u32)
+    } else {
+        ((word >> 32) as u32, word as u32)
+    }
+}
+
+/// A header as found in memory that another process can write.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderUntrusted([u64; 8]);
+
+impl HeaderUntrusted {
+    /// Copies the header out of the memory.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if there is no room for one.
+    pub fn load(words: &impl Words) -> Result<Self, LayoutError> {
+        let found = words.len() as u64 * 8;
+        if words.len() < HEADER_SIZE / 8 {
+            return Err(LayoutError::TooSmall {
+                found,
+                needed: HEADER_SIZE as u64,
+            });
+        }
+        // Relaxed: a header is written before its memory is handed over.
+        Ok(Self(core::array::from_fn(|index| {
+            words.word(index).load(Ordering::Relaxed)
+        })))
+    }
+
+    /// Compares with what the directory recorded. Readers never use the header's numbers, so a
+    /// contradiction is not dangerous, but its process has damaged the stream.
+    ///
+    /// # Errors
+    /// [`LayoutError`] naming the first field that differs.
+    pub fn check(&self, expected: &Header) -> Result<(), LayoutError> {
+        let words = expected.to_words();
+        if self.0[0] != MAGIC {
+            return Err(LayoutError::BadMagic(self.0[0]));
+        }
+        let version = unpair(self.0[1]).0;
+        if version != VERSION {
+            return Err(LayoutError::BadVersion(version));
+        }
+        let names = [
+            ("magic", "magic"),
+            ("version", "header size"),
+            ("flags", "writer kind"),
+            ("payload size", "stride"),
+            ("capacity", "capacity"),
+            ("clock", "reserved field"),
+            ("stream id", "stream id"),
+        ];
+        for (index, (first, second)) in names.into_iter().enumerate() {
+            let (found, expected) = (self.0[index], words[index]);
+            if found == expected {
+                continue;
+            }
+            if first == second {
+                return Err(LayoutError::Contradiction {
+                    field: first,
+                    found,
+                    expected,
+                });
+            }
+            let (found, expected) = (unpair(found), unpair(expected));
+            let (field, found, expected) = if found.0 == expected.0 {
+                (second, found.1, expected.1)
+            } else {
+                (first, found.0, expected.0)
+            };
+            let (found, expected) = (u64::from(found), u64::from(expected));
+            return Err(LayoutError::Contradiction {
+                field,
+                found,
+                expected,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The element counter's word.
+#[inline(always)]
+pub(crate) fn counter(words: &impl Words) -> &crate::sync::AtomicU64 {
+    words.word(COUNTER_WORD)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::vec::Vec;
+    use core::mem::offset_of;
+
+    use overhear_event::ClockId;
+
+    use super::{Geometry, Header, HeaderTable, HeaderUntrusted, LayoutError, WriterKind};
+    use crate::sync::Ordering;
+    use crate::words::{OwnedWords, Words};
+
+    #[test]
+    fn strides_hold_stamp_and_whole_words() {
+        for (payload, stride) in [(0, 8), (1, 16), (8, 16), (9, 24), (64, 72), (4088, 4096)] {
+            assert_eq!(Geometry::new(payload, 4).unwrap().stride_bytes(), stride);
+        }
+        assert!(matches!(
+            Geometry::new(4089, 4),
+            Err(LayoutError::BadPayload(4089))
+        ));
+        assert!(matches!(
+            Geometry::new(u32::MAX, 4),
+            Err(LayoutError::BadPayload(_))
+        ));
+        for capacity in [0, 1, 3, 100, 1 << 33] {
+            assert_eq!(
+                Geometry::new(8, capacity),
+                Err(LayoutError::BadCapacity(capacity))
+            );
+        }
+        assert!(Geometry::with_stride(24, 28, 4).is_err());
+        assert!(Geometry::with_stride(24, 24, 4).is_err());
+    }
+
+    #[test]
+    fn every_field_of_the_header_lies_where_the_page_says() {
+        let geometry = Geometry::with_stride(24, 32, 1 << 20).unwrap();
+        let header = Header::new(&geometry, WriterKind::Kernel, ClockId::X86Tsc, 7);
+        let bytes: Vec<u8> = header
+            .to_words()
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let short = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(bytes[..8], *b"OVHRSTR1");
+        assert_eq!(short(offset_of!(HeaderTable, version)), 1);
+        assert_eq!(short(offset_of!(HeaderTable, header_size)), 4096);
+        assert_eq!(short(offset_of!(HeaderTable, flags)), 0);
+        assert_eq!(short(offset_of!(HeaderTable, writer_kind)), 4);
+        assert_eq!(short(offset_of!(HeaderTable, payload_size)), 24);
+        assert_eq!(short(offset_of!(HeaderTable, stride)), 32);
+        assert_eq!(long(offset_of!(HeaderTable, capacity)), 1 << 20);
+        assert_eq!(short(offset_of!(HeaderTable, clock_id)), 2);
+        assert_eq!(long(offset_of!(HeaderTable, stream_id)), 7);
+    }
+
+    #[test]
+    fn a_header_that_was_overwritten_is_named() {
+        let geometry = Geometry::new(8, 4).unwrap();
+        let header = Header::new(&geometry, WriterKind::Simple, ClockId::X86Tsc, 9);
+        let memory = OwnedWords::zeroed(geometry.words());
+        header.store(&memory);
+        let check = || HeaderUntrusted::load(&memory).unwrap().check(&header);
+        assert_eq!(check(), Ok(()));
+        let damage = [
+            (0, "no stream"),
+            (1, "layout version"),
+            (2, "flags"),
+            (3, "payload size"),
+            (4, "capacity"),
+            (5, "clock"),
+            (6, "stream id"),
+        ];
+        for (word, expected) in damage {
+            let before = memory.word(word).load(Ordering::Relaxed);
+            memory.word(word).store(before ^ 1, Ordering::Relaxed);
+            let sentence = alloc::string::ToString::to_string(&check().unwrap_err());
+            assert!(sentence.contains(expected), "{sentence}");
+            memory.word(word).store(before, Ordering::Relaxed);
+        }
+        assert!(HeaderUntrusted::load(&OwnedWords::zeroed(10)).is_err());
+    }
+}

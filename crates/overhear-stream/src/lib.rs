@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Streams in shared memory: one byte layout for programs, the kernel and clerks.
+//!
+//! A *writer* fills the next slot of a ring, stamps it and publishes it by storing the element
+//! counter. Any number of *readers* look at the same memory through read-only maps, copy elements
+//! and prove afterwards, by reading the counter again, that the copy is whole. Neither waits for
+//! the other; a reader that is too slow misses elements and knows exactly how many.
+//!
+//! - [`Geometry`] says where things lie; it comes from the directory, never from the memory.
+//! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
+//! - [`Reader`] yields validated copies and the exact number of missed elements.
+//! - [`Segment`] and [`ClockFit`] turn stamps into time; [`ClockMap`] applies them.
+//!
+//! The normative description, for all kinds of writers and in terms of bytes, is
+//! `docs/abi/stream-layout.md`; `include/overhear/abi.h` mirrors it in C.
+//!
+//! ```
+//! use overhear_stream::{Geometry, Header, OwnedWords, Reader, SimpleWriter, WriterKind};
+//! use overhear_event::{ClockId, Ticks};
+//!
+//! let geometry = Geometry::new(8, 16)?; // payloads of 8 bytes, 16 slots
+//! let memory = OwnedWords::zeroed(geometry.words());
+//! Header::new(&geometry, WriterKind::Simple, ClockId::Monotonic, 1).store(&memory);
+//!
+//! let mut writer = SimpleWriter::new(memory.share(), geometry)?;
+//! writer.write(&7_u64.to_ne_bytes(), || Ticks::from_raw(1_000));
+//!
+//! let mut reader = Reader::from_start(memory.share(), geometry)?;
+//! let mut seen = Vec::new();
+//! let report = reader.poll(usize::MAX, |element| {
+//!     seen.push((element.sequence, element.stamp.as_raw(), element.payload.to_vec()));
+//! })?;
+//! assert_eq!(seen, [(0, 1_000, 7_u64.to_ne_bytes().to_vec())]);
+//! assert_eq!(report.missed, 0);
+//! # Ok::<(), overhear_stream::LayoutError>(())
+//! ```
+//!
+//! # Design constraints
+//!
+//! The reader does not trust the memory: the writer's process can put anything there, at any
+//! moment. Positions and sizes that index memory come from [`Geometry`] alone; stamps and
+//! payloads are copied as atomic words before anyone looks at them; a counter that runs backwards
+//! is an error, not undefined behaviour. The writer does not trust the reader either, and need
+//! not: it never reads what another process can write.
+//!
+//! The price of the single counter is one slot: the writer may be filling the slot at the counter
+//! at any time, so `capacity - 1` elements are readable.
+
+#![cfg_attr(not(loom), no_std)]
+#![allow(clippy::disallowed_types, reason = "this crate is where atomics live")]
+
+extern crate alloc;
+
+mod clock;
+mod layout;
+mod reader;
+pub mod sync;
+mod ticks;
+mod words;
+mod writer;
+
+pub use clock::{ClockFit, ClockMap, ClockPair, Segment, CLOCK_PAGE_CAPACITY};
+pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError, WriterKind};
+pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
+pub use reader::{Copied, Found, PollReport, Reader};
+pub use ticks::{hardware_clock, read_hardware_ticks};
+pub use words::{KeptWords, OwnedWords, SharedWords, Words};
+pub use writer::SimpleWriter;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

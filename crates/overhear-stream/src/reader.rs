@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The reader: validated copies and an exact count of what was missed.
+//!
+//! # Protocol
+//!
+//! 1. Load the counter with acquire: `SYNC(publish)`. Elements before it have been written.
+//! 2. Skip what the writer may already be overwriting: only `capacity - 1` elements are readable.
+//! 3. Copy a batch with relaxed word loads.
+//! 4. Fence with acquire: `SYNC(overwrite)`. An acquire load would not do: the copies before it
+//!    could sink below it.
+//! 5. Load the counter again, relaxed, as `now`. The copy of position `p` is whole if and only if
+//!    `now - p < capacity`, wrapping. At equality the writer may be in that very slot.
+//! 6. Reject the copies that are not whole; they are the oldest ones of the batch. They and the
+//!    skipped positions are the missed elements.
+//!
+//! A bound on the positions changes only where a poll ends: what lies behind it is left for the
+//! next one, and the checks are those above.
+//!
+//! Progress: wait-free. A batch is tried once; a reader that is always lapped misses everything
+//! and says so, it never loops.
+
+use alloc::vec::Vec;
+
+use overhear_event::Ticks;
+
+use crate::layout::{counter, Geometry, LayoutError};
+use crate::sync::{fence, Ordering};
+use crate::words::Words;
+
+/// How many elements are validated by one check of the counter. Larger batches cost fewer checks,
+/// but a reader close to being lapped loses more of them.
+const BATCH: u64 = 256;
+
+/// An element that was copied and found whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied<'a> {
+    /// Its position in the stream.
+    pub sequence: u64,
+    /// Its stamp, as its writer read it.
+    pub stamp: Ticks,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// What a reader finds, in the order of positions and without holes between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// An element, copied and whole.
+    Element(Copied<'a>),
+    /// Elements that were overwritten before they could be copied. Neighbours are told as one, and
+    /// there is at least one.
+    Missed {
+        /// The position of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// What one poll found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "missed elements must be counted"]
+pub struct PollReport {
+    /// Elements delivered.
+    pub delivered: u64,
+    /// Elements that were overwritten before they could be copied.
+    pub missed: u64,
+}
+
+/// Reads one stream, from a position on.
+#[derive(Debug)]
+pub struct Reader<W> {
+    words: W,
+    geometry: Geometry,
+    position: u64,
+    copy: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+impl<W: Words> Reader<W> {
+    /// Reads from the first element of the stream on; elements that are gone count as missed.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
+    pub fn from_start(words: W, geometry: Geometry) -> Result<Self, LayoutError> {
+        geometry.check_size(&words)?;
+        let batch = BATCH.min(geometry.capacity()) as usize;
+        let copy = alloc::vec![0; batch * geometry.stride_words()];
+        let bytes = alloc::vec![0; geometry.payload_bytes().div_ceil(8) * 8];
+        Ok(Self {
+            words,
+            geometry,
+            position: 0,
+            copy,
+            bytes,
+        })
+    }
+
+    /// Reads from the element that is written next.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
+    pub fn from_now(words: W, geometry: Geometry) -> Result<Self, LayoutError> {
+        let mut reader = Self::from_start(words, geometry)?;
+        reader.position = counter(&reader.words).load(Ordering::Relaxed);
+        Ok(reader)
+    }
+
+    /// The position of the next element to read.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The memory read from.
+    #[must_use]
+    pub const fn words(&self) -> &W {
+        &self.words
+    }
+
+    /// How many elements have been published: the bound for [`Self::poll_until`].
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        // SYNC(publish): pairs with the writer's store of the counter.
+        counter(&self.words).load(Ordering::Acquire)
+    }
+
+    /// Delivers the elements that were published before the call, at most `limit`, oldest first.
+    ///
+    /// Elements delivered and missed add up to the positions passed over. Where it matters which
+    /// ones were missed, use [`Self::poll_until`].
+    ///
+    /// # Errors
+    /// [`LayoutError::CounterBackwards`] if the counter lies before what was read already: the
+    /// stream is damaged and nothing more can be said about it.
+    pub fn poll(
+        &mut self,
+        limit: usize,
+        mut sink: impl FnMut(Copied<'_>),
+    ) -> Result<PollReport, LayoutError> {
+        let published = self.published();
+        self.pass(published, published, limit as u64, |found| match found {
+            Found::Element(element) => sink(element),
+            Found::Missed { .. } => {}
+        })
+    }
+
+    /// Delivers or accounts for every position before `end`, and none behind it.
+    ///
+    /// A caller with several streams takes the bounds of all ([`Self::published`]) before it polls
+    /// the first: then no writer in full swing keeps it from the others, and what it delivers was
+    /// published before one moment. A bound that was passed already yields nothing; one that lies
+    /// ahead of the counter is cut to it.
+    ///
+    /// ```
+    /// use overhear_stream::{Found, Geometry, OwnedWords, Reader, SimpleWriter};
+    /// use overhear_event::Ticks;
+    ///
+    /// let geometry = Geometry::new(0, 4)?; // room for 3 elements
+    /// let memory = OwnedWords::zeroed(geometry.words());
+    /// let mut writer = SimpleWriter::new(memory.share(), geometry)?;
+    /// let mut reader = Reader::from_start(memory, geometry)?;
+    /// let mut write = |times| (0..times).for_each(|_| writer.write(&[], || Ticks::from_raw(0)));
+    ///
+    /// write(5);
+    /// let end = reader.published();
+    /// write(1);
+    /// let mut seen = Vec::new();
+    /// let _ = reader.poll_until(end, |found| seen.push(match found {
+    ///     Found::Element(element) => (element.sequence, "whole"),
+    ///     Found::Missed { first, count } => (first + count, "missed before"),
+    /// }))?;
+    /// assert_eq!(seen, [(3, "missed before"), (3, "whole"), (4, "whole")]);
+    /// # Ok::<(), overhear_stream::LayoutError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::poll`]; what was found missing until then has been told.
+    pub fn poll_until(
+        &mut self,
+        end: u64,
+        sink: impl FnMut(Found<'_>),
+    ) -> Result<PollReport, LayoutError> {
+        let published = self.published();
+        self.pass(published, end, u64::MAX, sink)
+    }
+
+    /// Passes over the positions before `end`, until `limit` elements have been delivered.
+    /// `published` is a counter that was loaded with acquire.
+    fn pass(
+        &mut self,
+        published: u64,
+        end: u64,
+        mut limit: u64,
+        mut sink: impl FnMut(Found<'_>),
+    ) -> Result<PollReport, LayoutError> {
+        let ahead = self.distance(published)?;
+        let mut pending = self.distance(end).unwrap_or(0).min(ahead);
+        if limit == 0 {
+            return Ok(PollReport::default());
+        }
+        let mut report = PollReport::default();
+        // Missed elements that have not been told yet: the next may be missed as well.
+        let mut run = 0;
+        // Behind the lap the whole ring is tried, whatever is written meanwhile: a batch that was
+        // overwritten is rejected, so the number of batches is bounded.
+        let lapped = ahead.saturating_sub(self.geometry.capacity() - 1);
+        let lapped = lapped.min(pending);
+        self.miss(lapped, &mut run, &mut report);
+        pending -= lapped;
+        while pending > 0 && limit > 0 {
+            let batch = pending.min(limit).min(self.batch());
+            let rejected = match self.copy(batch) {
+                Ok(rejected) => rejected,
+                Err(error) => {
+                    self.tell(run, &mut sink);
+                    return Err(error);
+                }
+            };
+            pending -= batch;
+            self.miss(rejected, &mut run, &mut report);
+            if rejected == batch {
+                continue;
+            }
+            self.tell(core::mem::take(&mut run), &mut sink);
+            for index in rejected..batch {
+                sink(Found::Element(Self::element(
+                    &self.geometry,
+                    &self.copy,
+                    &mut self.bytes,
+                    index,
+                    self.position.wrapping_sub(rejected),
+                )));
+            }
+            report.delivered += batch - rejected;
+            limit -= batch - rejected;
+            self.position = self.position.wrapping_add(batch - rejected);
+        }
+        self.tell(run, &mut sink);
+        Ok(report)
+    }
+
+    /// Passes over elements that are gone.
+    fn miss(&mut self, count: u64, run: &mut u64, report: &mut PollReport) {
+        self.position = self.position.wrapping_add(count);
+        *run += count;
+        report.missed += count;
+    }
+
+    /// Tells of the missed elements right before the position.
+    fn tell(&self, count: u64, sink: &mut impl FnMut(Found<'_>)) {
+        if count > 0 {
+            let first = self.position.wrapping_sub(count);
+            sink(Found::Missed { first, count });
+        }
+    }
+
+    /// How far `published` lies ahead. Half of the counter's range counts as ahead, so that the
+    /// wrap-around of 2^64 is no special case.
+    fn distance(&self, published: u64) -> Result<u64, LayoutError> {
+        let distance = published.wrapping_sub(self.position);
+        if distance > u64::MAX / 2 {
+            let before = self.position;
+            return Err(LayoutError::CounterBackwards {
+                before,
+                now: published,
+            });
+        }
+        Ok(distance)
+    }
+
+    fn batch(&self) -> u64 {
+        BATCH.min(self.geometry.capacity())
+    }
+
+    /// Copies `batch` elements from the position on and returns how many of them, the oldest
+    /// ones, were not whole.
+    fn copy(&mut self, batch: u64) -> Result<u64, LayoutError> {
+        let stride = self.geometry.stride_words();
+        let used = 1 + self.geometry.payload_bytes().div_ceil(8);
+        for index in 0..batch {
+            let slot = self.geometry.slot(self.position.wrapping_add(index));
+            let copy = &mut self.copy[index as usize * stride..][..used];
+            for (offset, word) in copy.iter_mut().enumerate() {
+                // Relaxed: validated below.
+                *word = self.words.word(slot + offset).load(Ordering::Relaxed);
+            }
+        }
+        // SYNC(overwrite): pairs with the writer's fence before the next fill.
+        fence(Ordering::Acquire);
+        let now = counter(&self.words).load(Ordering::Relaxed);
+        let ahead = self.distance(now)?;
+        if ahead < batch {
+            // An honest counter never runs back behind what it allowed to read.
+            let before = self.position.wrapping_add(batch);
+            return Err(LayoutError::CounterBackwards { before, now });
+        }
+        Ok((ahead + 1)
+            .saturating_sub(self.geometry.capacity())
+            .min(batch))
+    }
+
+    fn element<'a>(
+        geometry: &Geometry,
+        copy: &[u64],
+        bytes: &'a mut [u8],
+        index: u64,
+        position: u64,
+    ) -> Copied<'a> {
+        let words = &copy[index as usize * geometry.stride_words()..];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&words[1..]) {
+            chunk.copy_from_slice(&word.to_ne_bytes());
+        }
+        Copied {
+            sequence: position.wrapping_add(index),
+            stamp: Ticks::from_raw(words[0]),
+            payload: &bytes[..geometry.payload_bytes()],
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::vec::Vec;
+
+    use overhear_event::Ticks;
+    use proptest::prelude::{any, prop, proptest, ProptestConfig};
+
+    use super::{Found, Reader};
+    use crate::layout::{counter, Geometry, LayoutError};
+    use crate::sync::Ordering;
+    use crate::words::{OwnedWords, Words};
+    use crate::writer::SimpleWriter;
+
+    fn stream(payload: u32, capacity: u64) -> (SimpleWriter<OwnedWords>, Reader<OwnedWords>) {
+        let geometry = Geometry::new(payload, capacity).unwrap();
+        let memory = OwnedWords::zeroed(geometry.words());
+        let writer = SimpleWriter::new(memory.share(), geometry).unwrap();
+        (writer, Reader::from_start(memory, geometry).unwrap())
+    }
+
+    fn write(writer: &mut SimpleWriter<OwnedWords>, times: u64) {
+        for _ in 0..times {
+            let count = writer.count();
+            writer.write(&count.to_ne_bytes(), || Ticks::from_raw(count * 10));
+        }
+    }
+
+    fn read(reader: &mut Reader<OwnedWords>, limit: usize) -> (Vec<u64>, u64) {
+        let mut seen = Vec::new();
+        let report = reader.poll(limit, |element| {
+            let value = u64::from_ne_bytes(element.payload.try_into().unwrap());
+            assert_eq!(
+                (element.sequence, element.stamp.as_raw()),
+                (value, value * 10)
+            );
+            seen.push(value);
+        });
+        (seen, report.unwrap().missed)
+    }
+
+    #[test]
+    fn a_lapped_reader_keeps_the_newest_and_counts_the_rest() {
+        let (mut writer, mut reader) = stream(8, 4);
+        write(&mut writer, 3);
+        assert_eq!(read(&mut reader, 9), ([0, 1, 2].to_vec(), 0));
+        write(&mut writer, 4);
+        assert_eq!(read(&mut reader, 9), ([4, 5, 6].to_vec(), 1));
+        write(&mut writer, 1_000);
+        assert_eq!(read(&mut reader, 2), ([1_004, 1_005].to_vec(), 997));
+        assert_eq!(read(&mut reader, 9), ([1_006].to_vec(), 0));
+        assert_eq!(read(&mut reader, 9), ([].to_vec(), 0));
+    }
+
+    /// The elements read until `end`, and (first, count) of the missed ones.
+    fn read_until(reader: &mut Reader<OwnedWords>, end: u64) -> (Vec<u64>, Vec<(u64, u64)>) {
+        let (mut seen, mut gaps, mut next) = (Vec::new(), Vec::new(), reader.position());
+        let report = reader.poll_until(end, |found| match found {
+            Found::Element(element) => {
+                assert_eq!(element.sequence, next, "no holes");
+                next += 1;
+                seen.push(element.sequence);
+            }
+            Found::Missed { first, count } => {
+                assert_eq!(first, next, "no holes");
+                next += count;
+                gaps.push((first, count));
+            }
+        });
+        let report = report.unwrap();
+        assert_eq!(report.delivered, seen.len() as u64);
+        assert_eq!(report.missed, gaps.iter().map(|gap| gap.1).sum::<u64>());
+        assert_eq!(next, reader.position());
+        (seen, gaps)
+    }
+
+    #[test]
+    fn a_bound_is_kept_however_far_the_writer_is() {
+        let (mut writer, mut reader) = stream(8, 8);
+        write(&mut writer, 5);
+        assert_eq!(
+            read_until(&mut reader, 3),
+            ([0, 1, 2].to_vec(), [].to_vec())
+        );
+        assert_eq!(read_until(&mut reader, 3), ([].to_vec(), [].to_vec()));
+        assert_eq!(read_until(&mut reader, 2), ([].to_vec(), [].to_vec()));
+        assert_eq!(read_until(&mut reader, 99), ([3, 4].to_vec(), [].to_vec()));
+        write(&mut writer, 95);
+        // All before the bound is gone: one gap, and nothing behind the bound.
+        assert_eq!(
+            read_until(&mut reader, 50),
+            ([].to_vec(), [(5, 45)].to_vec())
+        );
+        assert_eq!(
+            read_until(&mut reader, 95),
+            ([93, 94].to_vec(), [(50, 43)].to_vec())
+        );
+    }
+
+    #[test]
+    fn what_is_overwritten_while_others_are_read_is_missed() {
+        let (mut writer, mut reader) = stream(8, 512);
+        write(&mut writer, 511);
+        let (mut seen, mut gaps) = (Vec::new(), Vec::new());
+        let report = reader.poll_until(511, |found| match found {
+            Found::Element(element) => {
+                if element.sequence == 0 {
+                    write(&mut writer, 300);
+                }
+                seen.push(element.sequence);
+            }
+            Found::Missed { first, count } => gaps.push((first, count)),
+        });
+        // The first batch was copied before; of the second, 256 to 299 are gone.
+        assert_eq!((seen[255], seen[256], seen.len()), (255, 300, 467));
+        assert_eq!(gaps, [(256, 44)]);
+        assert_eq!(report.unwrap().missed, 44);
+    }
+
+    #[test]
+    fn what_was_missed_before_the_damage_is_told() {
+        let (mut writer, mut reader) = stream(8, 512);
+        write(&mut writer, 600);
+        let counter_of = reader.words().share();
+        let mut gaps = Vec::new();
+        let result = reader.poll_until(600, |found| match found {
+            Found::Element(_) => counter(&counter_of).store(7, Ordering::Relaxed),
+            Found::Missed { first, count } => gaps.push((first, count)),
+        });
+        assert!(matches!(result, Err(LayoutError::CounterBackwards { .. })));
+        assert_eq!(gaps, [(0, 89)]);
+    }
+
+    #[test]
+    fn the_counter_may_wrap_around() {
+        let geometry = Geometry::new(0, 4).unwrap();
+        let memory = OwnedWords::zeroed(geometry.words());
+        counter(&memory).store(u64::MAX - 1, Ordering::Relaxed);
+        let mut writer = SimpleWriter::new(memory.share(), geometry).unwrap();
+        let mut reader = Reader::from_now(memory, geometry).unwrap();
+        for stamp in 0..3 {
+            writer.write(&[], || Ticks::from_raw(stamp));
+        }
+        let mut seen = Vec::new();
+        let report = reader.poll(9, |element| {
+            seen.push((element.sequence, element.stamp.as_raw()))
+        });
+        assert_eq!(report.unwrap().missed, 0);
+        assert_eq!(seen, [(u64::MAX - 1, 0), (u64::MAX, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn a_counter_that_runs_back_is_an_error() {
+        let (mut writer, mut reader) = stream(8, 4);
+        write(&mut writer, 3);
+        read(&mut reader, 9);
+        counter(reader.words()).store(1, Ordering::Relaxed);
+        let error = reader.poll(9, |_| ()).unwrap_err();
+        assert_eq!(error, LayoutError::CounterBackwards { before: 3, now: 1 });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn delivered_and_missed_add_up(
+            steps in prop::collection::vec((0_u64..40, 0_usize..40), 1..30),
+            power in 1_u32..6,
+        ) {
+            let (mut writer, mut reader) = stream(8, 1 << power);
+            let (mut delivered, mut missed) = (0, 0);
+            for (writes, limit) in steps {
+                write(&mut writer, writes);
+                let (seen, lost) = read(&mut reader, limit);
+                delivered += seen.len() as u64;
+                missed += lost;
+                assert_eq!(delivered + missed, reader.position());
+            }
+            let (seen, lost) = read(&mut reader, usize::MAX);
+            assert_eq!(delivered + missed + lost + seen.len() as u64, writer.count());
+        }
+
+        /// The reference: of the positions before the bound, those that the ring still holds are
+        /// read and the others are one gap.
+        #[test]
+        fn bounded_polls_are_those_of_the_reference(
+            steps in prop::collection::vec((0_u64..40, 0_u64..2_000), 1..30),
+            power in 1_u32..6,
+        ) {
+            let (mut writer, mut reader) = stream(8, 1 << power);
+            for (writes, bound) in steps {
+                write(&mut writer, writes);
+                let from = reader.position();
+                let end = bound.min(writer.count()).max(from);
+                let held = writer.count().saturating_sub((1 << power) - 1).clamp(from, end);
+                let (seen, gaps) = read_until(&mut reader, bound);
+                assert_eq!(seen, (held..end).collect::<Vec<_>>());
+                let expected = (held > from).then_some((from, held - from));
+                assert_eq!(gaps, expected.into_iter().collect::<Vec<_>>());
+            }
+        }
+
+        #[test]
+        fn arbitrary_memory_never_panics(
+            words in prop::collection::vec(any::<u64>(), 640),
+            counters in prop::collection::vec(any::<u64>(), 1..8),
+            power in 1_u32..5,
+            payload in 0_u32..40,
+        ) {
+            let geometry = Geometry::new(payload, 1 << power).unwrap();
+            let memory = OwnedWords::zeroed(geometry.words().max(640));
+            for (index, word) in words.into_iter().enumerate() {
+                memory.word(index).store(word, Ordering::Relaxed);
+            }
+            let mut reader = Reader::from_start(memory.share(), geometry).unwrap();
+            for value in counters {
+                counter(&memory).store(value, Ordering::Relaxed);
+                let mut seen = 0;
+                if let Ok(report) = reader.poll(usize::MAX, |_| seen += 1) {
+                    assert_eq!(report.delivered, seen);
+                    assert!(seen < geometry.capacity());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The atomics of the whole project, replaced by loom's under `--cfg loom`.
+//!
+//! Every operation stronger than relaxed carries a label `SYNC(name)` in the code; its partner
+//! carries the same label. The labels of this crate:
+//!
+//! - `SYNC(publish)`: the writer's release store of the counter, the reader's acquire load. Whoever
+//!   sees counter `c` sees the elements before `c`, unless they have been overwritten since.
+//! - `SYNC(overwrite)`: the writer's release fence after the store of the counter, the reader's
+//!   acquire fence after its copy. A reader whose copy saw any word of a later element also sees
+//!   the counter that allowed that element to be written, and so rejects the copy.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+pub use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The simple writer.
+//!
+//! # Protocol
+//!
+//! State in memory: the counter `c`, written by this writer alone, and the slots. The slot at
+//! position `c` belongs to the writer at any time; the slots of the positions `c - capacity + 1`
+//! to `c - 1` are readable.
+//!
+//! 1. Fill the slot at `c` with relaxed word stores, payload first, stamp last.
+//! 2. Store `c + 1` with release: `SYNC(publish)`. From here readers may take the element.
+//! 3. Fence with release: `SYNC(overwrite)`. It orders the store of the counter before the stores
+//!    of the next fill, which destroys the element at `c + 1 - capacity`. Without it a reader could
+//!    see words of the new element under the old counter and believe its copy.
+//!
+//! There is no losing path: nobody competes. Progress: wait-free; a write is a fixed number of
+//! stores. It does not allocate, does not enter the kernel and takes no lock, so it may run in
+//! real-time threads. It must not be re-entered by a signal handler that writes to the same
+//! sensor; the borrow checker sees to that in Rust.
+
+use overhear_event::Ticks;
+
+use crate::layout::{counter, Geometry, LayoutError};
+use crate::sync::{fence, Ordering};
+use crate::words::{store_bytes, Words};
+
+/// The right to write a simple stream.
+#[derive(Debug)]
+pub struct SimpleWriter<W> {
+    words: W,
+    geometry: Geometry,
+    // The number of elements written; the memory's counter is a copy that is never read back,
+    // because others in this process could have damaged it.
+    count: u64,
+}
+
+impl<W: Words> SimpleWriter<W> {
+    /// Takes the writer's right over a stream, continuing behind the elements that are there.
+    ///
+    /// There must be only one writer at a time; a second one would not be unsafe, but readers
+    /// would reject or miss elements without knowing it.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
+    pub fn new(words: W, geometry: Geometry) -> Result<Self, LayoutError> {
+        geometry.check_size(&words)?;
+        let count = counter(&words).load(Ordering::Relaxed);
+        Ok(Self {
+            words,
+            geometry,
+            count,
+        })
+    }
+
+    /// Elements written so far.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The memory written to.
+    #[must_use]
+    pub const fn words(&self) -> &W {
+        &self.words
+    }
+
+    /// Appends an element and publishes it. The stamp is read after the payload is in place, as
+    /// the seed's `commit` does.
+    ///
+    /// # Panics
+    /// If the payload has another size than the geometry says.
+    #[inline(always)]
+    pub fn write(&mut self, payload: &[u8], stamp: impl FnOnce() -> Ticks) {
+        assert!(
+            payload.len() == self.geometry.payload_bytes(),
+            "the payload has the wrong size"
+        );
+        // Looked up before the stores: for all the compiler knows, they could change `self`.
+        let (count, counter) = (self.count, counter(&self.words));
+        let slot = self.geometry.slot(count);
+        let slot = self.words.range(slot, 1 + payload.len().div_ceil(8));
+        store_bytes(&slot[1..], payload);
+        // Relaxed: SYNC(publish) makes the stamp visible.
+        slot[0].store(stamp().as_raw(), Ordering::Relaxed);
+        let count = count.wrapping_add(1);
+        // SYNC(publish): pairs with the reader's first load of the counter.
+        counter.store(count, Ordering::Release);
+        self.count = count;
+        // SYNC(overwrite): pairs with the reader's fence before its second load of the counter.
+        fence(Ordering::Release);
+    }
+}
