@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counts of values over a wide range, in bounded memory.
+
+/// A histogram of whole numbers with three significant digits (HdrHistogram).
+///
+/// The first few values are kept as they are, because most histograms have no more: one of a
+/// thread that ran ten times takes a hundred bytes instead of 16 KiB.
+///
+/// Minimum, maximum and mean are exact; quantiles are exact to a thousandth. Values above 2^48
+/// (78 hours in nanoseconds) count as 2^48.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Counts,
+    // Exact, where the buckets are not.
+    min: u64,
+    max: u64,
+    sum: u128,
+}
+
+#[derive(Clone, Debug)]
+enum Counts {
+    /// At most [`FEW`] values, in the order of their coming.
+    Few(Vec<u64>),
+    Many(Box<hdrhistogram::Histogram<u64>>),
+}
+
+/// As many values as a quarter of the smallest bucketed histogram has room for.
+const FEW: usize = 512;
+
+impl Counts {
+    fn record(&mut self, value: u64, count: u64) {
+        if let Self::Few(values) = self {
+            if values.len() as u64 + count <= FEW as u64 {
+                values.extend((0..count).map(|_| value));
+                return;
+            }
+            let mut many = hdrhistogram::Histogram::new(3).expect("three digits are supported");
+            many.auto(true);
+            for &value in values.iter() {
+                // Growing on demand, recording a value up to LARGEST cannot fail.
+                let _ = many.record(value);
+            }
+            *self = Self::Many(Box::new(many));
+        }
+        if let Self::Many(many) = self {
+            let _ = many.record_n(value, count);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Few(values) => values.len() as u64,
+            Self::Many(many) => many.len(),
+        }
+    }
+
+    fn quantile(&self, fraction: f64) -> u64 {
+        match self {
+            Self::Few(values) => {
+                let mut sorted = values.clone();
+                sorted.sort_unstable();
+                // The rank that HdrHistogram takes: the smallest value that at least this
+                // fraction of the values does not exceed.
+                let rank = (fraction.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
+                sorted
+                    .get(rank.saturating_sub(1))
+                    .copied()
+                    .unwrap_or_default()
+            }
+            Self::Many(many) => many.value_at_quantile(fraction),
+        }
+    }
+
+    /// Values and how often each occurred; a value may be told more than once.
+    fn for_each(&self, mut told: impl FnMut(u64, u64)) {
+        match self {
+            Self::Few(values) => values.iter().for_each(|&value| told(value, 1)),
+            Self::Many(many) => {
+                for value in many.iter_recorded() {
+                    told(value.value_iterated_to(), value.count_at_value());
+                }
+            }
+        }
+    }
+}
+
+/// The values from `low` to `high`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The smallest value counted here.
+    pub low: u64,
+    /// The largest value counted here.
+    pub high: u64,
+    /// How many there were.
+    pub count: u64,
+}
+
+/// The largest value told apart.
+const LARGEST: u64 = 1 << 48;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Histogram {
+    /// An empty histogram. It grows with its values and their range, to 300 KiB at most.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            counts: Counts::Few(Vec::new()),
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
+        }
+    }
+
+    /// Counts a value.
+    pub fn record(&mut self, value: u64) {
+        self.counts.record(value.min(LARGEST), 1);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.sum += u128::from(value);
+    }
+
+    /// Counts everything that another histogram has counted.
+    pub fn add(&mut self, other: &Self) {
+        other
+            .counts
+            .for_each(|value, count| self.counts.record(value, count));
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+    }
+
+    /// How many values were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.len()
+    }
+
+    /// The smallest value, `None` if there was none.
+    #[must_use]
+    pub fn min(&self) -> Option<u64> {
+        (self.count() > 0).then_some(self.min)
+    }
+
+    /// The largest value, `None` if there was none.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (self.count() > 0).then_some(self.max)
+    }
+
+    /// The mean, `None` if there was no value.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.sum as f64 / self.count() as f64)
+    }
+
+    /// The smallest recorded value that at least this fraction of the values does not exceed;
+    /// never below the minimum nor above the maximum. `None` if there was no value.
+    #[must_use]
+    pub fn quantile(&self, fraction: f64) -> Option<u64> {
+        (self.count() > 0).then(|| self.counts.quantile(fraction).clamp(self.min, self.max))
+    }
+
+    /// The histogram in few buckets for people, from the first to the last one with a value. The
+    /// limits are preferred numbers (ISO 3): twenty to a decade for values within two decades, ten
+    /// within four, five beyond.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<Bucket> {
+        let (Some(min), Some(max)) = (self.min(), self.max()) else {
+            return Vec::new();
+        };
+        let (min, max) = (min.min(LARGEST), max.min(LARGEST));
+        let edges = edges(min, max);
+        let mut buckets: Vec<Bucket> = edges
+            .windows(2)
+            .map(|pair| Bucket {
+                low: pair[0],
+                high: pair[1] - 1,
+                count: 0,
+            })
+            .collect();
+        self.counts.for_each(|value, count| {
+            // The ends are exact; in between a value is known to a thousandth.
+            let at = value.clamp(min, max);
+            let index = edges.partition_point(|&edge| edge <= at) - 1;
+            buckets[index].count += count;
+        });
+        buckets
+    }
+}
+
+/// The preferred numbers of one decade, times 100 (ISO 3, series R20).
+const R20: [u64; 20] = [
+    100, 112, 125, 140, 160, 180, 200, 224, 250, 280, 315, 355, 400, 450, 500, 560, 630, 710, 800,
+    900,
+];
+
+/// Ascending limits of buckets: the first one does not exceed `min`, the last one exceeds `max`.
+fn edges(min: u64, max: u64) -> Vec<u64> {
+    let decades = max.max(1).ilog10() - min.max(1).ilog10();
+    let step = match decades {
+        0..=2 => 1,
+        3..=4 => 2,
+        _ => 4,
+    };
+    let numbers = (0..=u64::MAX.ilog10()).flat_map(|decade| {
+        let scale = 10_u128.pow(decade);
+        R20.iter()
+            .step_by(step)
+            .map(move |&number| u64::try_from(u128::from(number) * scale / 100).unwrap_or(u64::MAX))
+    });
+    // Below ten, neighbours coincide; limits are whole numbers.
+    let mut edges: Vec<u64> = Vec::new();
+    for number in std::iter::once(0).chain(numbers) {
+        if edges.last().is_none_or(|&last| last < number) {
+            edges.push(number);
+        }
+    }
+    let first = edges.partition_point(|&edge| edge <= min).saturating_sub(1);
+    let behind = edges.partition_point(|&edge| edge <= max);
+    edges.drain(..).take(behind + 1).skip(first).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bucket, Histogram};
+
+    #[test]
+    fn buckets_are_preferred_numbers_without_holes() {
+        let mut histogram = Histogram::new();
+        assert_eq!(histogram.buckets(), []);
+        for value in [0, 1, 4, 4, 7] {
+            histogram.record(value);
+        }
+        let bucket = |low, high, count| Bucket { low, high, count };
+        let counts = [1, 1, 0, 0, 2, 0, 0, 1];
+        let single: Vec<Bucket> = counts
+            .into_iter()
+            .enumerate()
+            .map(|(value, count)| bucket(value as u64, value as u64, count))
+            .collect();
+        assert_eq!(histogram.buckets(), single);
+
+        let mut histogram = Histogram::new();
+        for value in [1_010, 1_119, 1_120, 1_399] {
+            histogram.record(value);
+        }
+        assert_eq!(
+            histogram.buckets(),
+            [
+                bucket(1_000, 1_119, 2),
+                bucket(1_120, 1_249, 1),
+                bucket(1_250, 1_399, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn buckets_count_every_value_whatever_the_range() {
+        for values in [
+            vec![1, u64::MAX],
+            vec![5, 5_000_000_000],
+            vec![999, 1_000, 99_999],
+        ] {
+            let mut histogram = Histogram::new();
+            for &value in &values {
+                histogram.record(value);
+            }
+            let buckets = histogram.buckets();
+            assert_eq!(
+                buckets.iter().map(|b| b.count).sum::<u64>(),
+                values.len() as u64
+            );
+            assert!(buckets.len() <= 90, "{} buckets", buckets.len());
+            assert!(buckets
+                .windows(2)
+                .all(|pair| pair[0].high + 1 == pair[1].low));
+            assert!(buckets[0].count > 0 && buckets[buckets.len() - 1].count > 0);
+        }
+    }
+
+    #[test]
+    fn few_values_and_many_tell_the_same() {
+        let value = |index: u64| (index * 7_919) % 10_000 + 1;
+        let (mut all, mut half, mut other) = (Histogram::new(), Histogram::new(), Histogram::new());
+        for index in 0..1_000 {
+            all.record(value(index));
+            if index % 2 == 0 {
+                &mut half
+            } else {
+                &mut other
+            }
+            .record(value(index));
+        }
+        half.add(&other);
+        let mut few = Histogram::new();
+        (0..100).for_each(|index| few.record(value(index * 10)));
+        for fraction in [0.01, 0.5, 0.99, 1.0] {
+            assert_eq!(all.quantile(fraction), half.quantile(fraction));
+            let mut sorted: Vec<u64> = (0..1_000).map(value).collect();
+            sorted.sort_unstable();
+            let exact = sorted[(fraction * 1_000.0) as usize - 1];
+            let told = all.quantile(fraction).unwrap();
+            assert!(
+                told.abs_diff(exact) * 1_000 <= exact,
+                "{told} instead of {exact}"
+            );
+        }
+        assert_eq!(all.buckets(), half.buckets());
+        assert_eq!(few.count(), 100);
+    }
+
+    #[test]
+    fn quantiles_stay_within_the_values() {
+        let mut histogram = Histogram::new();
+        assert_eq!(histogram.quantile(0.5), None);
+        histogram.record(123_456_789);
+        for fraction in [0.0, 0.5, 0.99, 1.0] {
+            assert_eq!(histogram.quantile(fraction), Some(123_456_789));
+        }
+        histogram.record(u64::MAX);
+        assert_eq!(histogram.max(), Some(u64::MAX));
+        assert_eq!(histogram.count(), 2);
+    }
+}

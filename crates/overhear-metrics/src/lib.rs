@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Evaluations that everybody needs, as [`Update`](overhear_event::Update)s.
+//!
+//! - [`Scheduling`] follows every monitored thread through its states and keeps an account per
+//!   thread: run, runnable, blocked and preempted time, switches, migrations, wake-up latency.
+//!   An [`Observer`] sees each interval as it ends; [`Timeline`] is one that keeps them, packed.
+//! - [`SensorStatistics`] keeps an account per program sensor: elements, rate, intervals, values.
+//! - [`Histogram`] is what both count in.
+//!
+//! All of them are pure: time comes in with the elements. So they compute the same live and over
+//! a recorded trace.
+//!
+//! ```
+//! use overhear_metrics::Histogram;
+//!
+//! let mut latencies = Histogram::new();
+//! for ns in [900, 1_000, 1_100, 50_000] {
+//!     latencies.record(ns);
+//! }
+//! assert_eq!(latencies.count(), 4);
+//! assert_eq!(latencies.quantile(0.5), Some(1_000));
+//! assert_eq!(latencies.max(), Some(50_000));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod histogram;
+mod scheduling;
+mod sensors;
+mod thread;
+mod timeline;
+
+pub use histogram::{Bucket, Histogram};
+pub use scheduling::{Observer, Scheduling};
+pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};
+pub use thread::{Thread, ThreadIndex, ThreadState};
+pub use timeline::{Row, Timeline};

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads through their states.
+//!
+//! # The automaton
+//!
+//! ```text
+//!            waking/wakeup                 switch in
+//!  Blocked ----------------> Runnable ------------------> Running
+//!     ^                                     switch in        |  |
+//!     |                      Preempted <------------------.  |  |
+//!     |                          |      switch out, state 0 `-'  |
+//!     |                          `------> Running                |
+//!     `------------------- switch out, asleep -------------------'
+//! ```
+//!
+//! Two races of the kernel's own need care. (1) A waker on another CPU may announce the *waking*
+//! of a thread that is just about to leave its CPU: the waking carries an earlier time than the
+//! departure. It is remembered, and the *wake-up* that follows decides: if the thread has left by
+//! then, it became runnable the moment it left. (2) A waking may find the thread still running; it
+//! then merely cancels the sleep, the wake-up follows at once and changes nothing.
+//!
+//! The perf fallback sees departures and arrivals alone. A thread that left asleep is then blocked
+//! until it runs again, and the time it waited for a CPU comes from samples of `schedstat`. It does
+//! not see a thread's last departure either: such a thread ends with its exit.
+
+use std::collections::HashMap;
+
+use overhear_event::kernel::{self, Life, SchedStat, Switch, Wake};
+use overhear_event::{
+    ElementView, EventName, EventSet, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update,
+};
+
+use crate::thread::{Thread, ThreadIndex, ThreadState};
+
+/// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
+/// TASK_DEAD.
+const DEAD: u16 = 0x10 | 0x20 | 0x80;
+
+/// Sees every interval of every thread as it ends.
+pub trait Observer {
+    /// `thread` was in `state` from `from` to `to`, on `cpu` if it was running.
+    fn interval(
+        &mut self,
+        index: ThreadIndex,
+        thread: &Thread,
+        from: Timestamp,
+        to: Timestamp,
+        state: ThreadState,
+        cpu: Option<u32>,
+    );
+}
+
+/// Sees nothing: accounts only.
+impl Observer for () {
+    fn interval(
+        &mut self,
+        _: ThreadIndex,
+        _: &Thread,
+        _: Timestamp,
+        _: Timestamp,
+        _: ThreadState,
+        _: Option<u32>,
+    ) {
+    }
+}
+
+/// Follows the monitored threads. See the module's text.
+#[derive(Debug, Default)]
+pub struct Scheduling<O = ()> {
+    threads: Vec<Thread>,
+    by_tid: HashMap<u32, ThreadIndex>,
+    observer: O,
+    // Time of the newest element, and whether wake-ups can be seen at all.
+    now: Timestamp,
+    sees_wakeups: bool,
+}
+
+impl<O: Observer> Scheduling<O> {
+    /// No threads yet.
+    #[must_use]
+    pub fn new(observer: O) -> Self {
+        Self {
+            threads: Vec::new(),
+            by_tid: HashMap::new(),
+            observer,
+            now: Timestamp::ZERO,
+            sees_wakeups: false,
+        }
+    }
+
+    /// Every thread seen, in the order of appearance.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// What watches.
+    #[must_use]
+    pub const fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    /// Says that wake-ups can be heard, even if none comes: without them wake-up latencies are
+    /// unknown.
+    pub fn expect_wakeups(&mut self) {
+        self.sees_wakeups = true;
+    }
+
+    /// Whether wake-ups can be heard.
+    #[must_use]
+    pub const fn sees_wakeups(&self) -> bool {
+        self.sees_wakeups
+    }
+
+    /// The threads that have not ended.
+    pub fn alive(&self) -> impl Iterator<Item = &Thread> {
+        self.threads
+            .iter()
+            .filter(|thread| thread.state != ThreadState::Absent)
+    }
+
+    /// Ends the last interval of every thread at `end`, or at the newest element if that is later;
+    /// that of a thread that has announced its exit there, or at its last change after it.
+    pub fn finish(&mut self, end: Timestamp) {
+        let end = end.max(self.now);
+        for index in 0..self.threads.len() {
+            let (state, ended) = (self.threads[index].state, self.threads[index].ended);
+            if state == ThreadState::Absent {
+                continue;
+            }
+            self.enter(ThreadIndex(index), ended.unwrap_or(end), state, None);
+        }
+    }
+
+    fn find(&mut self, tid: u32, pid: u32, now: Timestamp) -> ThreadIndex {
+        let threads = &mut self.threads;
+        *self.by_tid.entry(tid).or_insert_with(|| {
+            threads.push(Thread::new(tid, pid, now, ThreadState::Unknown));
+            ThreadIndex(threads.len() - 1)
+        })
+    }
+
+    /// Ends the present interval at `now` and begins the next. A `now` before the interval's
+    /// begin (the first race) ends it where it began.
+    fn enter(&mut self, index: ThreadIndex, now: Timestamp, state: ThreadState, cpu: Option<u32>) {
+        let thread = &mut self.threads[index.0];
+        let now = now.max(thread.since);
+        let span = now.since(thread.since);
+        if span > Nanos::ZERO {
+            thread.account(span);
+            let ran_on = thread.cpu.filter(|_| thread.state == ThreadState::Running);
+            let (from, was) = (thread.since, thread.state);
+            self.observer
+                .interval(index, &self.threads[index.0], from, now, was, ran_on);
+        }
+        let thread = &mut self.threads[index.0];
+        thread.state = state;
+        thread.since = now;
+        if cpu.is_some() {
+            thread.cpu = cpu;
+        }
+    }
+
+    fn switch(&mut self, switch: &Switch, now: Timestamp, cpu: u32) {
+        if switch.flags & Switch::PREV_TRACKED != 0 {
+            self.depart(switch, now, cpu);
+        }
+        if switch.flags & Switch::NEXT_TRACKED != 0 {
+            let index = self.find(switch.next_tid, switch.next_pid, now);
+            self.arrive(index, now, cpu);
+        }
+    }
+
+    fn depart(&mut self, switch: &Switch, now: Timestamp, cpu: u32) {
+        let index = self.find(switch.prev_tid, switch.prev_pid, now);
+        if self.threads[index.0].state != ThreadState::Running {
+            self.reconstruct_arrival(index, switch, now, cpu);
+        }
+        let thread = &mut self.threads[index.0];
+        if switch.is_voluntary() {
+            thread.switches_voluntary += 1;
+        } else {
+            thread.switches_involuntary += 1;
+        }
+        let state = match switch.prev_state {
+            0 => ThreadState::Preempted,
+            dead if dead & DEAD != 0 => ThreadState::Absent,
+            _ => ThreadState::Blocked,
+        };
+        if state == ThreadState::Absent {
+            self.by_tid.remove(&switch.prev_tid);
+        }
+        let before = self.threads[index.0].run;
+        self.enter(index, now, state, Some(cpu));
+        if switch.prev_run_ns != Switch::UNKNOWN {
+            // The kernel's own account, where it is told. The stamps alone would differ from it by
+            // what a switch costs: it charges the thread from the wake-up's clock reading on.
+            let run = Nanos::from_ns(switch.prev_run_ns.into());
+            self.threads[index.0].run = before.plus(run);
+        }
+    }
+
+    /// A thread departs that was not seen to arrive: it arrived as long ago as it has run.
+    ///
+    /// The kernel's tracepoint stays silent when certain threads leave a CPU, and with their
+    /// departure the arrival of their successor is lost. No element is missing then, so there is
+    /// no gap; the departure's own account says what happened.
+    fn reconstruct_arrival(
+        &mut self,
+        index: ThreadIndex,
+        switch: &Switch,
+        now: Timestamp,
+        cpu: u32,
+    ) {
+        if switch.prev_run_ns != Switch::UNKNOWN {
+            let arrived = now.minus(Nanos::from_ns(switch.prev_run_ns.into()));
+            self.arrive(index, arrived.max(self.threads[index.0].since), cpu);
+        }
+    }
+
+    fn arrive(&mut self, index: ThreadIndex, now: Timestamp, cpu: u32) {
+        let thread = &mut self.threads[index.0];
+        if thread.cpu.is_some_and(|last| last != cpu) {
+            thread.migrations += 1;
+        }
+        if let Some(waking) = thread.waking.take() {
+            thread.wakeup_latency.record(now.since(waking).as_ns());
+        }
+        self.enter(index, now, ThreadState::Running, Some(cpu));
+    }
+
+    fn wake(&mut self, wake: &Wake, now: Timestamp) {
+        self.sees_wakeups = true;
+        let index = self.find(wake.tid, wake.pid, now);
+        let thread = &mut self.threads[index.0];
+        let asleep = matches!(
+            thread.state,
+            ThreadState::Blocked | ThreadState::Absent | ThreadState::Unknown
+        );
+        match wake.kind {
+            Wake::WAKING => {
+                // Kept even while the thread runs: the wake-up decides (first race).
+                thread.waking = Some(now);
+            }
+            _ if asleep => {
+                let since = *thread.waking.get_or_insert(now);
+                self.enter(index, since, ThreadState::Runnable, None);
+            }
+            // Already running or runnable: the waking cancelled a sleep (second race).
+            _ => thread.waking = None,
+        }
+    }
+
+    fn life(&mut self, life: &Life, now: Timestamp) {
+        match life.kind {
+            Life::FORK => {
+                // A thread id that comes again belongs to a new thread.
+                self.by_tid.remove(&life.tid);
+                let index = self.find(life.tid, life.pid, now);
+                let thread = &mut self.threads[index.0];
+                thread.state = ThreadState::Absent;
+                thread.comm = life.comm().to_string();
+            }
+            Life::EXIT => {
+                let index = self.find(life.tid, life.pid, now);
+                let cpu = (life.cpu_ns > 0).then(|| Nanos::from_ns(life.cpu_ns));
+                let thread = &mut self.threads[index.0];
+                thread.cpu_at_exit = cpu;
+                thread.ended = Some(now);
+                if !life.comm().is_empty() {
+                    thread.comm = life.comm().to_string();
+                }
+            }
+            _ => {
+                if life.kind == Life::EXEC && life.parent_tid != 0 {
+                    self.take_over(life, now);
+                }
+                let index = self.find(life.tid, life.pid, now);
+                self.threads[index.0].comm = life.comm().to_string();
+            }
+        }
+    }
+
+    /// A thread executes a program under the id of its leader, which has exited: its own id ends,
+    /// and the leader's goes on where it is.
+    fn take_over(&mut self, life: &Life, now: Timestamp) {
+        let old = self.by_tid.remove(&life.parent_tid).map(|old| {
+            let (state, cpu) = (self.threads[old.0].state, self.threads[old.0].cpu);
+            self.enter(old, now, ThreadState::Absent, None);
+            self.threads[old.0].ended = Some(now);
+            (state, cpu)
+        });
+        let heir = self.find(life.tid, life.pid, now);
+        if let Some((ThreadState::Running, cpu)) = old {
+            self.enter(heir, now, ThreadState::Running, cpu);
+        }
+    }
+}
+
+impl<O: Observer> Update for Scheduling<O> {
+    fn requires(&self) -> EventSet {
+        [
+            EventName::kernel(kernel::SCHED_SWITCH),
+            EventName::kernel(kernel::SCHED_WAKE),
+            EventName::kernel(kernel::TASK_LIFE),
+            EventName::clerk(kernel::SCHEDSTAT),
+        ]
+        .into_iter()
+        .collect()
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        let (now, stream) = (element.time, element.stream);
+        match stream.origin {
+            Origin::Kernel { cpu } => {
+                self.now = now;
+                match stream.sensor.as_str() {
+                    kernel::SCHED_SWITCH => {
+                        if let Some(switch) = Switch::parse(element.payload) {
+                            self.switch(&switch, now, cpu);
+                        }
+                    }
+                    kernel::SCHED_WAKE => {
+                        if let Some(wake) = Wake::parse(element.payload) {
+                            self.wake(&wake, now);
+                        }
+                    }
+                    kernel::TASK_LIFE => {
+                        if let Some(life) = Life::parse(element.payload) {
+                            self.life(&life, now);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            Origin::Clerk if stream.sensor == kernel::SCHEDSTAT => {
+                if let Some(sample) = SchedStat::parse(element.payload) {
+                    let index = self.find(sample.tid, sample.pid, now);
+                    let sampled = (
+                        Nanos::from_ns(sample.run_ns),
+                        Nanos::from_ns(sample.wait_ns),
+                    );
+                    let thread = &mut self.threads[index.0];
+                    thread.sampled = Some(sampled);
+                    // The stamps of perf records stand beside the switch, up to a microsecond off;
+                    // over short runs that adds up. Off a CPU the sample is the exact account; of
+                    // a running thread it is as old as the last tick, so then the stamps stay.
+                    if thread.state != ThreadState::Running {
+                        thread.run = sampled.0;
+                    }
+                }
+            }
+            Origin::Clerk | Origin::Program(_) => {}
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if !matches!(stream.origin, Origin::Kernel { .. }) || gap.missed == 0 {
+            return;
+        }
+        // Any thread may have changed its state unseen.
+        let (from, to) = (gap.from, gap.to);
+        for index in 0..self.threads.len() {
+            let thread = &self.threads[index];
+            if thread.state != ThreadState::Absent {
+                let index = ThreadIndex(index);
+                let from = thread.ended.map_or(from, |ended| ended.min(from));
+                self.enter(index, from, ThreadState::Unknown, None);
+                self.threads[index.0].waking = None;
+            }
+        }
+        self.now = self.now.max(to);
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests;

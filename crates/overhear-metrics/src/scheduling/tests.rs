@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scripted lives of threads.
+
+use std::sync::Arc;
+
+use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{
+    ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    Update,
+};
+
+use super::Scheduling;
+use crate::thread::ThreadState;
+use crate::timeline::Timeline;
+
+fn stream(sensor: &str, cpu: u32, schema: TypeSchema) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(1 + cpu),
+        origin: Origin::Kernel { cpu },
+        sensor: sensor.to_string(),
+        instance: String::new(),
+        schema: Arc::new(schema),
+        rate: None,
+        capacity: 64,
+    }
+}
+
+#[derive(Default)]
+struct Script(Scheduling<Timeline>);
+
+impl Script {
+    fn feed(&mut self, stream: &StreamDescriptor, ns: u64, payload: &[u8]) {
+        let time = Timestamp::from_monotonic_ns(ns);
+        self.0.element(&ElementView {
+            stream,
+            sequence: 0,
+            time,
+            payload,
+        });
+    }
+
+    fn switch(&mut self, ns: u64, cpu: u32, prev: (u32, u16), next: u32, extra: u16) {
+        self.switch_after(ns, cpu, prev, next, extra, Switch::UNKNOWN);
+    }
+
+    fn switch_after(
+        &mut self,
+        ns: u64,
+        cpu: u32,
+        prev: (u32, u16),
+        next: u32,
+        extra: u16,
+        prev_run_ns: u32,
+    ) {
+        let tracked = |tid| tid == 7 || tid == 8;
+        let mut flags = extra;
+        if tracked(prev.0) {
+            flags |= Switch::PREV_TRACKED;
+        }
+        if tracked(next) {
+            flags |= Switch::NEXT_TRACKED;
+        }
+        if prev.1 != 0 {
+            flags |= Switch::VOLUNTARY;
+        }
+        let switch = Switch {
+            prev_tid: prev.0,
+            next_tid: next,
+            prev_pid: 7,
+            next_pid: 7,
+            prev_state: prev.1,
+            flags,
+            prev_run_ns,
+        };
+        self.feed(
+            &stream(SCHED_SWITCH, cpu, Switch::schema()),
+            ns,
+            &switch.to_payload(),
+        );
+    }
+
+    fn wake(&mut self, ns: u64, tid: u32, kind: u32) {
+        let wake = Wake {
+            tid,
+            pid: 7,
+            waker_tid: 1,
+            waker_pid: 1,
+            target_cpu: 0,
+            kind,
+        };
+        self.feed(
+            &stream(SCHED_WAKE, 0, Wake::schema()),
+            ns,
+            &wake.to_payload(),
+        );
+    }
+}
+
+#[test]
+fn a_life_adds_up() {
+    let mut script = Script::default();
+    let mut comm = [0; 16];
+    comm[..6].copy_from_slice(b"worker");
+    let life = |kind, cpu_ns| Life {
+        tid: 7,
+        pid: 7,
+        parent_tid: 1,
+        parent_pid: 1,
+        kind,
+        code: 0,
+        cpu_ns,
+        comm,
+    };
+    let lives = stream(TASK_LIFE, 0, Life::schema());
+    script.feed(&lives, 100, &life(Life::FORK, 0).to_payload());
+    script.wake(110, 7, Wake::NEW);
+    script.switch(150, 0, (0, 0), 7, 0); // first run after 40 ns
+    script.switch(250, 0, (7, 0), 9, Switch::PREEMPTED);
+    script.switch(300, 1, (0, 0), 7, 0); // displaced for 50, migrated
+    script.switch(400, 1, (7, 1), 0, 0); // asleep
+    script.wake(500, 7, Wake::WAKING);
+    script.wake(505, 7, Wake::WAKEUP);
+    script.switch(520, 1, (0, 0), 7, 0); // latency 20
+    script.feed(&lives, 550, &life(Life::EXIT, 230).to_payload());
+    script.switch(560, 1, (7, 0x80), 0, 0);
+    script.0.finish(Timestamp::from_monotonic_ns(1_000));
+    let thread = &script.0.threads()[0];
+    assert_eq!(thread.comm, "worker");
+    assert_eq!(thread.run, Nanos::from_ns(100 + 100 + 40));
+    assert_eq!(thread.runnable, Nanos::from_ns(40 + 50 + 20));
+    assert_eq!(thread.blocked, Nanos::from_ns(100));
+    assert_eq!(
+        (thread.switches_voluntary, thread.switches_involuntary),
+        (2, 1)
+    );
+    assert_eq!(thread.migrations, 1);
+    assert_eq!(thread.cpu_at_exit, Some(Nanos::from_ns(230)));
+    assert_eq!(thread.wakeup_latency.min(), Some(20));
+    assert_eq!(thread.wakeup_latency.max(), Some(40));
+    let row = &script.0.observer().rows()[0];
+    let states: Vec<(u8, u64)> = row.intervals().map(|i| (i.state, i.length)).collect();
+    assert_eq!(
+        states,
+        [
+            (0, 10),
+            (2, 40),
+            (1, 100),
+            (4, 50),
+            (1, 100),
+            (3, 100),
+            (2, 20),
+            (1, 40)
+        ]
+    );
+}
+
+#[test]
+fn a_waking_that_overtakes_the_departure_makes_it_runnable_at_once() {
+    let mut script = Script::default();
+    script.switch(100, 0, (0, 0), 7, 0);
+    script.wake(195, 7, Wake::WAKING);
+    script.switch(200, 0, (7, 1), 0, 0);
+    script.wake(204, 7, Wake::WAKEUP);
+    script.switch(230, 0, (0, 0), 7, 0);
+    let thread = &script.0.threads()[0];
+    assert_eq!(thread.blocked, Nanos::ZERO);
+    assert_eq!(thread.runnable, Nanos::from_ns(30));
+    assert_eq!(thread.wakeup_latency.max(), Some(35));
+}
+
+#[test]
+fn a_waking_that_cancels_a_sleep_is_no_wakeup() {
+    let mut script = Script::default();
+    script.switch(100, 0, (0, 0), 7, 0);
+    script.wake(150, 7, Wake::WAKING);
+    script.wake(151, 7, Wake::WAKEUP);
+    script.switch(900, 0, (7, 1), 0, 0);
+    script.wake(950, 7, Wake::WAKING);
+    script.wake(951, 7, Wake::WAKEUP);
+    script.switch(960, 0, (0, 0), 7, 0);
+    let thread = &script.0.threads()[0];
+    assert_eq!(
+        (thread.wakeup_latency.count(), thread.wakeup_latency.max()),
+        (1, Some(10))
+    );
+    assert_eq!(thread.blocked, Nanos::from_ns(50));
+}
+
+#[test]
+fn a_gap_makes_the_time_unknown_until_the_thread_is_seen_again() {
+    let mut script = Script::default();
+    script.switch(100, 0, (0, 0), 7, 0);
+    let at = Timestamp::from_monotonic_ns;
+    let lost = stream(SCHED_SWITCH, 0, Switch::schema());
+    let gap = Gap {
+        stream: lost.id,
+        first: 1,
+        missed: 3,
+        from: at(150),
+        to: at(400),
+        cause: GapCause::Overwritten,
+    };
+    script.0.gap(&lost, &gap);
+    script.switch(450, 0, (0, 0), 7, 0);
+    script.switch(500, 0, (7, 1), 0, 0);
+    let thread = &script.0.threads()[0];
+    assert_eq!(thread.unknown, Nanos::from_ns(300));
+    assert_eq!(thread.run, Nanos::from_ns(100));
+}
+
+#[test]
+fn an_arrival_that_was_not_seen_is_told_by_the_departure() {
+    let mut script = Script::default();
+    script.switch(100, 0, (0, 0), 7, 0);
+    script.switch(200, 0, (7, 1), 0, 0);
+    script.wake(300, 7, Wake::WAKING);
+    script.wake(301, 7, Wake::WAKEUP);
+    script.switch_after(400, 1, (7, 1), 0, 0, 60);
+    let thread = &script.0.threads()[0];
+    assert_eq!(thread.run, Nanos::from_ns(100 + 60));
+    assert_eq!(thread.runnable, Nanos::from_ns(40));
+    assert_eq!(thread.slices.min(), Some(60));
+    assert_eq!(thread.wakeup_latency.max(), Some(40));
+    assert_eq!(thread.migrations, 1);
+}
+
+#[test]
+fn a_thread_whose_last_departure_is_not_seen_ends_with_its_exit() {
+    let exit = Life {
+        tid: 7,
+        pid: 7,
+        parent_tid: 0,
+        parent_pid: 0,
+        kind: Life::EXIT,
+        code: 0,
+        cpu_ns: 0,
+        comm: [0; 16],
+    };
+    let lives = stream(TASK_LIFE, 0, Life::schema());
+    for lossy in [false, true] {
+        let mut script = Script::default();
+        script.switch(100, 0, (0, 0), 7, 0);
+        script.feed(&lives, 300, &exit.to_payload());
+        if lossy {
+            let stream = stream(SCHED_SWITCH, 0, Switch::schema());
+            let gap = Gap {
+                stream: stream.id,
+                first: 1,
+                missed: 1,
+                from: Timestamp::from_monotonic_ns(400),
+                to: Timestamp::from_monotonic_ns(500),
+                cause: GapCause::Kernel,
+            };
+            script.0.gap(&stream, &gap);
+        }
+        script.0.finish(Timestamp::from_monotonic_ns(1_000));
+        let thread = &script.0.threads()[0];
+        assert_eq!(thread.run, Nanos::from_ns(200));
+        assert_eq!(thread.unknown, Nanos::ZERO);
+    }
+}
+
+#[test]
+fn an_id_that_gives_way_to_the_leaders_ends_with_the_exec() {
+    let mut script = Script::default();
+    let lives = stream(TASK_LIFE, 0, Life::schema());
+    let life = |kind, tid, parent_tid| Life {
+        tid,
+        pid: 7,
+        parent_tid,
+        parent_pid: 0,
+        kind,
+        code: 0,
+        cpu_ns: 0,
+        comm: *b"heir\0\0\0\0\0\0\0\0\0\0\0\0",
+    };
+    // The leader ends for its thread 8, which executes a program and is 7 from then on.
+    script.switch(50, 1, (0, 0), 8, 0);
+    script.switch(100, 0, (0, 0), 7, 0);
+    script.feed(&lives, 190, &life(Life::EXIT, 7, 0).to_payload());
+    script.switch(200, 0, (7, 0x80), 0, 0);
+    let lives = stream(TASK_LIFE, 1, Life::schema());
+    script.feed(&lives, 250, &life(Life::EXEC, 7, 8).to_payload());
+    script.switch(400, 1, (7, 1), 0, 0);
+    script.0.finish(Timestamp::from_monotonic_ns(500));
+    let [old, leader, heir] = script.0.threads() else {
+        panic!("three ids lived: {:?}", script.0.threads());
+    };
+    assert_eq!(
+        (old.run, old.state),
+        (Nanos::from_ns(200), ThreadState::Absent)
+    );
+    assert_eq!(old.ended, Some(Timestamp::from_monotonic_ns(250)));
+    assert_eq!(
+        (leader.run, leader.blocked),
+        (Nanos::from_ns(100), Nanos::ZERO)
+    );
+    assert_eq!((heir.tid, heir.run), (7, Nanos::from_ns(150)));
+    assert_eq!(
+        (heir.blocked, heir.comm.as_str()),
+        (Nanos::from_ns(100), "heir")
+    );
+}
+
+#[test]
+fn thread_ids_that_come_again_are_new_threads() {
+    let mut script = Script::default();
+    script.switch(100, 0, (0, 0), 8, 0);
+    script.switch(200, 0, (8, 0x80), 0, 0);
+    script.switch(300, 0, (0, 0), 8, 0);
+    assert_eq!(script.0.threads().len(), 2);
+}

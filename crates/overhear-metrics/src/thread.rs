@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One thread: its state and its account.
+
+use overhear_event::{Nanos, Timestamp};
+
+use crate::histogram::Histogram;
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadState {
+    /// It does not exist yet, or not any more.
+    Absent,
+    /// On a CPU.
+    Running,
+    /// Woken, and waiting for a CPU.
+    Runnable,
+    /// Asleep, or waiting for something other than a CPU.
+    Blocked,
+    /// Displaced while it could have gone on: waiting for a CPU.
+    Preempted,
+    /// Elements are missing, or the thread was not followed yet.
+    Unknown,
+}
+
+impl ThreadState {
+    /// The number that stands for the state in a packed time-line.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Absent => 0,
+            Self::Running => 1,
+            Self::Runnable => 2,
+            Self::Blocked => 3,
+            Self::Preempted => 4,
+            Self::Unknown => 5,
+        }
+    }
+}
+
+/// A thread's place in [`Scheduling::threads`](crate::Scheduling::threads). Thread ids are
+/// reused, indices are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadIndex(pub(crate) usize);
+
+impl ThreadIndex {
+    /// The index as a number.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
+/// A thread and its account so far.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Its newest short name; empty until one is known.
+    pub comm: String,
+    /// Time on a CPU: by the kernel's own account where departures tell it, else by their stamps.
+    pub run: Nanos,
+    /// Time runnable but waiting for a CPU, after a wake-up or displaced.
+    pub runnable: Nanos,
+    /// Time asleep or waiting for something other than a CPU.
+    pub blocked: Nanos,
+    /// Time of which elements are missing.
+    pub unknown: Nanos,
+    /// Departures that the thread asked for.
+    pub switches_voluntary: u64,
+    /// Departures that it did not ask for.
+    pub switches_involuntary: u64,
+    /// How often it began to run on another CPU than the one before.
+    pub migrations: u64,
+    /// From the waking to the first run, in nanoseconds.
+    pub wakeup_latency: Histogram,
+    /// Lengths of its runs, in nanoseconds.
+    pub slices: Histogram,
+    /// The newest sample of `schedstat`: run time and wait time.
+    pub sampled: Option<(Nanos, Nanos)>,
+    /// The thread's CPU time by the kernel's own account when it ended.
+    pub cpu_at_exit: Option<Nanos>,
+    // When it announced its exit.
+    pub(crate) ended: Option<Timestamp>,
+    pub(crate) state: ThreadState,
+    pub(crate) since: Timestamp,
+    pub(crate) cpu: Option<u32>,
+    // A waking that has not led to a run yet.
+    pub(crate) waking: Option<Timestamp>,
+}
+
+impl Thread {
+    pub(crate) fn new(tid: u32, pid: u32, since: Timestamp, state: ThreadState) -> Self {
+        Self {
+            tid,
+            pid,
+            comm: String::new(),
+            run: Nanos::ZERO,
+            runnable: Nanos::ZERO,
+            blocked: Nanos::ZERO,
+            unknown: Nanos::ZERO,
+            switches_voluntary: 0,
+            switches_involuntary: 0,
+            migrations: 0,
+            wakeup_latency: Histogram::new(),
+            slices: Histogram::new(),
+            sampled: None,
+            cpu_at_exit: None,
+            ended: None,
+            state,
+            since,
+            cpu: None,
+            waking: None,
+        }
+    }
+
+    pub(crate) fn account(&mut self, span: Nanos) {
+        match self.state {
+            ThreadState::Running => {
+                self.run = self.run.plus(span);
+                self.slices.record(span.as_ns());
+            }
+            ThreadState::Runnable | ThreadState::Preempted => {
+                self.runnable = self.runnable.plus(span);
+            }
+            ThreadState::Blocked => self.blocked = self.blocked.plus(span),
+            ThreadState::Unknown => self.unknown = self.unknown.plus(span),
+            ThreadState::Absent => {}
+        }
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every interval of every thread, packed: seven bytes each.
+
+use overhear_event::{Nanos, Timestamp};
+
+use crate::scheduling::Observer;
+use crate::thread::{Thread, ThreadIndex, ThreadState};
+
+/// Stands for "not on a CPU" in [`Row::cpus`].
+const NO_CPU: u16 = u16::MAX;
+
+/// The intervals of one thread, one after the other without holes.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Where the first interval begins; `None` as long as there is none.
+    pub start: Option<Timestamp>,
+    /// Lengths in nanoseconds. A longer interval is split into several of the same state.
+    pub lengths: Vec<u32>,
+    /// State codes ([`ThreadState::code`]).
+    pub states: Vec<u8>,
+    /// The CPU of a running thread, 65535 otherwise.
+    pub cpus: Vec<u16>,
+    end: Timestamp,
+}
+
+/// One interval of a [`Row`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// State code.
+    pub state: u8,
+    /// Length in nanoseconds.
+    pub length: u64,
+}
+
+impl Row {
+    /// The intervals in order.
+    pub fn intervals(&self) -> impl Iterator<Item = Interval> + '_ {
+        self.states
+            .iter()
+            .zip(&self.lengths)
+            .map(|(&state, &length)| Interval {
+                state,
+                length: u64::from(length),
+            })
+    }
+
+    fn push(&mut self, mut length: u64, state: u8, cpu: u16) {
+        while length > 0 {
+            let part = u32::try_from(length).unwrap_or(u32::MAX);
+            self.lengths.push(part);
+            self.states.push(state);
+            self.cpus.push(cpu);
+            length -= u64::from(part);
+        }
+    }
+}
+
+/// Keeps the intervals of all threads, up to a limit.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    rows: Vec<Row>,
+    kept: u64,
+    limit: u64,
+    dropped: u64,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self::with_limit(20_000_000)
+    }
+}
+
+impl Timeline {
+    /// A time-line that keeps at most this many intervals; the rest is counted.
+    #[must_use]
+    pub const fn with_limit(limit: u64) -> Self {
+        Self {
+            rows: Vec::new(),
+            kept: 0,
+            limit,
+            dropped: 0,
+        }
+    }
+
+    /// One row per thread, in the order of [`Scheduling::threads`](crate::Scheduling::threads).
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Intervals beyond the limit.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+impl Observer for Timeline {
+    fn interval(
+        &mut self,
+        index: ThreadIndex,
+        _: &Thread,
+        from: Timestamp,
+        to: Timestamp,
+        state: ThreadState,
+        cpu: Option<u32>,
+    ) {
+        if self.kept >= self.limit {
+            self.dropped += 1;
+            return;
+        }
+        self.kept += 1;
+        if self.rows.len() <= index.get() {
+            self.rows.resize_with(index.get() + 1, Row::default);
+        }
+        let row = &mut self.rows[index.get()];
+        if row.start.is_none() {
+            row.start = Some(from);
+            row.end = from;
+        }
+        // Without holes: what was not said is unknown.
+        let hole: Nanos = from.since(row.end);
+        row.push(hole.as_ns(), ThreadState::Unknown.code(), NO_CPU);
+        let cpu = cpu
+            .and_then(|cpu| u16::try_from(cpu).ok())
+            .unwrap_or(NO_CPU);
+        row.push(to.since(from).as_ns(), state.code(), cpu);
+        row.end = to;
+    }
+}
