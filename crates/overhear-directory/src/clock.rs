@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading both clocks, and keeping the clock page.
+
+use std::time::Duration;
+
+use overhear_event::{ClockId, Nanos, Ticks, Timestamp};
+use overhear_stream::{
+    hardware_clock, read_hardware_ticks, ClockFit, ClockPair, Geometry, Header, Segment,
+    SharedWords, SimpleWriter, WriterKind, CLOCK_PAGE_CAPACITY,
+};
+use rustix::time::{clock_gettime, ClockId as SystemClock};
+
+use crate::memory::{MapError, Mapping, StreamFile};
+
+/// Brackets tried for a pair: the narrowest one wins, so an interruption does no harm.
+const BRACKETS: usize = 50;
+/// How far apart the first two pairs are.
+const FIRST_DISTANCE: Duration = Duration::from_millis(20);
+
+/// The time now.
+#[must_use]
+pub fn monotonic_now() -> Timestamp {
+    let now = clock_gettime(SystemClock::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
+    Timestamp::from_monotonic_ns(seconds * 1_000_000_000 + nanos)
+}
+
+/// The clock that sensors of this machine stamp with: the hardware counter if the CPU calls it
+/// invariant and the kernel trusts it as its own clock, else `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn sensor_clock() -> ClockId {
+    let Some(clock) = hardware_clock() else {
+        return ClockId::Monotonic;
+    };
+    if clock == ClockId::ArmCntvct {
+        return clock; // The architecture guarantees it.
+    }
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let source = std::fs::read_to_string(path).unwrap_or_default();
+    match source.trim() {
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" => clock,
+        _ => ClockId::Monotonic,
+    }
+}
+
+/// Reads both clocks at once, as well as that is possible.
+#[must_use]
+pub fn best_pair() -> ClockPair {
+    let mut best: Option<(u64, Ticks, Timestamp)> = None;
+    let mut before = read_hardware_ticks();
+    for _ in 0..BRACKETS {
+        let time = monotonic_now();
+        let after = read_hardware_ticks();
+        let width = after.as_raw().wrapping_sub(before.as_raw());
+        if best.is_none_or(|(narrowest, ..)| width < narrowest) {
+            let middle = Ticks::from_raw(before.as_raw().wrapping_add(width / 2));
+            best = Some((width, middle, time));
+        }
+        before = after;
+    }
+    let (width, ticks, time) = best.unwrap_or((0, before, monotonic_now()));
+    // Counters run at 10 MHz to 5 GHz; without the slope, half the width in ticks is an upper
+    // bound of half the width in nanoseconds for every counter above 1 GHz, and for slower ones
+    // the bracket is a few ticks wide.
+    ClockPair {
+        ticks,
+        time,
+        error: Nanos::from_ns(width / 2 + 1),
+    }
+}
+
+/// Writes the clock page.
+#[derive(Debug)]
+pub struct ClockKeeper {
+    fit: ClockFit,
+    writer: SimpleWriter<SharedWords>,
+    file: StreamFile,
+    // Declared last: `writer` points into it and is dropped before it.
+    _mapping: Mapping,
+}
+
+impl ClockKeeper {
+    /// How often [`ClockKeeper::tick`] is to be called.
+    pub const INTERVAL: Duration = Duration::from_millis(100);
+
+    /// Measures for 20 ms and publishes the first segment. `None` if sensors stamp with
+    /// `CLOCK_MONOTONIC` on this machine: there is nothing to convert.
+    ///
+    /// # Errors
+    /// [`MapError`] if there is no memory for the page.
+    pub fn start() -> Result<Option<Self>, MapError> {
+        let clock = sensor_clock();
+        if clock == ClockId::Monotonic {
+            return Ok(None);
+        }
+        let first = best_pair();
+        std::thread::sleep(FIRST_DISTANCE);
+        let Some(fit) = ClockFit::begin(first, best_pair()) else {
+            return Ok(None);
+        };
+        let geometry = page_geometry();
+        let header = Header::new(&geometry, WriterKind::Simple, clock, 0);
+        let file = StreamFile::create("overhear-clock", &geometry, &header)?;
+        let mapping = Mapping::writable(&file, file.bytes())?;
+        file.seal()?;
+        // SAFETY: the mapping is a field of the same value, dropped after the writer.
+        let words = unsafe { mapping.words() };
+        let writer =
+            SimpleWriter::new(words, geometry).expect("the page was sized by its own geometry");
+        let mut keeper = Self {
+            fit,
+            writer,
+            file,
+            _mapping: mapping,
+        };
+        let segment = *keeper.fit.current();
+        keeper.publish(&segment);
+        Ok(Some(keeper))
+    }
+
+    /// Measures again and publishes the next segment.
+    pub fn tick(&mut self) {
+        // A segment must be published before it begins; after a stall it is measured anew.
+        for _ in 0..3 {
+            let mut fit = self.fit.clone();
+            let segment = fit.observe(best_pair());
+            let new_epoch = segment.epoch != self.fit.current().epoch;
+            if new_epoch || read_hardware_ticks() < segment.from {
+                self.fit = fit;
+                self.publish(&segment);
+                return;
+            }
+        }
+    }
+
+    fn publish(&mut self, segment: &Segment) {
+        self.writer.write(&segment.to_payload(), || segment.from);
+    }
+
+    /// A read-only map of the page.
+    ///
+    /// # Errors
+    /// [`MapError`] with the kernel's reason.
+    pub(crate) fn map(&self) -> Result<Mapping, MapError> {
+        Mapping::read_only(&self.file, self.file.bytes())
+    }
+}
+
+/// The geometry of every clock page.
+pub(crate) fn page_geometry() -> Geometry {
+    Geometry::new(Segment::PAYLOAD_BYTES, CLOCK_PAGE_CAPACITY)
+        .expect("the constants make a valid geometry")
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who exists: the sensor directory.
+//!
+//! A program that wants to be heard *registers* its sensors here ([`client`]); the directory
+//! allocates their streams as sealed memory files, hands them over, and tells monitors. Sensors
+//! and monitors know the directory, never each other (seed 000, section 3.4).
+//!
+//! - [`Directory`] is the service, embedded in a process: `overhear run` starts one for the
+//!   program that it runs. It also keeps the clock page.
+//! - [`ProgramSource`] reads every stream of a directory: the monitor's view of it.
+//! - [`client::register`] is the program's side; `liboverhear` and the crate `overhear` call it.
+//!
+//! # Hand-over of a stream (`DESIGN` decision 5)
+//!
+//! 1. The program connects, sends `register`; the kernel vouches for its process and user.
+//! 2. The directory checks, allocates the memory file, writes the header, sends `granted` with the
+//!    file.
+//! 3. The program maps it writable, closes the file and sends `mapped`.
+//! 4. The directory seals the file: from here nobody can map or write it, not even root, nor
+//!    change its size. It opens the stream for monitors and sends `sealed`.
+//! 5. The program closes the connection. No file descriptor stays in it: programs that close all
+//!    descriptors, as daemons do, keep their sensors. That a process has ended the directory
+//!    learns from a pidfd.
+//!
+//! A program that finds no directory writes into private memory and runs on unchanged.
+
+pub mod client;
+mod clock;
+mod connection;
+mod memory;
+mod protocol;
+mod registry;
+mod service;
+mod sizing;
+mod source;
+mod task;
+
+pub use clock::{best_pair, monotonic_now, sensor_clock, ClockKeeper};
+pub use memory::{MapError, Mapping};
+pub use registry::{Registered, Unheard};
+pub use service::{Directory, DirectoryBuilder, DirectoryError};
+pub use sizing::{elements_within, suggested_capacity};
+pub use source::ProgramSource;
+
+/// The environment variable that names the directory's socket.
+pub const SOCKET_VARIABLE: &str = "OVERHEAR_DIRECTORY";

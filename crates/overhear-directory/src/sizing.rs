@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How large a stream must be. The directory decides, because only it knows both the sensor's
+//! rate and the monitors' periods (seed 000, section 3.4).
+
+use overhear_admission::Constraint;
+use overhear_event::{Nanos, Rate};
+use overhear_stream::MAX_CAPACITY;
+
+/// The largest monitor period that a stream is sized for.
+const LARGEST_PERIOD: Nanos = Nanos::from_ms(1_000);
+/// Wake-up lateness, tardiness and hold-back of a monitor.
+const ALLOWANCE: Nanos = Nanos::from_ms(50);
+/// The element that may be in the making, and one more for a monitor that checks at the border.
+const SPARE: u64 = 2;
+/// Without a declared rate: this many elements,
+const DEFAULT_ELEMENTS: u64 = 64 * 1024;
+/// but not more than these bytes.
+const DEFAULT_BYTES: u64 = 4 * 1024 * 1024;
+/// A ring smaller than this saves nothing: the header page alone is larger.
+const LEAST_ELEMENTS: u64 = 64;
+
+/// E(t): how many elements of a stream with this rate fall into any half-open interval of length
+/// `t` (seed 000, equation 2), at most `u64::MAX`.
+///
+/// A rate whose fields were never checked bounds nothing, so it yields that number, too.
+#[must_use]
+pub fn elements_within(rate: &Rate, t: Nanos) -> u64 {
+    match Constraint::from_rate(rate) {
+        Ok(stream) => u64::try_from(stream.elements_within(t.into())).unwrap_or(u64::MAX),
+        Err(_) => u64::MAX,
+    }
+}
+
+/// Slots for a stream of this rate and element size: a power of two.
+///
+/// With a rate, enough for a monitor with a period of a second that wakes late; `at_least` comes
+/// from the program. Without one, the default.
+#[must_use]
+pub fn suggested_capacity(rate: Option<&Rate>, stride_bytes: u64, at_least: u64) -> u64 {
+    let wanted = match rate {
+        Some(rate) => {
+            let span = LARGEST_PERIOD.plus(LARGEST_PERIOD).plus(ALLOWANCE);
+            elements_within(rate, span)
+                .saturating_add(SPARE)
+                .max(LEAST_ELEMENTS)
+        }
+        None => {
+            let fitting = (DEFAULT_BYTES / stride_bytes.max(8)).max(LEAST_ELEMENTS);
+            // Rounded down: the next power of two could double the memory.
+            let fitting = 1 << fitting.ilog2();
+            DEFAULT_ELEMENTS.min(fitting)
+        }
+    };
+    wanted.max(at_least).min(MAX_CAPACITY).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{Nanos, Rate};
+
+    use super::{elements_within, suggested_capacity};
+
+    fn rate(period: u64, distance: u64, jitter: u64) -> Rate {
+        Rate::new(
+            Nanos::from_ns(period),
+            Nanos::from_ns(distance),
+            Nanos::from_ns(jitter),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn counts_follow_equation_2() {
+        let strict = rate(10, 10, 0);
+        for (t, expected) in [(0, 0), (1, 1), (10, 1), (11, 2), (20, 2)] {
+            assert_eq!(elements_within(&strict, Nanos::from_ns(t)), expected);
+        }
+        let bursty = rate(10, 2, 25);
+        // A burst runs at distance D until the period takes over.
+        for (t, expected) in [(1, 1), (2, 1), (3, 2), (5, 3), (6, 3), (7, 4), (20, 5)] {
+            assert_eq!(
+                elements_within(&bursty, Nanos::from_ns(t)),
+                expected,
+                "t = {t}"
+            );
+        }
+        assert_eq!(
+            elements_within(&rate(1, 0, 0), Nanos::from_ns(u64::MAX)),
+            u64::MAX
+        );
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two_within_reason() {
+        assert_eq!(suggested_capacity(None, 16, 0), 65_536);
+        assert_eq!(suggested_capacity(None, 4096, 0), 1_024);
+        assert_eq!(suggested_capacity(None, 16, 100_000), 131_072);
+        // 1 kHz: 2,050 in 2.05 s, two spare.
+        assert_eq!(
+            suggested_capacity(Some(&rate(1_000_000, 1_000_000, 0)), 16, 0),
+            4_096
+        );
+        assert_eq!(
+            suggested_capacity(Some(&rate(1_000_000_000, 0, 0)), 16, 0),
+            64
+        );
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Thousands of broken packets: the directory answers each or closes, and goes on serving.
+
+mod support;
+
+use overhear_directory::ProgramSource;
+use overhear_event::Source;
+use serde_json::{json, Value};
+
+use support::{register_packet, Heard, Here, Raw};
+
+const PACKETS: u64 = 4_000;
+
+/// Chance, the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound.max(1) as u64) as usize
+    }
+}
+
+/// Values that number parsers, allocators and printers like least.
+fn nasty(chance: &mut Chance) -> Value {
+    match chance.below(16) {
+        0 => Value::Null,
+        1 => json!(-1),
+        2 => json!(u64::MAX),
+        3 => json!(i64::MIN),
+        4 => json!(1e308),
+        5 => json!(0.5),
+        6 => json!(""),
+        7 => json!("\u{0}\u{1b}[2J\n"),
+        8 => json!("x".repeat(20_000)),
+        9 => json!([]),
+        10 => json!({}),
+        11 => json!(true),
+        12 => json!(u64::from(u32::MAX) + 1),
+        13 => json!(1_u64 << chance.below(64)),
+        14 => json!({ "text": 65_535 }),
+        _ => (0..100).fold(json!(1), |inner, _| json!([inner])),
+    }
+}
+
+/// Changes one node somewhere in the tree.
+fn mutate(value: &mut Value, chance: &mut Chance) {
+    let children = match value {
+        Value::Array(items) => items.len(),
+        Value::Object(fields) => fields.len(),
+        _ => 0,
+    };
+    if children == 0 || chance.below(8) == 0 {
+        *value = nasty(chance);
+        return;
+    }
+    let pick = chance.below(children);
+    match value {
+        Value::Array(items) => match chance.below(6) {
+            0 => drop(items.remove(pick)),
+            1 => items.push(items[pick].clone()),
+            _ => mutate(&mut items[pick], chance),
+        },
+        Value::Object(fields) => {
+            let key = fields.keys().nth(pick).cloned().unwrap_or_default();
+            match chance.below(8) {
+                0 => drop(fields.remove(&key)),
+                1 => {
+                    if let Some(value) = fields.remove(&key) {
+                        fields.insert(format!("{key}_"), value);
+                    }
+                }
+                _ => mutate(&mut fields[&key], chance),
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn broken_packets_harm_nobody() {
+    let here = Here::start();
+    let mut source = ProgramSource::new(&here.directory);
+    let mut chance = Chance(0xD1B5_4A32_D192_ED03);
+    let seeds = [
+        register_packet("victim"),
+        json!("mapped"),
+        json!({ "unregister": { "stream": 1, "token": 1 } }),
+    ];
+    let (mut granted, mut refused, mut closed) = (0_u64, 0_u64, 0_u64);
+    for number in 0..PACKETS {
+        let mut packet = seeds[if chance.below(4) > 0 {
+            0
+        } else {
+            chance.below(3)
+        }]
+        .clone();
+        if packet["register"].is_object() {
+            packet["register"]["sensor"] = json!(format!("victim {number}"));
+        }
+        for _ in 0..=chance.below(3) {
+            mutate(&mut packet, &mut chance);
+        }
+        let mut bytes = packet.to_string().into_bytes();
+        if chance.below(4) == 0 {
+            // Below the level of JSON: flipped bits, and ends that come too early.
+            for _ in 0..=chance.below(3) {
+                let at = chance.below(bytes.len());
+                bytes[at] ^= 1 << chance.below(8);
+            }
+            if chance.below(2) == 0 {
+                bytes.truncate(chance.below(bytes.len()));
+            }
+        }
+        let raw = Raw::connect(&here.socket());
+        raw.send_bytes(&bytes);
+        let (answer, _file) = raw.receive();
+        if answer["granted"].is_object() {
+            granted += 1;
+            if chance.below(2) == 0 {
+                assert!(raw.send(&json!("mapped")));
+                assert_eq!(raw.receive().0, json!("sealed"));
+            }
+        } else if answer["refused"]["sentence"].is_string() {
+            refused += 1;
+        } else {
+            assert_eq!(answer, Value::Null, "{}", String::from_utf8_lossy(&bytes));
+            closed += 1;
+        }
+        if number % 100 == 0 {
+            source.poll(&mut Heard::default()).unwrap();
+            here.register(&format!("witness {number}"))
+                .unregister()
+                .unwrap();
+        }
+    }
+    println!("{granted} granted, {refused} refused, {closed} closed");
+    // Mutations that hit nothing are granted; most hit something.
+    assert!(granted > 10 && refused > PACKETS / 4 && closed > 10);
+    // What is said about them is bounded.
+    let told = here.directory.take_unheard();
+    assert_eq!(told.sentences.len(), 100, "the first hundred");
+    assert!(told.count >= refused, "{} counted", told.count);
+    assert!(told
+        .sentences
+        .iter()
+        .all(|sentence| sentence.len() < 2_000 + 2 * 20_000));
+}
+
+#[test]
+fn packets_beyond_the_largest_are_not_read() {
+    let here = Here::start();
+    for bytes in [64 * 1024 + 1, 100_000] {
+        let raw = Raw::connect(&here.socket());
+        raw.send_bytes(&vec![b' '; bytes]);
+        let sentence = raw.receive().0["refused"]["sentence"].to_string();
+        assert!(sentence.contains("exceeds 65536 bytes"), "{sentence}");
+    }
+    assert_eq!(here.directory.take_unheard().count, 2);
+    here.register("witness");
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the directory grants, what it refuses and with which words, and that one program's manners
+//! cost no other program anything.
+
+mod support;
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+
+use overhear_directory::client::{register_at, RegisterError};
+use overhear_directory::ProgramSource;
+use overhear_event::Source;
+use serde_json::{json, Value};
+
+use support::{register_packet, register_patiently, request, Heard, Here, Raw};
+
+/// The sentence of a refusal.
+#[track_caller]
+fn refusal(here: &Here, sensor: &str) -> String {
+    match register_patiently(&here.socket(), sensor) {
+        Err(RegisterError::Refused { sentence, .. }) => sentence,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// How many bytes the smallest buffer takes.
+fn smallest() -> u64 {
+    let here = Here::start();
+    let bytes = here.register("any").geometry.bytes();
+    bytes as u64
+}
+
+#[test]
+fn a_sensor_is_announced_and_taken_out_again() {
+    let here = Here::start();
+    let mut source = ProgramSource::new(&here.directory);
+    let registration = here.register("queue");
+    let mut heard = Heard::default();
+    source.poll(&mut heard).unwrap();
+    assert_eq!(heard.opened.len(), 1);
+    let opened = &heard.opened[0];
+    assert_eq!(
+        (opened.id, opened.sensor.as_str()),
+        (registration.stream, "queue")
+    );
+    assert_eq!(*opened.schema, support::schema());
+    assert!(heard.closed.is_empty());
+    registration.unregister().unwrap();
+    source.poll(&mut heard).unwrap();
+    assert_eq!(heard.closed, [registration.stream]);
+    assert!(here.directory.take_unheard().sentences.is_empty());
+}
+
+#[test]
+fn another_version_is_refused_by_number() {
+    let here = Here::start();
+    let mut packet = register_packet("queue");
+    packet["register"]["version"] = json!(99);
+    Raw::connect(&here.socket()).is_refused(&packet, &["version 99", "version 1"]);
+    let told = here.directory.take_unheard().sentences;
+    assert!(
+        told.len() == 1 && told[0].contains("sensor `queue`"),
+        "{told:?}"
+    );
+    here.register("queue");
+}
+
+#[test]
+fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
+    let here = Here::start();
+    let long = "x".repeat(129);
+    for name in ["", "a\nb", "\u{1b}[2J", &long] {
+        let packet = register_packet(name);
+        Raw::connect(&here.socket()).is_refused(&packet, &["its id"]);
+    }
+    let mut packet = register_packet("good");
+    packet["register"]["instance"] = json!("\t");
+    Raw::connect(&here.socket()).is_refused(&packet, &["its instance"]);
+    for told in here.directory.take_unheard().sentences {
+        assert!(!told.chars().any(char::is_control), "{told:?}");
+    }
+    here.register(&"x".repeat(128));
+    here.register("Länge µs");
+}
+
+#[test]
+fn a_twin_is_refused_until_the_first_one_is_gone() {
+    let here = Here::start();
+    let first = here.register("twin");
+    assert!(refusal(&here, "twin").contains("give the second one an instance"));
+    let mut other = request("twin");
+    other.instance = "second".to_owned();
+    register_at(&here.socket(), other).unwrap();
+    first.unregister().unwrap();
+    here.register("twin");
+}
+
+#[test]
+fn a_registration_whose_program_forgot_it_does_not_block_its_name() {
+    let here = Here::start();
+    // Unmapped without a word, as exec does it.
+    drop(here.register("forgotten"));
+    here.register("forgotten");
+}
+
+#[test]
+fn the_quota_bounds_what_all_buffers_take() {
+    let one = smallest();
+    let here = Here::with_quota(2 * one);
+    let mut source = ProgramSource::new(&here.directory);
+    let first = here.register("first");
+    let _second = here.register("second");
+    let sentence = refusal(&here, "third");
+    assert!(
+        sentence.contains("exceeds the 0 bytes left of the quota"),
+        "{sentence}"
+    );
+    first.unregister().unwrap();
+    // The memory stays until it has been read.
+    refusal(&here, "third");
+    source.poll(&mut Heard::default()).unwrap();
+    here.register("third");
+    let mut greedy = request("greedy");
+    greedy.capacity = 1 << 32;
+    let Err(RegisterError::Refused { sentence, .. }) = register_at(&here.socket(), greedy) else {
+        panic!("not refused");
+    };
+    assert!(sentence.contains("quota"), "{sentence}");
+}
+
+#[test]
+fn grants_that_are_not_mapped_yet_count() {
+    let one = smallest();
+    let here = Here::with_quota(one);
+    let slow = Raw::connect(&here.socket());
+    assert!(slow.send(&register_packet("slow")));
+    assert!(slow.receive().0["granted"].is_object());
+    assert!(refusal(&here, "other").contains("quota"));
+    // The same connection may ask anew; what it had is taken back first.
+    assert!(slow.send(&register_packet("slow again")));
+    assert!(slow.receive().0["granted"].is_object());
+    drop(slow);
+    // The directory notices in its own time.
+    for _ in 0..10_000 {
+        match register_at(&here.socket(), request("other")) {
+            Ok(_) => return,
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
+        }
+    }
+    panic!("the memory of an abandoned grant is never given back");
+}
+
+#[test]
+fn programs_that_say_nothing_hold_nobody_up_and_are_dismissed() {
+    let here = Here::start();
+    let mute: Vec<Raw> = (0..50).map(|_| Raw::connect(&here.socket())).collect();
+    let granted = Raw::connect(&here.socket());
+    assert!(granted.send(&register_packet("never mapped")));
+    let file = granted.receive().1;
+    assert!(file.is_some());
+    for number in 0..20 {
+        here.register(&format!("brisk {number}"));
+    }
+    // Dismissed after a while; a stream that was not mapped is not announced.
+    assert_eq!(granted.receive().0, Value::Null);
+    for raw in &mute {
+        assert_eq!(raw.receive().0, Value::Null);
+    }
+    let mut heard = Heard::default();
+    ProgramSource::new(&here.directory)
+        .poll(&mut heard)
+        .unwrap();
+    assert_eq!(heard.opened.len(), 20);
+}
+
+#[test]
+fn the_order_of_the_protocol_is_kept() {
+    let here = Here::start();
+    let raw = Raw::connect(&here.socket());
+    assert!(raw.send(&json!("mapped")));
+    assert_eq!(raw.receive().0, Value::Null, "nothing was granted");
+    let raw = Raw::connect(&here.socket());
+    assert!(raw.send_bytes(b""));
+    assert_eq!(raw.receive().0, Value::Null);
+}
+
+#[test]
+fn only_who_holds_the_token_can_unregister() {
+    let here = Here::start();
+    let mut source = ProgramSource::new(&here.directory);
+    let registration = here.register("mine");
+    let stream = registration.stream.as_raw();
+    for (stream, token) in [(stream, 0), (stream, u64::MAX), (stream + 1, 1), (0, 0)] {
+        let packet = json!({ "unregister": { "stream": stream, "token": token } });
+        Raw::connect(&here.socket()).is_refused(&packet, &["no such stream", "somebody else"]);
+    }
+    let mut heard = Heard::default();
+    source.poll(&mut heard).unwrap();
+    assert!(heard.closed.is_empty());
+    registration.unregister().unwrap();
+    source.poll(&mut heard).unwrap();
+    assert_eq!(heard.closed.len(), 1);
+}
+
+#[test]
+fn three_hundred_registrations_at_once_are_all_granted() {
+    let here = Here::start();
+    let socket = here.socket();
+    let mut streams: Vec<u32> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..300)
+            .map(|number| {
+                let socket = &socket;
+                scope.spawn(move || {
+                    let name = format!("sensor {number}");
+                    register_patiently(socket, &name).unwrap().stream.as_raw()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    streams.sort_unstable();
+    streams.dedup();
+    assert_eq!(streams.len(), 300);
+}
+
+#[test]
+fn files_that_nobody_asked_for_are_closed() {
+    let here = Here::start();
+    // Kept, so that the others are refused at once.
+    let _before = here.register("before");
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for _ in 0..200 {
+        let raw = Raw::connect(&here.socket());
+        let files = [file.as_fd(); 4];
+        let packet = register_packet("before").to_string();
+        raw.send_with_files(packet.as_bytes(), &files);
+        // Until the directory has closed.
+        while raw.receive().0 != Value::Null {}
+    }
+    drop(file);
+    // Other tests of this process open files too, but not hundreds.
+    assert!(open() < before + 150, "{before} {}", open());
+}
+
+#[test]
+fn the_socket_goes_with_the_directory_and_its_buffers_stay() {
+    let here = Here::start();
+    let socket = here.socket();
+    assert!(std::fs::metadata(&socket).unwrap().file_type().is_socket());
+    let registration = here.register("survivor");
+    drop(here);
+    assert!(!socket.exists());
+    assert!(registration.unregister().is_err());
+    // SAFETY: the registration keeps its map, whose first page this is.
+    unsafe {
+        registration
+            .mapping
+            .base()
+            .as_ptr()
+            .add(64)
+            .write_volatile(1)
+    };
+}
