@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Several evaluations as one.
+
+use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
+
+/// Passes every item on to each update, in order.
+pub struct Fanout<'a>(pub Vec<&'a mut dyn Update>);
+
+impl Update for Fanout<'_> {
+    fn requires(&self) -> EventSet {
+        self.0.iter().flat_map(|update| update.requires()).collect()
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        for update in &mut self.0 {
+            update.element(element);
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        for update in &mut self.0 {
+            update.gap(stream, gap);
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        for update in &mut self.0 {
+            update.advance(now);
+        }
+    }
+}

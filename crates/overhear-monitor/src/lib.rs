@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Merges streams into one total order and feeds evaluations.
+//!
+//! Elements come in through [`Source`](overhear_event::Source)s, stream by stream. [`Merge`]
+//! brings them into the one order that holds everywhere, (time, stream, sequence), holding back
+//! the newest for a moment because a writer can be preempted between stamp and publication. What
+//! is older than the hold-back goes to the [`Update`](overhear_event::Update)s, together with the
+//! gaps at their places and the promise that nothing older can still come. [`Monitor`] connects
+//! the three and keeps the account of what was missed, per stream and cause ([`Losses`]).
+//! [`best_effort`] runs a monitor in the calling thread.
+//!
+//! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
+//!
+//! ```
+//! use overhear_event::{
+//!     ElementView, Gap, Inbox, Nanos, Origin, Source, SourceError, StreamDescriptor, StreamId,
+//!     Timestamp, TypeSchema, Update,
+//! };
+//! use overhear_monitor::Monitor;
+//! # use std::sync::Arc;
+//!
+//! /// Two elements at 10 and 20 ns.
+//! struct Two(Option<Arc<StreamDescriptor>>);
+//! impl Source for Two {
+//!     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
+//!         if let Some(stream) = self.0.take() {
+//!             let id = stream.id;
+//!             inbox.open(stream);
+//!             inbox.element(id, 0, Timestamp::from_monotonic_ns(10), &[]);
+//!             inbox.element(id, 1, Timestamp::from_monotonic_ns(20), &[]);
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! #[derive(Default)]
+//! struct Count(u64);
+//! impl Update for Count {
+//!     fn element(&mut self, _: &ElementView<'_>) {
+//!         self.0 += 1;
+//!     }
+//!     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+//!     fn advance(&mut self, _: Timestamp) {}
+//! }
+//!
+//! # let stream = Arc::new(StreamDescriptor {
+//! #     id: StreamId::from_raw(1),
+//! #     origin: Origin::Kernel { cpu: 0 },
+//! #     sensor: "two".to_string(),
+//! #     instance: String::new(),
+//! #     schema: Arc::new(TypeSchema::builder("empty").build().unwrap()),
+//! #     rate: None,
+//! #     capacity: 2,
+//! # });
+//! let mut monitor = Monitor::new(Nanos::from_ms(2));
+//! monitor.add_source(Box::new(Two(Some(stream))));
+//! let mut count = Count::default();
+//! monitor.round(Timestamp::from_monotonic_ns(2_000_015), &mut count);
+//! assert_eq!(count.0, 1); // 20 ns is still held back.
+//! monitor.finish(Timestamp::from_monotonic_ns(2_000_016), &mut count);
+//! assert_eq!(count.0, 2);
+//! assert_eq!(monitor.losses().missed(), 0);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod executor;
+mod fanout;
+mod losses;
+mod merge;
+mod monitor;
+
+pub use executor::best_effort;
+pub use fanout::Fanout;
+pub use losses::{Loss, Losses};
+pub use merge::Merge;
+pub use monitor::{Monitor, HOLD_BACK};

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The account of what was missed.
+
+use std::collections::BTreeMap;
+
+use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, Update};
+
+/// What one stream missed for one cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Elements missed.
+    pub missed: u64,
+    /// In how many gaps. A gap that missed no element is a damage whose extent is unknown.
+    pub gaps: u64,
+}
+
+/// Counts gaps per stream and cause. An [`Update`] like any other, so that a recorded trace
+/// yields the same account as the live run.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    streams: BTreeMap<StreamId, (String, BTreeMap<GapCause, Loss>)>,
+}
+
+impl Losses {
+    /// Elements missed in all streams, for whatever cause.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.iter().fold(0, |sum: u64, (_, _, _, loss)| {
+            sum.saturating_add(loss.missed)
+        })
+    }
+
+    /// Stream, its label, cause and loss, in the order of streams and causes.
+    pub fn iter(&self) -> impl Iterator<Item = (StreamId, &str, GapCause, Loss)> {
+        self.streams.iter().flat_map(|(id, (label, causes))| {
+            causes
+                .iter()
+                .map(move |(cause, loss)| (*id, label.as_str(), *cause, *loss))
+        })
+    }
+}
+
+impl Update for Losses {
+    fn element(&mut self, _: &ElementView<'_>) {}
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        let (_, causes) = self
+            .streams
+            .entry(gap.stream)
+            .or_insert_with(|| (stream.label(), BTreeMap::new()));
+        let loss = causes.entry(gap.cause).or_default();
+        loss.missed = loss.missed.saturating_add(gap.missed);
+        loss.gaps += 1;
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one total order: (time, stream, sequence).
+//!
+//! Each stream has a queue. A *round* fills the queues (the calls of [`Inbox`]) and then releases
+//! what is older than the watermark, smallest first. The watermark is the time at which the round
+//! began to read, less the hold-back: every source delivers what was published before it was
+//! polled, so an element that shows up later with a time below the watermark had more than the
+//! hold-back between its stamp and its publication. Such an element cannot take its place in the
+//! order any more: it is missed, with the cause *late*.
+//!
+//! A gap lies before the next element of its stream and is released with it. If no element
+//! follows, it is released once the watermark passes the round that found it, so that whoever
+//! waits for a verdict hears of it in time.
+//!
+//! Writers are not trusted: an element whose time lies before its predecessor's, or after the
+//! round, is missed with the cause *corrupt*. So is one that finds its queue full: an honest stream
+//! holds back no more than a few rounds can read.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use overhear_event::{
+    ElementView, Gap, GapCause, Inbox, Item, Nanos, SourceError, StreamDescriptor, StreamId,
+    Timestamp,
+};
+
+/// By how much an element's time may lie after the round's begin: the error of a clock segment, and
+/// the time between the reading of the clock and the poll. That is long where the machine does not
+/// give the monitor a CPU, and what was written meanwhile is sound. The limit is only there to
+/// refuse nonsense, which until then harms nothing but the stream it is in.
+const FUTURE: Nanos = Nanos::from_ms(10_000);
+
+/// How many rounds of a whole ring each may lie in a queue. Within the hold-back there are two or
+/// three; more come from stamps that lie in the future.
+const ROUNDS: usize = 8;
+/// Streams whose capacity is small or not known may hold back this much per round all the same.
+const LEAST_LIMIT: usize = 64 * 1024;
+
+/// Queues and order. See the module's text.
+#[derive(Debug, Default)]
+pub struct Merge {
+    streams: BTreeMap<StreamId, Queue>,
+    // When the round in progress began to read.
+    round: Timestamp,
+    watermark: Timestamp,
+    opened: Vec<Arc<StreamDescriptor>>,
+    complaints: Vec<SourceError>,
+    untold: u64,
+}
+
+/// How many complaints are kept until somebody takes them; the rest is counted.
+const COMPLAINTS: usize = 100;
+
+#[derive(Debug)]
+struct Queue {
+    descriptor: Arc<StreamDescriptor>,
+    entries: VecDeque<Entry>,
+    // How many entries the queue may have.
+    limit: usize,
+    // The payloads of the queued elements, one after the other.
+    payloads: VecDeque<u8>,
+    // A contiguous copy of the payload being lent out.
+    lent: Vec<u8>,
+    // Time of the newest element that was queued, and of the newest that was released.
+    queued: Timestamp,
+    released: Timestamp,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Element {
+        time: Timestamp,
+        sequence: u64,
+    },
+    Gap {
+        to: Timestamp,
+        first: u64,
+        missed: u64,
+        cause: GapCause,
+    },
+}
+
+impl Entry {
+    const fn time(&self) -> Timestamp {
+        match *self {
+            Self::Element { time, .. } => time,
+            Self::Gap { to, .. } => to,
+        }
+    }
+}
+
+impl Merge {
+    /// An empty merge.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a round: everything that comes in from now on was read after `now`.
+    pub fn begin_round(&mut self, now: Timestamp) {
+        self.round = self.round.max(now);
+    }
+
+    /// The streams that were opened since the last call.
+    #[must_use]
+    pub fn take_opened(&mut self) -> Vec<Arc<StreamDescriptor>> {
+        std::mem::take(&mut self.opened)
+    }
+
+    /// Sentences about sources since the last call.
+    #[must_use]
+    pub fn take_complaints(&mut self) -> Vec<SourceError> {
+        let mut complaints = std::mem::take(&mut self.complaints);
+        match std::mem::take(&mut self.untold) {
+            0 => {}
+            more => complaints.push(SourceError(format!("{more} more complaints were not kept"))),
+        }
+        complaints
+    }
+
+    /// A source speaks of a stream that it did not open, or closed: a bug of the source.
+    fn stray(&mut self, stream: StreamId, elements: u64) {
+        let sentence = format!(
+            "{elements} elements of the unknown stream {stream} are not evaluated; this is a bug of \
+             the source that delivered them"
+        );
+        self.complain(SourceError(sentence));
+    }
+
+    /// Releases everything before `until` in total order, then an advance.
+    pub fn release(&mut self, until: Timestamp, mut sink: impl FnMut(Item<'_>)) {
+        let until = until.max(self.watermark);
+        let mut heads: BinaryHeap<Reverse<(Timestamp, StreamId)>> = BinaryHeap::new();
+        for (id, queue) in &self.streams {
+            if let Some(time) = queue.head().filter(|&time| time < until) {
+                heads.push(Reverse((time, *id)));
+            }
+        }
+        while let Some(Reverse((time, id))) = heads.pop() {
+            let Some(queue) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            // Everything of this stream up to the next head of another one, in one go.
+            let others = heads.peek().map(|Reverse(head)| *head);
+            let mut next = Some(time);
+            while let Some(time) = next.filter(|&time| time < until) {
+                if others.is_some_and(|other| (time, id) > other) {
+                    heads.push(Reverse((time, id)));
+                    break;
+                }
+                queue.release_one(&mut sink);
+                next = queue.head();
+            }
+        }
+        self.streams
+            .retain(|_, queue| !queue.closed || !queue.entries.is_empty());
+        self.watermark = until;
+        sink(Item::Advance(until));
+    }
+}
+
+impl Queue {
+    fn head(&self) -> Option<Timestamp> {
+        self.entries.front().map(Entry::time)
+    }
+
+    fn release_one(&mut self, sink: &mut impl FnMut(Item<'_>)) {
+        match self.entries.pop_front() {
+            Some(Entry::Element { time, sequence }) => {
+                let size = self.descriptor.schema.size() as usize;
+                self.lent.clear();
+                self.lent.extend(self.payloads.drain(..size));
+                self.released = time;
+                sink(Item::Element(ElementView {
+                    stream: &self.descriptor,
+                    sequence,
+                    time,
+                    payload: &self.lent,
+                }));
+            }
+            Some(Entry::Gap {
+                to,
+                first,
+                missed,
+                cause,
+            }) => {
+                let gap = Gap {
+                    stream: self.descriptor.id,
+                    first,
+                    missed,
+                    from: self.released,
+                    to: to.max(self.released),
+                    cause,
+                };
+                self.released = gap.to;
+                sink(Item::Gap(&self.descriptor, gap));
+            }
+            None => {}
+        }
+    }
+
+    fn push_gap(&mut self, to: Timestamp, first: u64, missed: u64, cause: GapCause) {
+        if let Some(Entry::Gap {
+            to: last_to,
+            first: last,
+            missed: count,
+            cause: same,
+        }) = self.entries.back_mut()
+        {
+            // Neighbours of one cause are one gap.
+            if *same == cause && last.wrapping_add(*count) == first {
+                *count = count.saturating_add(missed);
+                *last_to = to;
+                return;
+            }
+        }
+        self.entries.push_back(Entry::Gap {
+            to,
+            first,
+            missed,
+            cause,
+        });
+    }
+
+    /// Gaps in front of an element end with it, not with the round that found them.
+    fn pull_gaps_to(&mut self, time: Timestamp) {
+        for entry in self.entries.iter_mut().rev() {
+            match entry {
+                Entry::Gap { to, .. } if *to > time => *to = time,
+                _ => break,
+            }
+        }
+    }
+}
+
+impl Inbox for Merge {
+    fn open(&mut self, descriptor: Arc<StreamDescriptor>) {
+        self.opened.push(Arc::clone(&descriptor));
+        let limit = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
+        let queue = Queue {
+            limit: limit.max(LEAST_LIMIT).saturating_mul(ROUNDS),
+            entries: VecDeque::new(),
+            payloads: VecDeque::new(),
+            lent: Vec::with_capacity(descriptor.schema.size() as usize),
+            queued: Timestamp::ZERO,
+            released: Timestamp::ZERO,
+            closed: false,
+            descriptor,
+        };
+        self.streams.insert(queue.descriptor.id, queue);
+    }
+
+    fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
+        let (round, watermark) = (self.round, self.watermark);
+        let Some(queue) = self.streams.get_mut(&stream) else {
+            return self.stray(stream, 1);
+        };
+        if queue.entries.len() >= queue.limit
+            || payload.len() != queue.descriptor.schema.size() as usize
+            || time < queue.queued
+            || time > round.plus(FUTURE)
+        {
+            queue.push_gap(round, sequence, 1, GapCause::Corrupt);
+        } else if time < watermark {
+            queue.push_gap(round, sequence, 1, GapCause::Late);
+        } else {
+            queue.pull_gaps_to(time);
+            queue.queued = time;
+            queue.entries.push_back(Entry::Element { time, sequence });
+            queue.payloads.extend(payload);
+        }
+    }
+
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+        let round = self.round;
+        match self.streams.get_mut(&stream) {
+            Some(queue) => queue.push_gap(round, first, missed, cause),
+            None => self.stray(stream, missed),
+        }
+    }
+
+    fn complain(&mut self, complaint: SourceError) {
+        if self.complaints.len() < COMPLAINTS {
+            self.complaints.push(complaint);
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        if let Some(queue) = self.streams.get_mut(&stream) {
+            queue.closed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        FieldKind, GapCause, Inbox, Item, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    };
+    use proptest::prelude::{prop, proptest, ProptestConfig};
+
+    use super::{Merge, FUTURE};
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_monotonic_ns(ns)
+    }
+
+    fn id(raw: u32) -> StreamId {
+        StreamId::from_raw(raw)
+    }
+
+    fn merge(streams: u32) -> Merge {
+        let schema = TypeSchema::builder("t")
+            .field("value", FieldKind::U64, "")
+            .build()
+            .unwrap();
+        let schema = Arc::new(schema);
+        let mut merge = Merge::new();
+        for raw in 1..=streams {
+            merge.open(Arc::new(StreamDescriptor {
+                id: id(raw),
+                origin: Origin::Kernel { cpu: raw },
+                sensor: "t".to_string(),
+                instance: String::new(),
+                schema: Arc::clone(&schema),
+                rate: None,
+                capacity: 8,
+            }));
+        }
+        merge
+    }
+
+    fn put(merge: &mut Merge, stream: u32, sequence: u64, time: u64) {
+        merge.element(id(stream), sequence, at(time), &(time * 3).to_ne_bytes());
+    }
+
+    #[derive(Clone, Debug, PartialEq)]
+    enum Seen {
+        Element(u64, u32, u64),
+        Gap {
+            stream: u32,
+            first: u64,
+            missed: u64,
+            from: u64,
+            to: u64,
+            cause: GapCause,
+        },
+        Advance(u64),
+    }
+
+    fn release(merge: &mut Merge, until: u64) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        merge.release(at(until), |item| {
+            seen.push(match item {
+                Item::Element(e) => {
+                    let time = e.time.as_monotonic_ns();
+                    assert_eq!(e.payload, (time * 3).to_ne_bytes());
+                    Seen::Element(time, e.stream.id.as_raw(), e.sequence)
+                }
+                Item::Gap(_, gap) => Seen::Gap {
+                    stream: gap.stream.as_raw(),
+                    first: gap.first,
+                    missed: gap.missed,
+                    from: gap.from.as_monotonic_ns(),
+                    to: gap.to.as_monotonic_ns(),
+                    cause: gap.cause,
+                },
+                Item::Advance(time) => Seen::Advance(time.as_monotonic_ns()),
+            });
+        });
+        seen
+    }
+
+    #[test]
+    fn equal_times_are_ordered_by_stream_then_sequence() {
+        let mut merge = merge(2);
+        merge.begin_round(at(100));
+        put(&mut merge, 2, 0, 10);
+        put(&mut merge, 1, 0, 10);
+        put(&mut merge, 1, 1, 10);
+        put(&mut merge, 2, 1, 11);
+        put(&mut merge, 1, 2, 50);
+        let seen = release(&mut merge, 50);
+        let element = Seen::Element;
+        let expected = [
+            element(10, 1, 0),
+            element(10, 1, 1),
+            element(10, 2, 0),
+            element(11, 2, 1),
+        ];
+        assert_eq!(seen[..4], expected);
+        assert_eq!(seen[4..], [Seen::Advance(50)]);
+        assert_eq!(release(&mut merge, 51)[0], element(50, 1, 2));
+    }
+
+    #[test]
+    fn a_gap_ends_with_the_next_element_or_with_its_round() {
+        let mut merge = merge(2);
+        merge.begin_round(at(100));
+        put(&mut merge, 1, 0, 10);
+        merge.gap(id(1), 1, 4, GapCause::Overwritten);
+        put(&mut merge, 1, 5, 30);
+        put(&mut merge, 2, 0, 20);
+        merge.gap(id(2), 1, 7, GapCause::Kernel);
+        let gap = |stream, first, missed, from, to, cause| Seen::Gap {
+            stream,
+            first,
+            missed,
+            from,
+            to,
+            cause,
+        };
+        assert_eq!(
+            release(&mut merge, 100),
+            [
+                Seen::Element(10, 1, 0),
+                Seen::Element(20, 2, 0),
+                gap(1, 1, 4, 10, 30, GapCause::Overwritten),
+                Seen::Element(30, 1, 5),
+                Seen::Advance(100),
+            ]
+        );
+        // The gap of stream 2 was found at 100; an element that was stamped at 90 but published
+        // only now pulls its end forward.
+        merge.begin_round(at(120));
+        put(&mut merge, 2, 8, 105);
+        assert_eq!(
+            release(&mut merge, 101),
+            [gap(2, 1, 7, 20, 100, GapCause::Kernel), Seen::Advance(101)]
+        );
+        assert_eq!(release(&mut merge, 110)[0], Seen::Element(105, 2, 8));
+    }
+
+    #[test]
+    fn late_disordered_and_future_elements_are_missed_with_their_cause() {
+        let mut merge = merge(1);
+        merge.begin_round(at(100));
+        put(&mut merge, 1, 0, 60);
+        release(&mut merge, 80);
+        merge.begin_round(at(200));
+        put(&mut merge, 1, 1, 70);
+        put(&mut merge, 1, 2, 75);
+        put(&mut merge, 1, 3, 90);
+        put(&mut merge, 1, 4, 85);
+        put(&mut merge, 1, 5, 200 + FUTURE.as_ns() + 1);
+        put(&mut merge, 1, 6, 95);
+        let causes: Vec<_> = release(&mut merge, 200)
+            .into_iter()
+            .filter_map(|seen| match seen {
+                Seen::Gap { missed, cause, .. } => Some((cause, missed)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(causes, [(GapCause::Late, 2), (GapCause::Corrupt, 2)]);
+    }
+
+    #[test]
+    fn stamps_in_the_future_cannot_fill_the_memory() {
+        let mut merge = merge(1);
+        merge.begin_round(at(100));
+        let limit = (super::LEAST_LIMIT * super::ROUNDS) as u64;
+        for sequence in 0..limit + 7 {
+            put(&mut merge, 1, sequence, 5_000);
+        }
+        let (mut delivered, mut missed) = (0, 0);
+        for seen in release(&mut merge, u64::MAX) {
+            match seen {
+                Seen::Element(..) => delivered += 1,
+                Seen::Gap {
+                    missed: count,
+                    cause: GapCause::Corrupt,
+                    ..
+                } => missed += count,
+                _ => {}
+            }
+        }
+        assert_eq!((delivered, missed), (limit, 7));
+    }
+
+    #[test]
+    fn closed_streams_go_once_they_are_empty() {
+        let mut merge = merge(1);
+        merge.begin_round(at(100));
+        put(&mut merge, 1, 0, 60);
+        merge.close(id(1));
+        assert_eq!(release(&mut merge, 50).len(), 1);
+        assert_eq!(release(&mut merge, 100).len(), 2);
+        put(&mut merge, 1, 1, 150);
+        assert_eq!(merge.take_complaints().len(), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// Whatever the arrival, the order that comes out is the sorted order of what went in,
+        /// and nothing is lost without a gap.
+        #[test]
+        fn the_order_is_total_whatever_the_arrival(
+            arrivals in prop::collection::vec((1_u32..5, 0_u64..40, 0_u64..60), 1..200),
+        ) {
+            let mut merge = merge(4);
+            let mut next = [(0_u64, 0_u64); 5]; // (sequence, time) per stream
+            let (mut now, mut seen, mut put_in) = (0, Vec::new(), 0_u64);
+            for (stream, step, pause) in arrivals {
+                now += pause;
+                merge.begin_round(at(now));
+                let (sequence, last) = &mut next[stream as usize];
+                let time = (*last + step).min(now);
+                put(&mut merge, stream, *sequence, time);
+                (*sequence, *last) = (*sequence + 1, time.max(*last));
+                put_in += 1;
+                seen.extend(release(&mut merge, now.saturating_sub(20)));
+            }
+            seen.extend(release(&mut merge, u64::MAX));
+            let mut elements = Vec::new();
+            let mut missed = 0;
+            for item in seen {
+                match item {
+                    Seen::Element(time, stream, sequence) => elements.push((time, stream, sequence)),
+                    Seen::Gap { missed: count, .. } => missed += count,
+                    Seen::Advance(_) => {}
+                }
+            }
+            assert!(elements.is_sorted());
+            assert_eq!(elements.len() as u64 + missed, put_in);
+        }
+    }
+}
