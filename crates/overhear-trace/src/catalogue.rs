@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The catalogue `overhear/streams.json`: what our own reader knows beyond the metadata.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use overhear_event::{Nanos, StreamDescriptor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ReadError;
+use crate::place::{read_small, Place};
+
+/// The version of the directory's layout and of `packet.rs`.
+pub(crate) const FORMAT: u32 = 1;
+
+/// Where and when a trace was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceIdentity {
+    /// The name of the machine.
+    pub hostname: String,
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` when the recording started: with it readers show
+    /// the wall time.
+    pub realtime_offset: Nanos,
+    /// Tells traces of the same machine apart; optional.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<[u8; 16]>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Catalogue {
+    format: u32,
+    byte_order: String,
+    pub(crate) identity: TraceIdentity,
+    pub(crate) streams: Vec<CatalogueEntry>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CatalogueEntry {
+    /// The CTF stream class, which every packet repeats.
+    pub(crate) class: u32,
+    pub(crate) descriptor: Arc<StreamDescriptor>,
+}
+
+/// What is parsed before everything else: the rest of another format need not parse at all.
+#[derive(Deserialize)]
+struct Preamble {
+    format: u32,
+    byte_order: String,
+}
+
+impl Preamble {
+    fn native() -> Self {
+        let order = if cfg!(target_endian = "little") {
+            "little"
+        } else {
+            "big"
+        };
+        Self {
+            format: FORMAT,
+            byte_order: order.to_owned(),
+        }
+    }
+}
+
+impl Catalogue {
+    pub(crate) fn new(identity: TraceIdentity) -> Self {
+        let native = Preamble::native();
+        Self {
+            format: native.format,
+            byte_order: native.byte_order,
+            identity,
+            streams: Vec::new(),
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        // Text keys and plain values: there is nothing in it that JSON cannot express.
+        serde_json::to_vec_pretty(self).unwrap_or_default()
+    }
+
+    /// Reads and checks the catalogue of a trace.
+    pub(crate) fn read(place: &Place) -> Result<Self, ReadError> {
+        for file in [place.streams_json(), place.metadata()] {
+            if !file.is_file() {
+                return Err(ReadError::NotATrace {
+                    dir: place.dir().to_path_buf(),
+                    missing: file,
+                });
+            }
+        }
+        let file = place.streams_json();
+        let json = read_small(&file).map_err(|cause| ReadError::Unreadable {
+            file: file.clone(),
+            cause: cause.to_string(),
+        })?;
+        let preamble: Preamble = parse(&file, &json)?;
+        let native = Preamble::native();
+        if preamble.format != native.format {
+            return Err(ReadError::OtherFormat {
+                file,
+                found: preamble.format,
+            });
+        }
+        if preamble.byte_order != native.byte_order {
+            return Err(ReadError::OtherByteOrder {
+                file,
+                found: preamble.byte_order,
+            });
+        }
+        let catalogue: Self = parse(&file, &json)?;
+        let mut ids = BTreeSet::new();
+        for entry in &catalogue.streams {
+            if !ids.insert(entry.descriptor.id) {
+                return Err(ReadError::TwiceInCatalogue {
+                    file,
+                    stream: entry.descriptor.id,
+                });
+            }
+        }
+        Ok(catalogue)
+    }
+}
+
+/// Parses JSON, and says where it is broken.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(file: &Path, json: &'a [u8]) -> Result<T, ReadError> {
+    serde_json::from_slice(json).map_err(|error| {
+        // Line and column are how the parser counts; every other message here counts bytes.
+        let before: usize = json
+            .split_inclusive(|&byte| byte == b'\n')
+            .take(error.line().saturating_sub(1))
+            .map(<[u8]>::len)
+            .sum();
+        ReadError::BadJson {
+            file: file.to_path_buf(),
+            offset: (before + error.column().saturating_sub(1)) as u64,
+            cause: error.to_string(),
+        }
+    })
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recorded traces.
+//!
+//! What an evaluation is called with (elements, gaps, advances) flows into a [`TraceWriter`],
+//! which is an evaluation itself, and becomes a directory in the Common Trace Format 1.8. Out of
+//! it a [`TraceReader`] replays the same calls in the same order to any other evaluation;
+//! babeltrace2, Trace Compass and KernelShark read it without conversion. After a crash,
+//! [`repair()`] cuts what was half written.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use overhear_event::{
+//!     ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
+//!     Timestamp, TypeSchema, Update,
+//! };
+//! use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
+//!
+//! let schema = TypeSchema::builder("level").field("volts", FieldKind::F64, "V").build()?;
+//! let stream = StreamDescriptor {
+//!     id: StreamId::from_raw(1),
+//!     origin: Origin::Clerk,
+//!     sensor: "battery".to_owned(),
+//!     instance: String::new(),
+//!     schema: Arc::new(schema),
+//!     rate: None,
+//!     capacity: 64,
+//! };
+//! let at = |ms| Timestamp::ZERO.plus(Nanos::from_ms(ms));
+//! let dir = tempfile::tempdir()?;
+//!
+//! let mut writer = TraceWriter::create(dir.path(), TraceIdentity::default())?;
+//! for (sequence, time) in [(0, at(10)), (3, at(40))] {
+//!     if sequence == 3 {
+//!         let (from, to) = (at(10), at(40));
+//!         let (first, missed, cause) = (1, 2, GapCause::Overwritten);
+//!         writer.gap(&stream, &Gap { stream: stream.id, first, missed, from, to, cause })?;
+//!     }
+//!     let payload = 12.5_f64.to_ne_bytes();
+//!     writer.element(&ElementView { stream: &stream, sequence, time, payload: &payload })?;
+//! }
+//! writer.finish()?;
+//!
+//! #[derive(Default)]
+//! struct Lowest(Option<f64>, u64);
+//! impl Update for Lowest {
+//!     fn element(&mut self, element: &ElementView<'_>) {
+//!         let volts = element.field("volts").and_then(|value| value.as_f64());
+//!         self.0 = self.0.into_iter().chain(volts).reduce(f64::min);
+//!     }
+//!     fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {
+//!         self.1 += gap.missed;
+//!     }
+//!     fn advance(&mut self, _: Timestamp) {}
+//! }
+//! let mut lowest = Lowest::default();
+//! let replayed = TraceReader::open(dir.path())?.replay(&mut [&mut lowest]);
+//! assert_eq!((replayed.events, replayed.discarded), (2, 2));
+//! assert_eq!((lowest.0, lowest.1), (Some(12.5), 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # On disk
+//!
+//! ```text
+//! DIR/trace/metadata               TSDL: what CTF readers need
+//! DIR/trace/stream-ID              packets of one stream
+//! DIR/trace/overhear/streams.json  descriptors with units and rates: what we need beyond that
+//! DIR/trace/overhear/summary.json  written by `finish`: counts, and when the observation ended
+//! DIR/trace/overhear/NAME.json     documents that the caller attached
+//! DIR/trace/overhear/lock          locked while a recorder is at work
+//! ```
+//!
+//! A stream's file is a row of packets. The first one is empty; each further empty one is a gap,
+//! lasting from the last element before to the first one after it, with the counter of discarded
+//! events raised by what was missed: CTF readers report it in place. All others hold records,
+//! `{u64 time, payload}`, with sequences that follow one another.
+//!
+//! # Design constraints
+//!
+//! - A killed recorder leaves a readable trace: whatever a packet needs is on disk before it,
+//!   packets are written whole, and files are replaced by renaming.
+//! - A file is untrusted until it is checked, and checking allocates nothing that a number in it
+//!   asks for. Damage costs the rest of the one stream it is in.
+//! - No clock is read: time comes in through the arguments, the wall clock's offset through
+//!   [`TraceIdentity`].
+//!
+//! The key decision is to keep payloads exactly as they are in memory. Writing is a copy and
+//! reading is a view of the mapped file; the price is that a trace can be replayed on machines of
+//! the same byte order only (CTF readers do not mind).
+
+#![deny(unsafe_code)]
+
+mod catalogue;
+mod error;
+mod map;
+mod metadata;
+mod packet;
+mod place;
+mod reader;
+mod repair;
+mod replay;
+mod scan;
+mod summary;
+mod turns;
+mod writer;
+
+pub use catalogue::TraceIdentity;
+pub use error::{ReadError, RepairError, WriteError};
+pub use reader::{CorruptStream, TornTail, TraceReader};
+pub use repair::{repair, RepairReport};
+pub use replay::ReplaySummary;
+pub use summary::TraceSummary;
+pub use writer::TraceWriter;

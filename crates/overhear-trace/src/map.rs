@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Read-only maps of stream files: the only `unsafe` of this crate.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+/// The bytes that a stream file had when it was mapped, at most up to a length that is set
+/// afterwards.
+#[derive(Debug)]
+pub(crate) struct Map {
+    map: Option<Mmap>,
+    length: usize,
+}
+
+impl Map {
+    /// A stream that has no file (yet), or an empty one.
+    pub(crate) const fn empty() -> Self {
+        Self {
+            map: None,
+            length: 0,
+        }
+    }
+
+    /// Maps a file, whole.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        if about.len() == 0 {
+            return Ok(Self::empty());
+        }
+        // SAFETY: Mapped bytes must neither change nor vanish while they are borrowed. The one
+        // process that writes stream files is a recorder: it opens them for appending, never
+        // maps them, and after a failed write cuts them no shorter than the last whole packet.
+        // `repair` cuts torn tails only, and only where no recorder holds the lock. Both leave
+        // whole packets alone, and `keep` withdraws everything behind those once the reader has
+        // looked. Whoever else truncates a trace under a running reader ends that reader with
+        // SIGBUS, and whoever else overwrites one changes values that were never trusted: no
+        // reference to anything but plain bytes is made from them, and every number is copied
+        // out before it is checked, so that it is checked and used in the same version.
+        let map = unsafe { Mmap::map(&file) }?;
+        let length = map.len();
+        Ok(Self {
+            map: Some(map),
+            length,
+        })
+    }
+
+    /// Forgets what comes after the first `length` bytes.
+    pub(crate) fn keep(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// The bytes, untrusted.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.map {
+            Some(map) => &map[..self.length],
+            None => &[],
+        }
+    }
+}

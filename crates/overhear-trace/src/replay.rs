@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The replay: all streams of a trace in total order.
+//!
+//! The order is the live monitor's: (time, stream, sequence), where a gap takes the place right
+//! before the first element after it, that is, its key is its `to`.
+
+use overhear_event::{ElementView, Gap, Nanos, Timestamp, Update};
+
+use crate::packet::{record_time, Flaw, TIME_BYTES, TRAILER_BYTES};
+use crate::reader::{CorruptStream, RecordedStream, TraceReader};
+use crate::scan::Packets;
+use crate::turns::{Turn, Turns};
+
+/// An advance per element would double the cost of a replay, and evaluations must not depend on
+/// how often they learn the time: it is told once this span of trace time has passed.
+const ADVANCE: Nanos = Nanos::from_ms(1);
+
+/// What a replay delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplaySummary {
+    /// Elements delivered.
+    pub events: u64,
+    /// Gaps delivered.
+    pub gaps: u64,
+    /// Missed elements that these gaps stand for.
+    pub discarded: u64,
+    /// The last advance.
+    pub advanced_to: Timestamp,
+    /// Places where streams could not be read any further, in addition to
+    /// [`TraceReader::corrupt`].
+    pub corrupt: Vec<CorruptStream>,
+}
+
+/// Reads one stream. What comes next in it is a gap or records of a packet, and nothing at its
+/// end.
+struct Cursor<'a> {
+    stream: &'a RecordedStream,
+    packets: Packets<'a>,
+    gap: Option<Gap>,
+    /// The packet's records from the next one on.
+    records: &'a [u8],
+    /// Bytes of one of them.
+    record_bytes: usize,
+    /// Of the next record.
+    sequence: u64,
+    /// Of the next record or gap.
+    time: Timestamp,
+    /// Where and why the stream could not be read any further.
+    flaw: Option<(usize, String)>,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(stream: &'a RecordedStream) -> Self {
+        let mut cursor = Self {
+            stream,
+            packets: Packets::new(&stream.layout, stream.map.bytes()),
+            gap: None,
+            records: &[],
+            record_bytes: stream.layout.record_bytes(),
+            sequence: 0,
+            time: Timestamp::ZERO,
+            flaw: None,
+        };
+        cursor.next_packet();
+        cursor
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.records.is_empty() && self.gap.is_none()
+    }
+
+    /// Goes behind the next record.
+    #[inline]
+    fn next_record(&mut self) {
+        self.records = &self.records[self.record_bytes..];
+        self.sequence += 1;
+        if self.records.is_empty() {
+            self.next_packet();
+        } else {
+            self.set_time();
+        }
+    }
+
+    /// Goes to the next packet that holds anything.
+    #[inline(never)]
+    fn next_packet(&mut self) {
+        self.gap = None;
+        loop {
+            let packet = match self.packets.next() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => return,
+                // The scan found only whole packets, so the file has changed since.
+                Err(Flaw::Torn) => return self.fail(0, "the file has changed".to_owned()),
+                Err(Flaw::Corrupt(reason)) => return self.fail(0, reason),
+            };
+            if let Some(gap) = packet.head.gap {
+                self.gap = Some(gap);
+                self.time = packet.head.end;
+                return;
+            }
+            if !packet.records.is_empty() {
+                self.records = packet.records;
+                self.sequence = packet.head.first_sequence;
+                return self.set_time();
+            }
+        }
+    }
+
+    /// Takes the time of the next record, which must not be earlier than the last one's.
+    #[inline]
+    fn set_time(&mut self) {
+        let time = record_time(self.records);
+        if time < self.time {
+            self.goes_back(time);
+        } else {
+            self.time = time;
+        }
+    }
+
+    #[cold]
+    fn goes_back(&mut self, time: Timestamp) {
+        let reason = format!("an element at {time} comes after one at {}", self.time);
+        self.fail(TRAILER_BYTES + self.records.len(), reason);
+    }
+
+    /// Ends the stream so many bytes before the end of the last packet that was read.
+    #[cold]
+    fn fail(&mut self, before: usize, reason: String) {
+        self.flaw = Some((self.packets.offset() - before, reason));
+        self.records = &[];
+    }
+}
+
+impl TraceReader {
+    /// Delivers everything to the updates: elements, gaps at their places, and how time advances.
+    ///
+    /// It ends with the advance at which the recording ended, or, where the recorder was killed,
+    /// at the time of the last element or gap.
+    pub fn replay(&self, updates: &mut [&mut dyn Update]) -> ReplaySummary {
+        let mut summary = ReplaySummary::default();
+        let mut cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
+        let turns = cursors
+            .iter()
+            .enumerate()
+            .filter(|(_, cursor)| !cursor.is_at_end())
+            .map(|(index, cursor)| Turn::new(cursor.time, index));
+        let mut turns = Turns::new(turns.collect());
+        while let Some(turn) = turns.top() {
+            // This stream goes on until another one's turn has come: the heap is asked once per
+            // run of elements.
+            let until = turns.runner_up();
+            let index = turn.index();
+            let cursor = &mut cursors[index];
+            loop {
+                advance(updates, &mut summary, cursor.time);
+                if let Some(payload) = cursor.records.get(TIME_BYTES..cursor.record_bytes) {
+                    let element = ElementView {
+                        stream: &cursor.stream.descriptor,
+                        sequence: cursor.sequence,
+                        time: cursor.time,
+                        payload,
+                    };
+                    summary.events += 1;
+                    for update in updates.iter_mut() {
+                        update.element(&element);
+                    }
+                    cursor.next_record();
+                } else if let Some(gap) = cursor.gap {
+                    summary.gaps += 1;
+                    summary.discarded = summary.discarded.saturating_add(gap.missed);
+                    for update in updates.iter_mut() {
+                        update.gap(&cursor.stream.descriptor, &gap);
+                    }
+                    cursor.next_packet();
+                }
+                if cursor.is_at_end() {
+                    turns.remove_top();
+                    break;
+                }
+                let turn = Turn::new(cursor.time, index);
+                if until.is_some_and(|until| until < turn) {
+                    turns.replace_top(turn);
+                    break;
+                }
+            }
+        }
+        for cursor in cursors {
+            if let Some((offset, reason)) = cursor.flaw {
+                summary.corrupt.push(CorruptStream {
+                    file: cursor.stream.file.clone(),
+                    offset: offset as u64,
+                    reason,
+                });
+            }
+        }
+        let last = self.times().map_or(Timestamp::ZERO, |(_, last)| last);
+        let end = self
+            .summary()
+            .map_or(last, |written| written.advanced_to.max(last));
+        if end > summary.advanced_to {
+            tell(updates, &mut summary, end);
+        }
+        summary
+    }
+}
+
+/// Tells the time, unless it was told not long ago. What follows is not older than `now`.
+#[inline]
+fn advance(updates: &mut [&mut dyn Update], summary: &mut ReplaySummary, now: Timestamp) {
+    if now > summary.advanced_to.plus(ADVANCE) {
+        tell(updates, summary, now);
+    }
+}
+
+#[cold]
+fn tell(updates: &mut [&mut dyn Update], summary: &mut ReplaySummary, now: Timestamp) {
+    summary.advanced_to = now;
+    for update in updates.iter_mut() {
+        update.advance(now);
+    }
+}

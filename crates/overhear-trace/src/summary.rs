@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The summary `overhear/summary.json`: how a recording ended.
+
+use overhear_event::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What a trace contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceSummary {
+    /// Elements on disk.
+    pub events: u64,
+    /// Bytes of all streams on disk.
+    pub bytes: u64,
+    /// Missed elements that the gaps on disk stand for.
+    pub discarded: u64,
+    /// Elements and missed elements that the writer was given and could not write.
+    pub unrecorded: u64,
+    /// The last advance: until then it is known that nothing else happened.
+    pub advanced_to: Timestamp,
+}

@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The writer: takes what evaluations take, and makes a trace of it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
+
+use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity};
+use crate::error::WriteError;
+use crate::metadata::{render, StreamClass};
+use crate::packet::{
+    discarded_after, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES, TIME_BYTES, TRAILER_BYTES,
+};
+use crate::place::{is_document_name, Lock, Place};
+use crate::summary::TraceSummary;
+
+/// Packets grow up to this size unless told otherwise: one `write` per thousand elements.
+const DEFAULT_PACKET_BYTES: usize = 64 << 10;
+/// Unless told otherwise, a killed recorder loses at most this much of what it had been given.
+const DEFAULT_PENDING: Nanos = Nanos::from_ms(200);
+/// Places for streams that are found without asking the index.
+const RECENT: usize = 64;
+
+/// What the writer knows of one stream.
+#[derive(Debug)]
+struct StreamState {
+    descriptor: Arc<StreamDescriptor>,
+    layout: PacketLayout,
+    file: Option<File>,
+    file_bytes: u64,
+    /// A packet in the making: room for its head, then records. Empty before the first record.
+    packet: Vec<u8>,
+    records: u64,
+    first_sequence: u64,
+    begin: Timestamp,
+    /// The end of the last record or gap, also while it is pending.
+    end: Timestamp,
+    /// The least sequence the next element may have.
+    next_sequence: u64,
+    discarded: u64,
+}
+
+/// Writes a trace. See the crate's example.
+///
+/// Elements of one stream must come in order, streams may be mixed at will. An element is on disk
+/// when its packet is: when that is full, after [`TraceWriter::advance`] by 200 ms, or at
+/// [`TraceWriter::finish`], which a dropped writer calls itself.
+#[derive(Debug)]
+pub struct TraceWriter {
+    place: Place,
+    catalogue: Catalogue,
+    classes: Vec<StreamClass>,
+    streams: Vec<StreamState>,
+    index: HashMap<StreamId, usize>,
+    /// Where the streams of recent elements are, by the low bits of their numbers: asking `index`
+    /// costs as much as recording.
+    recent: [Option<(StreamId, usize)>; RECENT],
+    /// Streams were opened that are not in the files yet.
+    unpublished: bool,
+    packet_bytes: usize,
+    pending: Nanos,
+    /// No pending record is older than this.
+    oldest_pending: Timestamp,
+    summary: TraceSummary,
+    error: Option<WriteError>,
+    /// Set where nothing more can be written.
+    dead: Option<WriteError>,
+    finished: bool,
+    /// Held until the end; tells `repair` to keep off.
+    lock: Option<Lock>,
+}
+
+impl TraceWriter {
+    /// Starts a trace in `dir`, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// [`WriteError`] if there is a trace already, or nothing can be written there.
+    pub fn create(dir: impl AsRef<Path>, identity: TraceIdentity) -> Result<Self, WriteError> {
+        let place = Place::new(dir.as_ref());
+        if identity.realtime_offset.as_ns() > LATEST.as_monotonic_ns() {
+            return Err(WriteError::RealtimeOffset(identity.realtime_offset));
+        }
+        if place.metadata().exists() || place.streams_json().exists() {
+            return Err(WriteError::Exists {
+                dir: place.dir().to_path_buf(),
+            });
+        }
+        fs::create_dir_all(place.own()).map_err(|cause| create_error(place.own(), &cause))?;
+        let lock = File::create(place.lock()).map_err(|e| create_error(place.lock(), &e))?;
+        let Some(lock) = Lock::take(lock) else {
+            return Err(WriteError::Exists {
+                dir: place.dir().to_path_buf(),
+            });
+        };
+        let mut writer = Self {
+            place,
+            catalogue: Catalogue::new(identity),
+            classes: Vec::new(),
+            streams: Vec::new(),
+            index: HashMap::new(),
+            recent: [None; RECENT],
+            unpublished: true,
+            packet_bytes: DEFAULT_PACKET_BYTES,
+            pending: DEFAULT_PENDING,
+            oldest_pending: Timestamp::MAX,
+            summary: TraceSummary::default(),
+            error: None,
+            dead: None,
+            finished: false,
+            lock: Some(lock),
+        };
+        if let Err(error) = writer.publish() {
+            // Dropping it must not try again.
+            writer.finished = true;
+            return Err(error);
+        }
+        Ok(writer)
+    }
+
+    /// Lets packets grow to `bytes` (64 KiB otherwise; at least one element, at most 4 MiB).
+    #[must_use]
+    pub fn with_packet_bytes(mut self, bytes: usize) -> Self {
+        self.packet_bytes = bytes.min(MAX_PACKET_BYTES);
+        self
+    }
+
+    /// Keeps elements in memory for at most this span of trace time (200 ms otherwise).
+    #[must_use]
+    pub fn with_pending(mut self, pending: Nanos) -> Self {
+        self.pending = pending;
+        self
+    }
+
+    /// Announces a stream, so that it is part of the trace even if nothing comes from it.
+    /// Elements and gaps of unknown streams announce them.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] if another stream has this id.
+    pub fn open(&mut self, descriptor: &StreamDescriptor) -> Result<(), WriteError> {
+        let index = self.state(descriptor)?;
+        if *self.streams[index].descriptor == *descriptor {
+            Ok(())
+        } else {
+            Err(conflict(descriptor))
+        }
+    }
+
+    /// Records an element.
+    ///
+    /// # Errors
+    /// [`WriteError`]; the element is counted as unrecorded.
+    pub fn element(&mut self, element: &ElementView<'_>) -> Result<(), WriteError> {
+        let result = self.try_element(element);
+        self.account(result, 1)
+    }
+
+    /// Records a gap.
+    ///
+    /// # Errors
+    /// [`WriteError`]; what the gap stands for is counted as unrecorded.
+    pub fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<(), WriteError> {
+        let result = self.try_gap(stream, gap);
+        self.account(result, gap.missed)
+    }
+
+    /// Learns the time; writes packets that have been pending for long.
+    ///
+    /// # Errors
+    /// [`WriteError`]; what could not be written is counted as unrecorded.
+    pub fn advance(&mut self, now: Timestamp) -> Result<(), WriteError> {
+        self.summary.advanced_to = self.summary.advanced_to.max(now);
+        let result = self.try_advance(now);
+        self.account(result, 0)
+    }
+
+    /// Attaches a document, `overhear/NAME.json`, replacing an earlier one of that name. Readers
+    /// see the old one or the new one, never a part.
+    ///
+    /// # Errors
+    /// [`WriteError`] if the name is no file name, or the document could not be written.
+    pub fn attach_document(
+        &mut self,
+        name: &str,
+        document: &serde_json::Value,
+    ) -> Result<(), WriteError> {
+        if !is_document_name(name) {
+            return Err(WriteError::DocumentName(name.to_owned()));
+        }
+        let mut json = document.to_string();
+        json.push('\n');
+        self.replace(&self.place.document(name), json.as_bytes())
+    }
+
+    /// Writes what is pending and closes the trace.
+    ///
+    /// # Errors
+    /// The first [`WriteError`] of the whole recording, if there was one; what could be written
+    /// has been written, [`TraceWriter::summary`] says how much.
+    pub fn finish(&mut self) -> Result<TraceSummary, WriteError> {
+        if !self.finished {
+            let result = self.try_finish();
+            // The error is remembered, and reported below.
+            let _ = self.account(result, 0);
+            self.finished = true;
+            let json = serde_json::to_vec(&self.summary).unwrap_or_default();
+            let result = self.replace(&self.place.document("summary"), &json);
+            let _ = self.account(result, 0);
+            for state in &mut self.streams {
+                state.file = None;
+            }
+            self.lock = None;
+        }
+        match &self.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.summary),
+        }
+    }
+
+    /// What has been written until now.
+    #[must_use]
+    pub const fn summary(&self) -> TraceSummary {
+        self.summary
+    }
+
+    /// Elements and missed elements that could not be written.
+    #[must_use]
+    pub const fn unrecorded(&self) -> u64 {
+        self.summary.unrecorded
+    }
+
+    /// The first error, which [`TraceWriter::finish`] will return.
+    #[must_use]
+    pub const fn error(&self) -> Option<&WriteError> {
+        self.error.as_ref()
+    }
+
+    fn account(
+        &mut self,
+        result: Result<(), WriteError>,
+        unrecorded: u64,
+    ) -> Result<(), WriteError> {
+        if let Err(error) = &result {
+            self.summary.unrecorded = self.summary.unrecorded.saturating_add(unrecorded);
+            self.error.get_or_insert_with(|| error.clone());
+        }
+        result
+    }
+
+    fn alive(&self) -> Result<(), WriteError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        if self.finished {
+            return Err(WriteError::Finished {
+                dir: self.place.dir().to_path_buf(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The state of a stream, new or known.
+    fn state(&mut self, descriptor: &StreamDescriptor) -> Result<usize, WriteError> {
+        if let Some(&index) = self.index.get(&descriptor.id) {
+            let known = &self.streams[index].descriptor;
+            // Comparing whole descriptions costs more than recording an element, and callers
+            // lend the same one every time.
+            let same = Arc::ptr_eq(&known.schema, &descriptor.schema) || **known == *descriptor;
+            return if same {
+                Ok(index)
+            } else {
+                Err(conflict(descriptor))
+            };
+        }
+        self.alive()?;
+        let class = match self.classes.iter().position(|c| c.fits(descriptor)) {
+            Some(class) => class,
+            None => {
+                self.classes.push(StreamClass::of(descriptor));
+                self.classes.len() - 1
+            }
+        };
+        let class = u32::try_from(class).unwrap_or(u32::MAX);
+        let index = self.streams.len();
+        let layout = PacketLayout::new(class, descriptor);
+        let descriptor = Arc::new(descriptor.clone());
+        self.index.insert(descriptor.id, index);
+        self.catalogue.streams.push(CatalogueEntry {
+            class,
+            descriptor: Arc::clone(&descriptor),
+        });
+        self.streams.push(StreamState {
+            descriptor,
+            layout,
+            file: None,
+            file_bytes: 0,
+            packet: Vec::new(),
+            records: 0,
+            first_sequence: 0,
+            begin: Timestamp::ZERO,
+            end: Timestamp::ZERO,
+            next_sequence: 0,
+            discarded: 0,
+        });
+        self.unpublished = true;
+        Ok(index)
+    }
+
+    fn try_element(&mut self, element: &ElementView<'_>) -> Result<(), WriteError> {
+        let id = element.stream.id;
+        let slot = id.as_raw() as usize % RECENT;
+        let index = match self.recent[slot] {
+            Some((recent, index))
+                if recent == id
+                    && Arc::ptr_eq(
+                        &self.streams[index].descriptor.schema,
+                        &element.stream.schema,
+                    ) =>
+            {
+                index
+            }
+            _ => self.state(element.stream)?,
+        };
+        self.recent[slot] = Some((id, index));
+        self.alive()?;
+        let state = &mut self.streams[index];
+        let record_bytes = TIME_BYTES + element.payload.len();
+        if record_bytes != state.layout.record_bytes() {
+            return Err(WriteError::Payload {
+                stream: id,
+                label: state.descriptor.label(),
+                found: element.payload.len(),
+                expected: state.layout.record_bytes() - TIME_BYTES,
+            });
+        }
+        if element.time < state.end || element.sequence < state.next_sequence {
+            return Err(WriteError::Order {
+                stream: id,
+                label: state.descriptor.label(),
+                sequence: element.sequence,
+                time: element.time,
+                last_sequence: state.next_sequence.saturating_sub(1),
+                last: state.end,
+            });
+        }
+        if element.time > LATEST || element.sequence == u64::MAX {
+            return Err(WriteError::Range {
+                stream: id,
+                label: state.descriptor.label(),
+                sequence: element.sequence,
+                time: element.time,
+            });
+        }
+        // The sequences of a packet follow one another, so that only the first is on disk.
+        if state.records > 0
+            && (element.sequence != state.next_sequence
+                || state.packet.len() + record_bytes + TRAILER_BYTES > self.packet_bytes)
+        {
+            self.flush(index)?;
+        }
+        let state = &mut self.streams[index];
+        if state.records == 0 {
+            state.packet.clear();
+            state.packet.resize(state.layout.head_bytes(), 0);
+            state.first_sequence = element.sequence;
+            state.begin = element.time;
+            self.oldest_pending = self.oldest_pending.min(element.time);
+        }
+        let time = element.time.as_monotonic_ns().to_ne_bytes();
+        state.packet.extend_from_slice(&time);
+        state.packet.extend_from_slice(element.payload);
+        state.records += 1;
+        state.next_sequence = element.sequence + 1;
+        state.end = element.time;
+        Ok(())
+    }
+
+    fn try_gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<(), WriteError> {
+        let index = self.state(stream)?;
+        self.alive()?;
+        self.flush(index)?;
+        let state = &self.streams[index];
+        // The packets of a stream must not overlap, whatever the gap says: of two gaps at the
+        // same place the second lasts no time at all. The gap's own times are in the head.
+        let begin = if state.file.is_none() {
+            gap.from.min(gap.to)
+        } else {
+            gap.from.max(state.end)
+        };
+        let begin = begin.min(LATEST);
+        let end = gap.to.min(LATEST).max(begin);
+        let head = PacketHead {
+            first_sequence: gap.first,
+            gap: Some(Gap {
+                stream: stream.id,
+                ..*gap
+            }),
+            begin,
+            end,
+            discarded: discarded_after(state.discarded, gap.missed),
+        };
+        let packet = state.layout.empty(&head);
+        self.write(index, &packet, begin)?;
+        let state = &mut self.streams[index];
+        state.discarded = head.discarded;
+        state.end = end;
+        self.summary.discarded = self.summary.discarded.saturating_add(gap.missed);
+        Ok(())
+    }
+
+    fn try_advance(&mut self, now: Timestamp) -> Result<(), WriteError> {
+        self.alive()?;
+        if self.unpublished {
+            self.publish()?;
+        }
+        if self.oldest_pending.plus(self.pending) > now {
+            return Ok(());
+        }
+        let mut oldest = Timestamp::MAX;
+        for index in 0..self.streams.len() {
+            let state = &self.streams[index];
+            if state.records == 0 {
+                continue;
+            }
+            if state.begin.plus(self.pending) <= now {
+                self.flush(index)?;
+            } else {
+                oldest = oldest.min(state.begin);
+            }
+        }
+        self.oldest_pending = oldest;
+        Ok(())
+    }
+
+    fn try_finish(&mut self) -> Result<(), WriteError> {
+        self.alive()?;
+        for index in 0..self.streams.len() {
+            self.flush(index)?;
+        }
+        if self.unpublished {
+            self.publish()?;
+        }
+        Ok(())
+    }
+
+    /// Brings the catalogue and the metadata up to date, in this order: a reader that finds a
+    /// stream's file finds what it needs to read it.
+    fn publish(&mut self) -> Result<(), WriteError> {
+        self.replace(&self.place.streams_json(), &self.catalogue.to_json())?;
+        let metadata = render(&self.catalogue.identity, &self.classes);
+        self.replace(&self.place.metadata(), metadata.as_bytes())?;
+        self.unpublished = false;
+        Ok(())
+    }
+
+    fn replace(&self, file: &Path, content: &[u8]) -> Result<(), WriteError> {
+        self.place
+            .replace(file, content)
+            .map_err(|cause| WriteError::Replace {
+                file: file.to_path_buf(),
+                cause: cause.to_string(),
+            })
+    }
+
+    /// Writes a stream's pending records as one packet.
+    fn flush(&mut self, index: usize) -> Result<(), WriteError> {
+        let state = &mut self.streams[index];
+        if state.records == 0 {
+            return Ok(());
+        }
+        let head = PacketHead {
+            first_sequence: state.first_sequence,
+            gap: None,
+            begin: state.begin,
+            end: state.end,
+            discarded: state.discarded,
+        };
+        let mut packet = std::mem::take(&mut state.packet);
+        let begin = state.begin;
+        state.layout.seal(&mut packet, &head);
+        let result = self.write(index, &packet, begin);
+        let state = &mut self.streams[index];
+        // Kept for its memory: the next record clears it.
+        state.packet = packet;
+        result?;
+        self.summary.events += state.records;
+        state.records = 0;
+        Ok(())
+    }
+
+    /// Appends a packet. If that fails the file is cut back to its last whole packet, and the
+    /// recording is over for all streams: a disk that is full for one is full for all, and a
+    /// trace in which streams end at different times would look like a quiet program.
+    fn write(&mut self, index: usize, packet: &[u8], begin: Timestamp) -> Result<(), WriteError> {
+        let result = self.try_write(index, packet, begin);
+        if let Err(error) = &result {
+            self.dead = Some(error.clone());
+            for state in &mut self.streams {
+                let lost = std::mem::take(&mut state.records);
+                self.summary.unrecorded = self.summary.unrecorded.saturating_add(lost);
+            }
+        }
+        result
+    }
+
+    fn try_write(
+        &mut self,
+        index: usize,
+        packet: &[u8],
+        begin: Timestamp,
+    ) -> Result<(), WriteError> {
+        if self.unpublished {
+            self.publish()?;
+        }
+        let state = &mut self.streams[index];
+        let path = self.place.stream(state.descriptor.id);
+        let recorded = self.summary.events;
+        let failed = |cause: &io::Error, offset: u64| WriteError::Write {
+            file: path.clone(),
+            offset,
+            cause: cause.to_string(),
+            recorded,
+        };
+        let file = match &mut state.file {
+            Some(file) => file,
+            none => {
+                let mut file = File::options()
+                    .append(true)
+                    .create_new(true)
+                    .open(&path)
+                    .map_err(|cause| create_error(path.clone(), &cause))?;
+                // CTF readers count discarded events from packet to packet, so that a gap at the
+                // start needs a packet before it.
+                let first = state.layout.empty(&PacketHead {
+                    first_sequence: 0,
+                    gap: None,
+                    begin,
+                    end: begin,
+                    discarded: 0,
+                });
+                if let Err(cause) = file.write_all(&first) {
+                    let _ = fs::remove_file(&path);
+                    return Err(failed(&cause, 0));
+                }
+                state.file_bytes = first.len() as u64;
+                self.summary.bytes += first.len() as u64;
+                none.insert(file)
+            }
+        };
+        if let Err(cause) = file.write_all(packet) {
+            // A part of the packet may be there. If it cannot be cut off now, it is a torn tail,
+            // which readers know how to skip.
+            let _ = file.set_len(state.file_bytes);
+            return Err(failed(&cause, state.file_bytes));
+        }
+        state.file_bytes += packet.len() as u64;
+        self.summary.bytes += packet.len() as u64;
+        Ok(())
+    }
+}
+
+fn conflict(descriptor: &StreamDescriptor) -> WriteError {
+    WriteError::Conflict {
+        stream: descriptor.id,
+        label: descriptor.label(),
+    }
+}
+
+fn create_error(path: PathBuf, cause: &io::Error) -> WriteError {
+    WriteError::Create {
+        path,
+        cause: cause.to_string(),
+    }
+}
+
+/// Recording is an evaluation: errors are remembered for [`TraceWriter::finish`].
+impl Update for TraceWriter {
+    fn element(&mut self, element: &ElementView<'_>) {
+        let _ = Self::element(self, element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        let _ = Self::gap(self, stream, gap);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        let _ = Self::advance(self, now);
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        // Whoever wants to know of errors calls `finish`.
+        let _ = self.finish();
+    }
+}

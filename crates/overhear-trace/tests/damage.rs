@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever is in the files: no panic, a sentence with file and place, and the other streams.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use overhear_event::{GapCause, Origin, StreamDescriptor};
+use overhear_trace::{repair, ReadError, TraceReader, TraceWriter};
+
+use support::plan::gap;
+use support::{at, descriptor, identity, pair, pair_payload, program, Memory, Owned};
+
+/// Bytes of the parts of a clerk's packet.
+const HEAD: usize = 60;
+const TRAILER: usize = 40;
+const RECORD: usize = 24;
+
+fn streams() -> [StreamDescriptor; 2] {
+    [
+        descriptor(1, "a", Origin::Clerk, pair()),
+        descriptor(2, "b", program(), pair()),
+    ]
+}
+
+/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five.
+fn record(dir: &Path) {
+    let streams = streams();
+    let mut writer = TraceWriter::create(dir, identity())
+        .unwrap()
+        .with_packet_bytes(HEAD + 4 * RECORD + TRAILER);
+    for sequence in 0..40 {
+        if sequence == 20 {
+            let missed = gap(streams[0].id, 20, 2, 190, 200, GapCause::Late);
+            writer.gap(&streams[0], &missed).unwrap();
+        }
+        for stream in 1..=2 {
+            let item = Owned::Element {
+                stream,
+                sequence: sequence + 2 * u64::from(sequence >= 20),
+                time: at(sequence * 10),
+                payload: pair_payload(sequence).to_vec(),
+            };
+            item.give(&mut writer, &streams);
+        }
+    }
+    writer
+        .attach_document("run", &serde_json::json!({"x": 1}))
+        .unwrap();
+    writer.finish().unwrap();
+}
+
+/// Where packet `number` of stream 1 begins, before the gap.
+fn packet(number: usize) -> usize {
+    match number {
+        0 => 0,
+        n => HEAD + TRAILER + (n - 1) * (HEAD + 4 * RECORD + TRAILER),
+    }
+}
+
+fn change(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(file).unwrap();
+    change(&mut bytes);
+    fs::write(file, bytes).unwrap();
+}
+
+fn put(bytes: &mut [u8], at: usize, number: u64) {
+    bytes[at..at + 8].copy_from_slice(&number.to_ne_bytes());
+}
+
+#[test]
+fn damage_in_the_middle_ends_one_stream_at_a_named_place() {
+    type Damage = fn(&mut Vec<u8>, usize);
+    let cases: [(Damage, &str); 12] = [
+        (|b, p| b[p] ^= 1, "magic"),
+        (|b, p| b[p + 4] ^= 1, "class"),
+        (|b, p| b[p + 8] = 9, "belongs to stream 9"),
+        (|b, p| put(b, p + 16, 1 << 63), "it lasts from"),
+        (
+            |b, p| {
+                put(b, p + 16, 0);
+                put(b, p + HEAD, 0);
+            },
+            "before the end of the one before",
+        ),
+        (|b, p| put(b, p + 32, 1 << 40), "content of"),
+        (|b, p| put(b, p + 40, u64::MAX), "more than any packet has"),
+        (|b, p| put(b, p + 40, 8), "less than an empty one has"),
+        (|b, p| put(b, p + 48, 77), "77 discarded events"),
+        (|b, p| b[p + 56] ^= 1, "another origin"),
+        (|b, p| put(b, p + HEAD, 3), "its records last"),
+        (|b, p| put(b, p + HEAD + 4 * RECORD, 0), "comes again"),
+    ];
+    for (damage, reason) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        record(dir.path());
+        let file = dir.path().join("trace/stream-1");
+        change(&file, |bytes| damage(bytes, packet(3)));
+        let reader = TraceReader::open(dir.path()).unwrap();
+        assert!(reader.torn().is_empty());
+        let [corrupt] = reader.corrupt() else {
+            panic!("{reason}: {:?}", reader.corrupt());
+        };
+        assert_eq!(corrupt.file, file);
+        assert_eq!(corrupt.offset, packet(3) as u64, "{reason}");
+        let text = corrupt.to_string();
+        assert!(text.contains(reason), "{text}, not {reason}");
+        assert_eq!(reader.count(streams()[0].id), Some((8, 0)));
+        assert_eq!(reader.count(streams()[1].id), Some((40, 0)));
+        let mut memory = Memory::default();
+        reader.replay(&mut [&mut memory]);
+        assert_eq!(memory.items.len(), 48);
+        let report = repair(dir.path()).unwrap();
+        assert_eq!(report.corrupt, reader.corrupt());
+    }
+}
+
+#[test]
+fn times_that_go_back_inside_a_packet_end_the_stream_there() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let file = dir.path().join("trace/stream-1");
+    let bad = packet(3) + HEAD + 2 * RECORD;
+    change(&file, |bytes| put(bytes, bad, 1));
+    let reader = TraceReader::open(dir.path()).unwrap();
+    let mut memory = Memory::default();
+    let replayed = reader.replay(&mut [&mut memory]);
+    assert_eq!(replayed.corrupt.len(), 1);
+    assert_eq!(replayed.corrupt[0].offset, bad as u64);
+    assert_eq!(replayed.events, 10 + 40);
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || TraceReader::open(dir.path()).unwrap_err();
+    assert!(matches!(open(), ReadError::NotATrace { .. }));
+    assert!(open().to_string().contains("is not a trace of Overhear"));
+    assert!(repair(dir.path()).is_err());
+    record(dir.path());
+    let catalogue = dir.path().join("trace/overhear/streams.json");
+    let good = fs::read_to_string(&catalogue).unwrap();
+    let with = |from: &str, to: &str| {
+        assert!(good.contains(from));
+        fs::write(&catalogue, good.replacen(from, to, 1)).unwrap();
+        open()
+    };
+    let error = with("\"format\": 1", "\"format\": 2");
+    assert!(matches!(error, ReadError::OtherFormat { found: 2, .. }));
+    let native = if cfg!(target_endian = "little") {
+        "little"
+    } else {
+        "big"
+    };
+    let error = with(native, "middle");
+    assert!(matches!(error, ReadError::OtherByteOrder { .. }));
+    let error = with("\"id\": 2", "\"id\": 1");
+    assert!(matches!(error, ReadError::TwiceInCatalogue { .. }));
+    let at = good.find("\"offset\": 8").unwrap() as u64;
+    let ReadError::BadJson { offset, .. } = with("\"offset\": 8", "\"offset\": x") else {
+        panic!("no BadJson");
+    };
+    assert_eq!(offset, at + 10);
+    // Fields that do not cover the payload: the schema's own check refuses them.
+    let error = with("\"offset\": 8", "\"offset\": 9").to_string();
+    assert!(
+        error.contains("streams.json") && error.contains("pair"),
+        "{error}"
+    );
+}
+
+#[test]
+fn schemas_and_streams_that_do_not_fit_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    fs::write(dir.path().join("trace/stream-9"), "x").unwrap();
+    fs::write(dir.path().join("trace/stream-1.orig"), "").unwrap();
+    fs::remove_file(dir.path().join("trace/stream-2")).unwrap();
+    fs::create_dir(dir.path().join("trace/stream-2")).unwrap();
+    let catalogue = dir.path().join("trace/overhear/streams.json");
+    change(&catalogue, |bytes| {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let text = text.replacen("\"size\": 16", "\"size\": 8", 1);
+        let (start, _) = text.match_indices(",\n            {\n").next().unwrap();
+        let end = start + text[start..].find("          ]").unwrap();
+        *bytes = format!("{}\n{}", &text[..start], &text[end..]).into_bytes();
+    });
+    let reader = TraceReader::open(dir.path()).unwrap();
+    let texts: Vec<_> = reader.corrupt().iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 4, "{texts:#?}");
+    assert!(
+        texts[0].contains("stream-1 ") && texts[0].contains("have 24 bytes"),
+        "{}",
+        texts[0]
+    );
+    assert!(texts[1].contains("stream-2 ") && texts[1].contains("regular file"));
+    assert!(texts[2].contains("stream-1.orig"));
+    assert!(texts[3].contains("stream-9 ") && texts[3].contains("does not know"));
+}
+
+#[test]
+fn thousands_of_mutations_never_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let trace = dir.path().join("trace");
+    let files: Vec<_> = [
+        "stream-1",
+        "stream-2",
+        "overhear/streams.json",
+        "overhear/summary.json",
+        "overhear/run.json",
+        "metadata",
+    ]
+    .iter()
+    .map(|name| (trace.join(name), fs::read(trace.join(name)).unwrap()))
+    .collect();
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut below = |bound: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % bound as u64) as usize
+    };
+    let (mut refused, mut partial, mut whole) = (0, 0, 0);
+    for round in 0..3_000 {
+        // Streams are hit twice as often as the rest.
+        let (file, good) = &files[[0, 0, 0, 1, 1, 2, 2, 3, 4, 5][below(10)]];
+        let mut bytes = good.clone();
+        for _ in 0..=below(3) {
+            let place = below(bytes.len().max(1));
+            match below(5) {
+                0 => bytes.truncate(place),
+                1 => bytes
+                    .splice(place..place, [below(256) as u8; 3])
+                    .for_each(drop),
+                2 => drop(bytes.drain(place..bytes.len().min(place + 5))),
+                _ => {
+                    if let Some(byte) = bytes.get_mut(place) {
+                        *byte ^= 1 << below(8);
+                    }
+                }
+            }
+        }
+        fs::write(file, &bytes).unwrap();
+        match TraceReader::open(dir.path()) {
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().contains(".json"), "{error}");
+            }
+            Ok(reader) => {
+                let mut memory = Memory::default();
+                let replayed = reader.replay(&mut [&mut memory]);
+                assert_eq!(replayed.events + replayed.gaps, memory.items.len() as u64);
+                let _ = reader.document("run").map_err(|error| error.to_string());
+                let hit = file.ends_with("stream-1");
+                if hit {
+                    let other = memory.items.iter().filter(|item| item.stream() == 2);
+                    assert_eq!(other.count(), 40, "round {round}");
+                }
+                if replayed.events < 80 {
+                    partial += 1;
+                } else {
+                    whole += 1;
+                }
+            }
+        }
+        if round % 10 == 0 {
+            let _ = repair(dir.path()).map_err(|error| error.to_string());
+        }
+        fs::write(file, good).unwrap();
+    }
+    println!("{refused} refused, {partial} read in part, {whole} read whole");
+    assert!(refused > 100 && partial > 100 && whole > 100);
+    assert_eq!(TraceReader::open(dir.path()).unwrap().events(), 80);
+}

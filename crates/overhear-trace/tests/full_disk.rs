@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A full disk ends the recording with one sentence; what was written stays readable.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use overhear_event::Update;
+use overhear_trace::{repair, TraceReader, TraceWriter, WriteError};
+
+use support::{
+    at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
+    Memory, Owned,
+};
+
+/// A small file system, unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, size: &str) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", size, "overhear-test"])
+            .arg(at)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then(|| Self(at.to_path_buf()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_costs_only_what_no_longer_fits() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(dir.path(), "size=256k") else {
+        println!("skipped: mounting a small file system needs root");
+        return;
+    };
+    let streams = [
+        descriptor(1, "a", program(), pair()),
+        descriptor(2, "b", program(), pair()),
+    ];
+    let trace = dir.path().join("t");
+    let mut writer = TraceWriter::create(&trace, identity())
+        .unwrap()
+        .with_packet_bytes(10_000);
+    let total = 40_000;
+    for sequence in 0..total {
+        let item = Owned::Element {
+            stream: 1 + (sequence % 2) as u32,
+            sequence,
+            time: at(sequence),
+            payload: pair_payload(sequence).to_vec(),
+        };
+        item.give(&mut writer, &streams);
+    }
+    Update::advance(&mut writer, at(total));
+    let error = writer.finish().unwrap_err();
+    assert!(matches!(error, WriteError::Write { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("No space left on device") && text.contains("stream-"));
+    assert!(!text.contains('\n'));
+    let summary = writer.summary();
+    assert!(summary.events > 1_000);
+    assert_eq!(summary.events + summary.unrecorded, total);
+
+    let reader = TraceReader::open(&trace).unwrap();
+    assert!(reader.torn().is_empty() && reader.corrupt().is_empty());
+    assert_eq!(reader.events(), summary.events);
+    let mut memory = Memory::default();
+    reader.replay(&mut [&mut memory]);
+    assert_eq!(memory.items.len() as u64, summary.events);
+    assert!(repair(&trace).unwrap().cut.is_empty());
+    if has_babeltrace() {
+        assert_eq!(babeltrace_events(&trace), summary.events);
+    }
+    drop(reader);
+    drop(disk);
+}
+
+#[test]
+fn a_disk_too_full_to_begin_is_said_at_once() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = TraceWriter::create(file.path().join("t"), identity()).unwrap_err();
+    assert!(error.to_string().starts_with("cannot create "), "{error}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(dir.path(), "size=4k") else {
+        println!("skipped: mounting a small file system needs root");
+        return;
+    };
+    std::fs::write(dir.path().join("ballast"), [1; 4096]).unwrap();
+    let error = TraceWriter::create(dir.path().join("t"), identity()).unwrap_err();
+    assert!(error.to_string().contains("No space left"), "{error}");
+}
