@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
+/*
+ * What the programs need of BPF and of the kernel, and nothing else.
+ *
+ * The kernel's structs appear with only those members that we read. `preserve_access_index`
+ * makes libbpf look their offsets up in the running kernel's type information (CO-RE), so one
+ * object file serves every kernel and no vmlinux.h of a particular one is needed.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef _Bool bool;
+_Static_assert(sizeof(long) == 8, "long is the kernel's 64-bit long");
+
+#define SEC(name) __attribute__((section(name), used))
+#define CORE __attribute__((preserve_access_index))
+#define WEAK_KSYM __attribute__((weak)) __attribute__((section(".ksyms")))
+#define always_inline inline __attribute__((always_inline))
+
+/* How libbpf reads map definitions: numbers as array sizes, types as pointers. */
+#define MAP_UINT(name, value) int (*name)[value]
+#define MAP_TYPE(name, type) type *name
+
+#define barrier() __asm__ volatile("" ::: "memory")
+#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
+
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
+static void *(*const bpf_task_storage_get)(void *map, void *task, void *value, u64 flags) =
+	(void *)156;
+
+extern void bpf_local_irq_save(unsigned long *flags) WEAK_KSYM;
+extern void bpf_local_irq_restore(unsigned long *flags) WEAK_KSYM;
+
+struct sched_entity {
+	u64 sum_exec_runtime;
+} CORE;
+
+struct thread_info {
+	u32 cpu;
+} CORE;
+
+struct task_struct {
+	struct thread_info thread_info;
+	int pid;
+	int tgid;
+	int exit_code;
+	unsigned long nvcsw;
+	struct sched_entity se;
+	char comm[16];
+} CORE;

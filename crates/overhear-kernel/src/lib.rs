@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kernel sensors: what the scheduler does with a program, without a sensor in the program.
+//!
+//! Into this crate flow context switches, wake-ups, and the beginnings and ends of threads, as
+//! the kernel sees them. Out of it flow ordinary streams, three hooks with one stream per CPU,
+//! whose elements are described in [`overhear_event::kernel`]. Three nouns handle them:
+//!
+//! - [`Kernel`] is the sensor at work and a [`Source`](overhear_event::Source). It follows
+//!   processes: their threads, and all threads and processes these create.
+//! - [`Choice`] is what the user asked for: BPF programs, perf records, or the best there is.
+//! - [`Status`] is what the user got, with one sentence that says why.
+//!
+//! ```
+//! use overhear_event::{GapCause, Inbox, Source, StreamDescriptor, StreamId, Timestamp};
+//! use overhear_kernel::Kernel;
+//!
+//! #[derive(Default)]
+//! struct Counts {
+//!     elements: u64,
+//!     missed: u64,
+//! }
+//!
+//! impl Inbox for Counts {
+//!     fn open(&mut self, _: std::sync::Arc<StreamDescriptor>) {}
+//!     fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {
+//!         self.elements += 1;
+//!     }
+//!     fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
+//!         self.missed += missed;
+//!     }
+//!     fn close(&mut self, _: StreamId) {}
+//! }
+//!
+//! let mut kernel = Kernel::builder().build()?;
+//! println!("{}", kernel.status().sentence);
+//! kernel.follow(std::process::id())?;
+//! std::thread::sleep(std::time::Duration::from_millis(1));
+//! kernel.finish();
+//! let mut counts = Counts::default();
+//! kernel.poll(&mut counts)?;
+//! println!("{} elements, {} missed", counts.elements, counts.missed);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The two sensors
+//!
+//! | | BPF | perf |
+//! |---|---|---|
+//! | needs | CAP_BPF and CAP_PERFMON, a kernel with BTF (5.18 or newer) | `kernel.perf_event_paranoid` up to 2, own processes |
+//! | a switch is | one element with both threads | a departure and an arrival |
+//! | voluntary or not | as the kernel counts it, always | a sleep that a pending signal prevented counts as preemption |
+//! | wake-ups | begin and end | none; a clerk samples runnable time from `/proc/PID/task/TID/schedstat` |
+//! | exit code | yes | no |
+//! | CPU time up to the exit | yes, but 0 for a short life whose arrival was not seen | no |
+//! | a thread's last departure | yes | no: the kernel drops its events before |
+//! | thread ids | of the initial PID namespace | of the monitor's PID namespace |
+//! | lost elements | exact, per hook; not entered programs: an upper bound, told at the end | exact as a sum, reported in the stream of switches |
+//!
+//! A wake-up's `target_cpu` is where the thread ran last when the wake-up begins, and where it
+//! will run when it ends. `PREEMPTED` and `prev_state` of a switch hold for every leaving thread,
+//! `VOLUNTARY` only for tracked ones: others' counts are not watched. When a thread that is not
+//! the leader executes a program, it takes over the leader's id; the EXEC element has the new
+//! one, and with BPF the old one as `parent_tid`, which ends there without an EXIT. Worker threads that io_uring creates inside the kernel are not followed.
+//!
+//! Be prepared for a thread that leaves a CPU on which its arrival was not seen: in some virtual
+//! machines no tracepoint fires (neither for BPF nor for ftrace) when certain threads of the
+//! guest's own agent leave a CPU. Departures of followed threads are never missed.
+//!
+//! # Design constraints
+//!
+//! Reading takes no system call and never waits for a writer: the rings of BPF programs are
+//! mapped read-only and frozen, so that nobody else can write them, and overwritten elements are
+//! counted. A poll delivers what was committed before it began and no more, so a busy machine
+//! cannot hold the monitor in it. Nothing here panics on what the kernel says or refuses.
+//!
+//! The decision with a price is one ring per hook and CPU in memory of fixed size: 4.25 MiB per
+//! possible CPU by default, taken when the programs are loaded. It buys rings that programs
+//! never contend for and a writer that is a handful of stores; a switch of an untracked thread
+//! costs one look-up in its task storage.
+
+mod bpf;
+mod error;
+mod kernel;
+mod machine;
+mod mapping;
+mod order;
+mod perf;
+mod schedstat;
+mod streams;
+
+pub use error::{FollowError, StartError};
+pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};

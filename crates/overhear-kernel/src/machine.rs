@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this machine and this process are, as far as the kernel sensors care.
+
+use std::collections::BTreeSet;
+use std::{fs, io};
+
+/// The number behind the highest CPU there can ever be, at least 1.
+pub(crate) fn possible_cpus() -> u32 {
+    let list = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    parse_cpu_list(&list).last().map_or(1, |last| last + 1)
+}
+
+/// The CPUs that are online, ascending.
+pub(crate) fn online_cpus() -> Vec<u32> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = parse_cpu_list(&list);
+    if cpus.is_empty() {
+        return vec![0];
+    }
+    cpus
+}
+
+/// The kernel's notation `0-3,8`; what does not parse is left out.
+fn parse_cpu_list(list: &str) -> Vec<u32> {
+    let mut cpus = Vec::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
+            cpus.extend(first..=last.min(first.saturating_add(65_535)));
+        }
+    }
+    cpus
+}
+
+/// Whether this process may load tracing programs, as far as capabilities decide it.
+pub(crate) fn has_bpf_capabilities() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
+    const CAP_BPF: u32 = 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = field(&status, "CapEff:")
+        .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        .unwrap_or(0);
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON)
+}
+
+/// Whether the kernel describes its own types, which the programs' field offsets come from.
+pub(crate) fn has_type_information() -> bool {
+    fs::metadata("/sys/kernel/btf/vmlinux").is_ok()
+}
+
+/// Whether kernel lockdown forbids programs to read kernel memory.
+pub(crate) fn is_locked_down() -> bool {
+    fs::read_to_string("/sys/kernel/security/lockdown")
+        .is_ok_and(|lockdown| lockdown.contains("[confidentiality]"))
+}
+
+/// Whether thread ids mean the same to this process and to the kernel's programs.
+pub(crate) fn in_initial_pid_namespace() -> bool {
+    // The kernel gives the initial namespaces fixed inode numbers; this is PROC_PID_INIT_INO.
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+/// The value of `kernel.perf_event_paranoid`, for sentences.
+pub(crate) fn perf_event_paranoid() -> Option<i32> {
+    let value = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
+    value.trim().parse().ok()
+}
+
+/// An error of the operating system in its own words, without the number.
+pub(crate) fn error_text(error: impl Into<io::Error>) -> String {
+    let text = error.into().to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+/// The present threads of a process; empty if it is gone.
+pub(crate) fn threads_of(pid: u32) -> BTreeSet<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return BTreeSet::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// How often a thread gave up its CPU by itself, by the kernel's count.
+pub(crate) fn voluntary_switches(pid: u32, tid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    field(&status, "voluntary_ctxt_switches:")?.parse().ok()
+}
+
+/// Whether a thread lives and is not about to end.
+pub(crate) fn goes_on(pid: u32, tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    stat_goes_on(&stat)
+}
+
+/// The state is field 3 of the line, the flags are field 9; the name in field 2 may contain
+/// anything, so fields are counted behind its last parenthesis.
+fn stat_goes_on(stat: &str) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    let Some((_, fields)) = stat.rsplit_once(')') else {
+        return false;
+    };
+    let mut fields = fields.split_whitespace();
+    let dead = matches!(fields.next(), Some("Z" | "X") | None);
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+    !dead && flags.is_some_and(|flags| flags & PF_EXITING == 0)
+}
+
+/// A thread's short name, zero-filled; empty if the thread is gone.
+pub(crate) fn thread_name(pid: u32, tid: u32) -> [u8; 16] {
+    let mut name = [0; 16];
+    let line = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    let text = line.strip_suffix(b"\n").unwrap_or(&line);
+    // The last byte stays zero, as in the kernel.
+    for (to, from) in name.iter_mut().take(15).zip(text) {
+        *to = *from;
+    }
+    name
+}
+
+/// The first word behind a key at the beginning of a line.
+pub(crate) fn field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(key))?
+        .split_whitespace()
+        .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{field, parse_cpu_list};
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(parse_cpu_list("5"), [5]);
+        assert!(parse_cpu_list("\n").is_empty());
+    }
+
+    #[test]
+    fn threads_that_end_do_not_go_on() {
+        assert!(super::stat_goes_on("7 (a) b) S 1 7 7 0 -1 4194560 100 0"));
+        assert!(!super::stat_goes_on("7 (a) R 1 7 7 0 -1 4194564 100 0")); // PF_EXITING
+        assert!(!super::stat_goes_on("7 (a) Z 1 7 7 0 -1 4194560 100 0"));
+        assert!(!super::stat_goes_on(""));
+        let own = std::process::id();
+        assert!(super::goes_on(own, own));
+    }
+
+    #[test]
+    fn keys_match_whole_line_beginnings() {
+        let status = "nonvoluntary_ctxt_switches:\t7\nvoluntary_ctxt_switches:\t3\n";
+        assert_eq!(field(status, "voluntary_ctxt_switches:"), Some("3"));
+    }
+}

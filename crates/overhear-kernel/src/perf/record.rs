@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Parses the records of a perf ring. Pure: bytes in, records out.
+
+/// What happened to a thread, from a record with the trailer `{pid, tid, time, cpu}` that
+/// `sample_id_all` puts behind every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    pub(super) time_ns: u64,
+    pub(super) what: What,
+}
+
+/// The thread and process a record speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Departure {
+        who: Who,
+        still_runnable: bool,
+    },
+    Arrival {
+        who: Who,
+    },
+    Fork {
+        child: Who,
+        parent: Who,
+    },
+    Exit {
+        who: Who,
+    },
+    Name {
+        who: Who,
+        comm: [u8; 16],
+        exec: bool,
+    },
+    /// So many records found no room in the ring before this one.
+    Lost {
+        records: u64,
+    },
+    /// The rest of the bytes has not the form of records. The kernel does not do this; how many
+    /// they would have been cannot be known, so they count as one.
+    Damaged,
+    /// A record that does not concern us.
+    Other,
+}
+
+/// The bytes do not have the form of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_EXIT: u32 = 4;
+const RECORD_FORK: u32 = 7;
+const RECORD_SWITCH: u32 = 14;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+const HEADER_BYTES: usize = 8;
+const TRAILER_BYTES: usize = 24;
+
+/// The first record, and the bytes behind it.
+pub(super) fn split_first(bytes: &[u8]) -> Result<(Record, &[u8]), Malformed> {
+    let kind = word(bytes, 0)?;
+    let misc = half(bytes, 4)?;
+    let size = usize::from(half(bytes, 6)?);
+    if size < HEADER_BYTES || size % 8 != 0 {
+        return Err(Malformed);
+    }
+    let (record, rest) = bytes.split_at_checked(size).ok_or(Malformed)?;
+    let (time_ns, what) = match kind {
+        RECORD_LOST | RECORD_COMM | RECORD_EXIT | RECORD_FORK | RECORD_SWITCH => {
+            known(kind, misc, record)?
+        }
+        _ => (0, What::Other),
+    };
+    Ok((Record { time_ns, what }, rest))
+}
+
+fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, What), Malformed> {
+    let trailer = record
+        .len()
+        .checked_sub(TRAILER_BYTES)
+        .filter(|&trailer| trailer >= HEADER_BYTES)
+        .ok_or(Malformed)?;
+    let time_ns = double(record, trailer + 8)?;
+    let body = &record[HEADER_BYTES..trailer];
+    let what = match kind {
+        RECORD_SWITCH => {
+            let who = who(record, trailer, trailer + 4)?;
+            if misc & MISC_SWITCH_OUT == 0 {
+                What::Arrival { who }
+            } else {
+                What::Departure {
+                    who,
+                    still_runnable: misc & MISC_SWITCH_OUT_PREEMPT != 0,
+                }
+            }
+        }
+        // Both have pid, ppid, tid, ptid.
+        RECORD_FORK => What::Fork {
+            child: who(body, 0, 8)?,
+            parent: who(body, 4, 12)?,
+        },
+        RECORD_EXIT => What::Exit {
+            who: who(body, 0, 8)?,
+        },
+        RECORD_COMM => {
+            let mut comm = [0; 16];
+            let name = body.get(8..).ok_or(Malformed)?;
+            // The kernel pads the name with zeros to a multiple of 8.
+            for (to, from) in comm.iter_mut().zip(name) {
+                *to = *from;
+            }
+            What::Name {
+                who: who(body, 0, 4)?,
+                comm,
+                exec: misc & MISC_COMM_EXEC != 0,
+            }
+        }
+        // RECORD_LOST: the event's id, then the count.
+        _ => What::Lost {
+            records: double(body, 8)?,
+        },
+    };
+    Ok((time_ns, what))
+}
+
+fn who(bytes: &[u8], pid: usize, tid: usize) -> Result<Who, Malformed> {
+    Ok(Who {
+        pid: word(bytes, pid)?,
+        tid: word(bytes, tid)?,
+    })
+}
+
+fn take<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Malformed> {
+    let bytes = bytes.get(offset..).ok_or(Malformed)?;
+    bytes.first_chunk().copied().ok_or(Malformed)
+}
+
+fn half(bytes: &[u8], offset: usize) -> Result<u16, Malformed> {
+    take(bytes, offset).map(u16::from_ne_bytes)
+}
+
+fn word(bytes: &[u8], offset: usize) -> Result<u32, Malformed> {
+    take(bytes, offset).map(u32::from_ne_bytes)
+}
+
+fn double(bytes: &[u8], offset: usize) -> Result<u64, Malformed> {
+    take(bytes, offset).map(u64::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{split_first, Malformed, What, Who};
+
+    fn record(kind: u32, misc: u16, body: &[u8], pid: u32, tid: u32, time: u64) -> Vec<u8> {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(misc.to_ne_bytes());
+        bytes.extend(((8 + body.len() + 24) as u16).to_ne_bytes());
+        bytes.extend(body);
+        bytes.extend(pid.to_ne_bytes());
+        bytes.extend(tid.to_ne_bytes());
+        bytes.extend(time.to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes
+    }
+
+    #[test]
+    fn records_of_every_kind() {
+        let four: Vec<u8> = [1_u32, 2, 3, 4]
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
+        let with_time = [four.clone(), 9_u64.to_ne_bytes().to_vec()].concat();
+        let name = [&four[..8], b"thread-one\0\0\0\0\0\0"].concat();
+        let mut bytes = record(14, 1 << 13 | 1 << 14, &[], 7, 8, 100);
+        bytes.extend(record(14, 0, &[], 7, 8, 101));
+        bytes.extend(record(7, 0, &with_time, 1, 1, 102));
+        bytes.extend(record(4, 0, &with_time, 1, 1, 103));
+        bytes.extend(record(3, 1 << 13, &name, 1, 1, 104));
+        bytes.extend(record(2, 0, &four, 1, 1, 105));
+        bytes.extend(record(99, 0, &[], 1, 1, 106));
+        let mut rest = bytes.as_slice();
+        let mut seen = Vec::new();
+        while !rest.is_empty() {
+            let (record, after) = split_first(rest).unwrap();
+            seen.push(record);
+            rest = after;
+        }
+        let child = Who { pid: 1, tid: 3 };
+        let who = Who { pid: 7, tid: 8 };
+        let expected = [
+            What::Departure {
+                who,
+                still_runnable: true,
+            },
+            What::Arrival { who },
+            What::Fork {
+                child,
+                parent: Who { pid: 2, tid: 4 },
+            },
+            What::Exit { who: child },
+            What::Name {
+                who: Who { pid: 1, tid: 2 },
+                comm: *b"thread-one\0\0\0\0\0\0",
+                exec: true,
+            },
+            What::Lost {
+                records: 3 | 4 << 32,
+            },
+            What::Other,
+        ];
+        assert_eq!(seen.iter().map(|r| r.what).collect::<Vec<_>>(), expected);
+        assert_eq!(seen[5].time_ns, 105);
+    }
+
+    #[test]
+    fn any_prefix_is_refused_without_a_panic() {
+        let whole = record(7, 0, &[0; 24], 1, 1, 1);
+        for length in 0..whole.len() {
+            assert_eq!(split_first(&whole[..length]), Err(Malformed));
+        }
+        for size in 0..40_u16 {
+            let mut short = record(7, 0, &[0; 24], 1, 1, 1);
+            short[6..8].copy_from_slice(&size.to_ne_bytes());
+            assert_eq!(split_first(&short), Err(Malformed));
+        }
+    }
+}

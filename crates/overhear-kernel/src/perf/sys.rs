@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The system calls of perf events, which rustix does not have.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::{read, Errno};
+
+/// `struct perf_event_attr` as of version 3 (96 bytes), the first with `clockid`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock_id: i32,
+}
+
+const _: () = assert!(size_of::<Attributes>() == 96);
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
+const PERF_SAMPLE_TID: u64 = 1 << 1;
+const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_SAMPLE_CPU: u64 = 1 << 7;
+const PERF_FORMAT_LOST: u64 = 1 << 4;
+const FLAG_DISABLED: u64 = 1 << 0;
+const FLAG_INHERIT: u64 = 1 << 1;
+const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
+const FLAG_COMM: u64 = 1 << 9;
+const FLAG_TASK: u64 = 1 << 13;
+const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
+const FLAG_COMM_EXEC: u64 = 1 << 24;
+const FLAG_USE_CLOCK_ID: u64 = 1 << 25;
+const FLAG_CONTEXT_SWITCH: u64 = 1 << 26;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
+const PERF_EVENT_IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
+
+/// Whom an event observes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// This thread, and what it will create.
+    Thread(u32),
+    /// Nobody: the event only owns a ring that others write to. It is opened on the calling
+    /// thread with all that a real one needs, so it also shows whether that is permitted.
+    Anchor,
+}
+
+/// Opens an event that counts nothing and records switches, forks, exits and names.
+///
+/// Kernel events are excluded, although none are counted: only so is the event open to users
+/// without privileges.
+pub(super) fn open(target: Target, cpu: u32) -> Result<OwnedFd, Errno> {
+    match open_with(target, cpu, PERF_FORMAT_LOST) {
+        // Linux 6.0 brought the count of lost records; before, only the records tell.
+        Err(Errno::INVAL) => open_with(target, cpu, 0),
+        other => other,
+    }
+}
+
+fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errno> {
+    let (pid, extra) = match target {
+        Target::Thread(tid) => (tid as libc::pid_t, FLAG_INHERIT),
+        Target::Anchor => (0, FLAG_DISABLED),
+    };
+    let attributes = Attributes {
+        kind: PERF_TYPE_SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: PERF_COUNT_SW_DUMMY,
+        sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU,
+        read_format,
+        flags: extra
+            | FLAG_EXCLUDE_KERNEL
+            | FLAG_COMM
+            | FLAG_TASK
+            | FLAG_SAMPLE_ID_ALL
+            | FLAG_COMM_EXEC
+            | FLAG_USE_CLOCK_ID
+            | FLAG_CONTEXT_SWITCH,
+        clock_id: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    };
+    // SAFETY: `attributes` is a valid perf_event_attr that states its own size; the kernel reads
+    // it during the call and keeps no pointer.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            pid,
+            cpu as libc::c_int,
+            -1 as libc::c_int,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(last_error());
+    }
+    // SAFETY: the call succeeded, so this is a new file descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+/// Lets an event write into another's ring; both must be bound to the same CPU.
+pub(super) fn redirect(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: both descriptors are open; the argument of this request is a descriptor.
+    let result = unsafe {
+        libc::ioctl(
+            event.as_raw_fd(),
+            PERF_EVENT_IOC_SET_OUTPUT,
+            ring.as_raw_fd(),
+        )
+    };
+    if result < 0 {
+        return Err(last_error());
+    }
+    Ok(())
+}
+
+/// Stops an event and its inherited copies.
+pub(super) fn disable(event: BorrowedFd<'_>) {
+    // SAFETY: the descriptor is open; the request takes no memory, only a flag. It cannot fail
+    // for an event that was opened, and a failure would leave records that nobody reads.
+    let _ = unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) };
+}
+
+/// How many records of this event and its inherited copies found no room; `None` before 6.0.
+pub(super) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
+    // With PERF_FORMAT_LOST alone: the value, then the count.
+    let mut words = [0; 16];
+    let size = read(event, &mut words).ok()?;
+    let count = words.get(8..16).filter(|_| size == 16)?;
+    Some(u64::from_ne_bytes(count.try_into().ok()?))
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

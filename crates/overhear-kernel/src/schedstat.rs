@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A clerk that samples `/proc/PID/task/TID/schedstat`: CPU time and waiting time of threads by
+//! the kernel's own account, for users without BPF.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use overhear_event::kernel::SchedStat;
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::machine;
+
+/// The distance of two samples of a thread, if polls are at least as frequent.
+const PERIOD_NS: u64 = 50_000_000;
+
+/// Samples every live thread of the followed processes.
+///
+/// Between its last sample and its end a thread's time is not seen; only the main thread of a
+/// process can still be read when it has ended, until its parent has waited for it.
+#[derive(Debug, Default)]
+pub(crate) struct Clerk {
+    pids: BTreeSet<u32>,
+    due_ns: u64,
+    next_sequence: u64,
+    collected: Vec<(u64, u64, SchedStat)>,
+}
+
+impl Clerk {
+    pub(crate) fn follow(&mut self, pid: u32) {
+        self.pids.insert(pid);
+    }
+
+    /// Whether the process is followed, or was when it was last sampled.
+    pub(crate) fn follows(&self, pid: u32) -> bool {
+        self.pids.contains(&pid)
+    }
+
+    pub(crate) fn sample_if_due(&mut self) {
+        if now_ns() >= self.due_ns {
+            self.sample();
+        }
+    }
+
+    pub(crate) fn sample(&mut self) {
+        for pid in std::mem::take(&mut self.pids) {
+            let threads = machine::threads_of(pid);
+            if threads.is_empty() {
+                // The process is gone for good.
+                continue;
+            }
+            self.pids.insert(pid);
+            for tid in threads {
+                let time_ns = now_ns();
+                let path = format!("/proc/{pid}/task/{tid}/schedstat");
+                let text = fs::read_to_string(path).unwrap_or_default();
+                if let Some(sample) = parse(pid, tid, &text) {
+                    self.collected.push((self.next_sequence, time_ns, sample));
+                    self.next_sequence += 1;
+                }
+            }
+        }
+        self.due_ns = now_ns() + PERIOD_NS;
+    }
+
+    /// The samples not yet delivered: sequence, time, value.
+    pub(crate) fn take(&mut self) -> Vec<(u64, u64, SchedStat)> {
+        std::mem::take(&mut self.collected)
+    }
+}
+
+/// The file has time on a CPU and time waiting for one, in nanoseconds, and a count of slices.
+fn parse(pid: u32, tid: u32, text: &str) -> Option<SchedStat> {
+    let mut words = text.split_whitespace();
+    Some(SchedStat {
+        tid,
+        pid,
+        run_ns: words.next()?.parse().ok()?,
+        wait_ns: words.next()?.parse().ok()?,
+    })
+}
+
+/// `CLOCK_MONOTONIC`.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, Clerk};
+
+    #[test]
+    fn lines_of_schedstat() {
+        let sample = parse(1, 2, "1234 567 8\n").unwrap();
+        assert_eq!((sample.run_ns, sample.wait_ns), (1234, 567));
+        assert_eq!(parse(1, 2, ""), None);
+    }
+
+    #[test]
+    fn own_threads_are_sampled_and_dead_processes_forgotten() {
+        let mut clerk = Clerk::default();
+        clerk.follow(std::process::id());
+        clerk.follow(u32::MAX - 1);
+        clerk.sample();
+        let samples = clerk.take();
+        assert!(!samples.is_empty());
+        assert_eq!(clerk.pids.len(), 1);
+        assert!(clerk.take().is_empty());
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The BPF sensor.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use overhear_event::kernel::{Life, Switch, Wake};
+use overhear_event::{GapCause, StreamId};
+use overhear_kernel::{Active, Choice, FollowError, Kernel, KernelBuilder, StartError};
+
+use crate::harness::{turn, Program, Recorder};
+use crate::roles::BROOD;
+
+/// The kernel's bit for the state of a thread that will never run again.
+const TASK_DEAD: u16 = 0x80;
+
+fn start(builder: KernelBuilder) -> Option<Kernel> {
+    match builder.choice(Choice::Bpf).build() {
+        Ok(kernel) => {
+            println!("{}", kernel.status().sentence);
+            assert_eq!(kernel.status().active, Active::Bpf);
+            Some(kernel)
+        }
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Observes a workload up to the point where its threads are parked, compares the counts, and
+/// ends it.
+fn compare_counts(role: &str, mut kernel: Kernel) -> Recorder {
+    let _turn = turn();
+    let mut recorder = Recorder::default();
+    let mut program = Program::start(role, |pid| kernel.follow(pid).unwrap());
+    program.until_parked(|| recorder.poll(&mut kernel));
+    let expected = program.switches();
+    let run_times = program.run_times();
+    recorder.poll(&mut kernel);
+    recorder.assert_only_gaps_of(GapCause::Nested);
+    assert!(expected.len() > 4);
+    for (&tid, &counts) in &expected {
+        recorder.assert_counts(tid, counts);
+        recorder.assert_run_time(tid, run_times[&tid]);
+    }
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    recorder.assert_complete(&kernel);
+    println!("{} calls not entered", recorder.missed(GapCause::Kernel));
+    recorder
+}
+
+#[test]
+fn switches_are_those_the_kernel_counts() {
+    if let Some(kernel) = start(Kernel::builder().first_stream(StreamId::from_raw(7))) {
+        let recorder = compare_counts("counted", kernel);
+        assert_eq!(recorder.missed(GapCause::Nested), 0);
+        let names: Vec<_> = recorder.lives.iter().map(|(_, life)| life.comm()).collect();
+        assert!(names.contains(&"work-0") && names.contains(&"work-7"));
+        for kind in [Wake::WAKING, Wake::WAKEUP, Wake::NEW] {
+            assert!(recorder.wakes.iter().any(|(_, wake)| wake.kind == kind));
+        }
+    }
+}
+
+#[test]
+fn voluntary_is_exact_with_pending_signals() {
+    if let Some(kernel) = start(Kernel::builder()) {
+        let recorder = compare_counts("signalled", kernel);
+        let unlike_state = |switch: &Switch| {
+            switch.flags & Switch::PREV_TRACKED != 0
+                && switch.is_voluntary()
+                && switch.prev_state == 0
+        };
+        let count = recorder.switches.iter().filter(|s| unlike_state(&s.2));
+        println!("{} voluntary switches in state 0", count.count());
+    }
+}
+
+#[test]
+fn a_busy_word_does_where_interrupts_cannot_be_masked() {
+    if let Some(kernel) = start(Kernel::builder().without_interrupt_masking()) {
+        let recorder = compare_counts("counted", kernel);
+        println!("{} refused", recorder.missed(GapCause::Nested));
+        assert!(!recorder.wakes.is_empty() && !recorder.lives.is_empty());
+    }
+}
+
+#[test]
+fn children_inherit_before_they_run() {
+    let _turn = turn();
+    let Some(mut kernel) = start(Kernel::builder()) else {
+        return;
+    };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("brood", |pid| kernel.follow(pid).unwrap());
+    program.until_parked(|| recorder.poll(&mut kernel));
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    recorder.assert_complete(&kernel);
+    assert_eq!(recorder.missed(GapCause::Nested), 0);
+    // Wake-ups by an interrupt while a thread wakes itself; only these can nest.
+    let not_entered = recorder.missed(GapCause::Kernel);
+    println!("{not_entered} calls not entered");
+
+    let of_kind = |kind: u32| -> BTreeMap<u32, Life> {
+        let lives = recorder.lives.iter().map(|(_, life)| *life);
+        lives
+            .filter(|life| life.kind == kind)
+            .map(|life| (life.tid, life))
+            .collect()
+    };
+    let (forks, exits) = (of_kind(Life::FORK), of_kind(Life::EXIT));
+    let died = |tid: u32| {
+        let last = recorder.switches.iter().rfind(|s| s.2.prev_tid == tid);
+        last.is_some_and(|s| s.2.prev_state & TASK_DEAD != 0 && s.2.is_voluntary())
+    };
+    let woken = |tid: u32| {
+        let new = |wake: &Wake| wake.tid == tid && wake.kind == Wake::NEW;
+        recorder.wakes.iter().any(|(_, wake)| new(wake))
+    };
+    assert_eq!(program.said.len(), BROOD as usize);
+    for line in &program.said {
+        let words: Vec<&str> = line.split(' ').collect();
+        let tid: u32 = words[1].parse().unwrap();
+        let (fork, exit) = (&forks[&tid], &exits[&tid]);
+        assert_eq!(fork.parent_pid, program.pid);
+        assert_eq!(fork.code, 0);
+        if words[0] == "process" {
+            assert_eq!((fork.pid, exit.pid), (tid, tid));
+            assert_eq!(exit.code, words[2].parse().unwrap());
+        } else {
+            assert_eq!((fork.pid, exit.pid), (program.pid, program.pid));
+        }
+        let has_run = exit.cpu_ns > 0 || recorder.unseen_arrivals(tid) > 0;
+        assert!(has_run, "{tid} ended without having run");
+        assert!(woken(tid) || not_entered > 0, "no first wake-up of {tid}");
+        assert!(died(tid), "no last departure of {tid}");
+        recorder.assert_counts(tid, recorder.departures(tid));
+    }
+    let main = &exits[&program.pid];
+    assert!(died(program.pid));
+    // The zombie's account is final: what was told at the exit, and the exit itself.
+    let account = fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid)).unwrap();
+    let account: u64 = account.split(' ').next().unwrap().parse().unwrap();
+    println!("{} ns at exit, {account} ns in the end", main.cpu_ns);
+    assert!(main.cpu_ns > account / 4 && main.cpu_ns < account + account / 10);
+    let execs: Vec<&Life> = recorder
+        .lives
+        .iter()
+        .map(|(_, life)| life)
+        .filter(|life| life.kind == Life::EXEC)
+        .collect();
+    assert_eq!(execs.len(), 1);
+    assert_eq!(execs[0].tid, program.pid);
+    assert!(!execs[0].comm().is_empty());
+}
+
+#[test]
+fn an_exec_by_another_thread_tells_the_id_that_ends() {
+    let _turn = turn();
+    let Some(mut kernel) = start(Kernel::builder()) else {
+        return;
+    };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("usurper", |pid| kernel.follow(pid).unwrap());
+    program.until_parked(|| recorder.poll(&mut kernel));
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    recorder.assert_complete(&kernel);
+    let old_tid: u32 = program.said[0].parse().unwrap();
+    let of = |tid: u32, kind: u32| {
+        let lives = recorder.lives.iter().map(|(_, life)| life);
+        lives.filter(move |life| life.tid == tid && life.kind == kind)
+    };
+    let parents: Vec<u32> = of(program.pid, Life::EXEC)
+        .map(|life| life.parent_tid)
+        .collect();
+    assert_eq!(parents, [0, old_tid], "the first exec is the leader's own");
+    assert_eq!(of(old_tid, Life::FORK).count(), 1);
+    assert_eq!(of(old_tid, Life::EXIT).count(), 0);
+    assert_eq!(
+        of(program.pid, Life::EXIT).count(),
+        2,
+        "the leader, then its heir"
+    );
+}
+
+#[test]
+fn gaps_of_tiny_rings_are_exact() {
+    let _turn = turn();
+    for (elements, life_elements) in [(8, 8), (16, 32), (64, 16)] {
+        let builder = Kernel::builder()
+            .elements(elements)
+            .life_elements(life_elements);
+        let Some(mut kernel) = start(builder) else {
+            return;
+        };
+        let mut recorder = Recorder::default();
+        let mut program = Program::start("flood", |pid| kernel.follow(pid).unwrap());
+        program.until_parked(|| recorder.poll(&mut kernel));
+        program.end();
+        kernel.finish();
+        recorder.poll(&mut kernel);
+        recorder.assert_complete(&kernel);
+        let missed = recorder.missed(GapCause::Overwritten);
+        let not_entered = recorder.missed(GapCause::Kernel);
+        println!("{elements} elements: {missed} overwritten, {not_entered} calls not entered");
+        assert!(missed > 0);
+        // What was delivered is intact: every switch concerns a tracked thread.
+        for (_, _, switch) in &recorder.switches {
+            let tracked = Switch::PREV_TRACKED | Switch::NEXT_TRACKED;
+            assert_ne!(switch.flags & tracked, 0);
+            assert_eq!(switch.flags >> 4, 0);
+        }
+        for (_, wake) in &recorder.wakes {
+            assert_eq!(wake.pid, program.pid);
+            assert!((Wake::WAKING..=Wake::NEW).contains(&wake.kind));
+        }
+    }
+}
+
+#[test]
+fn a_running_process_is_followed_with_all_its_threads() {
+    let _turn = turn();
+    let Some(mut kernel) = start(Kernel::builder()) else {
+        return;
+    };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("counted", |_| {});
+    program.until_parked(|| {});
+    let before = program.switches();
+    kernel.follow(program.pid).unwrap();
+    recorder.poll(&mut kernel);
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    recorder.assert_complete(&kernel);
+    for &tid in before.keys() {
+        let exits = recorder.lives.iter().map(|(_, life)| life);
+        let exits = exits.filter(|life| life.tid == tid && life.kind == Life::EXIT);
+        assert_eq!(exits.count(), 1, "thread {tid}");
+    }
+}
+
+#[test]
+fn mistakes_are_answered_in_sentences() {
+    for elements in [0, 4, 100, 1 << 20] {
+        let error = Kernel::builder().elements(elements).build().unwrap_err();
+        assert!(matches!(error, StartError::RingSize { given, .. } if given == elements));
+        assert!(error.to_string().contains("power of two"));
+    }
+    if let Some(mut kernel) = start(Kernel::builder().elements(8).life_elements(8)) {
+        let pid = 0x7fff_fff0;
+        let error = kernel.follow(pid).unwrap_err();
+        assert_eq!(error, FollowError::NoSuchProcess { pid });
+        assert_eq!(kernel.stream_ids_used() % 3, 1);
+    }
+}

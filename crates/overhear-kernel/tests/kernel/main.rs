@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel sensors against the kernel's own account of real programs.
+//!
+//! The programs under observation are this test binary itself, executed again with a role
+//! (`roles`). Where the machine or the user does not permit a test it says "skipped: why".
+
+mod bpf;
+mod fallback;
+mod harness;
+mod perf;
+mod roles;
