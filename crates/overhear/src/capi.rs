@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cold half of `include/overhear/sensor.h`. The structs mirror that header; the assertions
+//! below pin their sizes and offsets.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, CStr, CString};
+use std::mem::{offset_of, size_of, MaybeUninit};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use overhear_directory::client::SensorRequest;
+use overhear_event::{Field, FieldKind, Nanos, Rate, TypeSchema};
+
+use crate::sensor::{OpenStream, SensorError};
+
+/// `oh_sensor`: the hot part that the inline functions use, then what the library needs.
+#[repr(C, align(64))]
+pub(crate) struct RawSensor {
+    base: *mut u8,
+    count: u64,
+    mask: u64,
+    stride: u32,
+    payload_size: u32,
+    clock_id: u32,
+    reserved0: u32,
+    reserved1: [u64; 3],
+    // Behind the 64 bytes that C knows.
+    stream: OpenStream,
+}
+
+const _: () = {
+    assert!(offset_of!(RawSensor, base) == 0);
+    assert!(offset_of!(RawSensor, count) == 8);
+    assert!(offset_of!(RawSensor, mask) == 16);
+    assert!(offset_of!(RawSensor, stride) == 24);
+    assert!(offset_of!(RawSensor, payload_size) == 28);
+    assert!(offset_of!(RawSensor, clock_id) == 32);
+    assert!(offset_of!(RawSensor, stream) == 64);
+};
+
+/// `oh_field`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawField {
+    name: *const c_char,
+    kind: u32,
+    offset: u32,
+    size: u32,
+    unit: *const c_char,
+}
+
+/// `oh_sensor_options`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawOptions {
+    id: *const c_char,
+    instance: *const c_char,
+    type_id: *const c_char,
+    fields: *const RawField,
+    field_count: u32,
+    size: u32,
+    period_ns: u64,
+    distance_ns: u64,
+    jitter_ns: u64,
+    capacity: u64,
+}
+
+/// What `oh_sensor_options` was in its first version.
+const OPTIONS_V1_BYTES: usize = 72;
+
+const _: () = assert!(size_of::<RawOptions>() >= OPTIONS_V1_BYTES);
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+fn remember(sentence: &str) {
+    // A thread that is being torn down has nowhere to remember it.
+    let _ = LAST_ERROR.try_with(|last| {
+        let text = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
+        *last.borrow_mut() = text;
+    });
+}
+
+/// `oh_sensor_register_sized`.
+///
+/// # Safety
+/// As the header says: `out` is writable; `options` points to `options_size` readable bytes whose
+/// strings end with a zero byte and whose `fields` has `field_count` entries.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
+    out: *mut *mut RawSensor,
+    options: *const RawOptions,
+    options_size: usize,
+) -> c_int {
+    if out.is_null() {
+        remember("oh_sensor_register: `out` is NULL; pass the address of an oh_sensor pointer");
+        return -libc::EINVAL;
+    }
+    // SAFETY: `out` is writable by contract and not NULL.
+    unsafe { out.write(std::ptr::null_mut()) };
+    if options.is_null() || options_size < OPTIONS_V1_BYTES {
+        remember("oh_sensor_register: `options` is NULL or too small; zero-initialise the struct");
+        return -libc::EINVAL;
+    }
+    // Members are added at the end alone: what an older program does not have is zero, and what a
+    // newer one has beyond is not known here.
+    let mut known = MaybeUninit::<RawOptions>::zeroed();
+    let options = unsafe {
+        // SAFETY: both are at least this long; zero bytes are a value of every member.
+        known
+            .as_mut_ptr()
+            .cast::<u8>()
+            .copy_from_nonoverlapping(options.cast(), options_size.min(size_of::<RawOptions>()));
+        known.assume_init()
+    };
+    // Nothing may unwind into C.
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the caller's contract covers the strings and fields.
+        let request = unsafe { request(&options) }?;
+        open(request).map_err(|error| match error {
+            SensorError::Map(_) => (-libc::ENOMEM, error.to_string()),
+            _ => (-libc::EINVAL, error.to_string()),
+        })
+    }));
+    match result {
+        Ok(Ok(sensor)) => {
+            remember(&sensor.stream.unheard);
+            // SAFETY: as above.
+            unsafe { out.write(Box::into_raw(sensor)) };
+            0
+        }
+        Ok(Err((code, sentence))) => {
+            remember(&sentence);
+            code
+        }
+        Err(_) => {
+            remember("oh_sensor_register failed inside liboverhear; this is a bug of the library");
+            -libc::EINVAL
+        }
+    }
+}
+
+fn open(request: SensorRequest) -> Result<Box<RawSensor>, SensorError> {
+    let stream = OpenStream::open(request)?;
+    let geometry = stream.geometry;
+    Ok(Box::new(RawSensor {
+        base: stream.mapping.base().as_ptr(),
+        count: 0,
+        mask: geometry.capacity() - 1,
+        stride: u32::try_from(geometry.stride_bytes()).unwrap_or(u32::MAX),
+        payload_size: u32::try_from(geometry.payload_bytes()).unwrap_or(u32::MAX),
+        clock_id: stream.clock.as_raw(),
+        reserved0: 0,
+        reserved1: [0; 3],
+        stream,
+    }))
+}
+
+/// # Safety
+/// The strings and fields of `options` are readable.
+unsafe fn request(options: &RawOptions) -> Result<SensorRequest, (c_int, String)> {
+    let invalid = |sentence: String| (-libc::EINVAL, sentence);
+    // SAFETY: a readable string by contract.
+    let sensor = unsafe { text(options.id) }
+        .filter(|id| !id.is_empty())
+        .ok_or_else(|| invalid("oh_sensor_register: give the sensor an id".to_string()))?;
+    // SAFETY: as above.
+    let instance = unsafe { text(options.instance) }.unwrap_or_default();
+    // SAFETY: as above.
+    let type_id = unsafe { text(options.type_id) }.unwrap_or_default();
+    let mut fields = Vec::new();
+    for index in 0..options.field_count as usize {
+        if options.fields.is_null() {
+            return Err(invalid(format!("sensor `{sensor}`: `fields` is NULL")));
+        }
+        // SAFETY: the array has `field_count` entries by contract.
+        let raw = unsafe { options.fields.add(index).read() };
+        // SAFETY: readable strings by contract.
+        let (name, unit) = unsafe { (text(raw.name), text(raw.unit)) };
+        let name = name.unwrap_or_default();
+        let kind = kind(raw.kind, raw.size).ok_or_else(|| {
+            invalid(format!(
+                "sensor `{sensor}`: field `{name}` has the unknown kind {} or the wrong size {}; \
+                 use the OH_FIELD macros",
+                raw.kind, raw.size
+            ))
+        })?;
+        fields.push(Field {
+            name,
+            kind,
+            offset: raw.offset,
+            unit: unit.unwrap_or_default(),
+        });
+    }
+    fields.sort_by_key(|field| field.offset);
+    let schema = TypeSchema::new(type_id, options.size, fields)
+        .map_err(|error| invalid(format!("sensor `{sensor}`: {error}")))?;
+    let rate = match options.period_ns {
+        0 => None,
+        period => Some(
+            Rate::new(
+                Nanos::from_ns(period),
+                Nanos::from_ns(options.distance_ns),
+                Nanos::from_ns(options.jitter_ns),
+            )
+            .map_err(|error| invalid(format!("sensor `{sensor}`: {error}")))?,
+        ),
+    };
+    Ok(SensorRequest {
+        sensor,
+        instance,
+        schema,
+        rate,
+        capacity: options.capacity,
+    })
+}
+
+/// # Safety
+/// `text` is NULL or a string that ends with a zero byte.
+unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    Some(
+        unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned(),
+    )
+}
+
+/// The kind with this number in `sensor.h`, if its size fits.
+fn kind(raw: u32, size: u32) -> Option<FieldKind> {
+    let kind = match raw {
+        1 => FieldKind::U8,
+        2 => FieldKind::U16,
+        3 => FieldKind::U32,
+        4 => FieldKind::U64,
+        5 => FieldKind::I8,
+        6 => FieldKind::I16,
+        7 => FieldKind::I32,
+        8 => FieldKind::I64,
+        9 => FieldKind::F32,
+        10 => FieldKind::F64,
+        11 => FieldKind::Text(u16::try_from(size).ok()?),
+        _ => return None,
+    };
+    (kind.size() == size).then_some(kind)
+}
+
+/// `oh_sensor_unregister`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_sensor_register` and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_sensor_unregister(sensor: *mut RawSensor) {
+    if !sensor.is_null() {
+        // SAFETY: made by Box::into_raw in register; the caller gives it back.
+        let sensor = unsafe { Box::from_raw(sensor) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(sensor)));
+    }
+}
+
+/// `oh_sensor_is_heard`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_sensor_register` and is still registered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_sensor_is_heard(sensor: *const RawSensor) -> c_int {
+    // SAFETY: by contract.
+    unsafe { sensor.as_ref() }
+        .is_some_and(|sensor| sensor.stream.is_heard())
+        .into()
+}
+
+/// `oh_last_error`.
+#[no_mangle]
+pub(crate) extern "C" fn oh_last_error() -> *const c_char {
+    LAST_ERROR
+        .try_with(|last| last.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
+}

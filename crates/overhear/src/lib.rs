@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sensors for programs.
+//!
+//! A [`Sensor`] belongs to one thread at a time and writes *elements* of one type. Writing costs
+//! about as much as reading the CPU's counter: no lock, no allocation, no system call, and it
+//! cannot fail. Whether somebody listens makes no difference to the program: where no directory
+//! is found the elements go into private memory.
+//!
+//! ```
+//! use overhear::{Element, FieldKind, Sensor, TypeSchema};
+//! use overhear::zerocopy::{Immutable, IntoBytes};
+//!
+//! #[derive(IntoBytes, Immutable)]
+//! #[zerocopy(crate = "overhear::zerocopy")]
+//! #[repr(C)]
+//! struct Depth {
+//!     requests: u64,
+//! }
+//!
+//! impl Element for Depth {
+//!     fn schema() -> TypeSchema {
+//!         TypeSchema::builder("depth")
+//!             .field("requests", FieldKind::U64, "requests")
+//!             .build()
+//!             .expect("the schema is well-formed")
+//!     }
+//! }
+//!
+//! let mut sensor = Sensor::<Depth>::builder("queue").register()?;
+//! sensor.write(&Depth { requests: 3 });
+//! # Ok::<(), overhear::SensorError>(())
+//! ```
+//!
+//! Run the program with `overhear run -- PROGRAM` to see the elements.
+//!
+//! # Forks
+//!
+//! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
+//! replaces them by private memory before the child goes on. The child's copies of its parent's
+//! sensors stay usable but unheard; the child registers sensors of its own if it wants to be
+//! heard. A child made by the raw `clone` system call bypasses the handler: it must not write to
+//! sensors registered before. `vfork` and `posix_spawn` are harmless, their child only execs.
+//!
+//! # The C library
+//!
+//! This crate is also built as `liboverhear` with the cold functions that
+//! `include/overhear/sensor.h` declares; writing is inline in that header.
+
+mod capi;
+mod fork;
+mod sensor;
+
+pub use overhear_event::{FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema};
+pub use sensor::{Element, Sensor, SensorBuilder, SensorError};
+pub use zerocopy;

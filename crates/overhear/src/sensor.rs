@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sensor with elements of one type.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use overhear_directory::client::{self, Registration, SensorRequest};
+use overhear_directory::{monotonic_now, MapError, Mapping};
+use overhear_event::{ClockId, Rate, Ticks, TypeSchema};
+use overhear_stream::{
+    hardware_clock, read_hardware_ticks, Geometry, Header, LayoutError, SharedWords, SimpleWriter,
+    WriterKind,
+};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::fork;
+
+/// Slots of a sensor that nobody hears: enough that writing touches the memory a heard sensor
+/// would touch, without wasting it.
+const PRIVATE_CAPACITY: u64 = 64;
+
+/// A type whose values can be written as elements: plain data without padding.
+pub trait Element: IntoBytes + Immutable {
+    /// Names, kinds and units of the fields, covering every byte of the type.
+    fn schema() -> TypeSchema;
+}
+
+/// A sensor could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SensorError {
+    /// The schema does not describe the type.
+    #[error("type `{id}`: the schema covers {schema} bytes, the element has {element}; name every field")]
+    SchemaMismatch {
+        /// The type id.
+        id: String,
+        /// Bytes in the schema.
+        schema: usize,
+        /// Bytes of the Rust or C type.
+        element: usize,
+    },
+    /// The element is too large for a stream.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// There is no memory even for a private stream.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+/// A stream that is open for writing, heard or not.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) geometry: Geometry,
+    pub(crate) clock: ClockId,
+    registration: Option<Registration>,
+    // A forked child holds a copy of its parent's registration, which is not its own.
+    pid: u32,
+    /// Why nobody hears it; empty if somebody does.
+    pub(crate) unheard: String,
+}
+
+impl OpenStream {
+    /// Registers, or falls back to private memory.
+    pub(crate) fn open(request: SensorRequest) -> Result<Self, SensorError> {
+        let geometry = Geometry::new(request.schema.size(), PRIVATE_CAPACITY)?;
+        let pid = std::process::id();
+        match client::register(request) {
+            Ok(registration) => {
+                let mapping = Arc::clone(&registration.mapping);
+                fork::protect(&mapping);
+                let (geometry, clock) = (registration.geometry, registration.clock);
+                let registration = Some(registration);
+                Ok(Self {
+                    mapping,
+                    geometry,
+                    clock,
+                    registration,
+                    pid,
+                    unheard: String::new(),
+                })
+            }
+            Err(reason) => {
+                let mapping = Arc::new(Mapping::private(geometry.bytes())?);
+                // Stamped by the fastest counter: nobody will convert it.
+                let clock = hardware_clock().unwrap_or(ClockId::Monotonic);
+                // SAFETY: the words go out of scope here, the mapping stays.
+                let words = unsafe { mapping.words() };
+                Header::new(&geometry, WriterKind::Simple, clock, 0).store(&words);
+                let unheard = reason.to_string();
+                Ok(Self {
+                    mapping,
+                    geometry,
+                    clock,
+                    registration: None,
+                    pid,
+                    unheard,
+                })
+            }
+        }
+    }
+
+    pub(crate) fn is_heard(&self) -> bool {
+        self.registration.is_some() && self.pid == std::process::id()
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if let Some(registration) = self.registration.take() {
+            if self.pid == std::process::id() {
+                // A directory that is gone has nothing to take out.
+                let _ = registration.unregister();
+            }
+        }
+    }
+}
+
+/// The stamp of this moment.
+#[inline(always)]
+fn stamp(clock: ClockId) -> Ticks {
+    match clock {
+        ClockId::Monotonic => Ticks::from_raw(monotonic_now().as_monotonic_ns()),
+        ClockId::X86Tsc | ClockId::ArmCntvct => read_hardware_ticks(),
+    }
+}
+
+/// Writes elements of type `E`. One thread at a time: `write` needs `&mut self`.
+///
+/// Dropping a sensor takes it out of the directory; monitors read what it has written.
+#[derive(Debug)]
+pub struct Sensor<E> {
+    // Declared before the stream whose memory it points into, so dropped before it.
+    writer: SimpleWriter<SharedWords>,
+    clock: ClockId,
+    stream: OpenStream,
+    elements: PhantomData<fn(&E)>,
+}
+
+impl<E: Element> Sensor<E> {
+    /// Settings of a sensor with this id: what it measures.
+    #[must_use]
+    pub fn builder(id: &str) -> SensorBuilder<E> {
+        SensorBuilder {
+            id: id.to_string(),
+            instance: String::new(),
+            rate: None,
+            capacity: 0,
+            elements: PhantomData,
+        }
+    }
+
+    /// Appends an element. Wait-free; real-time safe.
+    #[inline(always)]
+    pub fn write(&mut self, element: &E) {
+        let clock = self.clock;
+        self.writer.write(element.as_bytes(), || stamp(clock));
+    }
+
+    /// Whether a directory owns the stream, so that monitors can hear it.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.stream.is_heard()
+    }
+
+    /// Why nobody hears the sensor, `None` if somebody does.
+    #[must_use]
+    pub fn unheard_because(&self) -> Option<&str> {
+        (!self.stream.unheard.is_empty()).then_some(self.stream.unheard.as_str())
+    }
+}
+
+/// See [`Sensor::builder`].
+#[derive(Clone, Debug)]
+pub struct SensorBuilder<E> {
+    id: String,
+    instance: String,
+    rate: Option<Rate>,
+    capacity: u64,
+    elements: PhantomData<fn(&E)>,
+}
+
+impl<E: Element> SensorBuilder<E> {
+    /// Which one of several sensors with the same id this is.
+    #[must_use]
+    pub fn instance(mut self, instance: &str) -> Self {
+        self.instance = instance.to_string();
+        self
+    }
+
+    /// Declares the rate (T, D, tau): the directory sizes the stream by it.
+    #[must_use]
+    pub const fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// Asks for at least this many slots.
+    #[must_use]
+    pub const fn capacity(mut self, elements: u64) -> Self {
+        self.capacity = elements;
+        self
+    }
+
+    /// Registers the sensor. Cold: allocates, calls the kernel, may wait for the directory.
+    ///
+    /// Without a directory the sensor works all the same, unheard: that is no error.
+    ///
+    /// # Errors
+    /// [`SensorError`] if the schema does not describe the type or there is no memory.
+    pub fn register(self) -> Result<Sensor<E>, SensorError> {
+        let schema = E::schema();
+        let (covered, element) = (schema.size() as usize, std::mem::size_of::<E>());
+        if covered != element {
+            let id = schema.id().to_string();
+            return Err(SensorError::SchemaMismatch {
+                id,
+                schema: covered,
+                element,
+            });
+        }
+        let stream = OpenStream::open(SensorRequest {
+            sensor: self.id,
+            instance: self.instance,
+            schema,
+            rate: self.rate,
+            capacity: self.capacity,
+        })?;
+        // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
+        let words = unsafe { stream.mapping.words() };
+        let writer = SimpleWriter::new(words, stream.geometry)?;
+        let clock = stream.clock;
+        Ok(Sensor {
+            writer,
+            clock,
+            stream,
+            elements: PhantomData,
+        })
+    }
+}

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Sensors: the program's side of Overhear, for C11 and C++17.
+ *
+ * A program describes the fields of a payload struct, registers a *sensor* once, and then, where
+ * the observation is, writes *elements*: a payload, stamped and published by storing a counter.
+ * Monitors outside the program see every element in time order and know exactly what they missed.
+ * Registration is a call into liboverhear; writing is inline and stays in this header.
+ *
+ *     struct sample { uint64_t items; double load; };
+ *
+ *     static const oh_field fields[] = {
+ *         OH_FIELD_U64(struct sample, items, ""),
+ *         OH_FIELD_F64(struct sample, load, "%"),
+ *     };
+ *     oh_sensor_options options = {0};
+ *     oh_sensor *sensor;
+ *     options.id = "queue";
+ *     options.type = "queue_sample";
+ *     options.fields = fields;
+ *     options.field_count = 2;
+ *     options.size = sizeof(struct sample);
+ *     if (oh_sensor_register(&sensor, &options) != 0)
+ *         fprintf(stderr, "%s\n", oh_last_error());
+ *
+ *     struct sample now = { queue_length(), load() };
+ *     oh_sensor_put(sensor, &now);
+ *
+ *     oh_sensor_unregister(sensor);
+ *
+ * examples/c/hello_sensor.c is this as a program that runs.
+ *
+ * Design constraints. A write is a fixed number of stores: no lock, no locked instruction, no
+ * allocation, no system call, nothing that waits for a reader. The price is that one thread at a
+ * time may write to a sensor, and that a reader which is too slow loses the oldest elements; it
+ * knows how many. A payload has no padding, so that no stack bytes leak to monitors; C cannot
+ * check this at compile time, so registration does and refuses.
+ *
+ * With OVERHEAR_DISABLE defined before the header is included, all of it compiles to nothing and
+ * liboverhear need not be linked: registration succeeds and hands out NULL, which every function
+ * takes.
+ *
+ * Names that end in an underscore are not for users.
+ */
+#ifndef OVERHEAR_SENSOR_H
+#define OVERHEAR_SENSOR_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "abi.h"
+
+#define OH_INLINE_ static inline __attribute__((always_inline))
+
+/* Kinds of fields. The numbers are part of the ABI of liboverhear. */
+enum { OH_U8 = 1, OH_U16, OH_U32, OH_U64, OH_I8, OH_I16, OH_I32, OH_I64, OH_F32, OH_F64, OH_TEXT };
+
+/* A field of a payload. OH_FIELD_* fill one in and check it at compile time. */
+typedef struct oh_field {
+    const char *name; /* letters, digits, _; at most 64, not a digit first */
+    uint32_t kind;    /* OH_U8 to OH_TEXT */
+    uint32_t offset;  /* bytes from the start of the payload */
+    uint32_t size;    /* bytes */
+    const char *unit; /* "ns", "%", "K"; "" or NULL for a plain number */
+} oh_field;
+
+/* What a sensor is to be. Fields that are not needed are zero. Additions go to the end. */
+typedef struct oh_sensor_options {
+    const char *id;         /* what it measures; required */
+    const char *instance;   /* which of several of the same id; NULL or "" where there is one */
+    const char *type;       /* the payload's type id, a name as of fields; required */
+    const oh_field *fields; /* field_count of them, which cover every byte of the payload */
+    uint32_t field_count;
+    uint32_t size;        /* sizeof the payload struct, 0 to OH_MAX_PAYLOAD */
+    uint64_t period_ns;   /* declared rate, T: the mean distance of two elements; 0: none declared */
+    uint64_t distance_ns; /* declared rate, D: the least distance of two elements, at most T */
+    uint64_t jitter_ns;   /* declared rate, tau: by how much elements may come early in sum */
+    uint64_t capacity;    /* least number of slots wanted; 0: the directory decides */
+} oh_sensor_options;
+
+/*
+ * The hot part of a sensor, one cache line at the start of a larger object that liboverhear owns.
+ * The thread that writes is the only one that touches it. Users treat it as opaque.
+ */
+typedef struct oh_sensor {
+    uint8_t *base;         /* stream start: its header page */
+    uint64_t count;        /* elements written; the stream's counter is a copy, never read back */
+    uint64_t mask;         /* capacity - 1 */
+    uint32_t stride;       /* bytes */
+    uint32_t payload_size; /* bytes */
+    uint32_t clock_id;     /* OH_CLOCK_*, section 3 */
+    uint32_t reserved0;
+    uint64_t reserved1[3];
+} oh_sensor;
+
+#if UINTPTR_MAX == UINT64_MAX
+OH_ASSERT_FIELD(oh_sensor, base, 0, 8);
+OH_ASSERT_FIELD(oh_sensor, count, 8, 8);
+OH_ASSERT_FIELD(oh_sensor, mask, 16, 8);
+OH_ASSERT_FIELD(oh_sensor, stride, 24, 4);
+OH_ASSERT_FIELD(oh_sensor, payload_size, 28, 4);
+OH_ASSERT_FIELD(oh_sensor, clock_id, 32, 4);
+OH_ASSERT_FIELD(oh_sensor, reserved0, 36, 4);
+OH_ASSERT_FIELD(oh_sensor, reserved1, 40, 24);
+OH_ASSERT_FIELD(oh_field, name, 0, 8);
+OH_ASSERT_FIELD(oh_field, kind, 8, 4);
+OH_ASSERT_FIELD(oh_field, offset, 12, 4);
+OH_ASSERT_FIELD(oh_field, size, 16, 4);
+OH_ASSERT_FIELD(oh_field, unit, 24, 8);
+OH_STATIC_ASSERT(sizeof(oh_field) == 32, "oh_field: size");
+OH_ASSERT_FIELD(oh_sensor_options, id, 0, 8);
+OH_ASSERT_FIELD(oh_sensor_options, instance, 8, 8);
+OH_ASSERT_FIELD(oh_sensor_options, type, 16, 8);
+OH_ASSERT_FIELD(oh_sensor_options, fields, 24, 8);
+OH_ASSERT_FIELD(oh_sensor_options, field_count, 32, 4);
+OH_ASSERT_FIELD(oh_sensor_options, size, 36, 4);
+OH_ASSERT_FIELD(oh_sensor_options, period_ns, 40, 8);
+OH_ASSERT_FIELD(oh_sensor_options, distance_ns, 48, 8);
+OH_ASSERT_FIELD(oh_sensor_options, jitter_ns, 56, 8);
+OH_ASSERT_FIELD(oh_sensor_options, capacity, 64, 8);
+OH_STATIC_ASSERT(sizeof(oh_sensor_options) == 72, "oh_sensor_options: size");
+#endif
+OH_STATIC_ASSERT(sizeof(oh_sensor) == 64, "oh_sensor: one cache line");
+
+/*
+ * OH_FIELD_U64(struct sample, items, "ns") initialises an oh_field. A member of another size, or
+ * of the right size and another class (a double described as OH_FIELD_U64), does not compile.
+ */
+#define OH_FIELD_U8(type, member, unit) OH_FIELD_(OH_U8, uint8_t, type, member, unit)
+#define OH_FIELD_U16(type, member, unit) OH_FIELD_(OH_U16, uint16_t, type, member, unit)
+#define OH_FIELD_U32(type, member, unit) OH_FIELD_(OH_U32, uint32_t, type, member, unit)
+#define OH_FIELD_U64(type, member, unit) OH_FIELD_(OH_U64, uint64_t, type, member, unit)
+#define OH_FIELD_I8(type, member, unit) OH_FIELD_(OH_I8, int8_t, type, member, unit)
+#define OH_FIELD_I16(type, member, unit) OH_FIELD_(OH_I16, int16_t, type, member, unit)
+#define OH_FIELD_I32(type, member, unit) OH_FIELD_(OH_I32, int32_t, type, member, unit)
+#define OH_FIELD_I64(type, member, unit) OH_FIELD_(OH_I64, int64_t, type, member, unit)
+#define OH_FIELD_F32(type, member, unit) OH_FIELD_(OH_F32, float, type, member, unit)
+#define OH_FIELD_F64(type, member, unit) OH_FIELD_(OH_F64, double, type, member, unit)
+/* A member that is an array of char: UTF-8, ended by a zero byte where it is shorter. */
+#define OH_FIELD_TEXT(type, member, unit)                                                           \
+    {                                                                                              \
+        #member, OH_TEXT,                                                                           \
+            (uint32_t)(offsetof(type, member) +                                                     \
+                       OH_CHECK_(sizeof(((type *)0)->member[0]) == 1 && OH_IS_ARRAY_(type, member), \
+                                 "OH_FIELD_TEXT: the member is no array of char")),                 \
+            (uint32_t)sizeof(((type *)0)->member), unit                                             \
+    }
+
+#define OH_FIELD_(kind, as, type, member, unit)                                                     \
+    {                                                                                              \
+        #member, kind,                                                                              \
+            (uint32_t)(offsetof(type, member) +                                                     \
+                       OH_CHECK_(sizeof(((type *)0)->member) == sizeof(as),                         \
+                                 "OH_FIELD_*: the member has another size") +                       \
+                       OH_CHECK_(OH_CLASS_(type, member) == OH_CLASS_OF_(as),                       \
+                                 "OH_FIELD_*: the member is of another class (unsigned, signed, "   \
+                                 "floating)")),                                                     \
+            (uint32_t)sizeof(((type *)0)->member), unit                                             \
+    }
+
+/*
+ * OH_CHECK_ is an expression of value zero that compiles only if its condition holds, because an
+ * initialiser has no room for a static assertion. OH_CLASS_ is 0 for unsigned, 1 for signed, 2 for
+ * floating members. OH_IS_ARRAY_ tells an array from a pointer, which has elements as well, but
+ * elsewhere: a monitor would be shown an address.
+ */
+#ifdef __cplusplus
+template <bool condition> struct oh_check_ {
+    static_assert(condition, "OH_FIELD_*: the member has another size or class, or is no array");
+    enum { zero = 0 };
+};
+template <class type> struct oh_class_ {
+    enum { value = static_cast<type>(-1) < static_cast<type>(0) ? 1 : 0 };
+};
+template <> struct oh_class_<bool> {
+    enum { value = 0 };
+};
+template <> struct oh_class_<float> {
+    enum { value = 2 };
+};
+template <> struct oh_class_<double> {
+    enum { value = 2 };
+};
+template <class type> struct oh_is_array_ {
+    enum { value = 0 };
+};
+template <class element, size_t count> struct oh_is_array_<element[count]> {
+    enum { value = 1 };
+};
+#define OH_CHECK_(condition, sentence) (size_t{oh_check_<(condition)>::zero})
+#define OH_IS_ARRAY_(type, member) (oh_is_array_<decltype(((type *)0)->member)>::value == 1)
+#define OH_CLASS_(type, member) (+oh_class_<decltype(((type *)0)->member)>::value)
+#define OH_CLASS_OF_(type) (+oh_class_<type>::value)
+#else
+#define OH_CHECK_(condition, sentence)                                                              \
+    (0 * sizeof(struct {                                                                            \
+         _Static_assert(condition, sentence);                                                       \
+         char zero;                                                                                 \
+     }))
+#define OH_IS_ARRAY_(type, member)                                                                  \
+    (!__builtin_types_compatible_p(__typeof__(((type *)0)->member),                                 \
+                                   __typeof__(&((type *)0)->member[0])))
+#define OH_CLASS_(type, member) OH_CLASS_OF_VALUE_(((type *)0)->member)
+#define OH_CLASS_OF_(type) OH_CLASS_OF_VALUE_((type)0)
+#define OH_CLASS_OF_VALUE_(value)                                                                   \
+    _Generic((value), float: 2, double: 2, signed char: 1, short: 1, int: 1, long: 1, long long: 1, \
+        char: (char)-1 < 0 ? 1 : 0, default: 0)
+#endif
+
+#ifndef OVERHEAR_DISABLE
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * oh_sensor_register_sized: registers a sensor whose options have a known size.
+ *
+ * Call oh_sensor_register instead: it passes the size of the options as the program knows them,
+ * so that a newer library does not read fields an older program does not have.
+ *
+ * Ownership, returns and the fixed lines are those of oh_sensor_register.
+ */
+int oh_sensor_register_sized(oh_sensor **out, const oh_sensor_options *options,
+                             size_t options_size);
+
+/*
+ * oh_sensor_register: registers a sensor and hands out the right to write it.
+ *
+ * Ownership: the options and everything they point to are copied; the caller may free them
+ * afterwards. *out belongs to the caller until oh_sensor_unregister.
+ *
+ * Returns 0, also where no directory answers: the sensor then writes into private memory, and
+ * oh_last_error says why nobody hears it. Else a negative errno, and *out is NULL:
+ *   -EINVAL  the options contradict themselves; oh_last_error names the field
+ *   -ENOMEM  no memory for the sensor
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: no.
+ * Real-time class: may block (a directory is asked, memory is mapped and touched).
+ */
+OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *options)
+{
+    return oh_sensor_register_sized(out, options, sizeof *options);
+}
+
+/*
+ * oh_sensor_unregister: gives the sensor back.
+ *
+ * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed. The directory
+ * keeps the elements until monitors have read them.
+ *
+ * Returns nothing.
+ *
+ * Thread safety: may be called from any thread, while no other uses this sensor.
+ * Async-signal safety: no.
+ * Real-time class: may block (memory is unmapped).
+ */
+void oh_sensor_unregister(oh_sensor *sensor);
+
+/*
+ * oh_sensor_is_heard: tells whether a directory owns the stream.
+ *
+ * Ownership: the sensor stays the caller's.
+ *
+ * Returns 1 if a directory owns the stream, 0 if the sensor writes into private memory.
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: yes.
+ * Real-time class: wait-free.
+ */
+int oh_sensor_is_heard(const oh_sensor *sensor);
+
+/*
+ * oh_last_error: the sentence for the last call of this thread that failed.
+ *
+ * Ownership: the text belongs to the library and stays valid until the thread's next call of
+ * oh_sensor_register or its end.
+ *
+ * Returns the sentence, "" if there is none. After a registration that succeeded without a
+ * directory it says why the sensor is not heard.
+ *
+ * Thread safety: may be called from any thread; each has its own sentence.
+ * Async-signal safety: no.
+ * Real-time class: may block (at a thread's first call).
+ */
+const char *oh_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* The slot of the next element (section 4). */
+OH_INLINE_ uint8_t *oh_sensor_slot_(const oh_sensor *sensor)
+{
+    return sensor->base + OH_HEADER_SIZE + (sensor->count & sensor->mask) * sensor->stride;
+}
+
+/* A relaxed store of a shared word: SYNC(publish) makes it visible. */
+OH_INLINE_ void oh_word_store_(void *at, uint64_t word)
+{
+    __atomic_store_n((uint64_t *)at, word, __ATOMIC_RELAXED);
+}
+
+/*
+ * Fills a payload by relaxed word stores; the rest of the last word is zeroed. With a size known
+ * at compile time the loop is unrolled up to 128 bytes.
+ */
+OH_INLINE_ void oh_fill_(uint8_t *payload, const void *value, size_t size)
+{
+    const uint8_t *from = (const uint8_t *)value;
+    uint64_t word;
+    size_t at;
+#ifdef __clang__
+#pragma clang loop unroll_count(16)
+#else
+#pragma GCC unroll 16
+#endif
+    for (at = 0; at + 8 <= size; at += 8) {
+        __builtin_memcpy(&word, from + at, 8);
+        oh_word_store_(payload + at, word);
+    }
+    if (size % 8 != 0) {
+        word = 0;
+        __builtin_memcpy(&word, from + at, size % 8);
+        oh_word_store_(payload + at, word);
+    }
+}
+
+/* GCC warns that ThreadSanitizer does not see fences. It need not see this one, whose partner is
+   in another process. */
+#ifdef __SANITIZE_THREAD__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+/* Section 5.1, the writer: the stamp (1, its last store), the counter (2), the fence (3). */
+OH_INLINE_ void oh_publish_(oh_sensor *sensor, uint8_t *base, uint8_t *slot, uint64_t count,
+                            uint64_t stamp_ticks)
+{
+    oh_word_store_(slot, stamp_ticks);
+    sensor->count = count + 1;
+    /* SYNC(publish): pairs with the reader's first load of the counter, an acquire load. */
+    __atomic_store_n((uint64_t *)(void *)(base + OH_COUNTER_OFFSET), count + 1, __ATOMIC_RELEASE);
+    /* SYNC(overwrite): pairs with the reader's acquire fence after its copy. Without it a reader
+       could see words of the next element under the old counter and believe its copy. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+#ifdef __SANITIZE_THREAD__
+#pragma GCC diagnostic pop
+#endif
+
+#endif /* !OVERHEAR_DISABLE */
+
+/*
+ * Strict C11 hides the POSIX part of <time.h>, and a header may not define the macros that show
+ * it: the program has chosen them. CLOCK_MONOTONIC tells whether the part is visible. Where it is
+ * not, the prototype is repeated; clockid_t is an int and these two numbers are Linux' ABI.
+ */
+#if !defined(CLOCK_MONOTONIC) && !defined(__cplusplus)
+extern int clock_gettime(int clock, struct timespec *now);
+#endif
+enum { OH_LINUX_CLOCK_MONOTONIC_ = 1, OH_LINUX_CLOCK_THREAD_CPUTIME_ = 3 };
+
+/* Out of line, so that a sensor with a hardware counter carries no more than the call. */
+static __attribute__((noinline, cold, unused)) uint64_t oh_clock_ns_(int clock)
+{
+    struct timespec now = {0, 0};
+    (void)clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * oh_sensor_stamp: reads the clock that the sensor stamps with (section 3).
+ *
+ * Reading a hardware counter is not ordered with the instructions around it: a few nanoseconds of
+ * blur for half the cost. The order of a stream's own stamps is kept by the CPU.
+ *
+ * Ownership: the sensor stays the caller's.
+ *
+ * Returns ticks.
+ *
+ * Thread safety: by the thread that writes the sensor.
+ * Async-signal safety: yes.
+ * Real-time class: wait-free; without a hardware counter, the vDSO's.
+ */
+OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
+{
+#ifndef OVERHEAR_DISABLE
+#if defined(__x86_64__) || defined(__i386__)
+    if (__builtin_expect(sensor->clock_id == OH_CLOCK_X86_TSC, 1))
+        return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    if (__builtin_expect(sensor->clock_id == OH_CLOCK_ARM_CNTVCT, 1)) {
+        uint64_t ticks;
+        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return ticks;
+    }
+#endif
+    (void)sensor;
+    return oh_clock_ns_(OH_LINUX_CLOCK_MONOTONIC_);
+#else
+    (void)sensor;
+    return 0;
+#endif
+}
+
+/*
+ * oh_sensor_write: begins an element and hands out its payload to fill.
+ *
+ * The payload holds what an older element left there; all of it must be filled. Nothing is
+ * published before oh_sensor_commit; calling oh_sensor_write again instead begins anew.
+ *
+ * Plain stores through the pointer are right, although readers may copy the same bytes at the same
+ * moment. The readers are other processes and no part of the program that the compiler sees, so
+ * there is no data race it could exploit; it may tear, merge or repeat these stores as it likes,
+ * because no reader believes this slot: the counter allows only the capacity - 1 slots before it.
+ * What must hold is that the stores stay between two commits. The release store in the commit
+ * after them, SYNC(publish), keeps them from sinking; the release fence in the commit before them,
+ * SYNC(overwrite), keeps them from rising above the counter's store: both bind the compiler and
+ * the CPU. A reader inside the same process needs oh_sensor_put, whose stores are atomic.
+ *
+ * Ownership: the payload is the caller's until oh_sensor_commit.
+ *
+ * Returns a pointer to the payload, aligned to 8; never NULL.
+ *
+ * Thread safety: one thread at a time per sensor.
+ * Async-signal safety: yes, unless the signal interrupts a write to the same sensor.
+ * Real-time class: wait-free.
+ */
+OH_INLINE_ void *oh_sensor_write(oh_sensor *sensor)
+{
+#ifndef OVERHEAR_DISABLE
+    return oh_sensor_slot_(sensor) + sizeof(oh_element);
+#else
+    /* Written and never read: the optimiser removes it and the stores. One per thread, so that
+       disabling sensors does not introduce a data race. */
+    static __thread uint64_t nowhere[OH_MAX_PAYLOAD / 8];
+    (void)sensor;
+    return nowhere;
+#endif
+}
+
+/*
+ * oh_sensor_commit_at: publishes the element with a stamp that the caller has read.
+ *
+ * For clerks, for replays and for elements that describe an earlier moment. Stamps of one stream
+ * must not go back.
+ *
+ * Ownership: takes the payload that oh_sensor_write handed out.
+ *
+ * Returns nothing.
+ *
+ * Thread safety: one thread at a time per sensor.
+ * Async-signal safety: yes, unless the signal interrupts a write to the same sensor.
+ * Real-time class: wait-free.
+ */
+OH_INLINE_ void oh_sensor_commit_at(oh_sensor *sensor, uint64_t stamp_ticks)
+{
+#ifndef OVERHEAR_DISABLE
+    oh_publish_(sensor, sensor->base, oh_sensor_slot_(sensor), sensor->count, stamp_ticks);
+#else
+    (void)sensor;
+    (void)stamp_ticks;
+#endif
+}
+
+/*
+ * oh_sensor_commit: stamps the element and publishes it.
+ *
+ * Ownership: takes the payload that oh_sensor_write handed out.
+ *
+ * Returns nothing.
+ *
+ * Thread safety: one thread at a time per sensor.
+ * Async-signal safety: yes, unless the signal interrupts a write to the same sensor.
+ * Real-time class: wait-free.
+ */
+OH_INLINE_ void oh_sensor_commit(oh_sensor *sensor)
+{
+    oh_sensor_commit_at(sensor, oh_sensor_stamp(sensor));
+}
+
+/*
+ * oh_sensor_put: writes, stamps and publishes a whole payload.
+ *
+ * A macro, because the size of *value must be known at compile time. It must be the size that was
+ * registered; assert says so unless NDEBUG is defined, and then a larger value damages the stream.
+ *
+ * Ownership: *value is copied.
+ *
+ * Returns nothing.
+ *
+ * Thread safety: one thread at a time per sensor.
+ * Async-signal safety: yes, unless the signal interrupts a write to the same sensor.
+ * Real-time class: wait-free.
+ */
+#define oh_sensor_put(sensor, value) oh_sensor_put_sized_((sensor), (value), sizeof *(value))
+
+OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_t size)
+{
+#ifndef OVERHEAR_DISABLE
+    /* Read once: for all the compiler knows, each store below could change the sensor. */
+    uint8_t *base = sensor->base;
+    uint8_t *slot = oh_sensor_slot_(sensor);
+    const uint64_t count = sensor->count;
+    assert(size == sensor->payload_size && "oh_sensor_put: another type was registered");
+    oh_fill_(slot + sizeof(oh_element), value, size);
+    oh_publish_(sensor, base, slot, count, oh_sensor_stamp(sensor));
+#else
+    (void)sensor;
+    (void)value;
+    (void)size;
+#endif
+}
+
+/* oh_sensor_put_at: oh_sensor_put with a stamp that the caller has read; see oh_sensor_commit_at. */
+#define oh_sensor_put_at(sensor, value, stamp_ticks)                                                \
+    oh_sensor_put_sized_at_((sensor), (value), sizeof *(value), (stamp_ticks))
+
+OH_INLINE_ void oh_sensor_put_sized_at_(oh_sensor *sensor, const void *value, size_t size,
+                                        uint64_t stamp_ticks)
+{
+#ifndef OVERHEAR_DISABLE
+    uint8_t *base = sensor->base;
+    uint8_t *slot = oh_sensor_slot_(sensor);
+    const uint64_t count = sensor->count;
+    assert(size == sensor->payload_size && "oh_sensor_put_at: another type was registered");
+    oh_fill_(slot + sizeof(oh_element), value, size);
+    oh_publish_(sensor, base, slot, count, stamp_ticks);
+#else
+    (void)sensor;
+    (void)value;
+    (void)size;
+    (void)stamp_ticks;
+#endif
+}
+
+/*
+ * oh_thread_cpu_ns: the CPU time that the calling thread has used so far.
+ *
+ * A helper for payloads that carry execution times, as those of seed 000 do. The clock is
+ * CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not asked.
+ *
+ * Returns nanoseconds; 0 with OVERHEAR_DISABLE.
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: yes.
+ * Real-time class: may enter the kernel, but does not block.
+ */
+OH_INLINE_ uint64_t oh_thread_cpu_ns(void)
+{
+#ifndef OVERHEAR_DISABLE
+    return oh_clock_ns_(OH_LINUX_CLOCK_THREAD_CPUTIME_);
+#else
+    return 0;
+#endif
+}
+
+#ifdef OVERHEAR_DISABLE
+
+/* The cold functions, documented above, without a library. */
+
+OH_INLINE_ int oh_sensor_register_sized(oh_sensor **out, const oh_sensor_options *options,
+                                        size_t options_size)
+{
+    (void)options;
+    (void)options_size;
+    *out = NULL;
+    return 0;
+}
+
+OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *options)
+{
+    return oh_sensor_register_sized(out, options, sizeof *options);
+}
+
+OH_INLINE_ void oh_sensor_unregister(oh_sensor *sensor)
+{
+    (void)sensor;
+}
+
+OH_INLINE_ int oh_sensor_is_heard(const oh_sensor *sensor)
+{
+    (void)sensor;
+    return 0;
+}
+
+OH_INLINE_ const char *oh_last_error(void)
+{
+    return "sensors are compiled out (OVERHEAR_DISABLE)";
+}
+
+#endif /* OVERHEAR_DISABLE */
+
+#endif /* OVERHEAR_SENSOR_H */

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * links: nothing. A million writes neither enter the kernel nor allocate.
+ *
+ * A child process installs a filter that kills it at any system call but exit_group, writes, and
+ * ends with a status. malloc and its kin are replaced by ones that count. Both guards are shown
+ * to bite before they are believed.
+ */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stream.h"
+#include "tap.h"
+
+enum { WRITES = 1000000, CAPACITY = 1024, REFUSED = 99 };
+
+static uint64_t allocations;
+
+#if defined(__GLIBC__)
+#ifdef __cplusplus
+extern "C" {
+#define NOTHROW noexcept
+#else
+#define NOTHROW
+#endif
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *old, size_t size);
+void __libc_free(void *old);
+
+void *malloc(size_t size) NOTHROW
+{
+    allocations++;
+    return __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) NOTHROW
+{
+    allocations++;
+    return __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size) NOTHROW
+{
+    allocations++;
+    return __libc_realloc(old, size);
+}
+
+void free(void *old) NOTHROW
+{
+    allocations++;
+    __libc_free(old);
+}
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+struct sample {
+    uint64_t words[4];
+};
+
+static uint64_t memory[OH_HEADER_SIZE / 8 + CAPACITY * 5];
+
+/* Kills the process at any further system call but exit_group. Returns 0 or an errno. */
+static int forbid_system_calls(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program;
+    program.len = sizeof filter / sizeof *filter;
+    program.filter = filter;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return errno;
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        return errno;
+    return 0;
+}
+
+/* Runs a function in a child under the filter. Returns the child's wait status. */
+static int guarded(int (*function)(void))
+{
+    int status = 0;
+    pid_t child;
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        _exit(forbid_system_calls() == 0 ? function() : REFUSED);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1;
+    return status;
+}
+
+static int call_the_kernel(void)
+{
+    return syscall(SYS_getppid) > 0;
+}
+
+static int write_words(uint32_t clock_id)
+{
+    oh_sensor sensor = stream_begin(memory, sizeof(struct sample), CAPACITY, clock_id, 1);
+    uint64_t before = allocations;
+    uint64_t position;
+    for (position = 0; position < WRITES; position += 2) {
+        const struct sample value = {{position, 1, 2, 3}};
+        struct sample *payload;
+        oh_sensor_put(&sensor, &value);
+        payload = (struct sample *)oh_sensor_write(&sensor);
+        *payload = value;
+        oh_sensor_commit(&sensor);
+    }
+    return stream_counter(memory) != WRITES || allocations != before;
+}
+
+#if defined(__x86_64__)
+static int write_hardware(void)
+{
+    return write_words(OH_CLOCK_X86_TSC);
+}
+#elif defined(__aarch64__)
+static int write_hardware(void)
+{
+    return write_words(OH_CLOCK_ARM_CNTVCT);
+}
+#endif
+
+int main(void)
+{
+    const char *name = "a million writes without system call";
+    int status = guarded(call_the_kernel);
+    void *volatile block;
+    uint64_t before;
+
+    if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED) {
+        tap_skip(name, "seccomp filters are refused here");
+    } else if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS) {
+        tap_check(0, "the filter kills a process that calls the kernel");
+    } else {
+        tap_check(1, "the filter kills a process that calls the kernel");
+#if defined(__x86_64__) || defined(__aarch64__)
+        status = guarded(write_hardware);
+        tap_check(WIFEXITED(status) && WEXITSTATUS(status) == 0, name);
+#else
+        /* Whether CLOCK_MONOTONIC enters the kernel is the vDSO's affair. */
+        tap_skip(name, "this CPU's counter has no clock id");
+#endif
+    }
+
+#if defined(__GLIBC__)
+    before = allocations;
+    block = malloc(1);
+    free(block);
+    tap_check(allocations == before + 2, "the guard counts allocations");
+    tap_check(write_words(OH_CLOCK_MONOTONIC) == 0, "a million writes without allocation");
+#else
+    (void)before;
+    (void)block;
+    tap_skip("a million writes without allocation", "the guard needs glibc");
+#endif
+    return tap_done();
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* links: overhear. Registration: what is accepted, what is refused, and with which words. */
+#include <errno.h>
+#include <string.h>
+
+#include <overhear/sensor.h>
+
+#include "tap.h"
+
+struct sample {
+    uint64_t items;
+    double load;
+};
+
+struct padded {
+    uint8_t small;
+    uint32_t large;
+};
+
+static const oh_field fields[] = {
+    OH_FIELD_U64(struct sample, items, ""),
+    OH_FIELD_F64(struct sample, load, "%"),
+};
+
+static const oh_field padded[] = {
+    OH_FIELD_U8(struct padded, small, ""),
+    OH_FIELD_U32(struct padded, large, ""),
+};
+
+static oh_sensor_options good(void)
+{
+    oh_sensor_options options;
+    memset(&options, 0, sizeof options);
+    options.id = "register";
+    options.type = "register_sample";
+    options.fields = fields;
+    options.field_count = 2;
+    options.size = sizeof(struct sample);
+    return options;
+}
+
+static void refused(const oh_sensor_options *options, const char *name)
+{
+    oh_sensor dummy;
+    oh_sensor *sensor = &dummy;
+    const int result = oh_sensor_register(&sensor, options);
+    tap_check(result == -EINVAL && sensor == NULL && oh_last_error()[0] != '\0', name);
+}
+
+static void refuses_what_contradicts_itself(void)
+{
+    oh_sensor_options options = good();
+    options.id = NULL;
+    refused(&options, "a sensor without id is refused");
+    options = good();
+    options.id = "";
+    refused(&options, "an empty id is refused");
+    options = good();
+    options.type = NULL;
+    refused(&options, "a sensor without type is refused");
+    options = good();
+    options.fields = NULL;
+    refused(&options, "fields that are not there are refused");
+    options = good();
+    options.field_count = 1;
+    refused(&options, "fields that do not cover the payload are refused");
+    options = good();
+    options.fields = padded;
+    options.size = sizeof(struct padded);
+    refused(&options, "a payload with padding is refused");
+    options = good();
+    options.period_ns = 10;
+    options.distance_ns = 11;
+    refused(&options, "a least distance above the period is refused");
+    options = good();
+    options.size = OH_MAX_PAYLOAD + 8;
+    refused(&options, "a payload beyond the largest is refused");
+}
+
+static void registers_and_writes(void)
+{
+    const struct sample value = {7, 0.5};
+    oh_sensor_options options = good();
+    oh_sensor *sensor = NULL;
+    uint64_t element;
+    int result;
+
+    options.period_ns = 1000000;
+    options.distance_ns = 1000;
+    options.capacity = 100;
+    result = oh_sensor_register(&sensor, &options);
+    tap_check(result == 0 && sensor != NULL, "good options are accepted");
+    if (sensor == NULL)
+        return;
+    tap_check((uintptr_t)sensor % 64 == 0, "the hot part has a cache line to itself");
+    tap_check((uintptr_t)sensor->base % 4096 == 0, "the stream begins at a page");
+    tap_check(sensor->payload_size == sizeof value && sensor->stride == 8 + sizeof value,
+              "geometry");
+    tap_check(sensor->mask >= 1 && (sensor->mask & (sensor->mask + 1)) == 0,
+              "the capacity is a power of two");
+    /* Private memory has no readers, so its size is the library's affair. */
+    if (oh_sensor_is_heard(sensor))
+        tap_check(sensor->mask >= 127, "the capacity is not below what was asked for");
+    else
+        tap_check(oh_last_error()[0] != '\0', "a sensor that is not heard says why");
+    for (element = 0; element < 1000; element++)
+        oh_sensor_put(sensor, &value);
+    tap_check(sensor->count == 1000, "a thousand elements are counted");
+    oh_sensor_unregister(sensor);
+    oh_sensor_unregister(NULL);
+    tap_check(1, "NULL may be unregistered");
+}
+
+static void an_event_needs_no_fields(void)
+{
+    oh_sensor_options options;
+    oh_sensor *sensor = NULL;
+    memset(&options, 0, sizeof options);
+    options.id = "event";
+    options.type = "register_event";
+    tap_check(oh_sensor_register(&sensor, &options) == 0, "a sensor without payload is accepted");
+    if (sensor != NULL) {
+        oh_sensor_write(sensor);
+        oh_sensor_commit(sensor);
+    }
+    tap_check(sensor != NULL && sensor->count == 1, "and writes events");
+    oh_sensor_unregister(sensor);
+}
+
+int main(void)
+{
+    refuses_what_contradicts_itself();
+    registers_and_writes();
+    an_event_needs_no_fields();
+    return tap_done();
+}
