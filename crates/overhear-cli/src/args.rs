@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user types.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use overhear_cli::session::KernelChoice;
+
+/// Runtime monitoring for Linux that listens without interrupting.
+#[derive(Debug, Parser)]
+#[command(name = "overhear", version, propagate_version = true)]
+#[command(
+    after_help = "Exit status: 0 complete; 2 usage; 3 inconclusive, something was missed; \
+                        5 a permission or kernel feature is missing; 126 or 127 the program \
+                        cannot be run. A program's own non-zero status wins over 0 and 3."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Runs a program and reports what it and its children did until the program ended.
+    Run(RunArguments),
+    /// Reports on a recording; repairs it if its recorder was killed.
+    Report(ReportArguments),
+    /// Says what this machine and user can do, and how to get the rest.
+    Doctor(DoctorArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Keeps the trace and report.html in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What to hear of the kernel.
+    #[arg(long, value_enum, default_value_t = KernelLevel::Sched)]
+    pub(crate) kernel: KernelLevel,
+    /// How to hear the kernel; a way that is named must work, or nothing is run.
+    #[arg(long, value_enum, default_value_t = Via::Auto)]
+    pub(crate) via: Via,
+    /// Prints the report as JSON, to standard output (the program's own output then goes to
+    /// standard error) or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+    /// Without progress line and without the place of the report; the tables stay.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunArguments {
+    pub(crate) const fn choice(&self) -> KernelChoice {
+        match (self.kernel, self.via) {
+            (KernelLevel::Off, _) => KernelChoice::Off,
+            (KernelLevel::Sched, Via::Auto) => KernelChoice::Auto,
+            (KernelLevel::Sched, Via::Bpf) => KernelChoice::Bpf,
+            (KernelLevel::Sched, Via::Perf) => KernelChoice::Perf,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelLevel {
+    /// Nothing: program sensors alone.
+    Off,
+    /// Scheduling: context switches, wake-ups, lives of threads.
+    Sched,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// BPF, else perf records, else nothing; says which and why.
+    Auto,
+    /// BPF programs on the scheduler's tracepoints (needs `CAP_BPF` and `CAP_PERFMON`).
+    Bpf,
+    /// perf context-switch records (works for a user's own programs; no wake-ups).
+    Perf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// What `run --out` kept.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Writes the page to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Prints the report as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Prints the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where a JSON document goes.
+#[derive(Clone, Debug)]
+pub(crate) enum JsonTarget {
+    Stdout,
+    File(PathBuf),
+}
+
+impl JsonTarget {
+    pub(crate) fn parse(value: &OsString) -> Self {
+        if value == "-" {
+            Self::Stdout
+        } else {
+            Self::File(value.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program that is run: held before its `exec` until it is followed, and never abandoned.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{
+    kill_process, pidfd_open, waitid, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions,
+};
+
+use crate::exit::{Exit, Failure, NOT_FOUND, NOT_RUNNABLE, UNAVAILABLE};
+
+/// Where the program's standard output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Where ours goes.
+    Inherited,
+    /// To our standard error, because ours carries a document.
+    ToStderr,
+}
+
+/// A child that has not executed the program yet.
+pub(crate) struct Held {
+    program: OsString,
+    pid: u32,
+    // Written to let the child go; closed to let it end.
+    release: OwnedFd,
+    spawning: JoinHandle<io::Result<Child>>,
+}
+
+impl Held {
+    /// Forks a child and holds it just before `exec`.
+    ///
+    /// `Command::spawn` returns only after the `exec`, so it runs in a thread of its own while the
+    /// child waits for the release.
+    pub(crate) fn start(
+        command: &[OsString],
+        variables: &[(&str, OsString)],
+        output: Output,
+    ) -> Result<Self, Failure> {
+        let [program, arguments @ ..] = command else {
+            return Err(Failure::new(
+                crate::exit::USAGE,
+                "no program given; write it after `--`",
+            ));
+        };
+        let fail = |error: io::Error| {
+            Failure::new(
+                UNAVAILABLE,
+                format!("cannot start {}: {error}", program.display()),
+            )
+        };
+        // A parent that ignores SIGCHLD has its children reaped by the kernel, unseen, and hands
+        // that down to us; then nobody could learn how the program ended.
+        // SAFETY: the default action of a signal runs no code.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| fail(errno.into()));
+        let (pid_read, pid_write) = pipe()?;
+        let (go_read, go_write) = pipe()?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)));
+        if output == Output::ToStderr {
+            let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
+            command.stdout(Stdio::from(stderr));
+        }
+        let parents_end = go_write.as_raw_fd();
+        let hold = move || {
+            // Between fork and exec: system calls only, no allocation.
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            rustix::io::write(&pid_write, &pid.to_ne_bytes())?;
+            let mut go = [0];
+            // SAFETY: this is the child, whose copy of the parent's end nobody else uses; if it
+            // stayed open, the child would outlive a parent that is killed now, waiting for ever.
+            unsafe { rustix::io::close(parents_end) };
+            match rustix::io::retry_on_intr(|| rustix::io::read(&go_read, &mut go))? {
+                0 => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+                _ => Ok(()),
+            }
+        };
+        // SAFETY: `hold` calls nothing but async-signal-safe system calls.
+        unsafe { command.pre_exec(hold) };
+        let spawning = std::thread::Builder::new()
+            .name("oh-spawn".to_string())
+            .spawn(move || {
+                let child = command.spawn();
+                // Closes the child's ends in this process, so that a failure before the hold is
+                // seen by the reader of the pid.
+                drop(command);
+                child
+            })
+            .map_err(fail)?;
+        let mut pid = [0; 4];
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&pid_read, &mut pid));
+        let pid = i32::from_ne_bytes(pid).unsigned_abs();
+        let held = Self {
+            program: program.clone(),
+            pid,
+            release: go_write,
+            spawning,
+        };
+        match read {
+            Ok(4) => Ok(held),
+            // The fork itself failed.
+            _ => match held.join() {
+                Err(failure) => Err(failure),
+                Ok(_) => Err(fail(io::Error::other("the child did not report"))),
+            },
+        }
+    }
+
+    pub(crate) const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets the child execute the program.
+    pub(crate) fn release(self) -> Result<Running, Failure> {
+        // A child that has been killed meanwhile is noticed by the join.
+        let _ = rustix::io::write(&self.release, &[1]);
+        let pid = self.pid;
+        let child = self.join()?;
+        let pid = Pid::from_raw(pid.cast_signed());
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Ok(Running {
+            child,
+            pid,
+            process,
+        })
+    }
+
+    fn join(self) -> Result<Child, Failure> {
+        let program = self.program;
+        drop(self.release);
+        let spawned = self
+            .spawning
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the spawning thread failed")));
+        spawned.map_err(|error| {
+            let name = program.display();
+            match error.kind() {
+                io::ErrorKind::NotFound => Failure::new(
+                    NOT_FOUND,
+                    format!("cannot run {name}: there is no such program; check the name and PATH"),
+                ),
+                io::ErrorKind::PermissionDenied if Path::new(&program).is_dir() => Failure::new(
+                    NOT_RUNNABLE,
+                    format!("cannot run {name}: it is a directory; name a program in it"),
+                ),
+                io::ErrorKind::PermissionDenied => Failure::new(
+                    NOT_RUNNABLE,
+                    format!("cannot run {name}: it is not executable; see `chmod +x`"),
+                ),
+                _ => Failure::new(NOT_RUNNABLE, format!("cannot run {name}: {error}")),
+            }
+        })
+    }
+}
+
+/// The running program.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    pid: Option<Pid>,
+    // Readable once the program has ended; `None` where the kernel is too old for it.
+    process: Option<OwnedFd>,
+}
+
+impl Running {
+    /// Waits until the program has ended, but not longer than this.
+    pub(crate) fn wait(&self, longest: Duration) {
+        let Some(process) = &self.process else {
+            return std::thread::sleep(longest);
+        };
+        let nanos = longest.subsec_nanos();
+        let timeout = Timespec {
+            tv_sec: longest.as_secs().cast_signed(),
+            tv_nsec: nanos.into(),
+        };
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout));
+    }
+
+    /// Whether the program has ended. It stays a zombie, so that its last numbers can be read.
+    pub(crate) fn has_ended(&self) -> bool {
+        let Some(pid) = self.pid else { return true };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+    }
+
+    /// Sends a signal; a program that has ended does not mind.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Whether the program ignores SIGINT, as programs do that a shell started in the background.
+    pub(crate) fn ignores_interrupts(&self) -> bool {
+        crate::interrupts::ignores(&self.child.id().to_string(), libc::SIGINT)
+    }
+
+    /// Reaps the program and says how it ended.
+    pub(crate) fn reap(mut self) -> Result<Exit, Failure> {
+        let status = self.child.wait();
+        status.map(Exit::from_status).map_err(|error| {
+            Failure::new(
+                UNAVAILABLE,
+                format!("cannot learn how the program ended: {error}"),
+            )
+        })
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear doctor`: what this machine and user can do, and how to get the rest.
+
+use std::fs;
+
+use overhear_event::ClockId;
+use overhear_kernel::{Choice, Kernel};
+use serde::Serialize;
+
+/// One finding.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub name: &'static str,
+    /// Whether it works.
+    pub ok: bool,
+    /// What was found, in a sentence.
+    pub sentence: String,
+    /// How to get it; empty if it works.
+    pub advice: String,
+}
+
+impl Finding {
+    fn good(name: &'static str, sentence: impl Into<String>) -> Self {
+        Self {
+            name,
+            ok: true,
+            sentence: sentence.into(),
+            advice: String::new(),
+        }
+    }
+
+    fn bad(name: &'static str, sentence: impl Into<String>, advice: &str) -> Self {
+        Self {
+            name,
+            ok: false,
+            sentence: sentence.into(),
+            advice: advice.to_string(),
+        }
+    }
+}
+
+/// Looks at everything.
+#[must_use]
+pub fn examine() -> Vec<Finding> {
+    vec![
+        kernel_release(),
+        btf(),
+        bpf(),
+        perf(),
+        clock(),
+        locked_memory(),
+        tools(),
+    ]
+}
+
+/// Whether at least one kernel sensor works.
+#[must_use]
+pub fn has_kernel_sensor(findings: &[Finding]) -> bool {
+    findings
+        .iter()
+        .any(|finding| matches!(finding.name, "bpf" | "perf") && finding.ok)
+}
+
+fn kernel_release() -> Finding {
+    let name = rustix::system::uname();
+    let (release, machine) = (
+        name.release().to_string_lossy(),
+        name.machine().to_string_lossy(),
+    );
+    let realtime = fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
+    let kind = if realtime { ", PREEMPT_RT" } else { "" };
+    Finding::good("kernel", format!("Linux {release} on {machine}{kind}"))
+}
+
+fn btf() -> Finding {
+    match fs::metadata("/sys/kernel/btf/vmlinux") {
+        Ok(_) => Finding::good("btf", "the kernel describes its types (BTF)"),
+        Err(_) => Finding::bad(
+            "btf",
+            "the kernel does not describe its types, so BPF programs cannot adapt to it",
+            "run a kernel built with CONFIG_DEBUG_INFO_BTF; perf records work without it",
+        ),
+    }
+}
+
+fn bpf() -> Finding {
+    match Kernel::builder().choice(Choice::Bpf).build() {
+        Ok(_) => Finding::good(
+            "bpf",
+            "BPF kernel sensors load: context switches and wake-ups",
+        ),
+        Err(error) => Finding::bad(
+            "bpf",
+            error.to_string(),
+            "run as root, or give the command `setcap cap_bpf,cap_perfmon+ep` on the binary",
+        ),
+    }
+}
+
+fn perf() -> Finding {
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let level = level.trim();
+    // The sensor opens its events when it follows a process; this process is as good as any.
+    let kernel = Kernel::builder().choice(Choice::Perf).build();
+    let followed = kernel
+        .map_err(|error| error.to_string())
+        .and_then(|mut kernel| kernel.follow(std::process::id()).map_err(|e| e.to_string()));
+    match followed {
+        Ok(()) => Finding::good(
+            "perf",
+            format!("perf context-switch records work for your own programs (perf_event_paranoid is {level})"),
+        ),
+        Err(error) => Finding::bad(
+            "perf",
+            error,
+            "set kernel.perf_event_paranoid to 2 or less, and leave room in RLIMIT_NOFILE",
+        ),
+    }
+}
+
+fn clock() -> Finding {
+    match overhear_directory::sensor_clock() {
+        ClockId::Monotonic => Finding::bad(
+            "clock",
+            "sensors stamp with CLOCK_MONOTONIC: correct, but some 15 ns slower per element",
+            "the CPU's counter must be invariant and the kernel's clocksource `tsc`",
+        ),
+        ClockId::X86Tsc => Finding::good("clock", "sensors stamp with the time stamp counter"),
+        ClockId::ArmCntvct => Finding::good("clock", "sensors stamp with the virtual counter"),
+    }
+}
+
+fn locked_memory() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    match limit {
+        Some(bytes) if bytes < 8 << 20 && !rustix::process::geteuid().is_root() => Finding::bad(
+            "memory",
+            format!("only {bytes} bytes may be locked, so buffers may be swapped out"),
+            "raise RLIMIT_MEMLOCK (`memlock` in /etc/security/limits.d) to 64 MiB",
+        ),
+        _ => Finding::good("memory", "buffers can be locked in memory"),
+    }
+}
+
+fn tools() -> Finding {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join("babeltrace2").exists());
+    if found {
+        Finding::good("tools", "babeltrace2 is there to read traces with")
+    } else {
+        Finding::good(
+            "tools",
+            "babeltrace2 is not installed; `overhear report` does not need it",
+        )
+    }
+}
+
+/// The findings as text.
+#[must_use]
+pub fn render(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let mark = if finding.ok { "ok     " } else { "missing" };
+        text.push_str(&format!(
+            "{mark}  {:<7} {}\n",
+            finding.name, finding.sentence
+        ));
+        if !finding.advice.is_empty() {
+            text.push_str(&format!("{:18}-> {}\n", "", finding.advice));
+        }
+    }
+    text
+}

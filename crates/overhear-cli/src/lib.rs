@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `overhear`: run a program, listen to it, report what was heard.
+//!
+//! This crate wires the others together and is the only one with a command line. What flows in
+//! is a command; a [`Session`](session::Session) runs it under an embedded directory, with the
+//! kernel's sensors following it and a monitor merging everything; what flows out is a
+//! [`Report`](report::Report), as text ([`table`]), as JSON, and as a page ([`page`]). A
+//! recording yields the same report again ([`offline`]).
+//!
+//! ```no_run
+//! use overhear_cli::session::Session;
+//!
+//! let outcome = Session::builder(vec!["sleep".into(), "1".into()]).run(&mut [])?;
+//! println!("{}", overhear_cli::table::render(&outcome.report));
+//! # Ok::<(), overhear_cli::exit::Failure>(())
+//! ```
+
+mod child;
+pub mod doctor;
+pub mod exit;
+mod interrupts;
+pub mod offline;
+pub mod page;
+mod picture;
+mod progress;
+mod recording;
+pub mod report;
+mod scratch;
+pub mod session;
+pub mod table;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line: parse, run, exit status.
+
+mod args;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use overhear_cli::report::Report;
+use overhear_cli::session::Session;
+use overhear_cli::{doctor, offline, table};
+
+use args::{Arguments, DoctorArguments, JsonTarget, ReportArguments, RunArguments, Verb};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.verb {
+        Verb::Run(arguments) => run(arguments),
+        Verb::Report(arguments) => report(&arguments),
+        Verb::Doctor(arguments) => doctor(&arguments),
+    };
+    result.map_or_else(
+        |failure| {
+            say(&format!("overhear: {failure}\n"));
+            ExitCode::from(failure.status)
+        },
+        ExitCode::from,
+    )
+}
+
+fn run(arguments: RunArguments) -> Result<u8, Failure> {
+    let json = arguments.json.as_ref().map(JsonTarget::parse);
+    let place = match &json {
+        Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
+        _ => None,
+    };
+    let outcome = Session::builder(arguments.command.clone())
+        .out(arguments.out.clone())
+        .kernel(arguments.choice())
+        .quiet(arguments.quiet)
+        .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
+        .run(&mut [])?;
+    if let Some(place) = place {
+        place.keep();
+    }
+    match json {
+        Some(target) => {
+            if let Err(failure) = print_json(&outcome.report, &target) {
+                // The program has run once and may not run again: what was found is not lost.
+                say(&format!(
+                    "overhear: {failure}\n{}",
+                    table::render(&outcome.report)
+                ));
+                return Ok(outcome.exit.status(false));
+            }
+        }
+        None => say(&table::render(&outcome.report)),
+    }
+    if let (Some(page), false) = (&outcome.page, arguments.quiet) {
+        say(&format!("report: {}\n", page.display()));
+    }
+    Ok(outcome.status())
+}
+
+fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
+    for sentence in offline::mend(&arguments.directory)? {
+        say(&format!("overhear: {sentence}\n"));
+    }
+    let report = offline::read_report(&arguments.directory)?;
+    if let Some(html) = &arguments.html {
+        offline::write_page(&arguments.directory, html, Some(&report))?;
+        say(&format!("report: {}\n", html.display()));
+    }
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => print(&table::render(&report))?,
+    }
+    Ok(if report.complete {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {
+    let findings = doctor::examine();
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&findings).unwrap_or_default();
+        print(&(json + "\n"))?;
+    } else {
+        print(&doctor::render(&findings))?;
+    }
+    Ok(if doctor::has_kernel_sensor(&findings) {
+        COMPLETE
+    } else {
+        UNAVAILABLE
+    })
+}
+
+fn print_json(report: &Report, target: &JsonTarget) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
+    match target {
+        JsonTarget::Stdout => print(&json),
+        JsonTarget::File(path) => write_file(path, &json),
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::new(USAGE, format!("cannot write {}: {error}", path.display())))
+}
+
+/// Says something on standard error. Where that is closed or full there is nobody to tell, and the
+/// exit status still says what matters.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// A file that the report will be written to: claimed before the program runs, because afterwards
+/// it would be too late to choose another one. What the file holds is kept until then.
+struct Place {
+    // Removed again if the program cannot be run.
+    made: Option<PathBuf>,
+}
+
+impl Place {
+    fn claim(path: &Path) -> Result<Self, Failure> {
+        let made = (!path.exists()).then(|| path.to_path_buf());
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| {
+                Failure::new(USAGE, format!("cannot write {}: {error}", path.display()))
+            })?;
+        Ok(Self { made })
+    }
+
+    fn keep(mut self) {
+        self.made = None;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Prints; a reader that went away (`overhear report ... | head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+            USAGE,
+            format!("cannot write to standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}

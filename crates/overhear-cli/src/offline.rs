@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reports from a recording.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use overhear_event::{Gap, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
+use overhear_monitor::Losses;
+use overhear_trace::{repair, TraceReader};
+
+use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use crate::page;
+use crate::picture::{self, SensorColumns};
+use crate::recording::{report, Found, Recording};
+use crate::report::{HistogramReport, Report, TraceReport};
+
+/// Everything that a recording says.
+struct Replayed {
+    recording: Recording,
+    scheduling: Scheduling<Timeline>,
+    statistics: SensorStatistics,
+    losses: Losses,
+    columns: SensorColumns,
+    gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
+    trace: TraceReport,
+    own_histograms: Vec<HistogramReport>,
+    begin: Timestamp,
+    end: Timestamp,
+}
+
+/// Repairs what a killed recorder left in `dir`, and says what was done.
+///
+/// # Errors
+/// [`Failure`] if this is no trace or it cannot be changed.
+pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
+    let repaired = repair(dir).map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    let mut sentences: Vec<String> = repaired
+        .cut
+        .iter()
+        .map(|tail| format!("cut: {tail}"))
+        .collect();
+    sentences.extend(
+        repaired
+            .removed
+            .iter()
+            .map(|file| format!("removed: {} held no element", file.display())),
+    );
+    sentences.extend(repaired.corrupt.iter().map(ToString::to_string));
+    Ok(sentences)
+}
+
+/// The report of the recording in `dir`.
+///
+/// # Errors
+/// [`Failure`] if this is no recording.
+pub fn read_report(dir: &Path) -> Result<Report, Failure> {
+    Ok(replay(dir)?.report())
+}
+
+/// Writes the page of the recording in `dir`. A report that is known already is not computed
+/// again.
+///
+/// # Errors
+/// [`Failure`] if this is no recording or the page cannot be written.
+pub fn write_page(dir: &Path, page: &Path, known: Option<&Report>) -> Result<(), Failure> {
+    let replayed = replay(dir)?;
+    let computed;
+    let report = match known {
+        Some(report) => report,
+        None => {
+            computed = replayed.report();
+            &computed
+        }
+    };
+    let report = serde_json::to_value(report).unwrap_or_default();
+    let html = page::render(&report, &replayed.picture());
+    // A link stays a link: its target is replaced.
+    let target = fs::canonicalize(page).unwrap_or_else(|_| page.to_path_buf());
+    let is_special = fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file());
+    // Written beside and renamed, so that a browser never sees half a page; but a device or a pipe
+    // is written into.
+    let beside = target.with_extension("html.tmp");
+    let written = if is_special {
+        fs::write(&target, html)
+    } else {
+        fs::write(&beside, html).and_then(|()| fs::rename(&beside, &target))
+    };
+    written.map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        let status = match error.kind() {
+            std::io::ErrorKind::StorageFull => INCONCLUSIVE,
+            std::io::ErrorKind::PermissionDenied => UNAVAILABLE,
+            _ => USAGE,
+        };
+        Failure::new(status, format!("cannot write {}: {error}", page.display()))
+    })
+}
+
+/// Adds histograms to the recording in `dir`, for every report made from it.
+pub(crate) fn attach_histograms(dir: &Path, histograms: &[HistogramReport]) -> Result<(), Failure> {
+    let path = dir.join("trace/overhear/histograms.json");
+    let json = serde_json::to_vec(histograms).unwrap_or_default();
+    fs::write(&path, json).map_err(|error| {
+        Failure::new(
+            INCONCLUSIVE,
+            format!("cannot write {}: {error}", path.display()),
+        )
+    })
+}
+
+fn replay(dir: &Path) -> Result<Replayed, Failure> {
+    let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
+    let reader = TraceReader::open(dir).map_err(usage)?;
+    let run = reader.document("run").map_err(usage)?.unwrap_or_default();
+    let mut recording: Recording = serde_json::from_value(run).unwrap_or_default();
+    let own = reader
+        .document("histograms")
+        .map_err(usage)?
+        .unwrap_or_default();
+    let mut replayed = Replayed {
+        scheduling: Scheduling::new(Timeline::default()),
+        statistics: SensorStatistics::default(),
+        losses: Losses::default(),
+        columns: SensorColumns::default(),
+        gaps: Vec::new(),
+        trace: TraceReport::default(),
+        own_histograms: serde_json::from_value(own).unwrap_or_default(),
+        begin: Timestamp::ZERO,
+        end: Timestamp::ZERO,
+        recording: Recording::default(),
+    };
+    if recording.hears_wakeups() {
+        replayed.scheduling.expect_wakeups();
+    }
+    for stream in reader.streams() {
+        replayed.statistics.announce(stream);
+        replayed.columns.announce(stream);
+    }
+    let mut gaps = Gaps(Vec::new());
+    let summary = reader.replay(&mut [
+        &mut replayed.scheduling,
+        &mut replayed.statistics,
+        &mut replayed.losses,
+        &mut replayed.columns,
+        &mut gaps,
+    ]);
+    replayed.gaps = gaps.0;
+    let first = reader.times();
+    let (mut begin, mut end) = first.unwrap_or_default();
+    if recording.start_ns > 0 {
+        let start = Timestamp::from_monotonic_ns(recording.start_ns);
+        begin = if first.is_some() {
+            begin.min(start)
+        } else {
+            start
+        };
+    }
+    if let Some(ending) = recording.end {
+        end = end.max(Timestamp::from_monotonic_ns(ending.end_ns));
+        replayed
+            .scheduling
+            .finish(Timestamp::from_monotonic_ns(ending.end_ns));
+    } else {
+        replayed.scheduling.finish(end);
+        let sentence =
+            "the recorder did not finish: what happened after the last element is not known";
+        recording.notes.push(sentence.to_string());
+    }
+    recording
+        .notes
+        .extend(reader.torn().iter().map(ToString::to_string));
+    let damage: Vec<String> = reader
+        .corrupt()
+        .iter()
+        .chain(&summary.corrupt)
+        .map(ToString::to_string)
+        .collect();
+    let is_damaged = !damage.is_empty();
+    recording.notes.extend(damage);
+    if is_damaged || !reader.torn().is_empty() {
+        // Part of the recording is gone, so its end is not known whatever the document says.
+        recording.end = None;
+    }
+    let (events, written) = (reader.events(), reader.summary());
+    // What a repair has cut is not torn any more, but the recorder has said how much there was.
+    if let Some(recorded) = written.map(|summary| summary.events) {
+        if recorded != events {
+            recording.notes.push(format!(
+                "the recorder wrote {recorded} elements, {events} can be read: the recording was damaged later"
+            ));
+            recording.end = None;
+        }
+    }
+    replayed.trace = TraceReport {
+        directory: Some(dir.display().to_string()),
+        events,
+        bytes: written.map_or_else(|| stream_bytes(dir), |summary| summary.bytes),
+        unrecorded: written.map_or(0, |summary| summary.unrecorded),
+    };
+    replayed.recording = recording;
+    (replayed.begin, replayed.end) = (begin, end);
+    Ok(replayed)
+}
+
+/// The size of the streams' files, where the recorder could not write it down.
+fn stream_bytes(dir: &Path) -> u64 {
+    // Either folder may be named, as for the reader.
+    let folder = if dir.join("trace").is_dir() {
+        dir.join("trace")
+    } else {
+        dir.to_path_buf()
+    };
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .filter(|file| file.file_name().to_string_lossy().starts_with("stream-"))
+        .filter_map(|file| Some(file.metadata().ok()?.len()))
+        .sum()
+}
+
+impl Replayed {
+    fn report(&self) -> Report {
+        let found = Found {
+            scheduling: &self.scheduling,
+            statistics: &self.statistics,
+            losses: &self.losses,
+            trace: self.trace.clone(),
+        };
+        let mut report = report(&self.recording, &found);
+        if self.recording.end.is_none() {
+            report.duration_ns = self.end.since(self.begin).as_ns();
+        }
+        report
+            .histograms
+            .splice(0..0, self.own_histograms.iter().cloned());
+        report
+    }
+
+    fn picture(&self) -> serde_json::Value {
+        picture::timeline(&picture::Parts {
+            scheduling: &self.scheduling,
+            columns: &self.columns,
+            gaps: &self.gaps,
+            begin: self.begin,
+            end: self.end,
+        })
+    }
+}
+
+/// Keeps every gap, for the picture.
+struct Gaps(Vec<(Arc<StreamDescriptor>, Gap)>);
+
+impl Update for Gaps {
+    fn element(&mut self, _: &overhear_event::ElementView<'_>) {}
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.0.push((Arc::new(stream.clone()), *gap));
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What a row has to say about one moment: the content of the tooltip, and where the
+// next change is for those who step through a row by keyboard.
+
+const MOST_FIELDS = 12;
+const MOST_GAPS = 4;
+
+/** Facts about `row` at `t`; `reach` is the time that a pointer may miss by, `perPixel`
+ *  what one pixel hides. With `exact`, `t` is meant to the nanosecond. */
+function inspect(row, t, perPixel, reach, exact) {
+  if (row.gaps) {
+    const gaps = row.gaps.near(t, reach);
+    if (gaps.length) return inspectGaps(gaps);
+  }
+  if (row.kind === 'thread') return inspectThread(row, t, perPixel, exact);
+  if (row.kind === 'sensor') return inspectSensor(row, t, perPixel, reach);
+  return null;
+}
+
+function inspectThread(row, t, perPixel, exact) {
+  const { intervals } = row;
+  const at = intervals.find(t);
+  if (at < 0 || at >= intervals.count) return null;
+  // The column that shows t begins at a multiple of the pixel only by chance; half
+  // a pixel on either side is what the pointer stands for.
+  const from = t - perPixel / 2;
+  const to = t + perPixel / 2;
+  const changes = lowerBound(intervals.starts, to) - upperBound(intervals.starts, from);
+  if (changes > 1 && !exact) {
+    const before = intervals.sumsUntil(from, new Float64Array(STATES));
+    const after = intervals.sumsUntil(to, new Float64Array(STATES));
+    const facts = [['At', formatExact(Math.round(t))], ['Within', formatDuration(perPixel)]];
+    for (let s = 1; s < STATES; s += 1) {
+      const share = (after[s] - before[s]) / perPixel;
+      if (share > 0) facts.push([STATE_NAMES[s], formatShare(share)]);
+    }
+    return { title: row.name, state: HIDDEN, headline: `${formatCount(changes)} changes in this pixel`, facts, note: 'Zoom in to see each of them.' };
+  }
+  const state = intervals.stateAt(at);
+  const start = intervals.starts[at];
+  const facts = [['Duration', formatDuration(intervals.starts[at + 1] - start)], ['Start', formatExact(start)]];
+  if (intervals.cpus[at] !== NO_CPU) facts.push(['CPU', String(intervals.cpus[at])]);
+  return { title: row.name, state, headline: STATE_NAMES[state], facts };
+}
+
+function inspectSensor(row, t, perPixel, reach) {
+  const { elements } = row;
+  const at = elements.nearest(t);
+  if (at < 0 || Math.abs(elements.times[at] - t) > reach) return null;
+  const facts = [];
+  for (const field of elements.fields.slice(0, MOST_FIELDS)) {
+    const value = at < field.values.length ? field.values[at] : null;
+    facts.push([field.name, formatValue(value, field.unit)]);
+  }
+  if (elements.fields.length > MOST_FIELDS) facts.push(['and', plural(elements.fields.length - MOST_FIELDS, 'more field')]);
+  facts.push(['Time', formatExact(elements.times[at])]);
+  facts.push(['Sequence', formatCount(elements.sequence(at))]);
+  const there = lowerBound(elements.times, t + perPixel / 2) - lowerBound(elements.times, t - perPixel / 2);
+  const note = there > 1 ? `${plural(there, 'element')} in this pixel: this is the nearest.` : '';
+  return { title: row.name, state: -1, headline: row.type, facts, note };
+}
+
+function inspectGaps(gaps) {
+  const missed = gaps.reduce((sum, gap) => sum + gap.missed, 0);
+  const facts = [];
+  for (const gap of gaps.slice(0, MOST_GAPS)) {
+    facts.push([gap.label || 'stream', `${formatCount(gap.missed)} ${gap.cause}`]);
+    facts.push(['from', formatExact(gap.from)], ['to', formatExact(gap.to)]);
+  }
+  const note = gaps.length > MOST_GAPS ? `and ${plural(gaps.length - MOST_GAPS, 'more gap')}` : '';
+  return { title: 'Missed', state: STATE.MISSED, headline: `${plural(missed, 'element')} missed`, facts, note };
+}
+
+/** The facts in one line, for those who listen instead of looking. */
+function inspectText(found) {
+  const facts = found.facts.map(([name, value]) => `${name} ${value}`).join(', ');
+  return `${found.title}: ${found.headline}. ${facts}. ${found.note ?? ''}`;
+}
+
+/** The time of the row's next change or element after `t`, or before it. */
+function nextChange(row, t, forward) {
+  const times = row.intervals?.starts ?? row.elements?.times ?? row.gaps?.intervals.starts;
+  if (!times || !times.length) return null;
+  const index = forward ? upperBound(times, t) : lowerBound(times, t) - 1;
+  return index >= 0 && index < times.length ? times[index] : null;
+}
+
+/** The row's change nearest to `t` within `reach`, else `t` itself: what a metering line
+ *  snaps to. */
+function snap(row, t, reach) {
+  if (!row) return t;
+  const before = nextChange(row, t + 0.5, false);
+  const after = nextChange(row, t, true);
+  let best = t;
+  let distance = reach;
+  for (const edge of [before, after]) {
+    if (edge !== null && Math.abs(edge - t) <= distance) {
+      best = edge;
+      distance = Math.abs(edge - t);
+    }
+  }
+  return best;
+}

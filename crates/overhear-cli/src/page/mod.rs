@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page: `report.html`, one file that shows what was heard.
+//!
+//! Two JSON documents flow in, the *report* (the same one that `--json`
+//! prints) and the *time-line* (the columns behind the picture). [`render`]
+//! puts them, one style sheet and one script into one HTML file that is opened
+//! from disk. It needs no server and no network: a content security policy in
+//! its head forbids every connection.
+//!
+//! ```
+//! let report = serde_json::json!({ "command": ["true"], "duration_ns": 1_000_000 });
+//! let html = overhear_cli::page::render(&report, &serde_json::Value::Null);
+//! assert!(html.starts_with("<!doctype html>"));
+//! ```
+//!
+//! # The report
+//!
+//! Every member may be absent; the page then leaves that part out or says in a
+//! sentence that it is not there. Times are whole nanoseconds.
+//!
+//! | member | shape |
+//! |---|---|
+//! | `overhear_version` | text |
+//! | `command` | list of texts |
+//! | `exit` | `{"code": n}` or `{"signal": n}` |
+//! | `duration_ns` | number |
+//! | `sources` | list of `{name, active, sentence}`; `active` of the kernel is `bpf`, `perf` or `none` |
+//! | `trace` | `{events, bytes, directory}` or null |
+//! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
+//! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
+//! | `losses` | list of `{stream, cause, missed, gaps}` |
+//! | `missed_total` | number |
+//! | `unheard` | number of sensors that are not heard |
+//! | `complete` | false keeps the page from saying *complete* even if no loss is listed |
+//! | `notes` | list of texts |
+//! | `histograms` | list of `{title, unit, buckets: [{low, high, count}]}`, linear or logarithmic as the buckets are |
+//!
+//! `?` marks what may be null: not measured, shown as a dash, never as zero. A column of
+//! a table that has nothing but dashes is left out.
+//!
+//! # The time-line
+//!
+//! Columns are base64 (standard alphabet, padded) of little-endian numbers.
+//! Every time but `origin_ns` and `end_ns` is an offset from `origin_ns`.
+//!
+//! | member | shape |
+//! |---|---|
+//! | `origin_ns`, `end_ns` | first and last moment, CLOCK_MONOTONIC |
+//! | `cpus` | number of CPUs |
+//! | `processes` | list of `{pid, comm}`, in the order in which they are shown |
+//! | `threads` | list of `{pid, tid, comm, first_ns, lengths, states, cpus}` |
+//! | `sensors` | list of `{pid, comm, id, instance, type, first_ns, deltas, first_sequence, fields}` |
+//! | `gaps` | list of `{label, pid?, from_ns, to_ns, missed, cause, sensor?}` |
+//!
+//! A thread's `lengths` (u32, ns) are consecutive intervals from `first_ns` on;
+//! one longer than 4,294,967,295 ns is split into several with the same state
+//! and CPU, each but the last at least 2^31 ns long, and the page joins them
+//! again. `states` (u8) are 0 absent, 1 running, 2 runnable after a wake-up,
+//! 3 blocked, 4 preempted, 5 unknown; `cpus` (u16) is the CPU while running, else
+//! 65,535.
+//!
+//! A sensor's first element is at `first_ns`; `deltas` (u32, ns) lead from each
+//! element to the next. A delta of 4,294,967,295 is added without an element:
+//! the following entry continues the same distance. `fields` are
+//! `{name, unit, kind: "number", values}` with a column of f64, or
+//! `{name, unit, kind: "text", values}` with a list of texts.
+//!
+//! A gap with a `pid` is drawn under that process, one without above all. If
+//! `sensor` is given (an index into `sensors`), it is drawn in that sensor's row
+//! too, and the sequence numbers behind it are moved on by `missed`.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+const TEMPLATE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+
+/// The script's parts in the order in which they need each other. They are one
+/// script in one strict function scope, so that nothing leaks but
+/// `window.overhear`.
+const SCRIPTS: &[&str] = &[
+    include_str!("format.js"),
+    include_str!("data.js"),
+    include_str!("columns.js"),
+    include_str!("raster.js"),
+    include_str!("rows.js"),
+    include_str!("inspect.js"),
+    include_str!("timeline.js"),
+    include_str!("view.js"),
+    include_str!("controls.js"),
+    include_str!("summary.js"),
+    include_str!("histograms.js"),
+    include_str!("tables.js"),
+    include_str!("main.js"),
+];
+
+/// Renders the page from the report and the time-line described above.
+///
+/// Nothing in either document can become markup or script: the data stand in
+/// JSON blocks in which `<` is written as an escape, the script puts them on the
+/// page as text only, and the policy runs no script but this one. Null stands
+/// for a time-line that was not recorded.
+pub fn render(report: &Value, timeline: &Value) -> String {
+    let report_json = json_block(report);
+    let timeline_json = json_block(timeline);
+    let script = format!("(() => {{\n'use strict';\n{}\n}})();", SCRIPTS.join("\n"));
+    let nonce = nonce(&[&report_json, &timeline_json, &script]);
+    let title = title(report);
+
+    fill(
+        TEMPLATE,
+        &[
+            ("NONCE", &nonce),
+            ("TITLE", &title),
+            ("STYLE", STYLE),
+            ("REPORT", &report_json),
+            ("TIMELINE", &timeline_json),
+            ("SCRIPT", &script),
+        ],
+    )
+}
+
+/// JSON that cannot end the block it stands in: `<` occurs only inside strings
+/// there, and a JSON string may spell it as an escape.
+fn json_block(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c")
+}
+
+/// The browser tab names the program, in text that is safe inside `<title>`.
+fn title(report: &Value) -> String {
+    let program = report
+        .pointer("/command/0")
+        .and_then(Value::as_str)
+        .map(|path| path.rsplit('/').next().unwrap_or(path))
+        .filter(|name| !name.is_empty());
+    let title = match program {
+        Some(name) => format!("{name} - Overhear"),
+        None => "Overhear".to_owned(),
+    };
+    title.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+/// A nonce that ties the policy to this page's own script and style.
+///
+/// It depends on every measured value, so text that was recorded cannot name
+/// it, and yet the same documents always give the same page.
+fn nonce(parts: &[&str]) -> String {
+    let digest = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        parts.hash(&mut hasher);
+        hasher.finish()
+    };
+    format!("{:016x}{:016x}", digest(1), digest(2))
+}
+
+/// Replaces each `{{NAME}}` of the template once, from left to right. What is put
+/// in is not looked at again, so data that contain a placeholder stay as they are.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let size: usize = values.iter().map(|(_, text)| text.len()).sum();
+    let mut page = String::with_capacity(template.len() + size);
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, behind) = after
+            .split_once("}}")
+            .expect("the template closes what it opens");
+        let (_, text) = values
+            .iter()
+            .find(|(known, _)| *known == name)
+            .expect("the template names known values only");
+        page.push_str(before);
+        page.push_str(text);
+        rest = behind;
+    }
+    page.push_str(rest);
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{render, STYLE};
+    use serde_json::{json, Value};
+
+    #[test]
+    fn data_stay_data() {
+        let evil = "</script><script>alert(1)</script>{{SCRIPT}}<!--";
+        let page = render(
+            &json!({"command": [evil]}),
+            &json!({"threads": [{"comm": evil}]}),
+        );
+        assert_eq!(page.matches("<script").count(), 3);
+        assert_eq!(page.matches("</script>").count(), 3);
+        assert_eq!(page.matches("{{SCRIPT}}").count(), 3);
+    }
+
+    #[test]
+    fn the_same_documents_give_the_same_page() {
+        let report = json!({"duration_ns": 5});
+        assert_eq!(render(&report, &Value::Null), render(&report, &Value::Null));
+        assert_ne!(
+            render(&report, &Value::Null),
+            render(&json!({"duration_ns": 6}), &Value::Null)
+        );
+    }
+
+    #[test]
+    fn nothing_is_loaded_from_elsewhere() {
+        let page = render(&Value::Null, &Value::Null);
+        for reference in [" src=", "@import", "url(", "<link"] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+        assert!(!STYLE.contains("</style"));
+    }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// From pixel columns to pixels: each row becomes one strip of image data, which the
+// canvas shows by a single call, however many intervals there are.
+//
+// No state is told by its colour alone: running is solid and full, blocked solid
+// and pale, runnable is striped upwards, preempted downwards, unknown cross-hatched,
+// missed barred. Where switches are hidden, the bar's upper edge is SERRATED, as in
+// PIEscope's squiggles, and its fill stacks the states' shares of the time.
+
+// A pattern is a square that is a power of two wide, so that it repeats by masking.
+const TILE = 8;
+
+/** "#rrggbb" as the 32 bits of an opaque pixel in memory order. */
+function pixel(color) {
+  const value = parseInt(color.trim().slice(1), 16);
+  const red = value >> 16;
+  const green = (value >> 8) & 255;
+  const blue = value & 255;
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+/** The page's colours, read from its style sheet, and the patterns made of them. */
+class Theme {
+  constructor(scale) {
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.text = color('text');
+    this.quiet = color('quiet');
+    this.line = color('line');
+    this.grid = color('grid');
+    this.surface = color('surface');
+    this.accent = color('accent');
+    this.meter = color('meter');
+    this.onRunning = color('on-running');
+    this.font = style.getPropertyValue('--font');
+    this.background = pixel(color('surface'));
+    this.gridPixel = pixel(color('grid'));
+    this.mark = pixel(color('mark'));
+    this.dense = pixel(color('mark-dense'));
+
+    this.tile = TILE * (scale >= 1.5 ? 2 : 1) * (scale >= 3 ? 2 : 1);
+    this.patterns = new Uint32Array(STATES * this.tile * this.tile);
+    const { tile } = this;
+    const step = tile / TILE;
+    const at = (x, y) => [Math.floor(x / step), Math.floor(y / step)];
+    this.#pattern(STATE.ABSENT, color('surface'), color('surface'), () => false);
+    this.#pattern(STATE.RUNNING, color('running'), color('running'), () => false);
+    this.#pattern(STATE.BLOCKED, color('blocked'), color('blocked'), () => false);
+    this.#pattern(STATE.RUNNABLE, color('runnable'), color('runnable-line'), (x, y) => (x + y) % tile < tile * 0.375);
+    this.#pattern(STATE.PREEMPTED, color('preempted'), color('preempted-line'), (x, y) => (x - y + tile) % tile < tile * 0.375);
+    this.#pattern(STATE.UNKNOWN, color('unknown'), color('unknown-line'), (x, y) => {
+      const [u, v] = at(x, y);
+      return (u + v) % TILE === 0 || (u - v + TILE) % TILE === 0;
+    });
+    this.#pattern(STATE.MISSED, color('missed'), color('missed-line'), (x) => x % (tile / 2) < tile * 0.25);
+  }
+
+  #pattern(state, base, line, isLine) {
+    const { tile } = this;
+    const paint = pixel(base);
+    const ink = pixel(line);
+    for (let y = 0; y < tile; y += 1) {
+      for (let x = 0; x < tile; x += 1) this.patterns[(state * tile + y) * tile + x] = isLine(x, y) ? ink : paint;
+    }
+  }
+}
+
+/** A strip of pixels as wide as the plot and as high as a row's bar. */
+class Strip {
+  constructor(width, height, scale) {
+    this.width = width;
+    this.height = height;
+    this.scale = scale;
+    this.image = new ImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.tooth = new Uint8Array(width);
+    this.levels = new Uint8Array(width * STATES);
+  }
+
+  /** How deep each hidden column is cut from above. A run of hidden columns
+   *  too short to show a whole tooth is one notch of full depth. */
+  #cutTeeth(columns) {
+    const { width, tooth, scale } = this;
+    const period = Math.round(6 * scale);
+    const depth = Math.round(5 * scale);
+    let x = 0;
+    while (x < width) {
+      if (columns.kind[x] !== HIDDEN) {
+        tooth[x] = 0;
+        x += 1;
+        continue;
+      }
+      let end = x;
+      while (end < width && columns.kind[end] === HIDDEN) end += 1;
+      for (let i = x; i < end; i += 1) {
+        const phase = (i % period) / period;
+        tooth[i] = end - x < period ? depth : Math.round(depth * Math.abs(2 * phase - 1));
+      }
+      x = end;
+    }
+  }
+
+  /** Where each of a hidden column's stacked states begins, from the bottom of the bar up.
+   *  That a thread ran, or that nobody knows what it did, must not vanish, however short it
+   *  was. A wait must be a hundredth of the column's time: every wake-up waits a little,
+   *  and a line under every row would hide the waits that matter. */
+  #stack(columns) {
+    const { width, height, levels, scale } = this;
+    const order = Strip.ORDER;
+    for (let x = 0; x < width; x += 1) {
+      if (columns.kind[x] !== HIDDEN) continue;
+      let y = height;
+      for (let k = 0; k < order.length; k += 1) {
+        const share = columns.shares[x * STATES + order[k]];
+        const isWait = order[k] === STATE.RUNNABLE || order[k] === STATE.PREEMPTED;
+        const least = order[k] !== STATE.BLOCKED && share > (isWait ? 0.01 : 0) ? scale : 0;
+        y -= Math.max(least, share * height);
+        levels[x * STATES + k] = Math.max(0, Math.round(y));
+      }
+      // Rounding must not leave a slit below the upper edge; what is absent keeps its room.
+      if (columns.shares[x * STATES] < 0.01) levels[x * STATES + order.length - 1] = 0;
+    }
+  }
+
+  /** Paints a row of states. */
+  paintStates(columns, theme) {
+    const { width, height, pixels, levels, tooth } = this;
+    const { kind } = columns;
+    const { tile, patterns, background } = theme;
+    const mask = tile - 1;
+    const order = Strip.ORDER;
+    if (columns.hidden) {
+      this.#cutTeeth(columns);
+      this.#stack(columns);
+    }
+    for (let y = 0; y < height; y += 1) {
+      const line = y * width;
+      const row = (y & mask) * tile;
+      for (let x = 0; x < width; x += 1) {
+        let state = kind[x];
+        if (state === HIDDEN) {
+          state = STATE.ABSENT;
+          if (y >= tooth[x]) {
+            for (let k = 0; k < order.length; k += 1) {
+              if (y >= levels[x * STATES + k]) {
+                state = order[k];
+                break;
+              }
+            }
+          }
+        } else if (state === EDGE) {
+          pixels[line + x] = background;
+          continue;
+        }
+        pixels[line + x] = patterns[state * tile * tile + row + (x & mask)];
+      }
+    }
+  }
+
+  /** Paints a sensor's row: one element in a column is a pin, more than one a
+   *  serrated pile whose height tells how many, on a logarithmic scale. */
+  paintElements(columns, theme) {
+    const { width, height, pixels, scale } = this;
+    const { count, most, spacing } = columns;
+    pixels.fill(theme.background);
+    const period = Math.round(6 * scale);
+    const stroke = Math.max(1, Math.min(Math.round(1.4 * scale), Math.floor(spacing / 2)));
+    // Heads that touch each other would be a blot: the row has them all, or none.
+    const head = spacing > 10 * scale ? Math.round(3 * scale) : 0;
+    for (let x = 0; x < width; x += 1) {
+      if (count[x] === 0) continue;
+      if (count[x] > 1) {
+        const fill = 0.45 + (0.55 * Math.log(count[x])) / Math.log(Math.max(2, most));
+        const cut = Math.round(4 * scale * Math.abs(((x % period) / period) * 2 - 1));
+        const top = Math.min(height - 1, Math.round(height * (1 - fill)) + cut);
+        for (let y = top; y < height; y += 1) pixels[y * width + x] = theme.dense;
+        continue;
+      }
+      for (let y = head; y < height; y += 1) pixels.fill(theme.mark, y * width + x, y * width + Math.min(width, x + stroke));
+      if (head) this.#paintHead(x + (stroke - 1) / 2, head, theme.mark);
+    }
+  }
+
+  #paintHead(x, head, color) {
+    const { width, height, pixels } = this;
+    for (let dy = -head; dy <= head; dy += 1) {
+      const y = head + dy;
+      if (y < 0 || y >= height) continue;
+      const reach = head - Math.abs(dy);
+      const from = Math.max(0, Math.floor(x - reach));
+      const to = Math.min(width, Math.ceil(x + reach) + 1);
+      if (from < to) pixels.fill(color, y * width + from, y * width + to);
+    }
+  }
+
+  /** Draws the grid behind the bars: over them it would look like gaps in them. */
+  paintGrid(lines, theme) {
+    const { width, pixels } = this;
+    for (const x of lines) {
+      if (x < 0 || x >= width) continue;
+      for (let i = x; i < pixels.length; i += width) if (pixels[i] === theme.background) pixels[i] = theme.gridPixel;
+    }
+  }
+
+  /** Adds gaps on top of what the strip shows. */
+  overlayGaps(columns, theme) {
+    const { width, height, pixels } = this;
+    const { tile, patterns } = theme;
+    const mask = tile - 1;
+    const base = STATE.MISSED * tile * tile;
+    for (let x = 0; x < width; x += 1) {
+      if (columns.kind[x] !== STATE.MISSED) continue;
+      for (let y = 0; y < height; y += 1) pixels[y * width + x] = patterns[base + (y & mask) * tile + (x & mask)];
+    }
+  }
+}
+
+// From the bottom of the bar up: running stands below, what ought not to be hangs over it.
+Strip.ORDER = [STATE.RUNNING, STATE.PREEMPTED, STATE.RUNNABLE, STATE.BLOCKED, STATE.UNKNOWN];

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The progress line of a run that lasts longer than a second.
+
+use std::io::{self, IsTerminal, Write};
+
+use overhear_event::Nanos;
+
+/// How often the line is drawn.
+const STEP: Nanos = Nanos::from_ms(500);
+/// Runs shorter than this have no line.
+const PATIENCE: Nanos = Nanos::from_ms(1_000);
+
+/// Draws on standard error, if that is a terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    enabled: bool,
+    drawn_at: Nanos,
+    drawn: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(quiet: bool) -> Self {
+        let enabled = !quiet && io::stderr().is_terminal();
+        Self {
+            enabled,
+            drawn_at: Nanos::ZERO,
+            drawn: false,
+        }
+    }
+
+    pub(crate) fn show(&mut self, since: Nanos, elements: u64, missed: u64) {
+        if !self.enabled || since < PATIENCE || since < self.drawn_at.plus(STEP) {
+            return;
+        }
+        self.drawn_at = since;
+        self.drawn = true;
+        let seconds = since.as_ns() as f64 / 1e9;
+        let line = format!("overhear: {seconds:.1} s, {elements} elements, {missed} missed");
+        let _ = write!(io::stderr(), "\r\x1b[K{line}");
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if self.drawn {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

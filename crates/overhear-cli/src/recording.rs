@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a recording says about itself, and the report that follows from it.
+//!
+//! The document `run` is written before the program starts, so that a trace whose recorder was
+//! killed still says what it is a trace of, and again at the end.
+
+use std::ffi::OsString;
+
+use overhear_event::Timestamp;
+use overhear_metrics::{Observer, Scheduling, SensorStatistics};
+use overhear_monitor::Losses;
+use overhear_stream::Segment;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+use crate::report::{self, HistogramReport, Report, SourceReport, TraceReport};
+
+/// The document `run`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Recording {
+    pub(crate) overhear_version: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) sources: Vec<SourceReport>,
+    /// `CLOCK_MONOTONIC` when the program was released.
+    pub(crate) start_ns: u64,
+    /// Null until the program has ended.
+    pub(crate) end: Option<Ending>,
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
+    /// Sensors that wanted to be heard and are not.
+    #[serde(default)]
+    pub(crate) unheard: u64,
+}
+
+/// How and when the program ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Ending {
+    pub(crate) end_ns: u64,
+    pub(crate) exit: Exit,
+}
+
+impl Recording {
+    pub(crate) fn begin(
+        command: &[OsString],
+        sources: Vec<SourceReport>,
+        start: Timestamp,
+    ) -> Self {
+        Self {
+            overhear_version: env!("CARGO_PKG_VERSION").to_string(),
+            command: command
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            sources,
+            start_ns: start.as_monotonic_ns(),
+            end: None,
+            notes: Vec::new(),
+            unheard: 0,
+        }
+    }
+
+    /// Whether wake-ups would have been heard, had there been any.
+    pub(crate) fn hears_wakeups(&self) -> bool {
+        self.sources
+            .iter()
+            .any(|source| source.name == "kernel" && source.active == "bpf")
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// The document `clock`: the segments that converted the stamps of the sensors, so that what was
+/// computed live can be computed again.
+pub(crate) fn clock_document(segments: &[Segment]) -> serde_json::Value {
+    let segments: Vec<serde_json::Value> = segments
+        .iter()
+        .map(|segment| {
+            serde_json::json!({
+                "from_ticks": segment.from.as_raw(),
+                "ns": segment.time.as_monotonic_ns(),
+                "mult": segment.mult,
+                "shift": segment.shift,
+                "error_ns": segment.error_ns,
+                "epoch": segment.epoch,
+            })
+        })
+        .collect();
+    serde_json::json!({ "segments": segments })
+}
+
+/// What the evaluations found, live or in a replay.
+pub(crate) struct Found<'a, O> {
+    pub(crate) scheduling: &'a Scheduling<O>,
+    pub(crate) statistics: &'a SensorStatistics,
+    pub(crate) losses: &'a Losses,
+    pub(crate) trace: TraceReport,
+}
+
+/// The report of a run. The same whether it was observed live or is replayed.
+pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -> Report {
+    let missed = found.losses.missed().saturating_add(found.trace.unrecorded);
+    let mut losses = report::losses(found.losses);
+    if found.trace.unrecorded > 0 {
+        losses.push(report::LossReport {
+            stream: "trace".to_string(),
+            cause: "unrecorded".to_string(),
+            missed: found.trace.unrecorded,
+            gaps: 1,
+        });
+    }
+    let histograms: Vec<HistogramReport> = report::histograms(found.scheduling, found.statistics);
+    Report {
+        overhear_version: recording.overhear_version.clone(),
+        command: recording.command.clone(),
+        exit: recording.end.map(|end| end.exit),
+        duration_ns: recording
+            .end
+            .map_or(0, |end| end.end_ns.saturating_sub(recording.start_ns)),
+        sources: recording.sources.clone(),
+        trace: found.trace.clone(),
+        threads: report::threads(found.scheduling),
+        sensors: report::sensors(found.statistics),
+        unheard: recording.unheard,
+        complete: losses.is_empty() && recording.unheard == 0 && recording.end.is_some(),
+        losses,
+        missed_total: missed,
+        notes: recording.notes.clone(),
+        histograms,
+    }
+}

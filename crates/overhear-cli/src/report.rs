@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
+
+use overhear_event::{Nanos, Origin};
+use overhear_metrics::{Histogram, Observer, Scheduling, SensorAccount, SensorStatistics, Thread};
+use overhear_monitor::Losses;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+
+/// What a run found. Serialises to the document that `--json` prints.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of the program that made the report.
+    pub overhear_version: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How it ended; absent if the recorder did not see that.
+    pub exit: Option<Exit>,
+    /// From the release of the program to its end.
+    pub duration_ns: u64,
+    /// What could be listened to, and why not more.
+    pub sources: Vec<SourceReport>,
+    /// What was recorded.
+    pub trace: TraceReport,
+    /// The threads, in the order of appearance.
+    pub threads: Vec<ThreadReport>,
+    /// The sensors, in the order of registration.
+    pub sensors: Vec<SensorReport>,
+    /// What was missed.
+    pub losses: Vec<LossReport>,
+    /// Sum of all elements missed.
+    pub missed_total: u64,
+    /// Sensors that wanted to be heard and are not; `notes` says why.
+    pub unheard: u64,
+    /// Whether nothing is known or suspected to be missing.
+    pub complete: bool,
+    /// What else should be known: sensors that were refused, streams that were damaged.
+    pub notes: Vec<String>,
+    /// Distributions worth a picture.
+    pub histograms: Vec<HistogramReport>,
+}
+
+/// One kind of source.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// `kernel` or `programs`.
+    pub name: String,
+    /// `bpf`, `perf`, `none`; for programs the clock of their stamps.
+    pub active: String,
+    /// Which is active and why, in one sentence.
+    pub sentence: String,
+}
+
+/// The recording.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TraceReport {
+    /// Where it lies; null if nothing was kept.
+    pub directory: Option<String>,
+    /// Elements in it.
+    pub events: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Elements that could not be written, for instance on a full disk.
+    pub unrecorded: u64,
+}
+
+/// One thread. What was not observed is null, never zero.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its newest name.
+    pub comm: String,
+    /// Time on a CPU.
+    pub run_ns: u64,
+    /// Time runnable but waiting for a CPU.
+    pub runnable_ns: Option<u64>,
+    /// Time asleep or waiting for something else.
+    pub blocked_ns: Option<u64>,
+    /// Time of which elements are missing.
+    pub unknown_ns: u64,
+    /// Departures from a CPU that the thread asked for.
+    pub switches_voluntary: u64,
+    /// Departures that it did not ask for.
+    pub switches_involuntary: u64,
+    /// Runs on another CPU than the last one.
+    pub migrations: u64,
+    /// From waking to the first run; null where wake-ups cannot be seen or there were none.
+    pub wakeup_latency_ns: Option<Quantiles>,
+    /// CPU time by the kernel's own account when the thread ended, where that is known.
+    pub cpu_at_exit_ns: Option<u64>,
+}
+
+/// A distribution in few numbers, exact to a thousandth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How many values.
+    pub count: u64,
+    /// The smallest.
+    pub min: u64,
+    /// Half of the values do not exceed this.
+    pub median: u64,
+    /// 99 of 100 values do not exceed this.
+    pub p99: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl Quantiles {
+    /// `None` for an empty histogram.
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Option<Self> {
+        Some(Self {
+            count: histogram.count(),
+            min: histogram.min()?,
+            median: histogram.quantile(0.5)?,
+            p99: histogram.quantile(0.99)?,
+            max: histogram.max()?,
+        })
+    }
+}
+
+/// One sensor of a program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SensorReport {
+    /// `comm(pid)` of its process.
+    pub task: String,
+    /// Process.
+    pub pid: u32,
+    /// Sensor id.
+    pub id: String,
+    /// Instance; empty where there is one.
+    pub instance: String,
+    /// Type id.
+    #[serde(rename = "type")]
+    pub type_id: String,
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+    /// Elements per second, missed ones included; null for fewer than two.
+    pub rate_hz: Option<f64>,
+    /// The declared rate.
+    pub declared: Option<DeclaredReport>,
+    /// Distances of neighbours.
+    pub interval_ns: Option<Quantiles>,
+    /// Values per numeric field.
+    pub fields: Vec<FieldReport>,
+}
+
+/// (T, D, tau) as declared.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct DeclaredReport {
+    /// T.
+    pub period_ns: u64,
+    /// D.
+    pub distance_ns: u64,
+    /// tau.
+    pub jitter_ns: u64,
+}
+
+/// The values of a numeric field; quantiles for unsigned fields only.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FieldReport {
+    /// Field.
+    pub name: String,
+    /// Unit; empty for a plain number.
+    pub unit: String,
+    /// Smallest value.
+    pub min: Option<f64>,
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Largest value.
+    pub max: Option<f64>,
+    /// Median.
+    pub median: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+}
+
+/// What one stream missed for one cause.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LossReport {
+    /// The stream's label.
+    pub stream: String,
+    /// The cause.
+    pub cause: String,
+    /// Elements missed.
+    pub missed: u64,
+    /// In how many gaps.
+    pub gaps: u64,
+}
+
+/// A distribution for a picture.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HistogramReport {
+    /// What was counted.
+    pub title: String,
+    /// Unit of the values.
+    pub unit: String,
+    /// Counts; `low` and `high` are both included.
+    pub buckets: Vec<BucketReport>,
+}
+
+/// One bar.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BucketReport {
+    /// Smallest value.
+    pub low: u64,
+    /// Largest value.
+    pub high: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl HistogramReport {
+    /// From a histogram, in buckets between preferred numbers.
+    #[must_use]
+    pub fn new(title: &str, unit: &str, histogram: &Histogram) -> Self {
+        let buckets = histogram.buckets().into_iter();
+        let buckets = buckets
+            .map(|bucket| BucketReport {
+                low: bucket.low,
+                high: bucket.high,
+                count: bucket.count,
+            })
+            .collect();
+        Self {
+            title: title.to_string(),
+            unit: unit.to_string(),
+            buckets,
+        }
+    }
+}
+
+/// The reports of all threads. A thread that was only named, and never seen to run, wait or
+/// sleep, is left out.
+pub(crate) fn threads<O: Observer>(scheduling: &Scheduling<O>) -> Vec<ThreadReport> {
+    let wakeups = scheduling.sees_wakeups();
+    scheduling
+        .threads()
+        .iter()
+        .filter(|thread| was_seen(thread))
+        .map(|thread| self::thread(thread, wakeups))
+        .collect()
+}
+
+fn was_seen(thread: &Thread) -> bool {
+    thread.switches_voluntary + thread.switches_involuntary > 0 || thread.run > Nanos::ZERO
+}
+
+fn thread(thread: &Thread, wakeups: bool) -> ThreadReport {
+    let (runnable, blocked) = if wakeups {
+        (Some(thread.runnable), Some(thread.blocked))
+    } else {
+        // Without wake-ups the time between a voluntary departure and the next run is waiting for
+        // something and waiting for a CPU in one. The kernel's own account divides it: what it
+        // counted as waiting for a CPU beyond the time the thread was displaced.
+        let off = thread.runnable.plus(thread.blocked).as_ns();
+        match thread.sampled {
+            Some((_, wait)) => {
+                let wait = wait.as_ns().max(thread.runnable.as_ns()).min(off);
+                (Some(Nanos::from_ns(wait)), Some(Nanos::from_ns(off - wait)))
+            }
+            None => (None, None),
+        }
+    };
+    ThreadReport {
+        pid: thread.pid,
+        tid: thread.tid,
+        comm: thread.comm.clone(),
+        run_ns: thread.run.as_ns(),
+        runnable_ns: runnable.map(Nanos::as_ns),
+        blocked_ns: blocked.map(Nanos::as_ns),
+        unknown_ns: thread.unknown.as_ns(),
+        switches_voluntary: thread.switches_voluntary,
+        switches_involuntary: thread.switches_involuntary,
+        migrations: thread.migrations,
+        wakeup_latency_ns: Quantiles::of(&thread.wakeup_latency).filter(|_| wakeups),
+        cpu_at_exit_ns: thread.cpu_at_exit.map(Nanos::as_ns),
+    }
+}
+
+/// The reports of all sensors.
+pub(crate) fn sensors(statistics: &SensorStatistics) -> Vec<SensorReport> {
+    statistics.accounts().filter_map(sensor).collect()
+}
+
+fn sensor(account: &SensorAccount) -> Option<SensorReport> {
+    let Origin::Program(task) = &account.stream.origin else {
+        return None;
+    };
+    let fields = account.stream.schema.fields().iter().zip(&account.fields);
+    let fields = fields
+        .filter(|(field, _)| field.kind.is_number())
+        .map(|(field, values)| {
+            let some = |value: f64| (values.count > 0).then_some(value);
+            let quantile = |fraction| values.values.quantile(fraction).map(|value| value as f64);
+            FieldReport {
+                name: field.name.clone(),
+                unit: field.unit.clone(),
+                min: some(values.min),
+                mean: values.mean(),
+                max: some(values.max),
+                median: quantile(0.5),
+                p99: quantile(0.99),
+            }
+        })
+        .collect();
+    Some(SensorReport {
+        task: format!("{}({})", task.comm, task.pid),
+        pid: task.pid,
+        id: account.stream.sensor.clone(),
+        instance: account.stream.instance.clone(),
+        type_id: account.stream.schema.id().to_string(),
+        elements: account.elements,
+        missed: account.missed,
+        rate_hz: account.rate_hz(),
+        declared: account.stream.rate.map(|rate| DeclaredReport {
+            period_ns: rate.period.as_ns(),
+            distance_ns: rate.distance.as_ns(),
+            jitter_ns: rate.jitter.as_ns(),
+        }),
+        interval_ns: Quantiles::of(&account.intervals),
+        fields,
+    })
+}
+
+/// The losses by stream and cause.
+pub(crate) fn losses(losses: &Losses) -> Vec<LossReport> {
+    losses
+        .iter()
+        .map(|(_, label, cause, loss)| LossReport {
+            stream: label.to_string(),
+            cause: cause.name().to_string(),
+            missed: loss.missed,
+            gaps: loss.gaps,
+        })
+        .collect()
+}
+
+/// The histograms of every run: wake-up latencies, run lengths, and intervals per sensor.
+pub(crate) fn histograms<O: Observer>(
+    scheduling: &Scheduling<O>,
+    statistics: &SensorStatistics,
+) -> Vec<HistogramReport> {
+    let (mut latencies, mut slices) = (Histogram::new(), Histogram::new());
+    for thread in scheduling.threads() {
+        latencies.add(&thread.wakeup_latency);
+        slices.add(&thread.slices);
+    }
+    let mut histograms = Vec::new();
+    if scheduling.sees_wakeups() && latencies.count() > 0 {
+        histograms.push(HistogramReport::new(
+            "Wake-up latency, all threads",
+            "ns",
+            &latencies,
+        ));
+    }
+    if slices.count() > 0 {
+        histograms.push(HistogramReport::new("Time on a CPU per run", "ns", &slices));
+    }
+    for account in statistics
+        .accounts()
+        .filter(|account| account.intervals.count() > 0)
+    {
+        let title = format!("Interval of {}", account.stream.label());
+        histograms.push(HistogramReport::new(&title, "ns", &account.intervals));
+    }
+    histograms
+}

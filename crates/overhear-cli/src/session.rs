@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session: one program, run and listened to from its first instruction to its end.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use overhear_directory::{monotonic_now, Directory, ProgramSource, SOCKET_VARIABLE};
+use overhear_event::{ClockId, Inbox, Nanos, Source, SourceError, StreamId, Update};
+use overhear_kernel::{Active, Choice, Kernel};
+use overhear_metrics::{Histogram, Scheduling, SensorStatistics};
+use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
+use overhear_trace::{TraceIdentity, TraceWriter};
+
+use crate::child::{Held, Output, Running};
+use crate::exit::{Exit, Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use crate::interrupts::Interrupts;
+use crate::offline;
+use crate::progress::Progress;
+use crate::recording::{self, Ending, Found, Recording};
+use crate::report::{HistogramReport, Report, SourceReport, TraceReport};
+use crate::scratch::Scratch;
+
+pub use overhear_kernel::Choice as KernelChoice;
+
+/// Settings of a session. See [`Session::builder`].
+#[derive(Clone, Debug)]
+pub struct SessionBuilder {
+    command: Vec<OsString>,
+    out: Option<PathBuf>,
+    kernel: Choice,
+    quiet: bool,
+    stdout_to_stderr: bool,
+}
+
+/// A program that is run and listened to.
+#[derive(Debug)]
+pub struct Session(());
+
+/// What a session found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// How the program ended.
+    pub exit: Exit,
+    /// The page, if something was kept.
+    pub page: Option<PathBuf>,
+    out: Option<PathBuf>,
+}
+
+impl Session {
+    /// Settings for a run of `command`: the program and its arguments.
+    #[must_use]
+    pub fn builder(command: Vec<OsString>) -> SessionBuilder {
+        SessionBuilder {
+            command,
+            out: None,
+            kernel: Choice::Auto,
+            quiet: false,
+            stdout_to_stderr: false,
+        }
+    }
+}
+
+impl SessionBuilder {
+    /// Keeps the trace and the page in this directory.
+    #[must_use]
+    pub fn out(mut self, directory: Option<PathBuf>) -> Self {
+        self.out = directory;
+        self
+    }
+
+    /// Which kernel sensor to use.
+    #[must_use]
+    pub fn kernel(mut self, choice: Choice) -> Self {
+        self.kernel = choice;
+        self
+    }
+
+    /// Without a progress line.
+    #[must_use]
+    pub fn quiet(mut self, quiet: bool) -> Self {
+        self.quiet = quiet;
+        self
+    }
+
+    /// Sends the program's standard output to standard error.
+    #[must_use]
+    pub fn stdout_to_stderr(mut self, yes: bool) -> Self {
+        self.stdout_to_stderr = yes;
+        self
+    }
+
+    /// Runs the program to its end. The given updates see every item that the session's own see.
+    ///
+    /// # Errors
+    /// [`Failure`] if the program could not be run or listened to at all. What goes wrong later
+    /// stands in the report.
+    pub fn run(self, updates: &mut [&mut dyn Update]) -> Result<Outcome, Failure> {
+        // Declared before the writer, so dropped after it.
+        let mut unused = Unused::default();
+        let new = self.out.as_deref().map(Unused::not_there_yet);
+        let mut writer = self.out.as_deref().map(create_trace).transpose()?;
+        unused.0 = new.unwrap_or_default();
+        let first = StreamId::from_raw(1);
+        let kernel = Kernel::builder()
+            .choice(self.kernel)
+            .first_stream(first)
+            .build();
+        let kernel = kernel.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+        let behind = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used());
+
+        let scratch = Scratch::create().map_err(|error| {
+            Failure::new(
+                UNAVAILABLE,
+                format!("cannot make a place for the directory's socket: {error}"),
+            )
+        })?;
+        let directory = Directory::builder()
+            .first_stream(behind)
+            .start(&scratch.path().join("directory.sock"))
+            .map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+        let mut sources = vec![kernel_report(&kernel), program_report()];
+
+        let kernel = Rc::new(RefCell::new(kernel));
+        let programs = Rc::new(RefCell::new(ProgramSource::new(&directory)));
+        let mut monitor = Monitor::new(HOLD_BACK);
+        monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
+        monitor.add_source(Box::new(Shared(Rc::clone(&programs))));
+
+        let variables = [(
+            SOCKET_VARIABLE,
+            directory.socket().as_os_str().to_os_string(),
+        )];
+        let output = if self.stdout_to_stderr {
+            Output::ToStderr
+        } else {
+            Output::Inherited
+        };
+        let interrupts = Interrupts::listen()?;
+        let held = Held::start(&self.command, &variables, output)?;
+        directory.serve_program(held.pid());
+        if let Err(error) = kernel.borrow_mut().follow(held.pid()) {
+            if self.kernel != Choice::Auto {
+                return Err(Failure::new(UNAVAILABLE, error.to_string()));
+            }
+            sources[0].active = "none".to_string();
+            sources[0].sentence = format!("kernel sensors: none, because {error}");
+        }
+        let mut recording = Recording::begin(&self.command, sources, monotonic_now());
+        if let Some(writer) = &mut writer {
+            let _ = writer.attach_document("run", &recording.to_json());
+        }
+        let released = monotonic_now();
+        recording.start_ns = released.as_monotonic_ns();
+        let running = held.release()?;
+        unused.0.clear();
+
+        let mut scheduling = Scheduling::new(());
+        if recording.hears_wakeups() {
+            scheduling.expect_wakeups();
+        }
+        let mut statistics = SensorStatistics::default();
+        let mut notes = Vec::new();
+        let mut ended = released;
+        {
+            let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+            if let Some(writer) = &mut writer {
+                all.push(writer);
+            }
+            all.extend(
+                updates
+                    .iter_mut()
+                    .map(|update| &mut **update as &mut dyn Update),
+            );
+            let mut fanout = Fanout(all);
+            let mut progress = Progress::new(self.quiet);
+            let mut attendant = Attendant {
+                running: &running,
+                interrupts,
+                reached: 0,
+            };
+            let wait = |longest| running.wait(longest);
+            best_effort(&mut monitor, &mut fanout, monotonic_now, wait, |monitor| {
+                let now = monotonic_now();
+                for complaint in monitor.take_complaints() {
+                    notes.push(complaint.to_string());
+                }
+                progress.show(
+                    now.since(released),
+                    monitor.elements(),
+                    monitor.losses().missed(),
+                );
+                attendant.pass_on();
+                if running.has_ended() {
+                    ended = now;
+                    // The program is a zombie now: its last numbers can still be read.
+                    kernel.borrow_mut().finish();
+                    return false;
+                }
+                true
+            });
+            progress.clear();
+        }
+        let exit = running.reap()?;
+        for stream in monitor.take_opened() {
+            statistics.announce(&stream);
+            if let Some(writer) = &mut writer {
+                let _ = writer.open(&stream);
+            }
+        }
+        notes.extend(
+            monitor
+                .take_complaints()
+                .into_iter()
+                .map(|complaint| complaint.to_string()),
+        );
+        let unheard = directory.take_unheard();
+        recording.unheard = unheard.count;
+        notes.extend(unheard.sentences);
+        notes.extend(still_alive(&scheduling));
+        scheduling.finish(ended);
+
+        recording.end = Some(Ending {
+            end_ns: ended.as_monotonic_ns(),
+            exit,
+        });
+        recording.notes = notes;
+        let trace = match (writer, &self.out) {
+            (Some(writer), Some(out)) => close_trace(
+                writer,
+                out,
+                &mut recording,
+                programs.borrow().clock_segments(),
+            ),
+            _ => TraceReport::default(),
+        };
+        let losses = monitor.losses();
+        let found = Found {
+            scheduling: &scheduling,
+            statistics: &statistics,
+            losses,
+            trace,
+        };
+        let report = recording::report(&recording, &found);
+        let mut outcome = Outcome {
+            report,
+            exit,
+            page: None,
+            out: self.out,
+        };
+        outcome.write_page();
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    /// Adds histograms of one's own to the report, the page and the recording.
+    ///
+    /// # Errors
+    /// [`Failure`] if the page or the recording cannot be written.
+    pub fn add_histograms(
+        &mut self,
+        histograms: Vec<(&str, &str, &Histogram)>,
+    ) -> Result<(), Failure> {
+        let histograms: Vec<HistogramReport> = histograms
+            .into_iter()
+            .map(|(title, unit, histogram)| HistogramReport::new(title, unit, histogram))
+            .collect();
+        if let Some(out) = &self.out {
+            offline::attach_histograms(out, &histograms)?;
+        }
+        self.report.histograms.splice(0..0, histograms);
+        self.write_page();
+        Ok(())
+    }
+
+    /// The exit status to pass on.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        self.exit.status(self.report.complete)
+    }
+
+    fn write_page(&mut self) {
+        let Some(out) = &self.out else { return };
+        let page = out.join("report.html");
+        match offline::write_page(out, &page, Some(&self.report)) {
+            Ok(()) => self.page = Some(page),
+            // The program has run and its numbers are there: a page that cannot be written is a
+            // note, not a failure.
+            Err(failure) => {
+                self.report.notes.push(failure.sentence);
+                self.report.complete = false;
+            }
+        }
+    }
+}
+
+/// The session ends with the program; what its children do afterwards is not heard.
+fn still_alive(scheduling: &Scheduling) -> Option<String> {
+    let alive: Vec<String> = scheduling
+        .alive()
+        .map(|thread| format!("{}({})", thread.comm, thread.tid))
+        .collect();
+    let threads = match alive.len() {
+        0 => return None,
+        1 => "1 thread was".to_string(),
+        more => format!("{more} threads were"),
+    };
+    let some = alive.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    let more = if alive.len() > 5 { ", ..." } else { "" };
+    Some(format!(
+        "{threads} still alive when the program ended, and not heard after that: {some}{more}"
+    ))
+}
+
+/// Looks after the program while it runs: passes on signals.
+struct Attendant<'a> {
+    running: &'a Running,
+    interrupts: Interrupts,
+    // How often the user has asked for the end.
+    reached: u32,
+}
+
+impl Attendant<'_> {
+    fn pass_on(&mut self) {
+        use rustix::process::Signal;
+        for request in self.interrupts.take() {
+            self.reached += 1;
+            let ignored = request.signal == Signal::INT && self.running.ignores_interrupts();
+            match self.reached {
+                // A terminal sends its signals to the program as well.
+                1 if request.from_terminal && !ignored => {}
+                1 if ignored => self.running.signal(Signal::TERM),
+                1 => self.running.signal(request.signal),
+                2 => self.running.signal(Signal::TERM),
+                _ => self.running.signal(Signal::KILL),
+            }
+        }
+    }
+}
+
+/// What was made for a recording that has not begun, insides first: if the program cannot be run,
+/// the place is as it was, so that the command can be corrected and repeated. Files and folders
+/// that were there before are not ours to remove, nor is anything that we do not know.
+#[derive(Default)]
+struct Unused(Vec<PathBuf>);
+
+impl Unused {
+    /// What will be made in `out`, and is not there yet.
+    fn not_there_yet(out: &Path) -> Vec<PathBuf> {
+        let trace = out.join("trace");
+        let own = trace.join("overhear");
+        let files = ["streams.json", "summary.json", "run.json", "lock"].map(|name| own.join(name));
+        let mut all = vec![trace.join("metadata")];
+        all.extend(files);
+        all.extend([own, trace, out.to_path_buf()]);
+        all.retain(|path| path.symlink_metadata().is_err());
+        all
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // A folder that somebody else has put something into stays.
+            let _ = match path.is_dir() {
+                true => std::fs::remove_dir(path),
+                false => std::fs::remove_file(path),
+            };
+        }
+    }
+}
+
+/// A source that somebody else needs to talk to while the monitor reads it.
+struct Shared<S>(Rc<RefCell<S>>);
+
+impl<S: Source> Source for Shared<S> {
+    fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
+        self.0.borrow_mut().poll(inbox)
+    }
+}
+
+fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
+    let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let realtime = u64::try_from(realtime.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(realtime.tv_nsec).unwrap_or(0);
+    let hostname = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let offset = realtime.saturating_sub(monotonic_now().as_monotonic_ns());
+    let identity = TraceIdentity {
+        hostname,
+        realtime_offset: Nanos::from_ns(offset),
+        uuid: None,
+    };
+    TraceWriter::create(out, identity).map_err(|error| {
+        let status = match &error {
+            overhear_trace::WriteError::Write { .. }
+            | overhear_trace::WriteError::Replace { .. } => INCONCLUSIVE,
+            _ => USAGE,
+        };
+        Failure::new(status, error.to_string())
+    })
+}
+
+fn close_trace(
+    mut writer: TraceWriter,
+    out: &Path,
+    recording: &mut Recording,
+    segments: &[overhear_stream::Segment],
+) -> TraceReport {
+    // Errors are remembered by the writer and come out of `finish`.
+    let _ = writer.attach_document("clock", &recording::clock_document(segments));
+    let finished = writer.finish();
+    if let Err(error) = &finished {
+        recording.notes.push(error.to_string());
+    }
+    let document = recording.to_json();
+    if writer.attach_document("run", &document).is_err() && finished.is_ok() {
+        recording
+            .notes
+            .push("the run's description could not be written".to_string());
+    }
+    let summary = writer.summary();
+    TraceReport {
+        directory: Some(out.display().to_string()),
+        events: summary.events,
+        bytes: summary.bytes,
+        unrecorded: summary.unrecorded,
+    }
+}
+
+fn kernel_report(kernel: &Kernel) -> SourceReport {
+    let status = kernel.status();
+    let active = match status.active {
+        Active::Bpf => "bpf",
+        Active::Perf => "perf",
+        Active::None => "none",
+    };
+    SourceReport {
+        name: "kernel".to_string(),
+        active: active.to_string(),
+        sentence: status.sentence.clone(),
+    }
+}
+
+fn program_report() -> SourceReport {
+    let (active, sentence) = match overhear_directory::sensor_clock() {
+        ClockId::X86Tsc => (
+            "x86_tsc",
+            "the time stamp counter, which the kernel trusts as its clock",
+        ),
+        ClockId::ArmCntvct => ("arm_cntvct", "the virtual counter of the CPU"),
+        ClockId::Monotonic => (
+            "monotonic",
+            "CLOCK_MONOTONIC, because the kernel does not trust the CPU's counter as its clock",
+        ),
+    };
+    SourceReport {
+        name: "programs".to_string(),
+        active: active.to_string(),
+        sentence: format!(
+            "program sensors: an embedded directory listens; stamps come from {sentence}"
+        ),
+    }
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report as text for a terminal.
+
+use std::fmt::Write;
+
+use overhear_event::Nanos;
+
+use crate::exit::Exit;
+use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
+
+/// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
+const MOST_ROWS: usize = 40;
+/// A few rows more are shown rather than counted.
+const SLACK: usize = 5;
+/// Characters of the command shown.
+const LONGEST_COMMAND: usize = 160;
+
+/// How many of these rows are shown.
+const fn shown(rows: usize) -> usize {
+    if rows > MOST_ROWS + SLACK {
+        MOST_ROWS
+    } else {
+        rows
+    }
+}
+
+/// Renders the report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut text = String::new();
+    headline(&mut text, report);
+    for source in &report.sources {
+        // Where no sensor wanted to be heard, how it would have been does not matter.
+        let matters = source.name != "programs" || !report.sensors.is_empty() || report.unheard > 0;
+        if matters {
+            let _ = writeln!(text, "{}", source.sentence);
+        }
+    }
+    if !report.threads.is_empty() {
+        text.push('\n');
+        threads(&mut text, &report.threads);
+    }
+    if !report.sensors.is_empty() {
+        text.push('\n');
+        sensors(&mut text, &report.sensors);
+    }
+    text.push('\n');
+    losses(&mut text, report);
+    for note in &report.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    // Names, notes and commands come from programs, or from somebody else's recording.
+    text.split('\n')
+        .map(printable)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn headline(text: &mut String, report: &Report) {
+    let how = match report.exit {
+        Some(Exit::Code(code)) => format!("ended with status {code}"),
+        Some(Exit::Signal(signal)) => match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("was ended by signal {signal} ({name})"),
+            None => format!("was ended by signal {signal}"),
+        },
+        None => "was still running when the recording stopped".to_string(),
+    };
+    let duration = Nanos::from_ns(report.duration_ns);
+    let _ = writeln!(
+        text,
+        "{} {how} after {duration}",
+        command_line(&report.command)
+    );
+}
+
+/// The command as one could type it, on one line, cut where it is long.
+fn command_line(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(LONGEST_COMMAND) {
+        Some((cut, _)) => format!("{}...", &line[..cut]),
+        None => line,
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', "'\\''").replace('\n', "\\n"))
+}
+
+fn time(ns: u64) -> String {
+    Nanos::from_ns(ns).to_string()
+}
+
+fn maybe(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_string(), time)
+}
+
+fn quantile(quantiles: Option<Quantiles>, pick: impl Fn(Quantiles) -> u64) -> String {
+    maybe(quantiles.map(pick))
+}
+
+fn threads(text: &mut String, threads: &[ThreadReport]) {
+    let mut sorted: Vec<&ThreadReport> = threads.iter().collect();
+    sorted.sort_by_key(|thread| std::cmp::Reverse(thread.run_ns));
+    let mut table = Table::new(&[
+        ("thread", false),
+        ("pid", true),
+        ("tid", true),
+        ("run", true),
+        ("runnable", true),
+        ("blocked", true),
+        ("vol", true),
+        ("invol", true),
+        ("migr", true),
+        ("wake-up p50", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    for thread in sorted.iter().take(shown(threads.len())) {
+        let latency = thread.wakeup_latency_ns;
+        table.row(vec![
+            printable(&thread.comm),
+            thread.pid.to_string(),
+            thread.tid.to_string(),
+            time(thread.run_ns),
+            maybe(thread.runnable_ns),
+            maybe(thread.blocked_ns),
+            thread.switches_voluntary.to_string(),
+            thread.switches_involuntary.to_string(),
+            thread.migrations.to_string(),
+            quantile(latency, |q| q.median),
+            quantile(latency, |q| q.p99),
+            quantile(latency, |q| q.max),
+        ]);
+    }
+    text.push_str(&table.render());
+    let more = threads.len() - shown(threads.len());
+    if more > 0 {
+        let _ = writeln!(
+            text,
+            "... and {more} threads that ran less (all of them: --json)"
+        );
+    }
+}
+
+fn sensors(text: &mut String, sensors: &[SensorReport]) {
+    let mut table = Table::new(&[
+        ("sensor", false),
+        ("task", false),
+        ("elements", true),
+        ("missed", true),
+        ("rate", true),
+        ("declared", true),
+        ("interval median", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    let some = &sensors[..shown(sensors.len())];
+    for sensor in some {
+        table.row(vec![
+            printable(&name(sensor)),
+            printable(&sensor.task),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            sensor.rate_hz.map_or_else(|| "-".to_string(), rate),
+            sensor.declared.map_or_else(
+                || "-".to_string(),
+                |declared| rate(1e9 / declared.period_ns.max(1) as f64),
+            ),
+            quantile(sensor.interval_ns, |q| q.median),
+            quantile(sensor.interval_ns, |q| q.p99),
+            quantile(sensor.interval_ns, |q| q.max),
+        ]);
+    }
+    text.push_str(&table.render());
+    let mut table = Table::new(&[
+        ("field", false),
+        ("min", true),
+        ("median", true),
+        ("mean", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    for sensor in some {
+        for field in &sensor.fields {
+            let unit = if field.unit.is_empty() {
+                String::new()
+            } else {
+                format!(" [{}]", field.unit)
+            };
+            let value = |value: Option<f64>| value.map_or_else(|| "-".to_string(), number);
+            table.row(vec![
+                printable(&format!("{}.{}{unit}", name(sensor), field.name)),
+                value(field.min),
+                value(field.median),
+                value(field.mean),
+                value(field.p99),
+                value(field.max),
+            ]);
+        }
+    }
+    if !table.rows.is_empty() {
+        text.push('\n');
+        text.push_str(&table.render());
+    }
+    let more = sensors.len() - some.len();
+    if more > 0 {
+        let _ = writeln!(text, "... and {more} more sensors (all of them: --json)");
+    }
+}
+
+fn name(sensor: &SensorReport) -> String {
+    if sensor.instance.is_empty() {
+        sensor.id.clone()
+    } else {
+        format!("{}#{}", sensor.id, sensor.instance)
+    }
+}
+
+fn losses(text: &mut String, report: &Report) {
+    if report.complete {
+        text.push_str("complete: nothing missed\n");
+        return;
+    }
+    if report.missed_total > 0 {
+        let _ = writeln!(text, "INCOMPLETE: {} elements missed", report.missed_total);
+    } else if report.unheard == 0 {
+        text.push_str("INCOMPLETE: how much is missing is not known\n");
+    }
+    if report.unheard > 0 {
+        let sensors = if report.unheard == 1 {
+            "sensor is"
+        } else {
+            "sensors are"
+        };
+        let _ = writeln!(text, "INCOMPLETE: {} {sensors} not heard", report.unheard);
+    }
+    for loss in &report.losses {
+        let gaps = if loss.gaps == 1 { "gap" } else { "gaps" };
+        let _ = writeln!(
+            text,
+            "  {}: {} {} in {} {gaps}",
+            printable(&loss.stream),
+            loss.missed,
+            loss.cause,
+            loss.gaps
+        );
+    }
+}
+
+/// At most four significant digits, so that columns stay narrow.
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_string();
+    }
+    if value.fract() == 0.0 && value.abs() < 1e9 {
+        return format!("{value:.0}");
+    }
+    let digits = value.abs().log10().floor();
+    if (-3.0..9.0).contains(&digits) {
+        let decimals = (3.0 - digits).max(0.0) as usize;
+        format!("{value:.decimals$}")
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+fn rate(hz: f64) -> String {
+    match hz {
+        hz if hz >= 1e6 => format!("{:.2} MHz", hz / 1e6),
+        hz if hz >= 1e3 => format!("{:.2} kHz", hz / 1e3),
+        hz => format!("{hz:.2} Hz"),
+    }
+}
+
+/// Names come from programs: control characters must not reach the terminal.
+fn printable(name: &str) -> String {
+    name.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// Columns as wide as their widest cell.
+struct Table {
+    heads: Vec<(&'static str, bool)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(heads: &[(&'static str, bool)]) -> Self {
+        Self {
+            heads: heads.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    fn render(&self) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([self.heads[column].0.len()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        // A column that tells nothing takes no room.
+        let tells = |column: usize| self.rows.iter().any(|row| row[column] != "-");
+        let telling: Vec<bool> = (0..self.heads.len()).map(tells).collect();
+        let mut text = String::new();
+        let heads = self
+            .heads
+            .iter()
+            .map(|(head, _)| (*head).to_string())
+            .collect();
+        for row in std::iter::once(&heads).chain(&self.rows) {
+            let mut line = String::new();
+            for (column, cell) in row
+                .iter()
+                .enumerate()
+                .filter(|&(column, _)| telling[column])
+            {
+                let (width, right) = (widths[column], self.heads[column].1);
+                if right {
+                    let _ = write!(line, "{cell:>width$}  ");
+                } else {
+                    let _ = write!(line, "{cell:<width$}  ");
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{command_line, number, printable, rate};
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (3.0, "3"),
+            (1234.5678, "1235"),
+            (0.012_345, "0.01235"),
+            (1e12, "1.000e12"),
+        ] {
+            assert_eq!(number(value), expected);
+        }
+        assert_eq!(rate(999.5), "999.50 Hz");
+        assert_eq!(rate(2_500_000.0), "2.50 MHz");
+    }
+
+    #[test]
+    fn commands_are_printed_as_one_could_type_them() {
+        let words = ["sh", "-c", "echo 'a b'\nls", ""].map(String::from);
+        assert_eq!(command_line(&words), "sh -c 'echo '\\''a b'\\''\\nls' ''");
+        assert_eq!(command_line(&["x".repeat(500)]).len(), 163);
+    }
+
+    #[test]
+    fn terminals_are_safe_from_names() {
+        assert_eq!(printable("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recorders that are killed at a hundred moments: from the first system call to the middle of a
+//! recording. Whatever is on disk is shown at once, then mended so that others can read it too.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::Duration;
+
+use overhear_trace::TraceReader;
+
+use crate::support::{
+    babeltrace, eventually, finish, folder, has_babeltrace, overhear, path, report_json, Started,
+};
+
+/// Kills, by so many threads at once: the machine need not be idle while a recorder sleeps.
+const KILLS: usize = 100;
+const THREADS: usize = 4;
+
+/// What was found after the kills.
+#[derive(Debug, Default)]
+struct Found {
+    without_trace: usize,
+    torn: usize,
+    events: u64,
+    with_events: usize,
+}
+
+/// Processes of a group that have not ended. Zombies wait for their new parent alone.
+fn members(group: i32) -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats
+        .filter(|stat| {
+            let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
+            let fields: Vec<&str> = fields.split(' ').collect();
+            fields.get(2).and_then(|group| group.parse().ok()) == Some(group) && fields[0] != "Z"
+        })
+        .count()
+}
+
+/// Runs a busy program, kills the recorder after a while, and looks at what is left.
+fn kill_after(
+    begun: bool,
+    delay: Duration,
+    out: &Path,
+    runtime: &Path,
+    has_babeltrace: bool,
+) -> Found {
+    // Busy enough to fill packets, and over by itself: nobody but the recorder is killed. The
+    // small blocks make the pipe's ends take turns.
+    let script =
+        "dd if=/dev/zero bs=64 count=150000 2>/dev/null | dd bs=64 of=/dev/null 2>/dev/null";
+    let mut command = overhear(&["run", "--out", path(out), "--", "sh", "-c", script]);
+    command.env("XDG_RUNTIME_DIR", runtime).process_group(0);
+    let run = Started::spawn(&mut command);
+    let group = run.pid();
+    if begun {
+        eventually("the recording begins", || {
+            out.join("trace/overhear/run.json").exists()
+        });
+    }
+    sleep(delay);
+    run.signal(libc::SIGKILL);
+    run.end().does_not_panic();
+
+    // A child that was held for its first instruction ends with the recorder; a program that runs
+    // goes on to its own end. Until it executes the
+    // program the child shares the recorder's lock, so nothing is mended before.
+    eventually("the program ends by itself", || members(group) == 0);
+
+    // What can be read before anything is mended.
+    let mut found = Found::default();
+    let (mut events, mut torn) = (None, 0);
+    if let Ok(reader) = TraceReader::open(out) {
+        assert!(reader.corrupt().is_empty(), "{:?}", reader.corrupt());
+        events = Some(reader.events());
+        torn = reader.torn().len();
+    }
+    match events {
+        None => {
+            let ended = finish(&mut overhear(&["report", path(out)]));
+            ended.says_only(2, &["is not a trace of Overhear"]);
+            found.without_trace = 1;
+        }
+        Some(events) => {
+            let (ended, report) = report_json(out);
+            // Killed before the end, or after everything was written and before it said so.
+            assert!([0, 3].contains(&ended.status), "{ended:#?}");
+            assert_eq!(report["complete"].as_bool(), Some(ended.status == 0));
+            assert_eq!(
+                report["trace"]["events"].as_u64(),
+                Some(events),
+                "{ended:#?}"
+            );
+            let said = ended
+                .stderr
+                .lines()
+                .filter(|line| line.contains("cut: "))
+                .count();
+            assert_eq!(said, torn, "{ended:#?}");
+            if has_babeltrace {
+                assert_eq!(babeltrace(out).0, events, "{}", out.display());
+            }
+            let (again, same) = report_json(out);
+            assert_eq!(again.stderr, "", "mended once, mended for good");
+            assert_eq!(same["trace"]["events"], report["trace"]["events"]);
+            assert_eq!(same["threads"], report["threads"]);
+            found.torn = torn;
+            found.events = events;
+            found.with_events = usize::from(events > 0);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_hundred_recorders_are_killed() {
+    let has_babeltrace = has_babeltrace();
+    let folder = folder();
+    let runtime = folder.path().join("runtime");
+    fs::create_dir(&runtime).unwrap();
+    let all = Mutex::new(Found::default());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (all, runtime, folder) = (&all, &runtime, folder.path());
+            scope.spawn(move || {
+                // Moments from all over the range, the same in every run.
+                let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ thread as u64;
+                for kill in 0..KILLS / THREADS {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    // Every other one after the recording has begun, however long that takes.
+                    let begun = kill % 2 == 1;
+                    let range = if begun { 600_000 } else { 300_000 };
+                    let delay = Duration::from_micros(state % range);
+                    let out = folder.join(format!("{thread}-{kill}"));
+                    let found = kill_after(begun, delay, &out, runtime, has_babeltrace);
+                    fs::remove_dir_all(&out).unwrap_or_default();
+                    let mut all = all.lock().unwrap();
+                    all.without_trace += found.without_trace;
+                    all.torn += found.torn;
+                    all.events += found.events;
+                    all.with_events += found.with_events;
+                }
+            });
+        }
+    });
+    let all = all.into_inner().unwrap();
+    println!("{all:?}");
+    assert!(all.without_trace < KILLS, "{all:?}");
+
+    // A killed recorder cannot clean up: its folder for the socket stays, private and small, and
+    // the next recorder in the same place does not mind.
+    for left in fs::read_dir(&runtime).unwrap().flatten() {
+        use std::os::unix::fs::PermissionsExt;
+        // Nobody else can list or change it.
+        assert_eq!(left.metadata().unwrap().permissions().mode() & 0o066, 0);
+        let inside: Vec<_> = fs::read_dir(left.path()).unwrap().flatten().collect();
+        assert!(
+            inside
+                .iter()
+                .all(|entry| entry.file_name() == "directory.sock"),
+            "{inside:?}"
+        );
+    }
+    let mut command = overhear(&["run", "--kernel", "off", "--", "true"]);
+    assert_eq!(finish(command.env("XDG_RUNTIME_DIR", &runtime)).status, 0);
+}
+
+#[test]
+fn a_place_where_a_recorder_died_early_can_be_used_again() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    // As it is left before the first stream is known.
+    fs::create_dir_all(out.join("trace/overhear")).unwrap();
+    fs::write(out.join("trace/overhear/lock"), "").unwrap();
+    let arguments = ["run", "--kernel", "off", "--out", path(&out), "--", "true"];
+    assert_eq!(finish(&mut overhear(&arguments)).status, 0);
+    assert_eq!(report_json(&out).0.status, 0);
+}

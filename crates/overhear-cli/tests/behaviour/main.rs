@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear` as its user meets it: exit statuses, sentences, signals, terminals, full disks,
+//! damaged recordings, and recorders that are killed.
+
+mod kills;
+mod recordings;
+mod signals;
+mod statuses;
+mod support;
+mod terminal;

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests to end, without a terminal: the program ends, and the report is written all the same.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::support::{
+    awaited, eventually, finish, folder, lives, overhear, path, report_json, send, Started,
+};
+
+/// A shell script that says in a file that it runs, with its process id, and then does `rest`.
+fn script(started: &Path, rest: &str) -> String {
+    format!("echo $$ > {}; {rest}", started.display())
+}
+
+/// Runs a script, sends the signals to `overhear` alone, and expects this status, a page and a
+/// recording.
+#[track_caller]
+fn interrupted(rest: &str, signals: &[i32], status: i32) {
+    let folder = folder();
+    let (started, out) = (folder.path().join("started"), folder.path().join("out"));
+    let script = script(&started, rest);
+    let arguments = [
+        "run",
+        "--kernel",
+        "off",
+        "--out",
+        path(&out),
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let mut command = overhear(&arguments);
+    // The tests themselves may run under `nohup`, which would be handed down.
+    // SAFETY: between fork and exec only an async-signal-safe call is made.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let run = Started::spawn(&mut command);
+    let program: i32 = awaited(&started).trim().parse().unwrap();
+    // The script goes from its first line to what it waits for.
+    sleep(Duration::from_millis(100));
+    for signal in signals {
+        run.signal(*signal);
+        // Two signals of one kind at once are one.
+        sleep(Duration::from_millis(100));
+    }
+    let ended = run.end();
+    ended.does_not_panic();
+    assert_eq!(ended.status, status, "{ended:#?}");
+    assert!(ended.stderr.contains("report: "), "{ended:#?}");
+    assert!(out.join("report.html").exists());
+    assert!(!lives(program), "the program was left behind");
+    let (_, report) = report_json(&out);
+    assert_eq!(report["complete"], true, "{report:#}");
+    assert!(!report["exit"].is_null());
+}
+
+#[test]
+fn an_interrupt_ends_the_program_and_writes_the_report() {
+    interrupted("exec sleep 50", &[libc::SIGINT], 130);
+}
+
+#[test]
+fn other_requests_are_passed_on_as_they_are() {
+    interrupted("exec sleep 50", &[libc::SIGTERM], 143);
+    interrupted("exec sleep 50", &[libc::SIGHUP], 129);
+}
+
+#[test]
+fn a_program_that_ignores_interrupts_is_asked_otherwise() {
+    interrupted("trap '' INT; exec sleep 50", &[libc::SIGINT], 143);
+}
+
+#[test]
+fn a_program_may_end_in_its_own_way_and_with_its_own_status() {
+    interrupted(
+        "trap 'exit 7' TERM; while :; do sleep 0.02; done",
+        &[libc::SIGTERM],
+        7,
+    );
+}
+
+#[test]
+fn requests_escalate() {
+    interrupted(
+        "trap '' INT; trap 'exit 3' TERM; while :; do sleep 0.02; done",
+        &[libc::SIGINT],
+        3,
+    );
+    // The first is ignored, the second is SIGTERM whatever was sent.
+    interrupted(
+        "trap : INT; while :; do sleep 0.02; done",
+        &[libc::SIGINT, libc::SIGINT],
+        143,
+    );
+    // Nobody can ignore the third.
+    let three = [libc::SIGINT, libc::SIGINT, libc::SIGINT];
+    interrupted(
+        "trap '' INT TERM; while :; do sleep 0.02; done",
+        &three,
+        137,
+    );
+}
+
+#[test]
+fn a_run_in_the_background_of_a_script_can_be_interrupted() {
+    let folder = folder();
+    let (started, out) = (folder.path().join("started"), folder.path().join("out"));
+    // A shell without job control makes its background commands ignore SIGINT.
+    let line = format!(
+        "{} run --kernel off --out {} -- sh -c 'echo $$ > {}; exec sleep 50' & echo $! > {}; wait $!",
+        env!("CARGO_BIN_EXE_overhear"),
+        out.display(),
+        started.display(),
+        folder.path().join("pid").display(),
+    );
+    let shell = Started::spawn(Command::new("sh").args(["-c", &line]));
+    let program: i32 = awaited(&started).trim().parse().unwrap();
+    let run: i32 = awaited(&folder.path().join("pid")).trim().parse().unwrap();
+    send(run, libc::SIGINT);
+    let ended = shell.end();
+    assert!([130, 143].contains(&ended.status), "{ended:#?}");
+    assert!(out.join("report.html").exists());
+    assert!(!lives(program));
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let folder = folder();
+    let started = folder.path().join("started");
+    let script = script(&started, "sleep 0.5; exit 4");
+    // As `nohup` does: the user has said that the program is to survive the terminal.
+    let line = format!(
+        "trap '' HUP; exec {} run --kernel off -- sh -c '{script}'",
+        env!("CARGO_BIN_EXE_overhear")
+    );
+    let run = Started::spawn(Command::new("sh").args(["-c", &line]));
+    awaited(&started);
+    run.signal(libc::SIGHUP);
+    assert_eq!(run.end().status, 4);
+}
+
+#[test]
+fn a_program_that_is_killed_by_others_ends_the_run() {
+    let folder = folder();
+    let started = folder.path().join("started");
+    let script = script(&started, "exec sleep 50");
+    let run = Started::spawn(&mut overhear(&[
+        "run", "--kernel", "off", "--", "sh", "-c", &script,
+    ]));
+    send(awaited(&started).trim().parse().unwrap(), libc::SIGKILL);
+    assert_eq!(run.end().status, 137);
+}
+
+#[test]
+fn children_that_outlive_the_program_do_not_hold_up_the_report() {
+    let folder = folder();
+    let started = folder.path().join("started");
+    let script = format!("sleep 50 & echo $! > {}", started.display());
+    let ended = finish(&mut overhear(&[
+        "run", "--kernel", "off", "--", "sh", "-c", &script,
+    ]));
+    let orphan: i32 = awaited(&started).trim().parse().unwrap();
+    assert!(lives(orphan), "{ended:#?}");
+    send(orphan, libc::SIGKILL);
+    eventually("the orphan ends", || !lives(orphan));
+    assert_eq!(ended.status, 0);
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! On a terminal: the progress line, and what Control-C does.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use crate::support::{awaited, finish, folder, overhear, path, wait};
+
+/// A command on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    keyboard: File,
+    screen: std::thread::JoinHandle<String>,
+}
+
+impl OnTerminal {
+    fn spawn(mut command: Command) -> Self {
+        let (mut ours, mut theirs) = (-1, -1);
+        // SAFETY: both numbers are writable; the other arguments may be null.
+        let opened = unsafe {
+            libc::openpty(
+                &raw mut ours,
+                &raw mut theirs,
+                std::ptr::null_mut(),
+                std::ptr::null(),
+                std::ptr::null(),
+            )
+        };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: two open descriptors that nobody else knows.
+        let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+        let raw = theirs.as_raw_fd();
+        let login = move || {
+            // SAFETY: in the child, which has the descriptor; system calls only. It becomes the
+            // standard descriptors and the controlling terminal of a new session.
+            match unsafe { libc::login_tty(raw) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: `login` makes async-signal-safe calls only.
+        unsafe { command.pre_exec(login) };
+        let child = command.spawn().unwrap();
+        drop(theirs);
+        let keyboard = File::from(ours);
+        let mut screen = keyboard.try_clone().unwrap();
+        let screen = std::thread::spawn(move || {
+            let mut shown = Vec::new();
+            let mut some = [0; 4096];
+            // An error, not an end, says that the other side has closed.
+            while let Ok(count) = screen.read(&mut some) {
+                if count == 0 {
+                    break;
+                }
+                shown.extend(&some[..count]);
+            }
+            String::from_utf8_lossy(&shown).into_owned()
+        });
+        Self {
+            child,
+            keyboard,
+            screen,
+        }
+    }
+
+    fn end(mut self) -> (i32, String) {
+        let status = wait(&mut self.child);
+        (status, self.screen.join().unwrap())
+    }
+}
+
+const CLEAR: &str = "\r\x1b[K";
+
+#[test]
+fn runs_of_more_than_a_second_show_progress_and_wipe_it_away() {
+    let (status, screen) =
+        OnTerminal::spawn(overhear(&["run", "--kernel", "off", "--", "sleep", "1.8"])).end();
+    assert_eq!(status, 0, "{screen}");
+    let drawn = screen
+        .find(&format!("{CLEAR}overhear: 1."))
+        .unwrap_or_else(|| panic!("{screen:?}"));
+    assert!(screen[drawn..].contains("elements, 0 missed"), "{screen:?}");
+    // What comes after the last line of progress wipes it first.
+    let (_, after) = screen.rsplit_once(CLEAR).unwrap();
+    assert!(
+        after.starts_with("sleep 1.8 ended with status 0"),
+        "{screen:?}"
+    );
+    assert!(!after.contains('\x1b'), "{screen:?}");
+}
+
+#[test]
+fn short_and_quiet_runs_and_those_without_a_terminal_show_none() {
+    let (_, screen) =
+        OnTerminal::spawn(overhear(&["run", "--kernel", "off", "--", "sleep", "0.1"])).end();
+    assert!(!screen.contains("overhear:"), "{screen:?}");
+    let quiet = ["run", "--quiet", "--kernel", "off", "--", "sleep", "1.3"];
+    let (_, screen) = OnTerminal::spawn(overhear(&quiet)).end();
+    assert!(
+        !screen.contains("overhear:") && !screen.contains('\x1b'),
+        "{screen:?}"
+    );
+    let ended = finish(&mut overhear(&[
+        "run", "--kernel", "off", "--", "sleep", "1.3",
+    ]));
+    assert!(
+        !ended.stderr.contains("overhear:") && !ended.stderr.contains('\x1b'),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn control_c_reaches_the_program_exactly_once() {
+    let folder = folder();
+    let (ready, count) = (folder.path().join("ready"), folder.path().join("count"));
+    let out = folder.path().join("out");
+    // A second SIGINT, passed on by `overhear`, would have a second and a half to arrive.
+    let script = format!(
+        "n=0; trap 'n=$((n+1))' INT; echo > {}; i=0; while [ $i -lt 30 ]; do sleep 0.05; i=$((i+1)); done; \
+         echo $n > {}; exit 5",
+        ready.display(),
+        count.display()
+    );
+    let arguments = [
+        "run",
+        "--kernel",
+        "off",
+        "--out",
+        path(&out),
+        "--",
+        "bash",
+        "-c",
+        &script,
+    ];
+    let mut run = OnTerminal::spawn(overhear(&arguments));
+    awaited(&ready);
+    run.keyboard.write_all(b"\x03").unwrap();
+    let (status, screen) = run.end();
+    assert_eq!(awaited(&count).trim(), "1", "{screen}");
+    assert_eq!(status, 5, "{screen}");
+    assert!(out.join("report.html").exists());
+}
+
+#[test]
+fn control_c_ends_a_program_that_does_not_mind_it() {
+    let folder = folder();
+    let ready = folder.path().join("ready");
+    let script = format!("echo > {}; exec sleep 50", ready.display());
+    let mut run = OnTerminal::spawn(overhear(&[
+        "run", "--kernel", "off", "--", "sh", "-c", &script,
+    ]));
+    awaited(&ready);
+    run.keyboard.write_all(b"\x03").unwrap();
+    let (status, screen) = run.end();
+    assert_eq!(status, 130, "{screen}");
+    assert!(screen.contains("was ended by signal 2"), "{screen}");
+}

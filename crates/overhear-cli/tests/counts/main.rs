@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `overhear` against counts of others: the kernel's own, getrusage, the threads' CPU
+//! clocks, `perf sched record`, babeltrace2.
+//!
+//! No test limits a time. Where a test cannot run on this machine it says "skipped: why".
+
+mod harness;
+mod ordinary_user;
+mod parked;
+mod perf_sched;
+mod recorded;
+mod run_time;
+mod sensing;
+mod unmodified;

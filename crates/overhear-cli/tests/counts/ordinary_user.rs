@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An ordinary user on the user's own programs: perf records, or sensors of programs alone.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{chown, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::harness::{is_root, turn, workload, wrapper, Found, Overhear, Via, OVERHEAR};
+use crate::sensing::{self, ELEMENTS, SENSORS};
+use crate::unmodified::{assert_sums, write_numbers};
+
+/// The user `nobody` of every distribution.
+const NOBODY: u32 = 65_534;
+
+/// A user with a folder and copies of all programs: the build's folder may be closed to others.
+struct User {
+    place: TempDir,
+    /// What runs a program as this user.
+    front: Vec<OsString>,
+    overhear: PathBuf,
+    workload: PathBuf,
+    wrapper: PathBuf,
+    tests: PathBuf,
+}
+
+impl User {
+    /// The user who runs the tests, or `nobody` for root. `None`, having said "skipped", where
+    /// `nobody` cannot execute copies in the folder for temporary files.
+    fn new() -> Option<Self> {
+        let place = tempfile::tempdir().unwrap();
+        let copy = |from: &Path| {
+            let to = place.path().join(from.file_name().unwrap());
+            fs::copy(from, &to).unwrap();
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+            to
+        };
+        let mut user = Self {
+            overhear: copy(OVERHEAR.as_ref()),
+            workload: copy(workload()),
+            wrapper: copy(wrapper()),
+            tests: copy(&env::current_exe().unwrap()),
+            front: Vec::new(),
+            place,
+        };
+        let own = format!("TMPDIR={}", user.place.path().display());
+        let env = ["env", "-u", "XDG_RUNTIME_DIR", &own].map(OsString::from);
+        if is_root() {
+            fs::set_permissions(&user.place, fs::Permissions::from_mode(0o755)).unwrap();
+            chown(user.place.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            let id = NOBODY.to_string();
+            let (uid, gid) = (format!("--reuid={id}"), format!("--regid={id}"));
+            let words = ["setpriv", &uid, &gid, "--clear-groups", "--"];
+            user.front.extend(words.map(OsString::from));
+        }
+        user.front.extend(env);
+        let output = Command::new(&user.front[0])
+            .args(&user.front[1..])
+            .arg(&user.overhear)
+            .arg("--version")
+            .current_dir("/")
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(user),
+            other => {
+                println!("skipped: an ordinary user cannot execute copies of ours ({other:?})");
+                None
+            }
+        }
+    }
+
+    /// An `overhear run` of this user, behind a wrapper or none.
+    fn overhear(&self, place: &TempDir, wrapper: &[OsString]) -> Overhear {
+        let own = [self.overhear.clone().into_os_string()];
+        let front = self.front.iter().chain(wrapper).chain(&own);
+        Overhear::new(place).front(front)
+    }
+
+    /// A folder that belongs to the user.
+    fn folder(&self) -> TempDir {
+        let folder = TempDir::new_in(self.place.path()).unwrap();
+        if is_root() {
+            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        folder
+    }
+
+    fn refused(&self) -> [OsString; 2] {
+        [self.wrapper.clone().into(), "refuse".into()]
+    }
+
+    fn counted(&self, usage: &Path, program: &[OsString]) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![self.wrapper.clone().into(), "usage".into()];
+        words.push(usage.into());
+        words.extend(program.iter().cloned());
+        words
+    }
+}
+
+/// Whether an ordinary user may use perf here.
+fn perf_is_open_to_all() -> bool {
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let open = level.trim().parse().is_ok_and(|level: i32| level <= 2);
+    if !open {
+        println!("skipped: kernel.perf_event_paranoid is {}", level.trim());
+    }
+    open
+}
+
+fn assert_sensors_work(found: &Found) {
+    let sensors = found.report["sensors"].as_array().unwrap();
+    assert_eq!(sensors.len() as u64, SENSORS);
+    for sensor in sensors {
+        assert_eq!(sensor["elements"], ELEMENTS, "{sensor}");
+        assert_eq!(sensor["missed"], 0);
+    }
+}
+
+#[test]
+fn an_ordinary_user_gets_perf_records_of_own_programs() {
+    let _turn = turn();
+    let Some(user) = perf_is_open_to_all().then(User::new).flatten() else {
+        return;
+    };
+    let numbers = user.place.path().join("numbers");
+    write_numbers(&numbers, 300_000);
+    let clocks = user.place.path().join("clocks");
+    let programs: [Vec<OsString>; 3] = [
+        vec![user.workload.clone().into(), "burn".into(), clocks.into()],
+        ["sort", "--parallel=2", "-S", "64M", "-o", "/dev/null"]
+            .iter()
+            .map(OsString::from)
+            .chain([numbers.into_os_string()])
+            .collect(),
+        sensing::command(&user.tests),
+    ];
+    for (index, program) in programs.iter().enumerate() {
+        let folder = user.folder();
+        let usage = folder.path().join("usage");
+        let overhear = user.overhear(&folder, &[]);
+        let found = overhear.run(user.counted(&usage, program));
+        let (active, sentence) = found.kernel_source();
+        println!("{sentence}");
+        assert_eq!(active, "perf");
+        // Which and why, in one sentence.
+        assert!(sentence.contains("perf") && sentence.contains("because"));
+        assert!(sentence.contains("BPF") && sentence.contains("CAP_BPF"));
+        assert!(!sentence.contains('\n'));
+        for thread in found.threads() {
+            assert!(thread["wakeup_latency_ns"].is_null(), "{thread}");
+        }
+        // The wrapper's thread lives as long as the run, so it was sampled.
+        let first = found.threads().next().unwrap();
+        assert!(first["runnable_ns"].is_u64() && first["blocked_ns"].is_u64());
+        // So were the threads that used 100 ms of CPU time.
+        let long = |thread: &&serde_json::Value| thread["run_ns"].as_u64() >= Some(100_000_000);
+        for thread in found.threads().filter(long) {
+            assert!(thread["runnable_ns"].is_u64(), "{thread}");
+        }
+        assert_sums(&found, &usage, Via::Perf);
+        if index == 2 {
+            assert_sensors_work(&found);
+        }
+    }
+}
+
+/// Where neither way is permitted the run goes on with the sensors of programs, and only who
+/// insists on kernel sensors is refused, before anything is run.
+fn sensors_alone(user: &User, front: &[OsString]) {
+    let program = sensing::command(&user.tests);
+    let folder = user.folder();
+    let found = user.overhear(&folder, front).run(&program);
+    let (active, sentence) = found.kernel_source();
+    println!("{sentence}");
+    assert_eq!(active, "none");
+    assert!(sentence.contains("because") && sentence.contains("perf_event_open"));
+    assert!(sentence.to_uppercase().contains("BPF"));
+    assert_eq!(found.threads().count(), 0);
+    assert_sensors_work(&found);
+
+    for via in [Via::Bpf, Via::Perf] {
+        let folder = user.folder();
+        let ran = folder.path().join("ran");
+        let overhear = user.overhear(&folder, front).via(via);
+        let touch = [OsString::from("touch"), ran.clone().into()];
+        let output = overhear.command(touch).output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        assert_eq!(output.status.code(), Some(5));
+        assert!(!ran.exists());
+    }
+}
+
+#[test]
+fn sensors_of_programs_work_where_perf_is_refused() {
+    let _turn = turn();
+    if let Some(user) = User::new() {
+        sensors_alone(&user, &user.refused());
+    }
+}
+
+#[test]
+fn sensors_of_programs_work_where_root_is_refused() {
+    let _turn = turn();
+    if !is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    if let Some(mut user) = User::new() {
+        // All that `nobody` could do root can do; the filter binds both.
+        user.front = vec!["env".into()];
+        sensors_alone(&user, &user.refused());
+    }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads at rest: our counts are the kernel's, to the switch.
+
+use overhear_event::Timestamp;
+
+use crate::harness::{turn, Overhear, Parked, Via};
+
+/// The kernel's counts are read while all threads rest, so every departure that it counts lies
+/// before the reading and every later one after it: the recorded departures up to that time are
+/// the same number, thread by thread and kind by kind.
+fn counts_are_the_kernels(via: Via) {
+    let _turn = turn();
+    if !via.works() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let overhear = Overhear::new(&place).via(via);
+    let mut program = Parked::start(&overhear);
+    let (pid, (first_time, first)) = program.counts();
+    program.go_on();
+    let (_, (time, counts)) = program.counts();
+    program.end();
+
+    let heard = overhear.found().heard;
+    assert_eq!(counts.len(), 9);
+    let (mut voluntary, mut involuntary) = (0, 0);
+    for (&tid, &kernels) in &counts {
+        // The main thread existed before it was followed: for it the first rest is the start.
+        let (start, before) = if tid == pid {
+            (first_time, first[&tid])
+        } else {
+            (Timestamp::ZERO, (0, 0))
+        };
+        let kernels = (kernels.0 - before.0, kernels.1 - before.1);
+        let ours = heard.departures(tid, start, time);
+        println!("thread {tid}: {ours:?} voluntary and involuntary, by the kernel {kernels:?}");
+        assert_eq!(ours, kernels, "thread {tid}");
+        voluntary += ours.0;
+        involuntary += ours.1;
+    }
+    println!("{voluntary} voluntary and {involuntary} involuntary switches");
+    assert!(voluntary > 1_000 && involuntary > 0);
+}
+
+#[test]
+fn counts_of_parked_threads_are_the_kernels_via_bpf() {
+    counts_are_the_kernels(Via::Bpf);
+}
+
+#[test]
+fn counts_of_parked_threads_are_the_kernels_via_perf() {
+    counts_are_the_kernels(Via::Perf);
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Run time, as the threads' own CPU clocks count it.
+
+use std::ffi::OsStr;
+use std::fs;
+
+use crate::harness::{turn, workload, Overhear, Via};
+
+/// Time that the host took from this machine, in nanoseconds: the eighth number of the first line
+/// of /proc/stat, in ticks of 10 ms.
+fn steal_ns() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let mut words = stat.lines().next().unwrap().split_whitespace();
+    let ticks: u64 = words.nth(8).map_or(0, |word| word.parse().unwrap());
+    ticks * 10_000_000
+}
+
+/// Via perf, threads that switch more often than this in the mean are not held to the tolerance:
+/// the records of an arrival and of a departure are not made at the same place of a switch, so each
+/// run is told up to about 2 us too short or 1 us too long. BPF reads the kernel's account.
+const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
+
+/// Every thread of `workload burn` uses at least 100 ms.
+///
+/// Three times are compared: our run time, the CPU clock that the thread reads as its last act, and
+/// the kernel's account at its exit (BPF only). They must agree within 1 % + 20 us + the steal of
+/// the run. Via BPF our run time is the sum of what the kernel's account has grown by at each
+/// departure, so this shows that no departure is missed or counted twice. Via perf it is the time
+/// between two records; it includes what the kernel leaves out of its account: what the host took
+/// (CONFIG_PARAVIRT_TIME_ACCOUNTING), and interrupts where it is built with
+/// CONFIG_IRQ_TIME_ACCOUNTING. The main thread's own clock also counts what it did as a copy of
+/// `overhear` before it was followed, and ours what a thread does after it has read its clock.
+///
+/// Says whether they agree, and how much was stolen.
+fn compare(via: Via) -> (bool, u64) {
+    let place = tempfile::tempdir().unwrap();
+    let clocks = place.path().join("clocks");
+    let program = [
+        workload().as_os_str(),
+        OsStr::new("burn"),
+        clocks.as_os_str(),
+    ];
+    let before = steal_ns();
+    let found = Overhear::new(&place).via(via).run(program);
+    let steal = steal_ns() - before;
+    println!("steal in the run: {} ms", steal / 1_000_000);
+
+    let text = fs::read_to_string(&clocks).unwrap();
+    assert_eq!(text.lines().count(), 5);
+    let mut all_agree = true;
+    for line in text.lines() {
+        let (tid, clock) = line.split_once(' ').unwrap();
+        let (tid, clock): (u32, u64) = (tid.parse().unwrap(), clock.parse().unwrap());
+        let thread = found.thread(tid);
+        let number = |member: &str| thread[member].as_u64();
+        let (run, account) = (number("run_ns").unwrap(), number("cpu_at_exit_ns"));
+        let switches = number("switches_voluntary").unwrap();
+        let switches = switches + number("switches_involuntary").unwrap();
+        let percent = |ns: u64| (ns as f64 / clock as f64 - 1.0) * 100.0;
+        println!(
+            "thread {tid}, {switches} switches: clock {clock} ns, run {run} ns ({:+.3} %), at exit \
+             {account:?}",
+            percent(run)
+        );
+        assert!(clock >= 100_000_000);
+        let tolerance = clock / 100 + 20_000 + steal;
+        let is_exempt = via == Via::Perf && clock / (switches + 1) < SHORTEST_RUN_VIA_PERF_NS;
+        all_agree &= is_exempt || run.abs_diff(clock) <= tolerance;
+        assert_eq!(account.is_some(), via == Via::Bpf);
+        if let Some(account) = account {
+            all_agree &= account.abs_diff(clock) <= tolerance;
+        }
+    }
+    (all_agree, steal)
+}
+
+fn run_time_is_the_threads_cpu_time(via: Via) {
+    let _turn = turn();
+    if !via.works() {
+        return;
+    }
+    let mut stolen = 0;
+    for _ in 0..3 {
+        let (agree, steal) = compare(via);
+        if agree {
+            return;
+        }
+        stolen += steal;
+    }
+    // Where nothing was stolen there is no excuse.
+    assert!(stolen > 0, "run time is not the threads' CPU time");
+    println!(
+        "skipped: machine lateness, {} ms stolen",
+        stolen / 1_000_000
+    );
+}
+
+#[test]
+fn run_time_is_the_threads_cpu_time_via_bpf() {
+    run_time_is_the_threads_cpu_time(Via::Bpf);
+}
+
+#[test]
+fn run_time_is_the_threads_cpu_time_via_perf() {
+    run_time_is_the_threads_cpu_time(Via::Perf);
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the page looks and what it withstands: hostile names, missing parts, narrow windows.
+
+use std::path::PathBuf;
+
+use overhear_cli::page::render;
+use serde_json::{json, Value};
+
+use crate::browser::Browser;
+use crate::synthetic::{self, BLOCKED, RUNNING};
+use crate::{assert_silent, plain, set_view, simple_timeline, Plot};
+
+/// A name that tries to break out of every place it is put in.
+const EVIL: &str = "</script><script>window.pwned=1</script><img src=x onerror=pwned=1>{{SCRIPT}}\u{2028}&amp;<!--";
+
+fn hostile_timeline() -> Value {
+    let thread = synthetic::thread(1, 1, EVIL, 0, &[(5_000_000, RUNNING, 0)]);
+    let mut sensor = synthetic::sensor(1, EVIL, &[1_000_000], EVIL, EVIL, &[f64::NAN]);
+    sensor["type"] = json!(EVIL);
+    sensor["fields"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": EVIL, "unit": EVIL, "kind": "text", "values": [EVIL]}));
+    let mut timeline = synthetic::timeline(5_000_000, vec![thread], vec![sensor]);
+    timeline["gaps"] =
+        json!([{"label": EVIL, "pid": 1, "from_ns": 2, "to_ns": 1, "missed": 1, "cause": EVIL}]);
+    timeline
+}
+
+fn hostile_report() -> Value {
+    json!({
+        "overhear_version": EVIL, "command": [EVIL, EVIL], "exit": {"signal": 11},
+        "sources": [{"name": EVIL, "active": EVIL, "sentence": EVIL}],
+        "threads": [{"pid": 1, "tid": 1, "comm": EVIL}],
+        "sensors": [{"task": EVIL, "id": EVIL, "fields": [{"name": EVIL, "unit": EVIL, "max": 3}]}],
+        "losses": [{"stream": EVIL, "cause": EVIL, "missed": 1, "gaps": 1}], "missed_total": 1,
+        "histograms": [{"title": EVIL, "unit": EVIL, "buckets": [{"low": 0, "high": 1, "count": 3}]}],
+    })
+}
+
+/// Five hundred threads of one process.
+fn crowd() -> Value {
+    let busy = [
+        (300_000, BLOCKED, u16::MAX),
+        (100_000, RUNNING, 1),
+        (500_000, BLOCKED, u16::MAX),
+    ];
+    let threads = (0..500)
+        .map(|i| synthetic::thread(7, 7 + i, &format!("thread-{i}"), u64::from(i) * 200, &busy));
+    synthetic::timeline(1_000_000, threads.collect(), vec![])
+}
+
+#[test]
+fn hostile_and_missing_parts_do_no_harm() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let evil = EVIL;
+    browser.open(&render(&hostile_report(), &hostile_timeline()));
+    let plot = Plot::of(&browser);
+    browser.hover(plot.at(&browser, evil, 1_000_000.0));
+    assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
+    assert_eq!(browser.number("document.images.length"), 0.0);
+    assert_eq!(browser.text("overhear.rows[0].name"), evil);
+    assert_eq!(
+        browser.text("document.title"),
+        format!("{} - Overhear", evil.rsplit('/').next().unwrap())
+    );
+    assert_silent(&browser);
+
+    let one =
+        |threads: Vec<Value>, sensors: Vec<Value>| synthetic::timeline(1_000_000, threads, sensors);
+    let mut many_gaps = simple_timeline();
+    many_gaps["gaps"] = (0..20_000).map(|i| json!({"label": "x", "pid": 10, "from_ns": i * 450, "to_ns": i * 450 + 200, "missed": 1, "cause": "full"})).collect();
+    for timeline in [
+        Value::Null,
+        json!({}),
+        json!([1, 2]),
+        one(vec![], vec![]),
+        one(vec![synthetic::thread(1, 1, "", 0, &[])], vec![]),
+        one(
+            vec![],
+            vec![synthetic::sensor(5, "alone", &[17], "f", "", &[1.0])],
+        ),
+        crowd(),
+        many_gaps,
+    ] {
+        for report in [
+            json!({}),
+            Value::Null,
+            json!({"missed_total": 0, "threads": [], "sensors": [], "exit": null}),
+        ] {
+            browser.open(&render(&report, &timeline));
+            let primitives = browser.number("overhear.primitives");
+            assert!(
+                primitives <= browser.number("overhear.bound"),
+                "{primitives}"
+            );
+            assert_silent(&browser);
+        }
+    }
+}
+
+#[test]
+fn the_policy_forbids_connections_and_all_controls_have_names() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&render(&synthetic::report(), &synthetic::run(1_000)));
+    let directive = browser.text(
+        "new Promise((done) => {
+           document.addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective));
+           fetch('http://127.0.0.1:9/').catch(() => {});
+         })",
+    );
+    assert_eq!(directive, "connect-src");
+
+    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
+    let mut controls = 0;
+    for node in tree["nodes"].as_array().unwrap() {
+        let role = node["role"]["value"].as_str().unwrap_or_default();
+        if ["button", "searchbox", "application", "link"].contains(&role) {
+            controls += 1;
+            assert!(
+                node["name"]["value"]
+                    .as_str()
+                    .is_some_and(|name| !name.is_empty()),
+                "{node}"
+            );
+        }
+    }
+    assert!(controls > 20, "{controls}");
+}
+
+#[test]
+fn the_page_fits_windows_of_all_widths() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&render(&hostile_report(), &crowd()));
+    for (width, scale) in [
+        (360, 3.0),
+        (420, 2.0),
+        (761, 1.25),
+        (1280, 1.0),
+        (2560, 1.0),
+    ] {
+        browser.resize(width, 800, scale);
+        browser.settle();
+        let sideways = browser
+            .number("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        assert_eq!(sideways, 0.0, "the page of {width} pixels scrolls sideways");
+        // The plot ends where the scroll bar begins, and has a pixel for each of the screen.
+        let place = "document.getElementById('plot').getBoundingClientRect()";
+        let scroller = "document.getElementById('scroller')";
+        let rest = browser.number(&format!(
+            "{scroller}.getBoundingClientRect().left + {scroller}.clientWidth - {place}.right"
+        ));
+        assert!((0.0..1.0).contains(&rest), "{rest} at {width}");
+        let pixels = browser.number(&format!(
+            "document.getElementById('plot').width / {place}.width"
+        ));
+        assert!((pixels - scale).abs() < 0.01, "{pixels} at {scale}");
+        assert!(browser.number("overhear.primitives") <= browser.number("overhear.bound"));
+    }
+    assert_silent(&browser);
+}
+
+#[test]
+fn long_intervals_and_distances_are_joined() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let thread = synthetic::thread(
+        1,
+        1,
+        "sleeper",
+        0,
+        &[
+            (u32::MAX, BLOCKED, u16::MAX),
+            (705_032_705, BLOCKED, u16::MAX),
+            (1_000_000_000, RUNNING, 0),
+        ],
+    );
+    let mut sensor = synthetic::sensor(1, "rare", &[0, 1, 2], "value", "", &[1.0, 2.0]);
+    // The second element is 4,294,967,295 + 5 ns after the first.
+    let deltas: Vec<u8> = [u32::MAX, 5]
+        .iter()
+        .flat_map(|d: &u32| d.to_le_bytes())
+        .collect();
+    sensor["deltas"] = json!(base64::Engine::encode(
+        &base64::engine::general_purpose::STANDARD,
+        deltas
+    ));
+    browser.open(&render(
+        &json!({}),
+        &synthetic::timeline(6_000_000_000, vec![thread], vec![sensor]),
+    ));
+    let plot = Plot::of(&browser);
+    let tooltip = |row, t| {
+        browser.hover(plot.at(&browser, row, t));
+        plain(&browser.text("document.getElementById('tooltip').innerText"))
+    };
+    let text = tooltip("sleeper", 4_500_000_000.0);
+    assert!(text.contains("blocked") && text.contains("5 s"), "{text}");
+    let text = tooltip("rare", 4_294_967_300.0);
+    assert!(
+        text.contains("4 294.967 300 ms") && text.contains("101"),
+        "{text}"
+    );
+    assert_silent(&browser);
+}
+
+#[test]
+fn pictures() {
+    let Some(folder) = std::env::var_os("OVERHEAR_PAGE_SHOTS").map(PathBuf::from) else {
+        return;
+    };
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    std::fs::create_dir_all(&folder).unwrap();
+    let large = render(&synthetic::report(), &synthetic::run(60_000));
+    let mut complete = synthetic::report();
+    complete["missed_total"] = json!(0);
+    complete["losses"] = json!([]);
+    for scheme in ["light", "dark"] {
+        let shot = |name: &str, whole: bool| {
+            browser.screenshot(&folder.join(format!("{name}-{scheme}.png")), whole)
+        };
+        browser.prefer(scheme);
+        browser.resize(1440, 900, 1.0);
+        browser.open(&large);
+        browser.settle();
+        shot("full", true);
+        let plot = Plot::of(&browser);
+        let detail = folder.join(format!("detail-{scheme}.png"));
+        browser.enlarge(
+            &detail,
+            (plot.left - 200.0, plot.top - 40.0),
+            (620.0, 400.0),
+        );
+        set_view(&browser, 3_000_000_000.0, 3_120_000_000.0);
+        browser.evaluate("overhear.setMeter(3020000000, 3057341207)");
+        browser.hover(plot.at(&browser, "encoder", 3_090_000_000.0));
+        shot("zoomed", false);
+        set_view(&browser, 3_000_000_000.0, 3_012_000_000.0);
+        browser.evaluate("overhear.setMeter(3002000000, 3005341207)");
+        let (_, y) = plot.at(&browser, "control.cycle", 3_006_000_000.0);
+        browser.hover((plot.left + plot.width * 0.56, y));
+        shot("close", false);
+        browser.resize(1100, 760, 2.0);
+        browser.open(&render(&complete, &synthetic::run(3_000)));
+        let plot = Plot::of(&browser);
+        browser.hover(plot.at(&browser, "grabber", 4_000_000_000.0));
+        shot("sharp", false);
+        browser.resize(1280, 800, 1.0);
+        browser.open(&render(&complete, &crowd()));
+        Plot::of(&browser);
+        shot("crowd", false);
+        browser.open(&render(&hostile_report(), &hostile_timeline()));
+        shot("hostile", true);
+        browser.open(&large);
+        browser.resize(420, 800, 2.0);
+        browser.settle();
+        shot("narrow", true);
+        browser.resize(1280, 800, 1.0);
+        browser.open(&render(
+            &json!({"command": ["true"], "missed_total": 0}),
+            &Value::Null,
+        ));
+        shot("empty", true);
+        browser.open(&render(&complete, &simple_timeline()));
+        browser.evaluate("document.getElementById('help').showModal()");
+        shot("help", true);
+        assert_silent(&browser);
+    }
+}

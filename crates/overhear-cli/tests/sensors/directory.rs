@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs whose directory is missing, switched off, or dies: they run on, and are told why
+//! nobody hears them.
+
+use std::process::{Command, Stdio};
+
+use crate::program::program;
+use crate::support::{
+    awaited, children, eventually, finish, folder, lives, overhear, path, send, Started,
+};
+
+/// Runs the program without `overhear run`, with this value of the variable.
+#[track_caller]
+fn alone(directory: Option<&str>, sentence: &str) {
+    let mut command = Command::new(program());
+    command
+        .arg("two")
+        .stdin(Stdio::null())
+        .env_remove("XDG_RUNTIME_DIR");
+    match directory {
+        Some(socket) => command.env("OVERHEAR_DIRECTORY", socket),
+        None => command.env_remove("OVERHEAR_DIRECTORY"),
+    };
+    let ended = finish(&mut command);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert!(ended.stdout.contains("heard-a 0") && ended.stdout.contains("heard-b 0"));
+    let why: Vec<&str> = ended
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("why: "))
+        .collect();
+    assert_eq!(why.len(), 2, "{ended:#?}");
+    assert!(why[0].contains(sentence), "{why:?}");
+    // The library itself is silent: a program's output belongs to the program.
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn without_a_directory_programs_run_on() {
+    if std::path::Path::new("/run/overhear/directory.sock").exists() {
+        println!("skipped: a directory of the system listens");
+        return;
+    }
+    alone(None, "no directory listens");
+    alone(Some(""), "no directory listens");
+}
+
+#[test]
+fn a_socket_that_leads_nowhere_harms_nobody() {
+    alone(
+        Some("/nonexistent/directory.sock"),
+        "cannot connect to the directory at /nonexistent",
+    );
+    let folder = folder();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    alone(Some(path(&file)), "cannot connect");
+    let long = format!("/{}", "x".repeat(300));
+    alone(Some(&long), "cannot address");
+}
+
+#[test]
+fn a_directory_that_listens_but_never_answers_is_given_up() {
+    let folder = folder();
+    let socket = folder.path().join("mute.sock");
+    // A stream socket speaks another protocol; one of the right kind is never accepted.
+    let _other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    alone(Some(path(&socket)), "cannot connect");
+    let mute = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        None,
+    )
+    .unwrap();
+    let socket = folder.path().join("silent.sock");
+    rustix::net::bind(&mute, &rustix::net::SocketAddrUnix::new(&socket).unwrap()).unwrap();
+    rustix::net::listen(&mute, 8).unwrap();
+    alone(Some(path(&socket)), "cannot hear from");
+}
+
+#[test]
+fn a_program_outlives_its_directory() {
+    let folder = folder();
+    let (started, stop) = (folder.path().join("started"), folder.path().join("stop"));
+    let mut command = overhear(&["run", "--kernel", "off", "--"]);
+    command.args([path(program()), "patient", path(&started), path(&stop)]);
+    // The scratch folder of a killed recorder stays behind: here, where it is removed.
+    command.env("XDG_RUNTIME_DIR", folder.path());
+    let run = Started::spawn(&mut command);
+    let pid: i32 = awaited(&started).trim().parse().unwrap();
+    assert_eq!(children(run.pid()), [pid]);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.end().status, 128 + libc::SIGKILL);
+    // It goes on writing into memory that nobody reads, and registers another sensor in vain.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(lives(pid));
+    std::fs::write(&stop, "").unwrap();
+    let said = awaited(&stop);
+    assert!(said.starts_with("0 cannot connect"), "{said}");
+    eventually("the program ends", || !lives(pid));
+    send(pid, libc::SIGKILL);
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Forks, execs, closed descriptors and crashes: what the life of a process does to its sensors.
+
+use crate::program::{heard, number, only_sensor, run_program};
+
+#[test]
+fn a_forked_child_stays_out_of_its_parents_stream() {
+    let (ended, report) = run_program(&["fork"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    // 1,000 elements of the child are not among them, and its unregistering closed nothing.
+    assert_eq!(number(only_sensor(&report), "elements"), 200);
+    assert_eq!(report["complete"], true);
+}
+
+#[test]
+fn forks_while_another_thread_registers_neither_hang_nor_mix() {
+    let (ended, report) = run_program(&["fork-storm"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(heard(&report, "storm"), [200]);
+    let churn = heard(&report, "churn");
+    assert!(
+        !churn.is_empty() && churn.iter().all(|&elements| elements == 10),
+        "{churn:?}"
+    );
+    assert_eq!(heard(&report, "own").len(), 20);
+    assert_eq!(report["complete"], true, "{:#}", report["losses"]);
+}
+
+#[test]
+fn vfork_and_posix_spawn_leave_the_stream_alone() {
+    let (ended, report) = run_program(&["spawn"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(number(only_sensor(&report), "elements"), 300);
+}
+
+#[test]
+fn a_child_with_a_sensor_of_its_own_is_heard_under_its_own_pid() {
+    let (ended, report) = run_program(&["family"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let pid = |name: &str| -> u64 {
+        let lines = ended.stdout.lines();
+        let mut pids = lines.filter_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        pids.next().unwrap_or_else(|| panic!("{ended:#?}"))
+    };
+    let sensors = report["sensors"].as_array().unwrap();
+    let found: Vec<(u64, u64)> = sensors
+        .iter()
+        .map(|sensor| (number(sensor, "pid"), number(sensor, "elements")))
+        .collect();
+    assert_eq!(found, [(pid("parent "), 40), (pid("child "), 20)]);
+}
+
+#[test]
+fn closing_all_descriptors_costs_no_sensor() {
+    let (ended, report) = run_program(&["close"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(
+        (heard(&report, "closes"), heard(&report, "reopens")),
+        (vec![200], vec![50])
+    );
+    assert_eq!(report["complete"], true);
+}
+
+#[test]
+fn what_a_program_wrote_before_it_crashed_is_heard() {
+    for (how, signal) in [("abort", 6), ("segv", 11)] {
+        let (ended, report) = run_program(&[how]);
+        assert_eq!(ended.status, 128 + signal, "{ended:#?}");
+        assert_eq!(report["exit"]["signal"], signal);
+        assert_eq!(number(only_sensor(&report), "elements"), 500);
+        assert_eq!(report["complete"], true);
+    }
+}
+
+#[test]
+fn a_process_that_goes_on_as_another_program_may_use_the_same_names() {
+    let (ended, report) = run_program(&["exec", "2"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(heard(&report, "reborn"), [100, 100, 100]);
+    let pids = report["sensors"].as_array().unwrap().iter();
+    let pids: std::collections::BTreeSet<u64> = pids.map(|sensor| number(sensor, "pid")).collect();
+    assert_eq!(pids.len(), 1);
+    assert_eq!(
+        report["notes"].as_array().unwrap().len(),
+        0,
+        "{:#}",
+        report["notes"]
+    );
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Building and running the C program, and reading what was heard of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::support::{path, run_json, Ended};
+
+/// The program `program.c`, compiled once and linked with the library that cargo has built beside
+/// this test.
+pub(crate) fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let here = std::env::current_exe().unwrap();
+        let libraries = here.parent().unwrap();
+        assert!(
+            libraries.join("liboverhear.so").exists(),
+            "the library is built with this test"
+        );
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // A folder per process: two runs of the suite must not overwrite each other's program.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let binary = folder.join("program");
+        let output = Command::new("gcc")
+            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
+            .arg("-I")
+            .arg(crate_root.join("../../include"))
+            .arg(crate_root.join("tests/sensors/program.c"))
+            .arg("-o")
+            .arg(&binary)
+            .arg("-L")
+            .arg(libraries)
+            .arg("-loverhear")
+            .arg(format!("-Wl,-rpath,{}", libraries.display()))
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        binary
+    })
+}
+
+/// Runs the C program under `overhear run`, without kernel sensors: they have suites of their own.
+#[track_caller]
+pub(crate) fn run_program(arguments: &[&str]) -> (Ended, Value) {
+    let command = [&[path(program())], arguments].concat();
+    run_json(&["--kernel", "off"], &command)
+}
+
+#[track_caller]
+pub(crate) fn number(value: &Value, name: &str) -> u64 {
+    value[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number {name} in {value}"))
+}
+
+/// The one sensor of a report.
+#[track_caller]
+pub(crate) fn only_sensor(report: &Value) -> &Value {
+    let sensors = report["sensors"].as_array().unwrap();
+    assert_eq!(sensors.len(), 1, "{report:#}");
+    &sensors[0]
+}
+
+/// Elements of every stream that a sensor with this id had, in the order of registration.
+#[track_caller]
+pub(crate) fn heard(report: &Value, id: &str) -> Vec<u64> {
+    let sensors = report["sensors"].as_array().unwrap().iter();
+    sensors
+        .filter(|sensor| sensor["id"] == id)
+        .map(|sensor| number(sensor, "elements"))
+        .collect()
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program in Rust: this test binary, started once more.
+
+use overhear::zerocopy::{Immutable, IntoBytes};
+use overhear::{Element, FieldKind, Nanos, Rate, Sensor, TypeSchema};
+
+use crate::program::number;
+use crate::support::{folder, path, run_json};
+
+/// Tells the program that it was started as one, and where to say what it saw.
+const REPORT: &str = "OVERHEAR_TEST_RUST_PROGRAM";
+
+#[derive(IntoBytes, Immutable)]
+#[zerocopy(crate = "overhear::zerocopy")]
+#[repr(C)]
+struct Depth {
+    requests: u64,
+    waiting_ns: u64,
+}
+
+impl Element for Depth {
+    fn schema() -> TypeSchema {
+        TypeSchema::builder("depth")
+            .field("requests", FieldKind::U64, "requests")
+            .field("waiting_ns", FieldKind::U64, "ns")
+            .build()
+            .unwrap()
+    }
+}
+
+/// Not a test: the program.
+#[test]
+#[ignore = "started by the other tests"]
+fn program_in_rust() {
+    let Some(report) = std::env::var_os(REPORT) else {
+        return;
+    };
+    let ms = Nanos::from_ms;
+    let builder = || Sensor::<Depth>::builder("queue").instance("disk");
+    let mut sensor = builder()
+        .rate(Rate::new(ms(1), Nanos::from_us(100), ms(3)).unwrap())
+        .register()
+        .unwrap();
+    let mut said = vec![sensor.is_heard().to_string()];
+    for requests in 0..100 {
+        let waiting_ns = requests * 1_000;
+        sensor.write(&Depth {
+            requests,
+            waiting_ns,
+        });
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let twin = builder().register().unwrap();
+    said.push(twin.unheard_because().unwrap_or("heard").to_string());
+    // Sensors may move to other threads; dropping gives the name back.
+    std::thread::spawn(move || drop(sensor)).join().unwrap();
+    let mut again = builder().register().unwrap();
+    again.write(&Depth {
+        requests: 7,
+        waiting_ns: 0,
+    });
+    said.push(again.unheard_because().unwrap_or("heard").to_string());
+    std::fs::write(report, said.join("\n")).unwrap();
+}
+
+#[test]
+fn a_program_in_rust_is_heard() {
+    let folder = folder();
+    let file = folder.path().join("said");
+    let here = std::env::current_exe().unwrap();
+    let variable = format!("{REPORT}={}", file.display());
+    let (ended, report) = run_json(
+        &["--kernel", "off"],
+        &[
+            "env",
+            &variable,
+            path(&here),
+            "--exact",
+            "rust::program_in_rust",
+            "--ignored",
+        ],
+    );
+    // One of its sensors is refused on purpose.
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let said = std::fs::read_to_string(&file).unwrap();
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!((said[0], said[2]), ("true", "heard"));
+    assert!(said[1].contains("has such a sensor already"), "{said:?}");
+    let sensors = report["sensors"].as_array().unwrap();
+    assert_eq!(sensors.len(), 2, "{sensors:?}");
+    assert_eq!(
+        (
+            number(&sensors[0], "elements"),
+            number(&sensors[1], "elements")
+        ),
+        (100, 1)
+    );
+    assert_eq!(
+        (&sensors[0]["id"], &sensors[0]["instance"]),
+        (&"queue".into(), &"disk".into())
+    );
+    assert_eq!(number(&sensors[0]["declared"], "period_ns"), 1_000_000);
+    assert_eq!(sensors[0]["fields"][1]["unit"], "ns");
+    assert_eq!(sensors[0]["fields"][1]["max"].as_f64(), Some(99_000.0));
+    assert_eq!(
+        (&report["unheard"], &report["complete"]),
+        (&1.into(), &false.into())
+    );
+}
