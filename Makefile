@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The verbs. What they do is written in xtask/src/verbs.rs.
+
+XTASK := cargo run --quiet --package xtask --
+
+.PHONY: help demo test lint loom miri fuzz bench docs clean
+
+help:
+	@echo 'make VERB, where VERB is one of:'
+	@sed -n 's/^\([a-z]*\): ## /\1	/p' Makefile | expand -t 8 | sed 's/^/  /'
+
+demo: ## shows Overhear at work on two programs (at most 10 minutes from nothing)
+	@$(XTASK) demo
+test: ## builds once and runs every test and every lint
+	@$(XTASK) test
+lint: ## checks format, clippy, crate table, licence lines, reference
+	@$(XTASK) lint
+loom: ## runs the models of the lock-free protocols in every interleaving
+	@$(XTASK) loom
+miri: ## looks for undefined behaviour in the pure crates (needs a nightly toolchain)
+	@$(XTASK) miri
+fuzz: ## feeds arbitrary bytes to what parses, SECONDS=60 per target (needs a nightly toolchain)
+	@$(XTASK) fuzz $(SECONDS)
+bench: ## measures sensors against a hand-written floor
+	@$(XTASK) bench
+docs: ## builds the reference of all crates
+	@$(XTASK) docs
+clean: ## removes everything built
+	@$(XTASK) clean

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! C and C++ programs: every test of `native/tests` and every example of `examples/c` is one source
+//! file, compiled by each compiler. It is linked with the C library that the crate `overhear` builds,
+//! unless it says `links: nothing` in its first lines: such a test proves that the headers suffice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+use crate::tally::{read_tap, Tally};
+use crate::workspace::Workspace;
+
+/// A compiler and the language it is to compile.
+#[derive(Clone, Copy, Debug)]
+struct Compiler {
+    program: &'static str,
+    /// The end of the names of the sources it compiles.
+    sources: &'static str,
+    standard: &'static str,
+    /// Instruments with ThreadSanitizer, and then compiles only what asks for it.
+    threads: bool,
+}
+
+/// C tests are compiled as C11, and again as C++17 through their wrappers `NAME_cxx.cpp`.
+///
+/// Sources that say `sanitizes: threads` in their first lines are compiled once more by clang with
+/// ThreadSanitizer (gcc's does not know fences), which ends a program with a data race by status 66.
+const COMPILERS: [Compiler; 5] = [
+    Compiler {
+        program: "gcc",
+        sources: ".c",
+        standard: "-std=c11",
+        threads: false,
+    },
+    Compiler {
+        program: "clang-19",
+        sources: ".c",
+        standard: "-std=c11",
+        threads: false,
+    },
+    Compiler {
+        program: "g++",
+        sources: "_cxx.cpp",
+        standard: "-std=c++17",
+        threads: false,
+    },
+    Compiler {
+        program: "clang++-19",
+        sources: "_cxx.cpp",
+        standard: "-std=c++17",
+        threads: false,
+    },
+    Compiler {
+        program: "clang-19",
+        sources: ".c",
+        standard: "-std=c11",
+        threads: true,
+    },
+];
+
+/// Where the programs lie that must compile and run.
+const FOLDERS: [&str; 2] = ["native/tests", "examples/c"];
+
+/// Compiles and runs every C source and every C++ wrapper of the folders against what cargo has
+/// built in `profile` (`debug` or `release`).
+pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for (folder, compiler) in FOLDERS
+        .iter()
+        .flat_map(|folder| COMPILERS.map(|c| (folder, c)))
+    {
+        for source in sources(&workspace.root.join(folder), compiler.sources)? {
+            if compiler.threads && !says(&fs::read_to_string(&source)?, "sanitizes: threads") {
+                continue;
+            }
+            let how = if compiler.threads { ", threads" } else { "" };
+            let name = format!("{} ({}{how})", file_name(&source), compiler.program);
+            if shell::on_path(compiler.program).is_none() {
+                tally.skip(&name, "the compiler is not installed");
+                continue;
+            }
+            match compile(workspace, profile, compiler, &source) {
+                Ok(binary) => tally.add(run_test(workspace, &name, &binary)?),
+                Err(error) => {
+                    println!("{error:#}");
+                    tally.fail(format!("{name}: does not compile"));
+                }
+            }
+        }
+    }
+    tally.add(readme_example(workspace)?);
+    tally.summarize(format!("C tests: {tally}"));
+    Ok(tally)
+}
+
+/// Compiles and runs every `native/benches/*.c`; they print their own figures.
+pub(crate) fn c_benches(workspace: &Workspace) -> Result<()> {
+    let plain = |compiler: &&Compiler| compiler.sources == ".c" && !compiler.threads;
+    for compiler in COMPILERS.iter().filter(plain) {
+        for source in sources(&workspace.root.join("native/benches"), compiler.sources)? {
+            println!("{} ({})", file_name(&source), compiler.program);
+            let binary = compile(workspace, "release", *compiler, &source)?;
+            shell::run(Command::new(binary).current_dir(&workspace.root))?;
+        }
+    }
+    Ok(())
+}
+
+/// The README's example compiles as printed.
+fn readme_example(workspace: &Workspace) -> Result<Tally> {
+    const NAME: &str = "the README's example in C";
+    let mut tally = Tally::default();
+    let readme = fs::read_to_string(workspace.root.join("README.md"))?;
+    let folder = workspace.target.join("native");
+    fs::create_dir_all(&folder)?;
+    let source = folder.join("readme.c");
+    fs::write(
+        &source,
+        c_block(&readme).context("the README has no example in C")?,
+    )?;
+    let mut command = Command::new("gcc");
+    command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
+    command
+        .arg("-I")
+        .arg(workspace.root.join("include"))
+        .arg(&source);
+    match shell::output(&mut command) {
+        Ok(_) => tally.pass(),
+        Err(error) => {
+            println!("{error:#}");
+            tally.fail(NAME);
+        }
+    }
+    println!("{NAME}: {tally}");
+    Ok(tally)
+}
+
+/// The first block of C in a Markdown text.
+fn c_block(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("\n```c\n")?;
+    Some(rest.split_once("\n```")?.0)
+}
+
+fn run_test(workspace: &Workspace, name: &str, binary: &Path) -> Result<Tally> {
+    let mut command = Command::new(binary);
+    let output = command
+        .current_dir(&workspace.root)
+        .output()
+        .context("a C test cannot start")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let tally = read_tap(name, &text, output.status.code());
+    println!("{name}: {tally}");
+    if tally.has_failures() {
+        println!(
+            "{}\n{text}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(tally)
+}
+
+fn compile(
+    workspace: &Workspace,
+    profile: &str,
+    compiler: Compiler,
+    source: &Path,
+) -> Result<PathBuf> {
+    let kind = if compiler.threads {
+        "threads"
+    } else {
+        compiler.program
+    };
+    let folder = workspace.target.join("native").join(kind);
+    fs::create_dir_all(&folder)?;
+    let binary = folder.join(source.file_stem().unwrap_or_default());
+    let libraries = workspace.target.join(profile);
+    let mut command = Command::new(compiler.program);
+    command.args([
+        compiler.standard,
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O2",
+        "-g",
+        "-pthread",
+    ]);
+    if compiler.threads {
+        command.arg("-fsanitize=thread");
+    }
+    command
+        .arg("-I")
+        .arg(workspace.root.join("include"))
+        .arg("-o")
+        .arg(&binary)
+        .arg(source);
+    command.arg("-lm");
+    if !says(
+        &fs::read_to_string(c_source(source, compiler))?,
+        "links: nothing",
+    ) {
+        command
+            .arg("-L")
+            .arg(&libraries)
+            .arg(format!("-Wl,-rpath,{}", libraries.display()));
+        command.args(["-loverhear", "-ldl"]);
+    }
+    shell::output(&mut command)?;
+    Ok(binary)
+}
+
+/// The C source itself, or the one that a C++ wrapper includes.
+fn c_source(source: &Path, compiler: Compiler) -> PathBuf {
+    let name = file_name(source);
+    source.with_file_name(format!("{}.c", name.trim_end_matches(compiler.sources)))
+}
+
+/// What a source says of itself in its first lines.
+fn says(text: &str, what: &str) -> bool {
+    text.lines().take(5).any(|line| line.contains(what))
+}
+
+/// The files of a folder whose names end so, in order; none where there is no such folder.
+fn sources(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(Vec::new());
+    };
+    let mut files = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    files.retain(|file| file_name(file).ends_with(end));
+    files.sort();
+    Ok(files)
+}
+
+fn file_name(file: &Path) -> String {
+    file.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::c_block;
+
+    #[test]
+    fn the_first_block_of_c_is_found() {
+        let text = "a\n\n```sh\nls\n```\n\n```c\nint a;\nint b;\n```\n\n```c\nint c;\n```\n";
+        assert_eq!(c_block(text), Some("int a;\nint b;"));
+        assert_eq!(c_block("no code"), None);
+    }
+}

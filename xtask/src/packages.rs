@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a verb needs from the operating system.
+//!
+//! Each need has a Debian package and a proof that works on any system. On Debian, root's missing
+//! packages are installed after one line that names them; everybody else gets one sentence with
+//! the command line to type. Where nothing is missing, nothing is said.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell::{self, Missing};
+
+/// Something that must be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// The Debian package.
+    package: &'static str,
+    /// What it is needed for, as a noun, for systems that call the package differently.
+    purpose: &'static str,
+    proof: Proof,
+}
+
+/// What shows that a need is met although no Debian package of that name is installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// A program of this name is on PATH.
+    Program(&'static str),
+    /// This header is among the system's.
+    Header(&'static str),
+}
+
+const fn program(package: &'static str, name: &'static str, purpose: &'static str) -> Need {
+    Need {
+        package,
+        purpose,
+        proof: Proof::Program(name),
+    }
+}
+
+const fn header(package: &'static str, name: &'static str, purpose: &'static str) -> Need {
+    Need {
+        package,
+        purpose,
+        proof: Proof::Header(name),
+    }
+}
+
+/// Needed to compile the workspace.
+pub(crate) const BUILD: &[Need] = &[
+    program(
+        "clang-19",
+        "clang-19",
+        "the compiler clang 19 for the BPF programs",
+    ),
+    header("libelf-dev", "libelf.h", "the headers of libelf"),
+    header("zlib1g-dev", "zlib.h", "the headers of zlib"),
+    program("pkg-config", "pkg-config", "pkg-config"),
+];
+
+/// Needed besides by the demonstration.
+pub(crate) const DEMO: &[Need] = &[program("xz-utils", "xz", "the compressor xz")];
+
+/// Needed besides by the tests.
+pub(crate) const TEST: &[Need] = &[
+    program("xz-utils", "xz", "the compressor xz"),
+    program("g++", "g++", "the compiler g++"),
+    header(
+        "libclang-rt-19-dev",
+        "sanitizer/tsan_interface.h",
+        "clang's ThreadSanitizer",
+    ),
+    program("babeltrace2", "babeltrace2", "the trace reader babeltrace2"),
+    program("chromium", "chromium", "the browser chromium"),
+    program("strace", "strace", "the system call tracer strace"),
+    program("linux-perf", "perf", "the kernel's profiler perf"),
+];
+
+/// Makes sure that all of these are there.
+pub(crate) fn ensure(needs: &[&[Need]]) -> Result<()> {
+    let missing: Vec<Need> = needs
+        .concat()
+        .into_iter()
+        .filter(|need| !installed(need.package) && !proven(need))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let system = match (shell::on_path("apt-get").is_some(), is_root()) {
+        (true, true) => System::DebianRoot,
+        (true, false) => System::DebianUser,
+        (false, _) => System::Other,
+    };
+    match advice(system, &missing) {
+        Advice::Install(sentence) => {
+            println!("{sentence}");
+            install(&missing)
+        }
+        Advice::Refuse(sentence) => Err(Missing(sentence).into()),
+    }
+}
+
+/// Who must install what is missing, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    DebianRoot,
+    DebianUser,
+    Other,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Advice {
+    Install(String),
+    Refuse(String),
+}
+
+fn advice(system: System, missing: &[Need]) -> Advice {
+    let names = names(missing).join(" ");
+    match system {
+        System::DebianRoot => Advice::Install(format!("Installing from Debian, once: {names}.")),
+        System::DebianUser => Advice::Refuse(format!(
+            "these Debian packages are missing: {names}; install them with\n  \
+             sudo apt-get install --no-install-recommends {names}"
+        )),
+        System::Other => {
+            let mut sentence = "please install with your system's package manager:".to_owned();
+            for need in missing {
+                let _ = write!(sentence, "\n  {} (Debian: {})", need.purpose, need.package);
+            }
+            Advice::Refuse(sentence)
+        }
+    }
+}
+
+fn names(needs: &[Need]) -> Vec<&'static str> {
+    needs.iter().map(|need| need.package).collect()
+}
+
+fn install(missing: &[Need]) -> Result<()> {
+    let apt_get = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        // Another apt may be at work; a quarter of an hour is more patience than it needs.
+        command.args(["-qq", "-o", "DPkg::Lock::Timeout=900"]);
+        command
+    };
+    shell::output(apt_get().arg("update"))
+        .context("the list of Debian packages was not fetched")?;
+    let mut command = apt_get();
+    command
+        .args(["install", "-y", "--no-install-recommends"])
+        .args(names(missing));
+    shell::output(&mut command).context("Debian packages were not installed")?;
+    Ok(())
+}
+
+/// Whether Debian's own record has this package.
+fn installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f=${db:Status-Status}", package]);
+    shell::output(&mut query).is_ok_and(|status| status == "installed")
+}
+
+fn proven(need: &Need) -> bool {
+    match need.proof {
+        Proof::Program(name) => shell::on_path(name).is_some(),
+        Proof::Header(name) => Path::new("/usr/include").join(name).is_file(),
+    }
+}
+
+/// Whether this process runs as root: the owner of its entry in /proc is its effective user.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{advice, Advice, System, BUILD};
+
+    #[test]
+    fn root_is_told_and_others_get_the_command_line() {
+        let missing = &BUILD[..2];
+        assert_eq!(
+            advice(System::DebianRoot, missing),
+            Advice::Install("Installing from Debian, once: clang-19 libelf-dev.".to_owned())
+        );
+        let Advice::Refuse(sentence) = advice(System::DebianUser, missing) else {
+            panic!()
+        };
+        assert!(
+            sentence.ends_with("sudo apt-get install --no-install-recommends clang-19 libelf-dev")
+        );
+        let Advice::Refuse(sentence) = advice(System::Other, missing) else {
+            panic!()
+        };
+        assert!(sentence.contains("the headers of libelf (Debian: libelf-dev)"));
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counting what test runners say.
+//!
+//! A test that cannot run here prints a line that begins with `skipped:` and returns. Cargo's
+//! runner would call it passed and hide the line; it is run with `--show-output`, and the reader
+//! below counts such tests as skipped, keeps their reasons, and hides all other output of tests
+//! that passed.
+
+use std::fmt;
+
+const SKIPPED: &str = "skipped:";
+/// The verdict on a function that tests start as another process: `#[ignore = "started by ..."]`.
+const HELPER: &str = "ignored, started by";
+
+/// Results of tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// How many passed.
+    passed: usize,
+    /// Those that failed, by name.
+    failed: Vec<String>,
+    /// Those that did not run, by name and reason.
+    skipped: Vec<String>,
+    /// What the runners said of themselves at the end of each run.
+    summaries: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn pass(&mut self) {
+        self.passed += 1;
+    }
+
+    pub(crate) fn fail(&mut self, name: impl Into<String>) {
+        self.failed.push(name.into());
+    }
+
+    pub(crate) fn skip(&mut self, name: &str, reason: &str) {
+        self.skipped.push(format!("{name}: {}", reason.trim()));
+    }
+
+    /// Keeps a runner's own last line.
+    pub(crate) fn summarize(&mut self, line: impl Into<String>) {
+        self.summaries.push(line.into());
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+        self.summaries.extend(other.summaries);
+    }
+
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Repeats the runners' summaries and names what was skipped and what failed; the caller
+    /// prints the tally itself last.
+    pub(crate) fn list(&self) {
+        for line in &self.summaries {
+            println!("{line}");
+        }
+        for name in &self.skipped {
+            println!("skipped: {name}");
+        }
+        for name in &self.failed {
+            println!("failed: {name}");
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (failed, skipped) = (self.failed.len(), self.skipped.len());
+        write!(
+            f,
+            "{} passed, {failed} failed, {skipped} skipped",
+            self.passed
+        )
+    }
+}
+
+/// Reads the output of `cargo test -- --show-output` line by line.
+#[derive(Debug, Default)]
+pub(crate) struct CargoReader {
+    tally: Tally,
+    /// Between `successes:` and the next section: output of tests that passed.
+    in_successes: bool,
+    /// Whose output is being shown.
+    test: String,
+    /// Tests of this binary that called themselves skipped.
+    self_skipped: usize,
+}
+
+impl CargoReader {
+    /// Takes a line in and says whether to show it.
+    pub(crate) fn line(&mut self, line: &str) -> bool {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.in_successes = false;
+            let passed = number_before(result, " passed");
+            if !result.starts_with("ok. 0 passed; 0 failed; 0 ignored") {
+                self.tally.summarize(line);
+            }
+            self.tally.passed += passed.saturating_sub(self.self_skipped);
+            self.self_skipped = 0;
+            self.test.clear();
+            return true;
+        }
+        if let Some((name, verdict)) = test_line(line) {
+            if verdict == "FAILED" {
+                self.tally.fail(name);
+            } else if verdict.starts_with(HELPER) {
+                // Not a test that is left out: the other tests run it, as a process of its own.
+            } else if let Some(reason) = verdict.strip_prefix("ignored") {
+                self.tally
+                    .skip(name, reason.strip_prefix(", ").unwrap_or("ignored"));
+            }
+            return true;
+        }
+        match line {
+            "successes:" => self.in_successes = true,
+            "failures:" => self.in_successes = false,
+            _ => {}
+        }
+        if !self.in_successes {
+            return true;
+        }
+        if let Some(name) = output_of(line) {
+            name.clone_into(&mut self.test);
+        } else if let Some(reason) = line.strip_prefix(SKIPPED) {
+            // A test may give several reasons; it is one skipped test.
+            if !self.test.is_empty() {
+                self.tally.skip(&self.test, reason);
+                self.self_skipped += 1;
+                self.test.clear();
+            }
+        }
+        false
+    }
+
+    /// The results, once the run has ended. A run that fails without naming a test (it did not
+    /// compile, or a test ended the whole process) counts as one failure of its own.
+    pub(crate) fn finish(mut self, run: &str, success: bool) -> Tally {
+        if !success && !self.tally.has_failures() {
+            self.tally.fail(run);
+        }
+        self.tally
+    }
+}
+
+/// Counts the output of a C test: TAP lines where it prints a plan, else its exit status as one
+/// test, where 77 stands for skipped.
+pub(crate) fn read_tap(test: &str, output: &str, code: Option<i32>) -> Tally {
+    let mut tally = Tally::default();
+    let plan: Option<usize> = output
+        .lines()
+        .find_map(|line| line.strip_prefix("1..")?.trim().parse().ok());
+    let Some(plan) = plan else {
+        let reason = output.lines().find_map(|line| line.strip_prefix(SKIPPED));
+        match (code, reason) {
+            (Some(77), reason) => tally.skip(test, reason.unwrap_or("exit status 77")),
+            (Some(0), Some(reason)) => tally.skip(test, reason),
+            (Some(0), None) => tally.pass(),
+            _ => tally.fail(test),
+        }
+        return tally;
+    };
+    let mut seen = 0;
+    for line in output.lines() {
+        let (good, rest) = match (line.strip_prefix("ok"), line.strip_prefix("not ok")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => continue,
+        };
+        seen += 1;
+        let name = format!("{test}{rest}");
+        match name.split_once("# SKIP") {
+            Some((name, reason)) => tally.skip(name.trim_end(), reason),
+            None if good => tally.pass(),
+            None => tally.fail(name),
+        }
+    }
+    if seen != plan {
+        tally.fail(format!("{test}: planned {plan} tests and ran {seen}"));
+    } else if code != Some(0) && !tally.has_failures() {
+        tally.fail(test);
+    }
+    tally
+}
+
+/// `test NAME ... VERDICT`.
+fn test_line(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("test ")?.split_once(" ... ")
+}
+
+/// `---- NAME stdout ----`.
+fn output_of(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
+fn number_before(text: &str, word: &str) -> usize {
+    let before = text.find(word).map_or("", |at| &text[..at]);
+    before
+        .rsplit(' ')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_tap, CargoReader};
+
+    const RUN: &str = "
+running 4 tests
+test a::works ... ok
+test a::needs_perf ... ok
+test a::slow ... ignored, takes an hour
+test a::child ... ignored, started by the other tests
+test a::broken ... FAILED
+
+successes:
+
+---- a::needs_perf stdout ----
+working on it
+skipped: perf is not installed
+skipped: nor is it permitted
+
+
+successes:
+    a::needs_perf
+    a::works
+
+failures:
+
+---- a::broken stdout ----
+it broke
+
+failures:
+    a::broken
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn a_run_of_cargo_is_counted_and_output_of_successes_is_hidden() {
+        let mut reader = CargoReader::default();
+        let shown: Vec<_> = RUN.lines().filter(|line| reader.line(line)).collect();
+        assert!(shown.contains(&"it broke") && shown.contains(&"test a::works ... ok"));
+        assert!(!shown.contains(&"working on it"));
+        let tally = reader.finish("cargo test", false);
+        assert_eq!(tally.to_string(), "1 passed, 1 failed, 2 skipped");
+        assert_eq!(tally.failed, ["a::broken"]);
+        assert_eq!(
+            tally.skipped,
+            [
+                "a::slow: takes an hour",
+                "a::needs_perf: perf is not installed"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_that_fails_without_a_failed_test_is_a_failure() {
+        let tally = CargoReader::default().finish("cargo test", false);
+        assert_eq!(tally.to_string(), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn c_tests_count_by_plan_or_by_exit_status() {
+        let count = |output, code| read_tap("t", output, code).to_string();
+        let plan = "1..3\nok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP no perf\n";
+        assert_eq!(count(plan, Some(1)), "1 passed, 1 failed, 1 skipped");
+        assert_eq!(
+            count("1..2\nok 1\n", Some(0)),
+            "1 passed, 1 failed, 0 skipped"
+        );
+        assert_eq!(count("1..1\nok 1\n", None), "1 passed, 1 failed, 0 skipped");
+        assert_eq!(count("hello\n", Some(0)), "1 passed, 0 failed, 0 skipped");
+        assert_eq!(
+            count("skipped: no perf\n", Some(0)),
+            "0 passed, 0 failed, 1 skipped"
+        );
+        assert_eq!(count("", Some(77)), "0 passed, 0 failed, 1 skipped");
+        assert_eq!(count("", None), "0 passed, 1 failed, 0 skipped");
+    }
+}

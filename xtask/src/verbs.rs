@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The verbs: what `make VERB` does.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{bail, ensure, Context, Result};
+
+use crate::packages::{self, BUILD, DEMO, TEST};
+use crate::shell::{self, Missing};
+use crate::tally::{CargoReader, Tally};
+use crate::workspace::Workspace;
+use crate::{layers, native, sources};
+
+/// Crates that neither call the system nor link C, so that miri can run them.
+const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Demo,
+    Test,
+    Lint,
+    Loom,
+    Miri,
+    Fuzz,
+    Bench,
+    Docs,
+    Clean,
+}
+
+impl Verb {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Demo,
+        Self::Test,
+        Self::Lint,
+        Self::Loom,
+        Self::Miri,
+        Self::Fuzz,
+        Self::Bench,
+        Self::Docs,
+        Self::Clean,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+            Self::Test => "test",
+            Self::Lint => "lint",
+            Self::Loom => "loom",
+            Self::Miri => "miri",
+            Self::Fuzz => "fuzz",
+            Self::Bench => "bench",
+            Self::Docs => "docs",
+            Self::Clean => "clean",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
+    /// Does it.
+    pub(crate) fn perform(self, arguments: &[String]) -> Result<()> {
+        let workspace = Workspace::load()?;
+        match self {
+            Self::Demo => demo(&workspace),
+            Self::Test => test(&workspace),
+            Self::Lint => conclude(&lint(&workspace)?),
+            Self::Loom => conclude(&loom(&workspace)?),
+            Self::Miri => miri(&workspace),
+            Self::Fuzz => fuzz(&workspace, arguments),
+            Self::Bench => bench(&workspace),
+            Self::Docs => docs(&workspace),
+            Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
+        }
+    }
+}
+
+/// Everything that must hold before a change is accepted. A failure does not stop the others.
+fn test(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD, TEST])?;
+    let mut tally = Tally::default();
+    // One build in one profile: the tests, the C tests and the programs under test share it.
+    let mut build = shell::cargo(&workspace.root);
+    if let Err(error) = shell::run(build.args(["build", "--workspace"])) {
+        tally.fail(format!("{error:#}"));
+        return conclude(&tally);
+    }
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    tally.add(cargo_test("the workspace's tests", &mut cargo)?);
+    tally.add(native::c_tests(workspace, "debug")?);
+    tally.add(loom(workspace)?);
+    tally.add(lint(workspace)?);
+    conclude(&tally)
+}
+
+/// What can be said about the sources without running them. Only breaches are counted.
+fn lint(workspace: &Workspace) -> Result<Tally> {
+    packages::ensure(&[BUILD])?;
+    let mut tally = Tally::default();
+    let table = fs::read_to_string(workspace.root.join("ARCHITECTURE.md"))?;
+    for breach in layers::breaches(&table, &workspace.packages) {
+        tally.fail(breach);
+    }
+    for breach in sources::breaches(workspace)? {
+        tally.fail(breach);
+    }
+    let cargo = || shell::cargo(&workspace.root);
+    let mut optional = |component: &str, command: &mut Command| {
+        if !shell::succeeds(cargo().args([component, "--version"])) {
+            tally.skip(
+                component,
+                "not installed; type `rustup component add rustfmt clippy`",
+            );
+        } else if let Err(error) = shell::run(command) {
+            tally.fail(format!("{error:#}"));
+        }
+    };
+    optional("fmt", cargo().args(["fmt", "--all", "--check"]));
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    optional("clippy", cargo().args(clippy));
+    if let Err(error) = docs(workspace) {
+        tally.fail(format!("{error:#}"));
+    }
+    if !tally.has_failures() {
+        println!("lint: nothing to complain about");
+    }
+    Ok(tally)
+}
+
+/// Every interleaving of the protocols' models, at small capacities.
+fn loom(workspace: &Workspace) -> Result<Tally> {
+    let mut cargo = shell::cargo(&workspace.root);
+    // Another cfg is another build of everything, so it lives apart.
+    cargo
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", workspace.target.join("loom"));
+    cargo.args([
+        "test",
+        "-p",
+        "overhear-stream",
+        "--release",
+        "--lib",
+        "loom",
+    ]);
+    cargo_test("the loom models", &mut cargo)
+}
+
+fn cargo_test(what: &str, cargo: &mut Command) -> Result<Tally> {
+    let mut reader = CargoReader::default();
+    let status = shell::stream(cargo.args(["--", "--show-output"]), |line| {
+        reader.line(line)
+    })?;
+    Ok(reader.finish(what, status.success()))
+}
+
+/// Repeats the runners' summaries, lists what was skipped and what failed, and ends with the one line that counts all.
+fn conclude(tally: &Tally) -> Result<()> {
+    tally.list();
+    println!("{tally}");
+    if tally.has_failures() {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+/// Undefined behaviour in the pure crates.
+fn miri(workspace: &Workspace) -> Result<()> {
+    let cargo = || shell::nightly_cargo(&workspace.root);
+    if !shell::succeeds(cargo().args(["miri", "--version"])) {
+        let sentence = "miri needs a nightly toolchain with the component miri; type \
+                        `rustup toolchain install nightly --component miri,rust-src`";
+        return Err(Missing(sentence.to_owned()).into());
+    }
+    let mut command = cargo();
+    // Property tests look for their files in the current folder and need fewer cases here.
+    command
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+        .env("PROPTEST_CASES", "16");
+    command.env("CARGO_TARGET_DIR", workspace.target.join("miri"));
+    command
+        .args(["miri", "test"])
+        .args(PURE.iter().flat_map(|name| ["-p", name]));
+    shell::run(&mut command)
+}
+
+/// Arbitrary bytes for everything that parses: each target runs for the given seconds.
+fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    let seconds: u32 = match arguments {
+        [] => 60,
+        [text, ..] => text
+            .parse()
+            .context("the seconds per target must be a number")?,
+    };
+    ensure!(
+        workspace.root.join("fuzz").is_dir(),
+        "there are no fuzz targets yet"
+    );
+    packages::ensure(&[BUILD])?;
+    let cargo = || shell::nightly_cargo(&workspace.root);
+    if !shell::succeeds(cargo().args(["fuzz", "--version"])) {
+        let sentence = "fuzzing needs a nightly toolchain and cargo-fuzz, which are not both \
+                        installed; type `rustup toolchain install nightly` and \
+                        `cargo install cargo-fuzz`";
+        return Err(Missing(sentence.to_owned()).into());
+    }
+    let limit = format!("-max_total_time={seconds}");
+    for target in shell::output(cargo().args(["fuzz", "list"]))?.split_whitespace() {
+        shell::run(cargo().args(["fuzz", "run", target, "--", &limit]))?;
+    }
+    Ok(())
+}
+
+/// Figures; each bench prints its own, against a floor measured in the same run.
+fn bench(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let cargo = || shell::cargo(&workspace.root);
+    shell::run(cargo().args(["bench", "--workspace", "--bench", "*"]))?;
+    shell::run(cargo().args(["build", "--release", "-p", "overhear"]))?;
+    native::c_benches(workspace)
+}
+
+/// The reference of all crates; a broken link is an error.
+fn docs(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    // Libraries only: the program `overhear` and the crate `overhear` would share one page.
+    shell::run(cargo.args(["doc", "--workspace", "--no-deps", "--lib"]))
+}
+
+/// Seed 000's client and server, then an unmodified program from Debian.
+fn demo(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD, DEMO])?;
+    let mut cargo = shell::cargo(&workspace.root);
+    let parts = ["-p", "overhear", "-p", "overhear-cli", "-p", "demo"];
+    shell::run(cargo.args(["build", "--release"]).args(parts))?;
+    let built = workspace.target.join("release");
+    let folder = workspace.target.join("demo");
+    fs::create_dir_all(&folder)?;
+
+    heading("A client and a server: where does the time of a request go?");
+    shell::run(Command::new(built.join("demo")).current_dir(&workspace.root))?;
+
+    heading("An unmodified program: xz with two threads");
+    let (input, report) = (folder.join("data"), folder.join("xz"));
+    write_data(&input)?;
+    if report.is_dir() {
+        fs::remove_dir_all(&report)?;
+    }
+    let mut overhear = Command::new(built.join("overhear"));
+    overhear
+        .arg("run")
+        .arg("--out")
+        .arg(&report)
+        .args(["--", "xz", "-T2", "-k", "-f"])
+        .arg(&input);
+    shell::run(&mut overhear)?;
+    fs::remove_file(&input)?;
+    let page = report.join("report.html");
+    if !page.is_file() {
+        bail!("overhear run has left no report in {}", report.display());
+    }
+    println!("\nThe report of xz is {}", page.display());
+    Ok(())
+}
+
+fn heading(text: &str) {
+    println!("\n{text}\n{}", "=".repeat(text.len()));
+}
+
+/// Data that keeps two threads of xz busy for some seconds: four blocks of the size that xz gives to
+/// a thread. One part in four is noise, which is slow to compress; the rest repeats it.
+fn write_data(file: &Path) -> Result<()> {
+    const PART_BYTES: usize = 64 << 10;
+    const PARTS: usize = ((4 * 24) << 20) / PART_BYTES;
+    let mut out = BufWriter::new(File::create(file)?);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut noise = Vec::with_capacity(PART_BYTES);
+    for part in 0..PARTS {
+        if part % 4 == 0 {
+            noise.clear();
+            while noise.len() < PART_BYTES {
+                // Marsaglia's xorshift64: the same file on every machine.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                noise.extend(state.to_le_bytes());
+            }
+        }
+        out.write_all(&noise)?;
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verb;
+
+    #[test]
+    fn the_makefile_lists_exactly_these_verbs() {
+        let makefile = include_str!("../../Makefile");
+        let targets = makefile.lines().filter(|line| !line.starts_with('\t'));
+        let listed: Vec<_> = targets
+            .filter_map(|line| line.split_once(": ## "))
+            .collect();
+        let listed: Vec<_> = listed.iter().map(|(name, _)| *name).collect();
+        assert_eq!(listed, Verb::ALL.map(Verb::name));
+    }
+}
