@@ -101,16 +101,12 @@ impl Connection {
         }
     }
 
-    /// Says no, and remembers it.
+    /// Says no, and remembers it: first in the registry, so that whoever has heard the refusal
+    /// finds it counted.
     pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, sentence: &str) -> Next {
-        send(
-            &self.fd,
-            &Reply::Refused {
-                sentence: sentence.to_string(),
-            },
-            None,
-        );
         lock(registry).unheard(self.pid, sensor, sentence);
+        let sentence = sentence.to_string();
+        send(&self.fd, &Reply::Refused { sentence }, None);
         Next::Close
     }
 
