@@ -73,10 +73,10 @@ typedef struct oh_stream_header {
     uint64_t reserved2[7];
     uint64_t tail_or_busy; /* concurrent: tail. Kernel: 1 while a program fills a slot */
     uint64_t lost_nested;  /* writes refused inside another write of the same thread or CPU */
-    uint64_t lost_full;    /* concurrent: writes refused because no element was free; kernel:
+    uint64_t lost_full;    /* concurrent, pool of lanes: writes refused for want of one; kernel:
                             * lost_inherit, children that could not be followed (section 5.4) */
     uint64_t ended;        /* kernel: threads that ended, as far as this ring tells (section 5.4) */
-    uint64_t owner; /* section 5.2, a lane: 0 free, else the tid that claimed it */
+    uint64_t owner; /* section 5.2, a lane: tid and number of its last claim, 0 for none */
     uint64_t reserved4[491];
 } oh_stream_header;
 
@@ -110,17 +110,19 @@ typedef struct oh_control_page {
     uint8_t magic[8];     /* OH_CONTROL_MAGIC */
     uint32_t version;     /* OH_LAYOUT_VERSION */
     uint32_t header_size; /* OH_HEADER_SIZE */
-    uint32_t sensors;     /* how many oh_control_line follow */
+    uint32_t lines;       /* how many oh_control_line follow */
     uint32_t reserved0;
     uint64_t reserved1[509];
 } oh_control_page;
 
-/* Section 8: the cache line of one sensor. */
+/*
+ * Section 8: the cache line of one sensor. Behind that of a laned sensor follow lines with a
+ * uint64_t per lane, `reclaimed`: the owner word of the last thread that has ended.
+ */
 typedef struct oh_control_line {
     uint32_t enabled; /* 1 on, 0 off */
     uint32_t reserved0;
-    uint64_t generation;
-    uint64_t reserved1[6];
+    uint64_t reserved1[7];
 } oh_control_line;
 
 #define OH_ASSERT_FIELD(type, field, offset, size)                                                  \
@@ -171,14 +173,13 @@ OH_STATIC_ASSERT(sizeof(oh_clock_segment) == 32, "oh_clock_segment: size");
 OH_ASSERT_FIELD(oh_control_page, magic, 0, 8);
 OH_ASSERT_FIELD(oh_control_page, version, 8, 4);
 OH_ASSERT_FIELD(oh_control_page, header_size, 12, 4);
-OH_ASSERT_FIELD(oh_control_page, sensors, 16, 4);
+OH_ASSERT_FIELD(oh_control_page, lines, 16, 4);
 OH_ASSERT_FIELD(oh_control_page, reserved0, 20, 4);
 OH_ASSERT_FIELD(oh_control_page, reserved1, 24, 4072);
 OH_STATIC_ASSERT(sizeof(oh_control_page) == OH_HEADER_SIZE, "oh_control_page: size");
 OH_ASSERT_FIELD(oh_control_line, enabled, 0, 4);
 OH_ASSERT_FIELD(oh_control_line, reserved0, 4, 4);
-OH_ASSERT_FIELD(oh_control_line, generation, 8, 8);
-OH_ASSERT_FIELD(oh_control_line, reserved1, 16, 48);
+OH_ASSERT_FIELD(oh_control_line, reserved1, 8, 56);
 OH_STATIC_ASSERT(sizeof(oh_control_line) == 64, "oh_control_line: size");
 
 /*

@@ -165,6 +165,7 @@ impl Connection {
             origin: Origin::Program(task::of_pid(self.pid)),
             sensor: request.sensor,
             instance: request.instance,
+            lane: None,
             schema: Arc::new(request.schema),
             rate,
             capacity: geometry.capacity(),

@@ -43,6 +43,8 @@ pub enum GapCause {
     Late,
     /// A write nested in another of the same thread or CPU was refused.
     Nested,
+    /// A write was refused because no element of the queue, or no lane, was free.
+    Full,
     /// The kernel or its buffer reported a loss of its own.
     Kernel,
     /// The element's time lies before its predecessor's, or in the future: the writer's process
@@ -54,10 +56,11 @@ pub enum GapCause {
 
 impl GapCause {
     /// Every cause, in the order in which losses are shown.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Overwritten,
         Self::Late,
         Self::Nested,
+        Self::Full,
         Self::Kernel,
         Self::Corrupt,
         Self::Epoch,
@@ -70,6 +73,7 @@ impl GapCause {
             Self::Overwritten => "overwritten",
             Self::Late => "late",
             Self::Nested => "nested",
+            Self::Full => "full",
             Self::Kernel => "kernel",
             Self::Corrupt => "corrupt",
             Self::Epoch => "epoch",

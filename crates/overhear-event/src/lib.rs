@@ -47,11 +47,14 @@ pub mod kernel;
 mod schema;
 mod stream;
 mod time;
+mod writer;
 
 pub use event::{EventName, EventSet};
 pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
 pub use schema::{
     Field, FieldKind, SchemaError, TypeSchema, TypeSchemaBuilder, Value, MAX_PAYLOAD_BYTES,
+    WRITER_FLAGS, WRITER_TID,
 };
 pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
 pub use time::{ClockId, Nanos, Ticks, Timestamp};
+pub use writer::WriterKind;

@@ -10,6 +10,12 @@ use serde::{Deserialize, Serialize};
 /// The largest payload of an element, in bytes: an element must fit into one page with its stamp.
 pub const MAX_PAYLOAD_BYTES: u32 = 4088;
 
+/// The field that names the writing thread where several can write; see
+/// [`TypeSchema::with_writer`].
+pub const WRITER_TID: &str = "writer_tid";
+/// The field behind [`WRITER_TID`]: flags of the element.
+pub const WRITER_FLAGS: &str = "writer_flags";
+
 /// The kind of a field. Numbers are in the byte order of the machine that wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -294,6 +300,26 @@ impl TypeSchema {
         Ok(Self { id, size, fields })
     }
 
+    /// The payload of a laned or concurrent sensor as monitors see it: the thread that wrote the
+    /// element ([`WRITER_TID`]) and the element's flags ([`WRITER_FLAGS`]), then the sensor's own
+    /// fields. The two lie before the payload in memory (`docs/abi/stream-layout.md`, section 4).
+    ///
+    /// # Errors
+    /// [`SchemaError::DuplicateField`] if the sensor uses one of the names itself,
+    /// [`SchemaError::TooLarge`] if the payload leaves no room for them.
+    pub fn with_writer(&self) -> Result<Self, SchemaError> {
+        let head = Self::builder(&self.id)
+            .field(WRITER_TID, FieldKind::U32, "")
+            .field(WRITER_FLAGS, FieldKind::U32, "");
+        let lead = head.size;
+        let mut fields = head.fields;
+        fields.extend(self.fields.iter().cloned().map(|mut field| {
+            field.offset += lead;
+            field
+        }));
+        Self::new(self.id.clone(), lead + self.size, fields)
+    }
+
     /// The type id.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -448,6 +474,31 @@ mod tests {
             Err(SchemaError::TooLarge { size: 5000, .. })
         ));
         assert!(TypeSchema::builder("9t").build().is_err());
+    }
+
+    #[test]
+    fn the_writer_stands_before_the_payload() {
+        let own = TypeSchema::builder("t").field("a", FieldKind::U64, "ns");
+        let own = own.build().unwrap();
+        let seen = own.with_writer().unwrap();
+        assert_eq!(
+            (seen.id(), seen.size(), seen.index_of("a")),
+            ("t", 16, Some(2))
+        );
+        let mut payload = vec![];
+        payload.extend(7_u32.to_ne_bytes());
+        payload.extend(1_u32.to_ne_bytes());
+        payload.extend(9_u64.to_ne_bytes());
+        assert_eq!(seen.read(0, &payload), Some(Value::Unsigned(7)));
+        assert_eq!(seen.read(2, &payload), Some(Value::Unsigned(9)));
+        let twice = seen.with_writer();
+        assert!(matches!(twice, Err(SchemaError::DuplicateField { .. })));
+        let large = TypeSchema::builder("t").field("a", FieldKind::Text(4084), "");
+        let large = large.build().unwrap().with_writer();
+        assert!(matches!(
+            large,
+            Err(SchemaError::TooLarge { size: 4092, .. })
+        ));
     }
 
     #[test]

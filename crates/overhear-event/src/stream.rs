@@ -129,6 +129,10 @@ pub struct StreamDescriptor {
     pub sensor: String,
     /// Which instance of the sensor this is; empty where there is only one.
     pub instance: String,
+    /// Which lane of a laned sensor this is; `None` for sensors of other kinds. The lanes of a
+    /// sensor are streams of their own with consecutive numbers, and one sensor for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<u32>,
     /// What an element's payload contains.
     pub schema: Arc<TypeSchema>,
     /// The declared rate, if any.
@@ -148,9 +152,20 @@ impl StreamDescriptor {
         }
     }
 
-    /// The name for people: `comm(pid)/sensor#instance`, `kernel/hook@cpu`, `clerk/sensor`.
+    /// The name for people: `comm(pid)/sensor#instance`, `kernel/hook@cpu`, `clerk/sensor`; a lane
+    /// has its number behind it, `comm(pid)/sensor[2]`.
     #[must_use]
     pub fn label(&self) -> String {
+        let name = self.sensor_label();
+        match self.lane {
+            Some(lane) => alloc::format!("{name}[{lane}]"),
+            None => name,
+        }
+    }
+
+    /// The name of the sensor for people: that of [`Self::label`] without the lane.
+    #[must_use]
+    pub fn sensor_label(&self) -> String {
         match &self.origin {
             Origin::Kernel { cpu } => alloc::format!("kernel/{}@{cpu}", self.sensor),
             Origin::Clerk => alloc::format!("clerk/{}", self.sensor),

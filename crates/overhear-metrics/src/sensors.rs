@@ -73,8 +73,8 @@ pub struct SensorAccount {
     pub intervals: Histogram,
     /// One per field of the schema; those of text fields stay empty.
     pub fields: Vec<FieldStatistics>,
-    // The position after the last element: a distance counts only between neighbours.
-    next: u64,
+    // Something was missed since the last element: a distance counts only between neighbours.
+    interrupted: bool,
 }
 
 impl SensorAccount {
@@ -93,7 +93,7 @@ impl SensorAccount {
             last: None,
             intervals: Histogram::new(),
             fields,
-            next: 0,
+            interrupted: false,
         }
     }
 
@@ -107,7 +107,7 @@ impl SensorAccount {
     }
 }
 
-/// Keeps an account of every sensor of every program.
+/// Keeps an account of every sensor of every program. The lanes of a sensor share one.
 #[derive(Clone, Debug, Default)]
 pub struct SensorStatistics {
     accounts: BTreeMap<StreamId, SensorAccount>,
@@ -123,7 +123,7 @@ impl SensorStatistics {
     pub fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
         if matches!(stream.origin, Origin::Program(_)) {
             self.accounts
-                .entry(stream.id)
+                .entry(account_of(stream))
                 .or_insert_with(|| SensorAccount::new(Arc::clone(stream)));
         }
     }
@@ -134,10 +134,16 @@ impl SensorStatistics {
         }
         Some(
             self.accounts
-                .entry(stream.id)
+                .entry(account_of(stream))
                 .or_insert_with(|| SensorAccount::new(Arc::new(stream.clone()))),
         )
     }
+}
+
+/// The number of the sensor's first stream: lanes follow one another.
+fn account_of(stream: &StreamDescriptor) -> StreamId {
+    let lane = stream.lane.unwrap_or(0);
+    StreamId::from_raw(stream.id.as_raw().wrapping_sub(lane))
 }
 
 impl Update for SensorStatistics {
@@ -147,11 +153,11 @@ impl Update for SensorStatistics {
         };
         account.elements += 1;
         account.first.get_or_insert(element.time);
-        if let Some(last) = account.last.filter(|_| account.next == element.sequence) {
+        let interrupted = std::mem::take(&mut account.interrupted);
+        if let Some(last) = account.last.filter(|_| !interrupted) {
             account.intervals.record(element.time.since(last).as_ns());
         }
         account.last = Some(element.time);
-        account.next = element.sequence.wrapping_add(1);
         for (index, field) in account.fields.iter_mut().enumerate() {
             if let Some(value) = element.stream.schema.read(index, element.payload) {
                 field.record(value);
@@ -162,6 +168,7 @@ impl Update for SensorStatistics {
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         if let Some(account) = self.account(stream) {
             account.missed = account.missed.saturating_add(gap.missed);
+            account.interrupted = true;
         }
     }
 
@@ -195,6 +202,7 @@ mod tests {
             origin: Origin::Program(task),
             sensor: "s".to_string(),
             instance: String::new(),
+            lane: None,
             schema: Arc::new(schema),
             rate: None,
             capacity: 64,
@@ -230,5 +238,25 @@ mod tests {
         assert_eq!(account.rate_hz(), Some(1e8));
         let field = &account.fields[0];
         assert_eq!((field.min, field.max, field.mean()), (-5.0, 7.0, Some(1.0)));
+
+        // Two lanes of a second sensor: one account, intervals in the order of time.
+        let lanes = [0, 1].map(|lane| StreamDescriptor {
+            id: StreamId::from_raw(10 + lane),
+            lane: Some(lane),
+            ..stream.clone()
+        });
+        for (lane, ns) in [(1, 200), (0, 210), (1, 230)] {
+            let element = ElementView {
+                stream: &lanes[lane],
+                sequence: 0,
+                time: at(ns),
+                payload: &1_i32.to_ne_bytes(),
+            };
+            statistics.element(&element);
+        }
+        assert_eq!(statistics.accounts().count(), 2);
+        let account = statistics.accounts().last().unwrap();
+        assert_eq!((account.elements, account.intervals.count()), (3, 2));
+        assert_eq!(account.intervals.max(), Some(20));
     }
 }

@@ -48,6 +48,7 @@
 //! #     origin: Origin::Kernel { cpu: 0 },
 //! #     sensor: "two".to_string(),
 //! #     instance: String::new(),
+//! #     lane: None,
 //! #     schema: Arc::new(TypeSchema::builder("empty").build().unwrap()),
 //! #     rate: None,
 //! #     capacity: 2,

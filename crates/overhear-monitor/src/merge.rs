@@ -328,6 +328,7 @@ mod tests {
                 origin: Origin::Kernel { cpu: raw },
                 sensor: "t".to_string(),
                 instance: String::new(),
+                lane: None,
                 schema: Arc::clone(&schema),
                 rate: None,
                 capacity: 8,

@@ -3,8 +3,9 @@
 
 use core::mem::{offset_of, size_of};
 
-use overhear_event::{ClockId, MAX_PAYLOAD_BYTES};
+use overhear_event::{ClockId, WriterKind, MAX_PAYLOAD_BYTES};
 
+use crate::shape::LanePool;
 use crate::sync::Ordering;
 use crate::words::Words;
 
@@ -13,7 +14,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"OVHRSTR1");
 /// The version of the layout.
 pub const VERSION: u32 = 1;
 /// Bytes before the first element. Smaller under loom, which tracks every word.
-pub const HEADER_SIZE: usize = if cfg!(loom) { 72 } else { 4096 };
+pub const HEADER_SIZE: usize = if cfg!(loom) { 168 } else { 4096 };
 /// Where the element counter lies, in bytes: alone on the second cache line.
 pub const COUNTER_OFFSET: usize = 64;
 /// The largest capacity: sequences must be able to lap it many times.
@@ -30,6 +31,9 @@ pub enum LayoutError {
     /// The payload is too large.
     #[error("a payload of {0} bytes exceeds {MAX_PAYLOAD_BYTES}; split it over several elements")]
     BadPayload(u64),
+    /// A laned sensor without lanes, or with more than can be searched.
+    #[error("a pool of {0} lanes is out of range; ask for 1 to 4096, one per thread that writes")]
+    BadLanes(u32),
     /// The memory is smaller than the geometry says.
     #[error(
         "the buffer has {found} bytes, but its geometry needs {needed}; register the sensor again"
@@ -69,9 +73,11 @@ pub enum LayoutError {
 /// Where the parts of a stream lie. Comes from the directory's record.
 ///
 /// Holding one proves that the capacity is a power of two from 2 to 2^32, that an element's
-/// payload fits behind its stamp within the stride, and that the whole size fits into an `usize`.
+/// payload fits behind its lead within the stride, and that the whole size fits into an `usize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
+    // What precedes the payload: one word, the stamp, or two, stamp and writer (section 4).
+    lead_words: u32,
     payload_bytes: u32,
     stride_words: u32,
     // Power of two in [2, 2^32].
@@ -91,6 +97,23 @@ impl Geometry {
             .saturating_add(1)
             .saturating_mul(8);
         Self::with_stride(payload_bytes, stride_bytes, capacity)
+    }
+
+    /// The geometry of a ring whose elements name their writer, as those of lanes and queues do:
+    /// two words before the payload (section 4).
+    ///
+    /// # Errors
+    /// [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`].
+    pub fn with_writer(payload_bytes: u32, capacity: u64) -> Result<Self, LayoutError> {
+        // The monitors' view of the payload begins with the writer, so both must fit.
+        let seen = payload_bytes.saturating_add(8);
+        if seen > MAX_PAYLOAD_BYTES {
+            return Err(LayoutError::BadPayload(u64::from(payload_bytes)));
+        }
+        let mut geometry = Self::new(seen, capacity)?;
+        geometry.lead_words = 2;
+        geometry.payload_bytes = payload_bytes;
+        Ok(geometry)
     }
 
     /// A geometry whose stride is given, as kernel rings need it.
@@ -114,6 +137,7 @@ impl Geometry {
             return Err(LayoutError::BadCapacity(capacity));
         }
         let geometry = Self {
+            lead_words: 1,
             payload_bytes,
             stride_words: stride_bytes / 8,
             capacity,
@@ -129,6 +153,21 @@ impl Geometry {
     #[must_use]
     pub const fn payload_bytes(&self) -> usize {
         self.payload_bytes as usize
+    }
+
+    /// Words before the payload: 1, the stamp, or 2, stamp and writer.
+    #[inline(always)]
+    #[must_use]
+    pub const fn lead_words(&self) -> usize {
+        self.lead_words as usize
+    }
+
+    /// Bytes behind the stamp: the writer where elements name it, and the payload. This is what a
+    /// [`Reader`](crate::Reader) hands out.
+    #[inline(always)]
+    #[must_use]
+    pub const fn body_bytes(&self) -> usize {
+        (self.lead_words as usize - 1) * 8 + self.payload_bytes as usize
     }
 
     /// Bytes from one element to the next.
@@ -181,36 +220,14 @@ impl Geometry {
     }
 }
 
-/// The kinds of writers (section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriterKind {
-    /// One thread at a time, wait-free.
-    Simple,
-    /// A pool of lanes, one per thread.
-    Laned,
-    /// The lock-free queue with an index array.
-    Concurrent,
-    /// A BPF program, one ring per CPU.
-    Kernel,
-}
-
-impl WriterKind {
-    /// The number in the header.
-    #[must_use]
-    pub const fn as_raw(self) -> u32 {
-        match self {
-            Self::Simple => 1,
-            Self::Laned => 2,
-            Self::Concurrent => 3,
-            Self::Kernel => 4,
-        }
-    }
-}
-
 /// The header as its creator writes it (section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    geometry: Geometry,
+    payload_bytes: u32,
+    // Bytes between elements; of a pool, pages between lanes.
+    stride: u32,
+    // Slots; of a pool, lanes.
+    capacity: u64,
     kind: WriterKind,
     clock: ClockId,
     stream_id: u64,
@@ -226,23 +243,36 @@ impl Header {
         stream_id: u64,
     ) -> Self {
         Self {
-            geometry: *geometry,
+            payload_bytes: geometry.payload_bytes,
+            stride: geometry.stride_words * 8,
+            capacity: geometry.capacity,
             kind,
             clock,
             stream_id,
         }
     }
 
+    /// The header of a pool: `capacity` is the number of lanes, `stride` their distance in pages
+    /// (section 5.2).
+    #[must_use]
+    pub(crate) fn of_pool(pool: &LanePool, clock: ClockId, stream_id: u64) -> Self {
+        let mut header = Self::new(pool.lane(), WriterKind::Laned, clock, stream_id);
+        header.capacity = pool.lanes().into();
+        // At most 2^32 * 4096 bytes in units of 4096: the numbers of a pool are bounded by its own
+        // check, and a distance that does not fit in 32 bits is no longer compared, only told.
+        header.stride = u32::try_from(pool.lane_stride_bytes() / 4096).unwrap_or(u32::MAX);
+        header
+    }
+
     /// The first eight words of the stream.
     #[must_use]
     pub const fn to_words(&self) -> [u64; 8] {
-        let stride = self.geometry.stride_words * 8;
         [
             MAGIC,
             pair(VERSION, HEADER_SIZE as u32),
             pair(0, self.kind.as_raw()),
-            pair(self.geometry.payload_bytes, stride),
-            self.geometry.capacity,
+            pair(self.payload_bytes, self.stride),
+            self.capacity,
             pair(self.clock.as_raw(), 0),
             self.stream_id,
             0,
@@ -297,7 +327,7 @@ const _: () = {
 };
 
 /// Two 32-bit fields that share a word, the first at the lower address.
-const fn pair(first: u32, second: u32) -> u64 {
+pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     if cfg!(target_endian = "little") {
         (second as u64) << 32 | first as u64
     } else {

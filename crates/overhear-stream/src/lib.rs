@@ -6,7 +6,8 @@
 //! and prove afterwards, by reading the counter again, that the copy is whole. Neither waits for
 //! the other; a reader that is too slow misses elements and knows exactly how many.
 //!
-//! - [`Geometry`] says where things lie; it comes from the directory, never from the memory.
+//! - [`Geometry`] says where things lie in a ring, [`Shape`] in a whole sensor, be it simple, laned
+//!   or concurrent; both come from the directory, never from the memory.
 //! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
 //! - [`Reader`] yields validated copies and the exact number of missed elements.
 //! - [`Segment`] and [`ClockFit`] turn stamps into time; [`ClockMap`] applies them.
@@ -52,17 +53,22 @@
 extern crate alloc;
 
 mod clock;
+mod control;
 mod layout;
 mod reader;
+mod shape;
 pub mod sync;
 mod ticks;
 mod words;
 mod writer;
 
 pub use clock::{ClockFit, ClockMap, ClockPair, Segment, CLOCK_PAGE_CAPACITY};
-pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError, WriterKind};
+pub use control::{ControlLayout, ControlLine, CONTROL_LINE_BYTES, CONTROL_MAGIC};
+pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
 pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
+pub use overhear_event::WriterKind;
 pub use reader::{Copied, Found, PollReport, Reader};
+pub use shape::{LanePool, QueueGeometry, Shape, MAX_LANES, MAX_QUEUE};
 pub use ticks::{hardware_clock, read_hardware_ticks};
 pub use words::{KeptWords, OwnedWords, SharedWords, Words};
 pub use writer::SimpleWriter;

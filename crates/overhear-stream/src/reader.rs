@@ -38,7 +38,7 @@ pub struct Copied<'a> {
     pub sequence: u64,
     /// Its stamp, as its writer read it.
     pub stamp: Ticks,
-    /// Its payload.
+    /// What lies behind the stamp: the payload, in lanes and queues with the writer before it.
     pub payload: &'a [u8],
 }
 
@@ -86,7 +86,7 @@ impl<W: Words> Reader<W> {
         geometry.check_size(&words)?;
         let batch = BATCH.min(geometry.capacity()) as usize;
         let copy = alloc::vec![0; batch * geometry.stride_words()];
-        let bytes = alloc::vec![0; geometry.payload_bytes().div_ceil(8) * 8];
+        let bytes = alloc::vec![0; geometry.body_bytes().div_ceil(8) * 8];
         Ok(Self {
             words,
             geometry,
@@ -277,7 +277,7 @@ impl<W: Words> Reader<W> {
     /// ones, were not whole.
     fn copy(&mut self, batch: u64) -> Result<u64, LayoutError> {
         let stride = self.geometry.stride_words();
-        let used = 1 + self.geometry.payload_bytes().div_ceil(8);
+        let used = 1 + self.geometry.body_bytes().div_ceil(8);
         for index in 0..batch {
             let slot = self.geometry.slot(self.position.wrapping_add(index));
             let copy = &mut self.copy[index as usize * stride..][..used];
@@ -314,7 +314,7 @@ impl<W: Words> Reader<W> {
         Copied {
             sequence: position.wrapping_add(index),
             stamp: Ticks::from_raw(words[0]),
-            payload: &bytes[..geometry.payload_bytes()],
+            payload: &bytes[..geometry.body_bytes()],
         }
     }
 }

@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             origin: Origin::Kernel { cpu },
             sensor: "sched_switch".to_owned(),
             instance: String::new(),
+            lane: None,
             schema: schema.clone(),
             rate: None,
             capacity: 0,

@@ -22,6 +22,7 @@
 //!     origin: Origin::Clerk,
 //!     sensor: "battery".to_owned(),
 //!     instance: String::new(),
+//!     lane: None,
 //!     schema: Arc::new(schema),
 //!     rate: None,
 //!     capacity: 64,

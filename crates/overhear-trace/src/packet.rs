@@ -122,6 +122,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
         GapCause::Kernel => 4,
         GapCause::Corrupt => 5,
         GapCause::Epoch => 6,
+        GapCause::Full => 7,
     }
 }
 

@@ -35,6 +35,7 @@ fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDe
         origin,
         sensor: sensor.to_string(),
         instance: String::new(),
+        lane: None,
         schema: Arc::new(schema),
         rate: None,
         capacity: 64,

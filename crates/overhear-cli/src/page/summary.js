@@ -7,6 +7,7 @@ const CAUSES = {
   overwritten: 'overwritten before the monitor had read them',
   late: 'published after the merge had passed their time',
   nested: 'refused in the middle of another write',
+  full: 'refused for want of a free element or lane',
   kernel: 'lost by the kernel',
   corrupt: 'damaged by the program that wrote the stream',
   epoch: 'the clock jumped',

@@ -19,6 +19,7 @@ fn stream(sensor: &str, cpu: u32, schema: TypeSchema) -> StreamDescriptor {
         origin: Origin::Kernel { cpu },
         sensor: sensor.to_string(),
         instance: String::new(),
+        lane: None,
         schema: Arc::new(schema),
         rate: None,
         capacity: 64,

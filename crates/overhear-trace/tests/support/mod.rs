@@ -32,6 +32,7 @@ pub fn descriptor(id: u32, sensor: &str, origin: Origin, schema: TypeSchema) -> 
         origin,
         sensor: sensor.to_owned(),
         instance: String::new(),
+        lane: None,
         schema: Arc::new(schema),
         rate: None,
         capacity: 1024,

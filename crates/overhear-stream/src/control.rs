@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control page (section 8): what the directory tells a task's sensors while they run.
+//!
+//! One writer, the directory; the sensors' process maps the memory read-only. A sensor has a cache
+//! line of its own, found by the number that came with its grant; a laned sensor has the following
+//! lines, too, for one word per lane.
+//!
+//! # Protocol
+//!
+//! - `enabled` is a hint without order: a sensor that is switched off writes nothing from some
+//!   moment soon after on. Relaxed on both sides.
+//! - `reclaimed` of a lane holds the owner word of a thread that has ended. The directory stores it
+//!   with release after it has seen the end; a thread that finds it equal to the lane's owner word
+//!   loads it with acquire and may claim the lane: `SYNC(reclaim)`. Owner words carry a count of
+//!   claims, so an old one never frees a lane that was claimed again.
+
+use crate::layout::{pair, LayoutError, HEADER_SIZE, VERSION};
+use crate::sync::Ordering;
+use crate::words::Words;
+
+/// The first eight bytes of a control page: "OVHRCTL1" (section 8).
+pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"OVHRCTL1");
+/// Bytes of a sensor's line.
+pub const CONTROL_LINE_BYTES: usize = 64;
+
+const LINE_WORDS: usize = CONTROL_LINE_BYTES / 8;
+
+/// Where things lie in a control page.
+///
+/// Holding one proves that there is at least one line and that the whole fits into an `usize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlLayout {
+    lines: u32,
+}
+
+impl ControlLayout {
+    /// A control page with this many lines.
+    ///
+    /// # Errors
+    /// [`LayoutError::BadCapacity`] for none, or more than 2^24.
+    pub const fn new(lines: u32) -> Result<Self, LayoutError> {
+        if lines == 0 || lines > 1 << 24 {
+            return Err(LayoutError::BadCapacity(lines as u64));
+        }
+        Ok(Self { lines })
+    }
+
+    /// How many lines a sensor with this many lanes takes: one, and one for every eight lanes.
+    #[must_use]
+    pub const fn lines_of_sensor(lanes: u32) -> u32 {
+        1 + lanes.div_ceil(LINE_WORDS as u32)
+    }
+
+    /// How many lines there are.
+    #[must_use]
+    pub const fn lines(&self) -> u32 {
+        self.lines
+    }
+
+    /// Bytes of the whole, header included.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        HEADER_SIZE + self.lines as usize * CONTROL_LINE_BYTES
+    }
+
+    /// The first three words of the memory; the rest begins as zero: every sensor switched off.
+    #[must_use]
+    pub const fn header(&self) -> [u64; 3] {
+        [
+            CONTROL_MAGIC,
+            pair(VERSION, HEADER_SIZE as u32),
+            pair(self.lines, 0),
+        ]
+    }
+}
+
+/// A sensor's line in a control page, on either side.
+#[derive(Debug)]
+pub struct ControlLine<W> {
+    words: W,
+    // The line's first word; in bounds with all `lanes` words behind the line.
+    first: usize,
+    lanes: u32,
+}
+
+impl<W: Words> ControlLine<W> {
+    /// The line with this number of a sensor with this many lanes.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the memory ends before the line and its lanes' words.
+    pub fn new(words: W, line: u32, lanes: u32) -> Result<Self, LayoutError> {
+        let first = HEADER_SIZE / 8 + line as usize * LINE_WORDS;
+        let needed = first + ControlLayout::lines_of_sensor(lanes) as usize * LINE_WORDS;
+        if words.len() < needed {
+            return Err(LayoutError::TooSmall {
+                found: words.len() as u64 * 8,
+                needed: needed as u64 * 8,
+            });
+        }
+        Ok(Self {
+            words,
+            first,
+            lanes,
+        })
+    }
+
+    /// Whether the sensor is switched on.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        // Relaxed: a hint. The upper half of the word is reserved and zero.
+        self.words.word(self.first).load(Ordering::Relaxed) != 0
+    }
+
+    /// Switches the sensor on or off: the directory's part.
+    pub fn set_enabled(&self, enabled: bool) {
+        // Relaxed: a hint.
+        let word = pair(enabled.into(), 0);
+        self.words.word(self.first).store(word, Ordering::Relaxed);
+    }
+
+    /// The owner word of the last thread whose claim on this lane has ended; 0 if none has.
+    ///
+    /// # Panics
+    /// If there is no such lane.
+    #[must_use]
+    pub fn reclaimed(&self, lane: u32) -> u64 {
+        // SYNC(reclaim): pairs with the directory's store.
+        self.lane_word(lane).load(Ordering::Acquire)
+    }
+
+    /// Gives a lane back whose owner has ended: the directory's part.
+    ///
+    /// # Panics
+    /// If there is no such lane.
+    pub fn reclaim(&self, lane: u32, owner: u64) {
+        // SYNC(reclaim): pairs with the load of the thread that claims the lane next.
+        self.lane_word(lane).store(owner, Ordering::Release);
+    }
+
+    fn lane_word(&self, lane: u32) -> &crate::sync::AtomicU64 {
+        assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
+        self.words.word(self.first + LINE_WORDS + lane as usize)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{ControlLayout, ControlLine};
+    use crate::words::OwnedWords;
+
+    #[test]
+    fn lines_of_neighbours_do_not_overlap() {
+        assert_eq!(
+            [0, 1, 8, 9].map(ControlLayout::lines_of_sensor),
+            [1, 2, 2, 3]
+        );
+        let layout = ControlLayout::new(4).unwrap();
+        assert_eq!(layout.bytes(), 4096 + 256);
+        let memory = OwnedWords::zeroed(layout.bytes() / 8);
+        let laned = ControlLine::new(memory.share(), 0, 9).unwrap();
+        let simple = ControlLine::new(memory.share(), 3, 0).unwrap();
+        laned.set_enabled(true);
+        laned.reclaim(8, 77);
+        assert!(laned.is_enabled() && !simple.is_enabled());
+        simple.set_enabled(true);
+        laned.set_enabled(false);
+        assert!(!laned.is_enabled() && simple.is_enabled());
+        assert_eq!((laned.reclaimed(8), laned.reclaimed(7)), (77, 0));
+        assert!(ControlLine::new(memory.share(), 4, 0).is_err());
+        assert!(ControlLine::new(memory.share(), 3, 1).is_err());
+        assert!(ControlLayout::new(0).is_err());
+    }
+}
