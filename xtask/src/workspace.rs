@@ -38,9 +38,11 @@ pub(crate) struct Dependency {
 impl Workspace {
     /// Asks cargo.
     pub(crate) fn load() -> Result<Self> {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
-            .canonicalize()?;
+        // As `cargo run` says it: a folder of built things that was copied or moved along with the
+        // sources must not lead back to where it was built.
+        let package = std::env::var_os("CARGO_MANIFEST_DIR")
+            .context("start xtask by `make` or `cargo run --package xtask`")?;
+        let root = PathBuf::from(package).join("..").canonicalize()?;
         let mut cargo = shell::cargo(&root);
         let text = shell::output(cargo.args(["metadata", "--format-version=1", "--no-deps"]))?;
         Self::parse(&text).context("cargo metadata has an unknown form")
