@@ -10,30 +10,19 @@
 
 use std::time::Instant;
 
-use overhear::zerocopy::{Immutable, IntoBytes};
-use overhear::{Element, FieldKind, Sensor, TypeSchema};
+use overhear::{Element, Sensor};
 
 /// One observation. Every byte belongs to a field: there is no padding between or behind them, or
-/// the derive refuses.
-#[derive(IntoBytes, Immutable)]
-#[zerocopy(crate = "overhear::zerocopy")]
+/// the derive refuses. The description lets every tool print and plot the sensor without knowing this
+/// program.
+#[derive(Element)]
+#[element(type = "hello_turn")]
 #[repr(C)]
 struct Turn {
+    #[field(unit = "ns")]
     took_ns: u64,
     number: u32,
     sum: u32,
-}
-
-/// Its description lets every tool print and plot the sensor without knowing this program.
-impl Element for Turn {
-    fn schema() -> TypeSchema {
-        TypeSchema::builder("hello_turn")
-            .field("took_ns", FieldKind::U64, "ns")
-            .field("number", FieldKind::U32, "")
-            .field("sum", FieldKind::U32, "")
-            .build()
-            .expect("the fields cover the struct")
-    }
 }
 
 fn main() -> Result<(), overhear::SensorError> {

@@ -97,6 +97,11 @@ impl<const WORDS: usize> Element for Payload<WORDS> {
             .build()
             .expect("the schema is well-formed")
     }
+
+    #[inline(always)]
+    fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
+    }
 }
 
 /// A sensor as programs use it.

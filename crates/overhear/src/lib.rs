@@ -7,27 +7,17 @@
 //! is found the elements go into private memory.
 //!
 //! ```
-//! use overhear::{Element, FieldKind, Sensor, TypeSchema};
-//! use overhear::zerocopy::{Immutable, IntoBytes};
+//! use overhear::{Element, Sensor};
 //!
-//! #[derive(IntoBytes, Immutable)]
-//! #[zerocopy(crate = "overhear::zerocopy")]
+//! #[derive(Element)]
 //! #[repr(C)]
 //! struct Depth {
-//!     requests: u64,
-//! }
-//!
-//! impl Element for Depth {
-//!     fn schema() -> TypeSchema {
-//!         TypeSchema::builder("depth")
-//!             .field("requests", FieldKind::U64, "requests")
-//!             .build()
-//!             .expect("the schema is well-formed")
-//!     }
+//!     #[field(unit = "requests")]
+//!     waiting: u64,
 //! }
 //!
 //! let mut sensor = Sensor::<Depth>::builder("queue").register()?;
-//! sensor.write(&Depth { requests: 3 });
+//! sensor.write(&Depth { waiting: 3 });
 //! # Ok::<(), overhear::SensorError>(())
 //! ```
 //!
@@ -46,10 +36,19 @@
 //! This crate is also built as `liboverhear` with the cold functions that
 //! `include/overhear/sensor.h` declares; writing is inline in that header.
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod capi;
+mod element;
 mod fork;
 mod sensor;
 
-pub use overhear_event::{FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema};
-pub use sensor::{Element, Sensor, SensorBuilder, SensorError};
+pub use element::{derive_support, Element, ElementField};
+pub use overhear_derive::Element;
+pub use overhear_event::{
+    FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, MAX_PAYLOAD_BYTES,
+};
+pub use sensor::{Sensor, SensorBuilder, SensorError};
 pub use zerocopy;

@@ -4,26 +4,19 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::element::Element;
+use crate::fork;
 use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, MapError, Mapping};
-use overhear_event::{ClockId, Rate, Ticks, TypeSchema};
+use overhear_event::{ClockId, Rate, Ticks};
 use overhear_stream::{
     hardware_clock, read_hardware_ticks, Geometry, Header, LayoutError, SharedWords, SimpleWriter,
     WriterKind,
 };
-use zerocopy::{Immutable, IntoBytes};
-
-use crate::fork;
 
 /// Slots of a sensor that nobody hears: enough that writing touches the memory a heard sensor
 /// would touch, without wasting it.
 const PRIVATE_CAPACITY: u64 = 64;
-
-/// A type whose values can be written as elements: plain data without padding.
-pub trait Element: IntoBytes + Immutable {
-    /// Names, kinds and units of the fields, covering every byte of the type.
-    fn schema() -> TypeSchema;
-}
 
 /// A sensor could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -6,29 +6,18 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use overhear::zerocopy::{Immutable, IntoBytes};
-use overhear::{Element, FieldKind, Nanos, Rate, Sensor, TypeSchema};
+use overhear::{Element, Nanos, Rate, Sensor};
 
 /// Threads with a sensor each, and elements that each writes.
 pub(crate) const SENSORS: u64 = 3;
 pub(crate) const ELEMENTS: u64 = 400;
 
-#[derive(IntoBytes, Immutable)]
-#[zerocopy(crate = "overhear::zerocopy")]
+#[derive(Element)]
 #[repr(C)]
 struct Level {
     count: u64,
+    #[field(unit = "V")]
     volts: f64,
-}
-
-impl Element for Level {
-    fn schema() -> TypeSchema {
-        TypeSchema::builder("level")
-            .field("count", FieldKind::U64, "")
-            .field("volts", FieldKind::F64, "V")
-            .build()
-            .unwrap()
-    }
 }
 
 /// The command line that starts `senses` from this copy of the test binary.

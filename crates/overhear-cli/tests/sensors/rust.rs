@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program in Rust: this test binary, started once more.
 
-use overhear::zerocopy::{Immutable, IntoBytes};
-use overhear::{Element, FieldKind, Nanos, Rate, Sensor, TypeSchema};
+use overhear::{Element, Nanos, Rate, Sensor};
 
 use crate::program::number;
 use crate::support::{folder, path, run_json};
@@ -10,22 +9,13 @@ use crate::support::{folder, path, run_json};
 /// Tells the program that it was started as one, and where to say what it saw.
 const REPORT: &str = "OVERHEAR_TEST_RUST_PROGRAM";
 
-#[derive(IntoBytes, Immutable)]
-#[zerocopy(crate = "overhear::zerocopy")]
+#[derive(Element)]
 #[repr(C)]
 struct Depth {
+    #[field(unit = "requests")]
     requests: u64,
+    #[field(unit = "ns")]
     waiting_ns: u64,
-}
-
-impl Element for Depth {
-    fn schema() -> TypeSchema {
-        TypeSchema::builder("depth")
-            .field("requests", FieldKind::U64, "requests")
-            .field("waiting_ns", FieldKind::U64, "ns")
-            .build()
-            .unwrap()
-    }
 }
 
 /// Not a test: the program.
