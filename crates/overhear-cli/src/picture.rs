@@ -26,7 +26,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) end: Timestamp,
 }
 
-/// Keeps the elements of all program sensors in columns. An update like any other.
+/// Keeps the elements of all program sensors in columns. An update like any other. The lanes of a
+/// sensor share columns: their elements come in the order of time.
 #[derive(Debug, Default)]
 pub(crate) struct SensorColumns {
     sensors: BTreeMap<StreamId, Columns>,
@@ -101,7 +102,7 @@ impl SensorColumns {
     pub(crate) fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
         if matches!(stream.origin, Origin::Program(_)) {
             self.sensors
-                .entry(stream.id)
+                .entry(stream.first_stream())
                 .or_insert_with(|| Columns::new(Arc::clone(stream)));
         }
     }
@@ -109,7 +110,7 @@ impl SensorColumns {
 
 impl Update for SensorColumns {
     fn element(&mut self, element: &ElementView<'_>) {
-        let Some(columns) = self.sensors.get_mut(&element.stream.id) else {
+        let Some(columns) = self.sensors.get_mut(&element.stream.first_stream()) else {
             return;
         };
         if self.kept < MOST_MARKS {
@@ -170,7 +171,7 @@ pub(crate) fn timeline(parts: &Parts<'_>) -> Json {
             };
             let sensor = sensors
                 .iter()
-                .position(|columns| columns.stream.id == stream.id);
+                .position(|columns| columns.stream.first_stream() == stream.first_stream());
             json!({
                 "label": stream.label(),
                 "pid": pid,
@@ -250,7 +251,8 @@ fn sensor_json(columns: &Columns, first_ns: u64) -> Json {
         "type": columns.stream.schema.id(),
         "first_ns": first_ns,
         "deltas": packed(columns.deltas.iter().map(|delta| delta.to_le_bytes())),
-        "first_sequence": columns.first_sequence,
+        // Positions in several lanes have no order among themselves.
+        "first_sequence": columns.stream.lane.is_none().then_some(columns.first_sequence),
         "fields": fields,
     })
 }

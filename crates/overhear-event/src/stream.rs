@@ -142,6 +142,15 @@ pub struct StreamDescriptor {
 }
 
 impl StreamDescriptor {
+    /// The number of the sensor's first stream: the same for all lanes of a sensor.
+    #[must_use]
+    pub const fn first_stream(&self) -> StreamId {
+        match self.lane {
+            Some(lane) => StreamId(self.id.0.wrapping_sub(lane)),
+            None => self.id,
+        }
+    }
+
     /// The name of the events in this stream.
     #[must_use]
     pub fn event(&self) -> EventName {

@@ -123,7 +123,7 @@ impl SensorStatistics {
     pub fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
         if matches!(stream.origin, Origin::Program(_)) {
             self.accounts
-                .entry(account_of(stream))
+                .entry(stream.first_stream())
                 .or_insert_with(|| SensorAccount::new(Arc::clone(stream)));
         }
     }
@@ -134,16 +134,10 @@ impl SensorStatistics {
         }
         Some(
             self.accounts
-                .entry(account_of(stream))
+                .entry(stream.first_stream())
                 .or_insert_with(|| SensorAccount::new(Arc::new(stream.clone()))),
         )
     }
-}
-
-/// The number of the sensor's first stream: lanes follow one another.
-fn account_of(stream: &StreamDescriptor) -> StreamId {
-    let lane = stream.lane.unwrap_or(0);
-    StreamId::from_raw(stream.id.as_raw().wrapping_sub(lane))
 }
 
 impl Update for SensorStatistics {

@@ -145,7 +145,8 @@ class Elements {
     }
     this.times = times.subarray(0, count);
     this.count = count;
-    this.firstSequence = Number(sensor.first_sequence) || 0;
+    /** Null where the elements come from several lanes, each with sequences of its own. */
+    this.firstSequence = sensor.first_sequence === null ? null : Number(sensor.first_sequence) || 0;
     this.gaps = [];
   }
 
@@ -153,8 +154,9 @@ class Elements {
     return this.count ? this.times[this.count - 1] : 0;
   }
 
-  /** The element's sequence number: what was missed before it has one, too. */
+  /** The element's sequence number, or null: what was missed before it has one, too. */
   sequence(index) {
+    if (this.firstSequence === null) return null;
     let missed = 0;
     for (const gap of this.gaps) {
       if (gap.from >= this.times[index]) break;
@@ -267,5 +269,6 @@ function decodeTimeline(raw, report) {
     for (const thread of threads) if (thread.intervals.count) extent = Math.max(extent, thread.intervals.end);
     for (const sensor of owned) extent = Math.max(extent, sensor.elements.end);
   }
-  return { origin, extent, processes: [...processes.values()], hostGaps };
+  const undrawn = { intervals: Number(raw.dropped_intervals) || 0, marks: Number(raw.dropped_marks) || 0 };
+  return { origin, extent, processes: [...processes.values()], hostGaps, undrawn };
 }

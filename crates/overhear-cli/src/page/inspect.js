@@ -54,7 +54,8 @@ function inspectSensor(row, t, perPixel, reach) {
   }
   if (elements.fields.length > MOST_FIELDS) facts.push(['and', plural(elements.fields.length - MOST_FIELDS, 'more field')]);
   facts.push(['Time', formatExact(elements.times[at])]);
-  facts.push(['Sequence', formatCount(elements.sequence(at))]);
+  const sequence = elements.sequence(at);
+  if (sequence !== null) facts.push(['Sequence', formatCount(sequence)]);
   const there = lowerBound(elements.times, t + perPixel / 2) - lowerBound(elements.times, t - perPixel / 2);
   const note = there > 1 ? `${plural(there, 'element')} in this pixel: this is the nearest.` : '';
   return { title: row.name, state: -1, headline: row.type, facts, note };

@@ -21,6 +21,17 @@ const LEGEND = [
   [HIDDEN, 'more switches than pixels'],
 ];
 
+/** What the page has no room for: said, so that an empty stretch is not taken for rest. */
+function showUndrawn({ intervals, marks }) {
+  const parts = [];
+  if (intervals) parts.push(plural(intervals, 'interval of a thread', 'intervals of threads'));
+  if (marks) parts.push(plural(marks, 'element of a sensor', 'elements of sensors'));
+  if (!parts.length) return;
+  const holder = byId('undrawn');
+  holder.hidden = false;
+  holder.textContent = `Not in the picture: the last ${parts.join(' and the last ')}, for want of room. Tables and histograms count them, and the trace has them all.`;
+}
+
 function showTimeline(model) {
   byId('legend').append(...LEGEND.map(([state, name]) => make('li', '', [make('span', `swatch s${state}`), name])));
 
@@ -95,6 +106,7 @@ showSources(report);
 
 const model = decodeTimeline(readDocument('timeline-data'), report);
 if (model && (model.processes.length || model.hostGaps.length)) {
+  showUndrawn(model.undrawn);
   expose(showTimeline(model));
 } else {
   byId('panel').hidden = true;

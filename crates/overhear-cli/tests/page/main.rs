@@ -492,6 +492,35 @@ fn tooltips_show_states_elements_and_losses() {
 }
 
 #[test]
+fn what_is_not_drawn_is_said() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let undrawn = "document.getElementById('undrawn').innerText";
+    let mut timeline = simple_timeline();
+    browser.open(&render(&json!({}), &timeline));
+    assert_eq!(browser.text(undrawn), "");
+    timeline["dropped_intervals"] = json!(1_234_567);
+    timeline["dropped_marks"] = json!(1);
+    // The elements of several lanes have no common sequence.
+    timeline["sensors"][0]["first_sequence"] = Value::Null;
+    browser.open(&render(&json!({}), &timeline));
+    let text = plain(&browser.text(undrawn));
+    assert!(
+        text.contains("1 234 567 intervals of threads")
+            && text.contains("the last 1 element of a sensor,"),
+        "{text}"
+    );
+    browser.hover(Plot::of(&browser).at(&browser, "load", 4_000_000.0));
+    let text = browser.text("document.getElementById('tooltip').innerText");
+    assert!(
+        text.contains("torque") && !text.contains("Sequence"),
+        "{text}"
+    );
+    assert_silent(&browser);
+}
+
+#[test]
 fn search_filters_and_processes_collapse() {
     let Some(browser) = Browser::start() else {
         return;
