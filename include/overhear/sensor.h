@@ -261,6 +261,26 @@ OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *opti
 void oh_sensor_unregister(oh_sensor *sensor);
 
 /*
+ * oh_sensor_register_again: registers the sensor again if nobody hears it.
+ *
+ * For children made by fork: their copies of the parent's sensors write into private memory until
+ * this call gives each a stream of its own, under the child's process id, with the options that
+ * the parent gave. Also for a sensor that found no directory when it was registered. What it wrote
+ * before stays unheard. A sensor that is heard stays as it is.
+ *
+ * Ownership: the sensor stays the caller's, at the same address.
+ *
+ * Returns 1 if the sensor is heard now, 0 if it is not, and then oh_last_error says why, or a
+ * negative errno:
+ *   -EINVAL  the sensor is NULL
+ *
+ * Thread safety: may be called from any thread, while no other uses this sensor.
+ * Async-signal safety: no.
+ * Real-time class: may block (as oh_sensor_register).
+ */
+int oh_sensor_register_again(oh_sensor *sensor);
+
+/*
  * oh_sensor_is_heard: tells whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
@@ -581,6 +601,12 @@ OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *opti
 OH_INLINE_ void oh_sensor_unregister(oh_sensor *sensor)
 {
     (void)sensor;
+}
+
+OH_INLINE_ int oh_sensor_register_again(oh_sensor *sensor)
+{
+    (void)sensor;
+    return 0;
 }
 
 OH_INLINE_ int oh_sensor_is_heard(const oh_sensor *sensor)

@@ -9,8 +9,12 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,7 +98,158 @@ static void a_child_has_streams_of_its_own(void)
     oh_sensor_unregister(sensor);
 }
 
+/* Makes a copy of the parent's sensor heard. 0, or which step went wrong. */
+static int speaks_again(oh_sensor *copy)
+{
+    write_some(copy, 3);
+    if (oh_sensor_is_heard(copy))
+        return 1;
+    if (oh_sensor_register_again(copy) != 1 || !oh_sensor_is_heard(copy))
+        return 2;
+    if (copy->count != 0 || published(copy) != 0)
+        return 3;
+    write_some(copy, 7);
+    if (oh_sensor_register_again(copy) != 1 || copy->count != 7 || published(copy) != 7)
+        return 4;
+    return 0;
+}
+
+static void a_copy_is_heard_after_one_call(void)
+{
+    oh_sensor *sensor = sensor_of("again", NULL);
+    pid_t child;
+    if (sensor == NULL)
+        return;
+    write_some(sensor, 10);
+    tap_check(oh_sensor_register_again(sensor) == 1 && sensor->count == 10,
+              "a sensor that is heard stays as it is");
+    child = fork();
+    if (child == 0) {
+        const int step = speaks_again(sensor);
+        pid_t grandchild;
+        if (step != 0)
+            _exit(step);
+        grandchild = fork();
+        if (grandchild == 0)
+            _exit(speaks_again(sensor));
+        if (status_of(grandchild) != 0)
+            _exit(5);
+        write_some(sensor, 2);
+        if (published(sensor) != 9)
+            _exit(6);
+        oh_sensor_unregister(sensor);
+        _exit(0);
+    }
+    tap_check(status_of(child) == 0, "child and grandchild are heard through their copies");
+    tap_check(published(sensor) == 10 && oh_sensor_is_heard(sensor), "their parent is left alone");
+    tap_check(oh_sensor_register_again(NULL) < 0, "NULL cannot be registered again");
+
+    /* The handlers of fork do not run here: the call must come before the first write. */
+    child = (pid_t)syscall(SYS_clone, (long)SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        if (oh_sensor_register_again(sensor) != 1)
+            _exit(1);
+        write_some(sensor, 7);
+        _exit(published(sensor) == 7 ? 0 : 2);
+    }
+    tap_check(status_of(child) == 0, "a child of raw clone is heard if it calls first");
+    tap_check(published(sensor) == 10 && oh_sensor_is_heard(sensor), "its parent is left alone");
+    oh_sensor_unregister(sensor);
+}
+
 static volatile int is_over;
+
+struct writer {
+    pthread_t thread;
+    oh_sensor *sensor;
+};
+
+static void *writes(void *argument)
+{
+    struct writer *writer = (struct writer *)argument;
+    struct sample sample = {0};
+    while (!is_over) {
+        oh_sensor_put(writer->sensor, &sample);
+        sample.number++;
+        /* The directory's evaluation shares the CPUs with this loop. */
+        if (sample.number % 64 == 0)
+            sched_yield();
+    }
+    return NULL;
+}
+
+/* This program, started anew: 0 if it is heard. */
+static int spawned(void)
+{
+    oh_sensor *sensor = sensor_of("spawned", NULL);
+    if (sensor == NULL || !oh_sensor_is_heard(sensor))
+        return 1;
+    write_some(sensor, 5);
+    oh_sensor_unregister(sensor);
+    return 0;
+}
+
+extern char **environ;
+
+/* Apart, because a child made by vfork runs on its parent's stack. */
+static __attribute__((noinline)) pid_t vfork_and_exec(char *program, char **arguments)
+{
+    const pid_t child = vfork();
+    if (child == 0) {
+        execv(program, arguments);
+        _exit(127);
+    }
+    return child;
+}
+
+static void children_of_a_threaded_program(char *program)
+{
+    static char names[2][2] = {"c", "d"};
+    char word[] = "spawned";
+    char *arguments[] = {program, word, NULL};
+    struct writer writers[2];
+    int undisturbed = 1;
+    int failed = 0;
+    for (int index = 0; index < 2; index++) {
+        writers[index].sensor = sensor_of("written", names[index]);
+        if (writers[index].sensor == NULL ||
+            pthread_create(&writers[index].thread, NULL, writes, &writers[index]) != 0)
+            return;
+    }
+    for (int round = 0; round < 20; round++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            /* The threads are not here. What they were writing when the process was copied may be
+               half done; registering again begins anew. */
+            alarm(40);
+            for (int index = 0; index < 2; index++)
+                if (speaks_again(writers[index].sensor) != 0)
+                    _exit(1 + index);
+            _exit(0);
+        }
+        failed += status_of(child) != 0;
+    }
+    tap_check(failed == 0, "copies of sensors that other threads were writing are heard");
+
+    failed = 0;
+    for (int round = 0; round < 5; round++) {
+        pid_t child = vfork_and_exec(program, arguments);
+        failed += status_of(child) != 0;
+        failed += posix_spawn(&child, program, NULL, NULL, arguments, environ) != 0 ||
+                  status_of(child) != 0;
+    }
+    tap_check(failed == 0, "programs started by vfork and exec, and by posix_spawn, are heard");
+
+    is_over = 1;
+    for (int index = 0; index < 2; index++) {
+        pthread_join(writers[index].thread, NULL);
+        undisturbed &= oh_sensor_is_heard(writers[index].sensor) &&
+                       published(writers[index].sensor) == writers[index].sensor->count;
+        oh_sensor_unregister(writers[index].sensor);
+    }
+    is_over = 0;
+    tap_check(undisturbed, "the threads have written on, undisturbed");
+}
 
 static void *churns(void *argument)
 {
@@ -159,11 +314,15 @@ int main(int argc, char **argv)
               "heard", (char *)NULL);
         return 1;
     }
+    if (argc == 2 && strcmp(argv[1], "spawned") == 0)
+        return spawned();
     if (argc == 1) {
         tap_skip("registration under a directory", "the command overhear is not built");
         return tap_done();
     }
     a_child_has_streams_of_its_own();
+    a_copy_is_heard_after_one_call();
+    children_of_a_threaded_program(argv[0]);
     forks_do_not_hang();
     return tap_done();
 }

@@ -141,19 +141,56 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
 }
 
 fn open(request: SensorRequest) -> Result<Box<RawSensor>, SensorError> {
-    let stream = OpenStream::open(request)?;
-    let geometry = stream.geometry;
-    Ok(Box::new(RawSensor {
-        base: stream.mapping.base().as_ptr(),
-        count: 0,
-        mask: geometry.capacity() - 1,
-        stride: u32::try_from(geometry.stride_bytes()).unwrap_or(u32::MAX),
-        payload_size: u32::try_from(geometry.payload_bytes()).unwrap_or(u32::MAX),
-        clock_id: stream.clock.as_raw(),
-        reserved0: 0,
-        reserved1: [0; 3],
-        stream,
-    }))
+    Ok(Box::new(RawSensor::of(OpenStream::open(request)?)))
+}
+
+impl RawSensor {
+    /// The right to write a stream that nobody has written yet.
+    fn of(stream: OpenStream) -> Self {
+        let geometry = stream.geometry;
+        Self {
+            base: stream.mapping.base().as_ptr(),
+            count: 0,
+            mask: geometry.capacity() - 1,
+            stride: u32::try_from(geometry.stride_bytes()).unwrap_or(u32::MAX),
+            payload_size: u32::try_from(geometry.payload_bytes()).unwrap_or(u32::MAX),
+            clock_id: stream.clock.as_raw(),
+            reserved0: 0,
+            reserved1: [0; 3],
+            stream,
+        }
+    }
+}
+
+/// `oh_sensor_register_again`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_sensor_register`, is still registered, and no other thread uses
+/// it.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor) -> c_int {
+    // SAFETY: by contract.
+    let Some(sensor) = (unsafe { sensor.as_mut() }) else {
+        remember("oh_sensor_register_again: the sensor is NULL");
+        return -libc::EINVAL;
+    };
+    // Nothing may unwind into C.
+    let heard = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(stream) = sensor.stream.again() {
+            *sensor = RawSensor::of(stream);
+        }
+        remember(&sensor.stream.unheard);
+        sensor.stream.is_heard()
+    }));
+    match heard {
+        Ok(heard) => heard.into(),
+        Err(_) => {
+            remember(
+                "oh_sensor_register_again failed inside liboverhear; this is a bug of the library",
+            );
+            -libc::EINVAL
+        }
+    }
 }
 
 /// # Safety

@@ -27,9 +27,13 @@
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
 //! replaces them by private memory before the child goes on. The child's copies of its parent's
-//! sensors stay usable but unheard; the child registers sensors of its own if it wants to be
-//! heard. A child made by the raw `clone` system call bypasses the handler: it must not write to
-//! sensors registered before. `vfork` and `posix_spawn` are harmless, their child only execs.
+//! sensors stay usable but unheard. One call makes a copy heard, in a stream of the child's own,
+//! under its own process id: [`Sensor::register_again`]. Nothing is registered before that call:
+//! most children exec at once, and a child that does not ask should cost nothing.
+//!
+//! A child made by the raw `clone` system call bypasses the handler: its writes would mix with
+//! its parent's. It must call [`Sensor::register_again`] before it writes. `vfork` and
+//! `posix_spawn` are harmless, because their child only execs.
 //!
 //! # The C library
 //!

@@ -42,6 +42,7 @@ pub enum SensorError {
 /// A stream that is open for writing, heard or not.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
+    request: SensorRequest,
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) geometry: Geometry,
     pub(crate) clock: ClockId,
@@ -56,22 +57,8 @@ impl OpenStream {
     /// Registers, or falls back to private memory.
     pub(crate) fn open(request: SensorRequest) -> Result<Self, SensorError> {
         let geometry = Geometry::new(request.schema.size(), PRIVATE_CAPACITY)?;
-        let pid = std::process::id();
-        match client::register(request) {
-            Ok(registration) => {
-                let mapping = Arc::clone(&registration.mapping);
-                fork::protect(&mapping);
-                let (geometry, clock) = (registration.geometry, registration.clock);
-                let registration = Some(registration);
-                Ok(Self {
-                    mapping,
-                    geometry,
-                    clock,
-                    registration,
-                    pid,
-                    unheard: String::new(),
-                })
-            }
+        match client::register(request.clone()) {
+            Ok(registration) => Ok(Self::heard(request, registration)),
             Err(reason) => {
                 let mapping = Arc::new(Mapping::private(geometry.bytes())?);
                 // Stamped by the fastest counter: nobody will convert it.
@@ -81,13 +68,47 @@ impl OpenStream {
                 Header::new(&geometry, WriterKind::Simple, clock, 0).store(&words);
                 let unheard = reason.to_string();
                 Ok(Self {
+                    request,
                     mapping,
                     geometry,
                     clock,
                     registration: None,
-                    pid,
+                    pid: std::process::id(),
                     unheard,
                 })
+            }
+        }
+    }
+
+    fn heard(request: SensorRequest, registration: Registration) -> Self {
+        let mapping = Arc::clone(&registration.mapping);
+        fork::protect(&mapping);
+        Self {
+            request,
+            mapping,
+            geometry: registration.geometry,
+            clock: registration.clock,
+            registration: Some(registration),
+            pid: std::process::id(),
+            unheard: String::new(),
+        }
+    }
+
+    /// A stream to write instead of this one: registered again if this process is not heard through
+    /// this one. `None`: go on with this one, which is heard, or keeps to private memory.
+    pub(crate) fn again(&mut self) -> Option<Self> {
+        if self.is_heard() {
+            return None;
+        }
+        if self.registration.is_some() {
+            // The handler of fork has done this already, unless a raw `clone` went past it.
+            self.mapping.make_private();
+        }
+        match client::register(self.request.clone()) {
+            Ok(registration) => Some(Self::heard(self.request.clone(), registration)),
+            Err(reason) => {
+                self.unheard = reason.to_string();
+                None
             }
         }
     }
@@ -147,6 +168,28 @@ impl<E: Element> Sensor<E> {
     pub fn write(&mut self, element: &E) {
         let clock = self.clock;
         self.writer.write(element.as_bytes(), || stamp(clock));
+    }
+
+    /// Registers the sensor again if nobody hears it; returns whether somebody does now.
+    ///
+    /// A forked child's copy of its parent's sensor is not heard: with this call the child gets a
+    /// stream of its own, under its own process id, with the settings that the parent gave. A
+    /// sensor that found no directory when it was registered is heard from here on if there is one
+    /// now; what it wrote before is not. A sensor that is heard stays as it is. Cold, like
+    /// [`SensorBuilder::register`].
+    ///
+    /// # Errors
+    /// [`SensorError`] if the directory's stream makes no sense; the sensor goes on as it was.
+    pub fn register_again(&mut self) -> Result<bool, SensorError> {
+        if let Some(stream) = self.stream.again() {
+            // SAFETY: the mapping lives in `stream`, which is put beside the writer below.
+            let words = unsafe { stream.mapping.words() };
+            self.writer = SimpleWriter::new(words, stream.geometry)?;
+            self.clock = stream.clock;
+            // The old memory is unmapped here, after the old writer.
+            self.stream = stream;
+        }
+        Ok(self.is_heard())
     }
 
     /// Whether a directory owns the stream, so that monitors can hear it.

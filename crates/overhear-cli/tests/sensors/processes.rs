@@ -51,6 +51,18 @@ fn a_child_with_a_sensor_of_its_own_is_heard_under_its_own_pid() {
 }
 
 #[test]
+fn forked_workers_are_heard_through_their_copies_under_their_own_pids() {
+    let (ended, report) = run_program(&["workers"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(heard(&report, "work"), [40, 20, 40]);
+    let sensors = report["sensors"].as_array().unwrap().iter();
+    let pids: std::collections::BTreeSet<u64> =
+        sensors.map(|sensor| number(sensor, "pid")).collect();
+    assert_eq!(pids.len(), 3);
+    assert_eq!(report["complete"], true);
+}
+
+#[test]
 fn closing_all_descriptors_costs_no_sensor() {
     let (ended, report) = run_program(&["close"]);
     assert_eq!(ended.status, 0, "{ended:#?}");

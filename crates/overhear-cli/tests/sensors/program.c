@@ -282,6 +282,25 @@ static void family(void)
     printf("parent %d\n", (int)getpid());
 }
 
+/* Forked workers that are heard through their copies of one sensor. */
+static void workers(void)
+{
+    oh_sensor *sensor = sensor_of("work");
+    write_some(sensor, 10, 0);
+    for (uint32_t worker = 1; worker <= 2; worker++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            write_some(sensor, 1000, 0);
+            if (oh_sensor_register_again(sensor) != 1)
+                _exit(9);
+            write_some(sensor, 20 * worker, 0);
+            _exit(0);
+        }
+        await(child);
+    }
+    write_some(sensor, 30, 0);
+}
+
 static void closes(void)
 {
     oh_sensor *sensor = sensor_of("closes");
@@ -389,6 +408,8 @@ int main(int argc, char **argv)
         spawns();
     else if (strcmp(mode, "family") == 0)
         family();
+    else if (strcmp(mode, "workers") == 0)
+        workers();
     else if (strcmp(mode, "close") == 0)
         closes();
     else if (strcmp(mode, "abort") == 0)

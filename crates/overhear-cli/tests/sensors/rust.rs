@@ -3,6 +3,8 @@
 
 use overhear::{Element, Nanos, Rate, Sensor};
 
+use overhear_directory::SOCKET_VARIABLE;
+
 use crate::program::number;
 use crate::support::{folder, path, run_json};
 
@@ -50,7 +52,28 @@ fn program_in_rust() {
         waiting_ns: 0,
     });
     said.push(again.unheard_because().unwrap_or("heard").to_string());
+    said.push(heard_late().to_string());
     std::fs::write(report, said.join("\n")).unwrap();
+}
+
+/// A sensor that finds the directory at its second attempt.
+fn heard_late() -> bool {
+    let element = |requests| Depth {
+        requests,
+        waiting_ns: 0,
+    };
+    let directory = std::env::var_os(SOCKET_VARIABLE).unwrap();
+    std::env::set_var(SOCKET_VARIABLE, "");
+    let mut late = Sensor::<Depth>::builder("late").register().unwrap();
+    late.write(&element(1));
+    assert!(!late.register_again().unwrap());
+    late.write(&element(2));
+    std::env::set_var(SOCKET_VARIABLE, directory);
+    let heard = late.register_again().unwrap();
+    for requests in 3..8 {
+        late.write(&element(requests));
+    }
+    heard && late.unheard_because().is_none()
 }
 
 #[test]
@@ -74,10 +97,13 @@ fn a_program_in_rust_is_heard() {
     assert_eq!(ended.status, 3, "{ended:#?}");
     let said = std::fs::read_to_string(&file).unwrap();
     let said: Vec<&str> = said.lines().collect();
-    assert_eq!((said[0], said[2]), ("true", "heard"));
+    assert_eq!((said[0], said[2], said[3]), ("true", "heard", "true"));
     assert!(said[1].contains("has such a sensor already"), "{said:?}");
     let sensors = report["sensors"].as_array().unwrap();
-    assert_eq!(sensors.len(), 2, "{sensors:?}");
+    assert_eq!(sensors.len(), 3, "{sensors:?}");
+    assert_eq!(sensors[2]["id"], "late");
+    assert_eq!(number(&sensors[2], "elements"), 5);
+    assert_eq!(sensors[2]["fields"][0]["min"].as_f64(), Some(3.0));
     assert_eq!(
         (
             number(&sensors[0], "elements"),
