@@ -6,7 +6,8 @@
 //! local optimum lies where some R_i is about to step, at `T_M = largest_period(s_i, d, R_i, l)`,
 //! or at a bound. These periods are tried, and a coarse grid of others; then the neighbourhood of
 //! the best one is searched. What is found always holds the latency; that nothing is cheaper is
-//! certain only for one sensor without a limited buffer.
+//! certain where no buffer is limited, no pool is used, and every R_i is small. The search is bounded: parameters of odd
+//! sizes end it early, and if nothing was found until then the error says so.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -89,6 +90,19 @@ pub enum ChooseError {
         /// The largest period that was allowed.
         largest: Nanos,
     },
+    /// The search ended before it had found one, or could exclude that there is one.
+    #[error(
+        "no period from {least} to {largest} was found that keeps the latency below {latency}, \
+         before the search was given up; name a period, or narrow the bounds"
+    )]
+    GivenUp {
+        /// l as wished.
+        latency: Span,
+        /// The least period that was allowed.
+        least: Nanos,
+        /// The largest period that was allowed.
+        largest: Nanos,
+    },
     /// The parameters leave 128-bit integers.
     #[error(transparent)]
     Overflow(#[from] Overflow),
@@ -100,8 +114,13 @@ const SMALL_R: u128 = 96;
 const POOL_STEPS: u32 = 2_000;
 /// Periods that are tried for a pool, out of those that suit the sensors one by one.
 const SCOUTED: usize = 16;
+/// Formulas that a search may evaluate: fractions of a second. Wishes of usual sizes take
+/// less than a third of it.
+const EFFORT: u32 = 1_000_000;
 /// Steps of an iteration that usually ends after three; what has not ended is given up.
 const ITERATIONS: usize = 24;
+/// Periods that are tried for a vector of R where buffers are limited.
+const BETWEEN: i128 = 4;
 /// More evaluations instead of copies: so many numbers are tried before the steps grow.
 const TRADE_STEPS: u128 = 16;
 
@@ -137,6 +156,11 @@ pub fn choose(sensors: &[SensorLoad], wish: &Wish) -> Result<Choice, ChooseError
     }
     match search.best {
         Some(bill) => Ok(bill.into_choice(sensors, wish)?),
+        None if search.effort.is_spent() => Err(ChooseError::GivenUp {
+            latency: wish.latency,
+            least: wish.least_period,
+            largest: wish.largest_period,
+        }),
         None => Err(ChooseError::NothingFits {
             latency: wish.latency,
             least: wish.least_period,
@@ -157,7 +181,8 @@ pub fn choose_for_period(
     period: Nanos,
     wish: &Wish,
 ) -> Result<Option<Choice>, Overflow> {
-    match Bill::cheapest(sensors, i128::from(period.as_ns()), wish)? {
+    let mut effort = Effort(EFFORT);
+    match Bill::cheapest(sensors, i128::from(period.as_ns()), wish, &mut effort)? {
         Some(bill) => bill.into_choice(sensors, wish).map(Some),
         None => Ok(None),
     }
@@ -176,6 +201,19 @@ impl Wish {
     }
 }
 
+/// What a search may still spend.
+struct Effort(u32);
+
+impl Effort {
+    fn spend(&mut self, formulas: u32) {
+        self.0 = self.0.saturating_sub(formulas);
+    }
+
+    const fn is_spent(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// What one pair (T_M, d) costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bill {
@@ -189,14 +227,19 @@ struct Bill {
 
 impl Bill {
     /// The bill of the shortest deadline within which its own runtime is granted.
-    fn cheapest(sensors: &[SensorLoad], t_m: i128, wish: &Wish) -> Result<Option<Self>, Overflow> {
+    fn cheapest(
+        sensors: &[SensorLoad],
+        t_m: i128,
+        wish: &Wish,
+        effort: &mut Effort,
+    ) -> Result<Option<Self>, Overflow> {
         let top = t_m.min(wish.longest_deadline(t_m));
         let mut d = 1;
         for _ in 0..ITERATIONS {
-            if d > top {
+            if d > top || effort.is_spent() {
                 break;
             }
-            let Some(bill) = Self::of(sensors, t_m, d, wish)? else {
+            let Some(bill) = Self::of(sensors, t_m, d, wish, effort)? else {
                 break;
             };
             let needed = wish.least_deadline(bill.runtime)?;
@@ -213,9 +256,11 @@ impl Bill {
         let t_m = self.task.t_m();
         let mut high = t_m.min(wish.longest_deadline(t_m));
         let (mut low, mut latest) = (self.deadline, self);
-        while low < high {
+        // At most 64 halvings: T_M has 64 bits.
+        let mut effort = Effort(EFFORT);
+        while low < high && !effort.is_spent() {
             let middle = low + (high - low + 1) / 2;
-            match Self::of(sensors, t_m, middle, wish)? {
+            match Self::of(sensors, t_m, middle, wish, &mut effort)? {
                 Some(later) if later.runtime <= latest.runtime => (low, latest) = (middle, later),
                 _ => high = middle - 1,
             }
@@ -232,6 +277,7 @@ impl Bill {
         t_m: i128,
         d: i128,
         wish: &Wish,
+        effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
         let effective = d + i128::from(wish.lateness.as_ns());
         let (Ok(t_m), Ok(effective)) = (u64::try_from(t_m), u64::try_from(effective)) else {
@@ -241,8 +287,8 @@ impl Bill {
             return Ok(None);
         };
         match sensors {
-            [load] => Self::of_one(load, task, d, wish),
-            _ => Self::of_several(sensors, task, d, wish),
+            [load] => Self::of_one(load, task, d, wish, effort),
+            _ => Self::of_several(sensors, task, d, wish, effort),
         }
     }
 
@@ -253,7 +299,9 @@ impl Bill {
         task: PeriodicTask,
         deadline: i128,
         wish: &Wish,
+        effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
+        effort.spend(1);
         let sensor = SingleSensor::new(load.stream, task);
         let Some(least) = sensor.least_r(wish.latency)? else {
             return Ok(None);
@@ -274,13 +322,18 @@ impl Bill {
         let mut best: Option<Self> = None;
         for r in candidates {
             let evaluations = cost(r, load.wcet)?;
+            let bare = add(overhead, evaluations)?;
+            if best.as_ref().is_some_and(|best| bare >= best.runtime) {
+                break;
+            }
+            effort.spend(1);
             let plan = match (load.buffer, sensor.b_max(r)?) {
                 (Some(buffer), Some(backlog)) => {
                     CopyPlan::least(sensor, backlog, u128::from(buffer))?
                 }
                 _ => CopyPlan::Direct,
             };
-            let runtime = add(add(overhead, evaluations)?, cost(plan.copies(), load.copy)?)?;
+            let runtime = add(bare, cost(plan.copies(), load.copy)?)?;
             if best.as_ref().is_none_or(|best| runtime < best.runtime) {
                 best = Some(Self {
                     task,
@@ -299,7 +352,10 @@ impl Bill {
         task: PeriodicTask,
         deadline: i128,
         wish: &Wish,
+        effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
+        let each = u32::try_from(sensors.len()).unwrap_or(u32::MAX);
+        effort.spend(each);
         let mut shares = Vec::with_capacity(sensors.len());
         let mut evaluations = 0;
         for load in sensors {
@@ -314,6 +370,7 @@ impl Bill {
         }
         let pool = Pool::new(sensors, task)?.with_steps(POOL_STEPS);
         if wish.pooled {
+            effort.spend(each.saturating_mul(POOL_STEPS / 4));
             let Some(least) = pool.least_runtime(wish.latency)? else {
                 return Ok(None);
             };
@@ -328,6 +385,7 @@ impl Bill {
             if load.stream.elements_within(wish.latency) <= buffer {
                 continue;
             }
+            effort.spend(each.saturating_mul(POOL_STEPS / 4));
             let Some(backlog) = pool.backlog(i, Span::of(evaluations))? else {
                 return Ok(None);
             };
@@ -377,6 +435,7 @@ struct Search<'a> {
     wish: &'a Wish,
     top: i128,
     tried: BTreeSet<i128>,
+    effort: Effort,
     /// Utilisation and T_M of all that fit.
     fitting: Vec<(Ratio, i128)>,
     best: Option<Bill>,
@@ -390,6 +449,7 @@ impl<'a> Search<'a> {
             wish,
             top: wish.longest_deadline(0).min(longest),
             tried: BTreeSet::new(),
+            effort: Effort(EFFORT),
             fitting: Vec::new(),
             best: None,
         }
@@ -397,20 +457,70 @@ impl<'a> Search<'a> {
 
     fn everywhere(&mut self) -> Result<(), Overflow> {
         self.grid()?;
+        if self.sensors.len() > 1 {
+            self.chain()?;
+        }
         for i in 0..self.sensors.len() {
             self.steps_of(i)?;
         }
         self.refine()
     }
 
+    /// The longest period of each vector (R_1, R_2, ...) that can be the best one, from (1, 1, ...) on.
+    ///
+    /// A vector R costs Q(R), needs the deadline d(R) = Q(R)/density and allows the period
+    /// T(R) = min over i of T_i(R_i, d(R)). Let R lie below the best vector R* in every place, and let b
+    /// be a sensor that binds T(R). Either R_b < R*_b: then raising R_b stays below R*. Or R_b = R*_b:
+    /// then T(R) >= T_b(R*_b, d(R*)) >= T(R*), since d(R) <= d(R*), and R costs no more than R*, so R is
+    /// as good. So the chain that raises the binding sensor meets the best vector, as long as it goes
+    /// by single steps and neither copies nor a pool change the cost.
+    fn chain(&mut self) -> Result<(), Overflow> {
+        let mut r = alloc::vec![1_u128; self.sensors.len()];
+        let longest = Span::of(self.top.max(0));
+        while !self.effort.is_spent() {
+            let mut runtime = i128::from(self.wish.overhead.as_ns());
+            for (load, &r) in self.sensors.iter().zip(&r) {
+                runtime = add(runtime, cost(r, load.wcet)?)?;
+            }
+            let d = self.wish.least_deadline(runtime)?;
+            if d > self.top {
+                break;
+            }
+            let mut binding = 0;
+            let mut least = i128::MAX;
+            for (i, &r) in r.iter().enumerate() {
+                self.effort.spend(1);
+                let t_m = self.longest_with(i, d, r)?.unwrap_or(0);
+                if t_m < least {
+                    (binding, least) = (i, t_m);
+                }
+            }
+            self.attempt(least)?;
+            // Copies make the longest period dear, or a buffer makes it impossible: the vector also
+            // serves shorter ones, down to its deadline.
+            if self.sensors.iter().any(|load| load.buffer.is_some()) {
+                for part in 0..BETWEEN {
+                    self.attempt(d + mul(least - d, part)? / BETWEEN)?;
+                }
+            }
+            let bound = self.sensors[binding].stream.elements_within(longest);
+            if least >= self.top || r[binding] >= bound {
+                break;
+            }
+            let now = r[binding];
+            r[binding] += if now < SMALL_R { 1 } else { now / 24 };
+        }
+        Ok(())
+    }
+
     /// Tries a period, cut off at the largest one.
     fn attempt(&mut self, t_m: i128) -> Result<(), Overflow> {
         let t_m = t_m.min(self.top);
         let least = i128::from(self.wish.least_period.as_ns()).max(1);
-        if t_m < least || !self.tried.insert(t_m) {
+        if t_m < least || self.effort.is_spent() || !self.tried.insert(t_m) {
             return Ok(());
         }
-        let Some(bill) = Bill::cheapest(self.sensors, t_m, self.wish)? else {
+        let Some(bill) = Bill::cheapest(self.sensors, t_m, self.wish, &mut self.effort)? else {
             return Ok(());
         };
         self.fitting.push((bill.utilisation(), t_m));
@@ -448,7 +558,9 @@ impl<'a> Search<'a> {
                 let t_m = t_m.min(self.top);
                 self.attempt(t_m)?;
                 // The deadline that this period needs leaves less of the latency to the period.
-                let Some(bill) = Bill::of(self.sensors, t_m, d.min(t_m), self.wish)? else {
+                let d_here = d.min(t_m);
+                let bill = Bill::of(self.sensors, t_m, d_here, self.wish, &mut self.effort)?;
+                let Some(bill) = bill else {
                     break;
                 };
                 let needed = self.wish.least_deadline(bill.runtime)?;
@@ -457,7 +569,7 @@ impl<'a> Search<'a> {
                 }
                 d = needed;
             }
-            if r > r_max {
+            if r > r_max || self.effort.is_spent() {
                 break;
             }
             r += if r < SMALL_R { 1 } else { (r / 24).max(1) };

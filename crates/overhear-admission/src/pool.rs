@@ -199,18 +199,19 @@ impl<'a> Pool<'a> {
             // The largest k with (k-1)*Q below the demand of all that came until u.
             let mut k = ceil_div(demand, q);
             while k >= 1 {
-                let until = add(mul(k, self.m.t_m())?, self.m.d())?;
-                let waiting = load.stream.e(sub(until, u)?)?;
-                // It shrinks with k, down to zero where the window ends before u.
-                if waiting <= best {
-                    break;
-                }
+                // Also where nothing is waiting: every length looked at is a step.
                 steps += 1;
                 if steps > self.steps {
                     return Ok(Some(PoolBound {
                         value: count(envelope),
                         exact: false,
                     }));
+                }
+                let until = add(mul(k, self.m.t_m())?, self.m.d())?;
+                let waiting = load.stream.e(sub(until, u)?)?;
+                // It shrinks with k, down to zero where the window ends before u.
+                if waiting <= best {
+                    break;
                 }
                 let before = earlier_elements(load, sub(mul(k - 1, q)?, others)?);
                 if before < own {

@@ -196,9 +196,7 @@ proptest! {
 proptest! {
     #![proptest_config(config(100))]
 
-    // Searches of extreme inputs answer or refuse, but are not bounded in time yet.
     #[test]
-    #[ignore = "takes from minutes to hours; run it alone"]
     fn several_sensors_answer(
         loads in prop::collection::vec(any_load(), 0..4), m in any_task(), l in any_span(), q in any_span(),
     ) {
@@ -213,8 +211,8 @@ proptest! {
         }
     }
 
+    // The searches are bounded, so each case answers in a fraction of a second.
     #[test]
-    #[ignore = "takes from minutes to hours; run it alone"]
     fn choices_answer(
         loads in prop::collection::vec(any_load(), 0..3), latency in any_span(),
         [least_period, largest_period, overhead, lateness] in prop::array::uniform4(any_nanos()),
