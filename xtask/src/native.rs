@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C and C++ programs: every test of `native/tests` and every example of `examples/c` is one source
-//! file, compiled by each compiler. It is linked with the C library that the crate `overhear` builds,
+//! C and C++ programs: every test of `native/tests` and every example of `examples/c` and
+//! `examples/cpp` is one source file, compiled by each compiler. It is linked with the C library that the crate `overhear` builds,
 //! unless it says `links: nothing` in its first lines: such a test proves that the headers suffice.
 
 use std::fs;
@@ -24,7 +24,8 @@ struct Compiler {
     threads: bool,
 }
 
-/// C tests are compiled as C11, and again as C++17 through their wrappers `NAME_cxx.cpp`.
+/// C tests are compiled as C11, and again as C++17 through their wrappers `NAME_cxx.cpp`; further
+/// sources in C++ are programs of their own.
 ///
 /// Sources that say `sanitizes: threads` in their first lines are compiled once more by clang with
 /// ThreadSanitizer (gcc's does not know fences), which ends a program with a data race by status 66.
@@ -43,13 +44,13 @@ const COMPILERS: [Compiler; 5] = [
     },
     Compiler {
         program: "g++",
-        sources: "_cxx.cpp",
+        sources: ".cpp",
         standard: "-std=c++17",
         threads: false,
     },
     Compiler {
         program: "clang++-19",
-        sources: "_cxx.cpp",
+        sources: ".cpp",
         standard: "-std=c++17",
         threads: false,
     },
@@ -62,7 +63,7 @@ const COMPILERS: [Compiler; 5] = [
 ];
 
 /// Where the programs lie that must compile and run.
-const FOLDERS: [&str; 2] = ["native/tests", "examples/c"];
+const FOLDERS: [&str; 3] = ["native/tests", "examples/c", "examples/cpp"];
 
 /// Compiles and runs every C source and every C++ wrapper of the folders against what cargo has
 /// built in `profile` (`debug` or `release`).
@@ -96,9 +97,9 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Compiles and runs every `native/benches/*.c`; they print their own figures.
+/// Compiles and runs every bench of `native/benches`; they print their own figures.
 pub(crate) fn c_benches(workspace: &Workspace) -> Result<()> {
-    let plain = |compiler: &&Compiler| compiler.sources == ".c" && !compiler.threads;
+    let plain = |compiler: &&Compiler| !compiler.threads;
     for compiler in COMPILERS.iter().filter(plain) {
         for source in sources(&workspace.root.join("native/benches"), compiler.sources)? {
             println!("{} ({})", file_name(&source), compiler.program);
@@ -198,10 +199,7 @@ fn compile(
         .arg(&binary)
         .arg(source);
     command.arg("-lm");
-    if !says(
-        &fs::read_to_string(c_source(source, compiler))?,
-        "links: nothing",
-    ) {
+    if !says(&fs::read_to_string(c_source(source))?, "links: nothing") {
         command
             .arg("-L")
             .arg(&libraries)
@@ -212,10 +210,12 @@ fn compile(
     Ok(binary)
 }
 
-/// The C source itself, or the one that a C++ wrapper includes.
-fn c_source(source: &Path, compiler: Compiler) -> PathBuf {
-    let name = file_name(source);
-    source.with_file_name(format!("{}.c", name.trim_end_matches(compiler.sources)))
+/// The source itself, or the one that a C++ wrapper includes.
+fn c_source(source: &Path) -> PathBuf {
+    match file_name(source).strip_suffix("_cxx.cpp") {
+        Some(name) => source.with_file_name(format!("{name}.c")),
+        None => source.to_path_buf(),
+    }
 }
 
 /// What a source says of itself in its first lines.
