@@ -110,6 +110,6 @@ pub use catalogue::TraceIdentity;
 pub use error::{ReadError, RepairError, WriteError};
 pub use reader::{CorruptStream, TornTail, TraceReader};
 pub use repair::{repair, RepairReport};
-pub use replay::ReplaySummary;
+pub use replay::{Replay, ReplaySummary};
 pub use summary::TraceSummary;
 pub use writer::TraceWriter;

@@ -33,6 +33,7 @@ pub struct ReplaySummary {
 
 /// Reads one stream. What comes next in it is a gap or records of a packet, and nothing at its
 /// end.
+#[derive(Debug)]
 struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
@@ -137,14 +138,54 @@ impl TraceReader {
     /// It ends with the advance at which the recording ended, or, where the recorder was killed,
     /// at the time of the last element or gap.
     pub fn replay(&self, updates: &mut [&mut dyn Update]) -> ReplaySummary {
-        let mut summary = ReplaySummary::default();
-        let mut cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
+        let mut replay = self.begin_replay();
+        while replay.step(u64::MAX, updates) {}
+        replay.into_summary()
+    }
+
+    /// A replay that its caller drives step by step; [`TraceReader::replay`] is all of it at once.
+    #[must_use]
+    pub fn begin_replay(&self) -> Replay<'_> {
+        let cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
         let turns = cursors
             .iter()
             .enumerate()
             .filter(|(_, cursor)| !cursor.is_at_end())
             .map(|(index, cursor)| Turn::new(cursor.time, index));
-        let mut turns = Turns::new(turns.collect());
+        let turns = Turns::new(turns.collect());
+        Replay {
+            reader: self,
+            cursors,
+            turns,
+            summary: ReplaySummary::default(),
+            has_ended: false,
+        }
+    }
+}
+
+/// A replay under way.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    reader: &'a TraceReader,
+    cursors: Vec<Cursor<'a>>,
+    turns: Turns,
+    summary: ReplaySummary,
+    has_ended: bool,
+}
+
+impl Replay<'_> {
+    /// Delivers what comes next, until so many more elements have been delivered, and says whether
+    /// something may be left. The last step delivers the last advance.
+    ///
+    /// However the steps are chosen, the updates are called in the same way.
+    pub fn step(&mut self, elements: u64, updates: &mut [&mut dyn Update]) -> bool {
+        let Self {
+            cursors,
+            turns,
+            summary,
+            ..
+        } = self;
+        let enough = summary.events.saturating_add(elements);
         while let Some(turn) = turns.top() {
             // This stream goes on until another one's turn has come: the heap is asked once per
             // run of elements.
@@ -152,7 +193,11 @@ impl TraceReader {
             let index = turn.index();
             let cursor = &mut cursors[index];
             loop {
-                advance(updates, &mut summary, cursor.time);
+                if summary.events >= enough {
+                    turns.replace_top(Turn::new(cursor.time, index));
+                    return true;
+                }
+                advance(updates, summary, cursor.time);
                 if let Some(payload) = cursor.records.get(TIME_BYTES..cursor.record_bytes) {
                     let element = ElementView {
                         stream: &cursor.stream.descriptor,
@@ -184,23 +229,46 @@ impl TraceReader {
                 }
             }
         }
-        for cursor in cursors {
-            if let Some((offset, reason)) = cursor.flaw {
-                summary.corrupt.push(CorruptStream {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.conclude(updates);
+        }
+        false
+    }
+
+    fn conclude(&mut self, updates: &mut [&mut dyn Update]) {
+        for cursor in &mut self.cursors {
+            if let Some((offset, reason)) = cursor.flaw.take() {
+                self.summary.corrupt.push(CorruptStream {
                     file: cursor.stream.file.clone(),
                     offset: offset as u64,
                     reason,
                 });
             }
         }
-        let last = self.times().map_or(Timestamp::ZERO, |(_, last)| last);
+        let last = self
+            .reader
+            .times()
+            .map_or(Timestamp::ZERO, |(_, last)| last);
         let end = self
+            .reader
             .summary()
             .map_or(last, |written| written.advanced_to.max(last));
-        if end > summary.advanced_to {
-            tell(updates, &mut summary, end);
+        if end > self.summary.advanced_to {
+            tell(updates, &mut self.summary, end);
         }
-        summary
+    }
+
+    /// What has been delivered so far; the damage is known at the end.
+    #[must_use]
+    pub const fn summary(&self) -> &ReplaySummary {
+        &self.summary
+    }
+
+    /// What has been delivered.
+    #[must_use]
+    pub fn into_summary(self) -> ReplaySummary {
+        self.summary
     }
 }
 

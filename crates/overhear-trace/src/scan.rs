@@ -21,6 +21,7 @@ pub(crate) struct Scan {
 
 /// The packets of a file, one after the other, and checked against each other: times, sequences
 /// and the discarded counter never go back.
+#[derive(Debug)]
 pub(crate) struct Packets<'a> {
     layout: &'a PacketLayout,
     bytes_untrusted: &'a [u8],

@@ -13,7 +13,7 @@ use support::{at, descriptor, identity, pair, pair_payload, program, Memory, Own
 
 proptest! {
     #[test]
-    fn any_recording_comes_back(plan in plan()) {
+    fn any_recording_comes_back(plan in plan(), step in 1..9_u64) {
         let dir = tempfile::tempdir().unwrap();
         let items = plan.items();
         let written = plan.record(dir.path());
@@ -23,6 +23,13 @@ proptest! {
         let replayed = reader.replay(&mut [&mut memory]);
         assert_eq!(memory.items, items);
         assert!(replayed.corrupt.is_empty());
+        let mut stepped = Memory::default();
+        let mut replay = reader.begin_replay();
+        while replay.step(step, &mut [&mut stepped]) {}
+        assert_eq!(stepped.items, items);
+        assert_eq!(stepped.advanced_to, memory.advanced_to);
+        assert!(!replay.step(step, &mut []));
+        assert_eq!(replay.into_summary(), replayed);
         let gaps = items.iter().filter(|item| matches!(item, Owned::Gap(_))).count() as u64;
         assert_eq!(replayed.gaps, gaps);
         assert_eq!(replayed.events, items.len() as u64 - gaps);
