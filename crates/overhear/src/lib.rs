@@ -45,12 +45,15 @@
 struct Readme;
 
 mod capi;
+mod dynamic;
 mod element;
 mod fork;
 mod sensor;
 
+pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use element::{derive_support, Element, ElementField};
 pub use overhear_derive::Element;
+pub use overhear_directory::client::SensorRequest;
 pub use overhear_event::{
     FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, MAX_PAYLOAD_BYTES,
 };

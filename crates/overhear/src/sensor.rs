@@ -131,7 +131,7 @@ impl Drop for OpenStream {
 
 /// The stamp of this moment.
 #[inline(always)]
-fn stamp(clock: ClockId) -> Ticks {
+pub(crate) fn stamp(clock: ClockId) -> Ticks {
     match clock {
         ClockId::Monotonic => Ticks::from_raw(monotonic_now().as_monotonic_ns()),
         ClockId::X86Tsc | ClockId::ArmCntvct => read_hardware_ticks(),

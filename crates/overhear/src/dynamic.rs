@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sensor whose element type is known at run time only: for bindings to other languages.
+
+use overhear_event::ClockId;
+use overhear_stream::{SharedWords, SimpleWriter};
+
+use crate::sensor::{stamp, OpenStream, SensorError};
+use crate::SensorRequest;
+
+/// A payload has another size than the sensor's schema says; nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the payload has {payload} bytes, an element of this sensor has {expected}; fill every field"
+)]
+pub struct PayloadSizeError {
+    /// Bytes of the payload.
+    pub payload: usize,
+    /// Bytes that the schema describes.
+    pub expected: usize,
+}
+
+/// Writes elements that a schema describes, given as bytes. One thread at a time.
+///
+/// [`Sensor`](crate::Sensor) is the same with a Rust type; here the fields are a value, so the
+/// size of each payload is checked when it is written.
+///
+/// ```
+/// use overhear::{DynamicSensor, FieldKind, SensorRequest, TypeSchema};
+///
+/// let schema = TypeSchema::builder("depth").field("requests", FieldKind::U64, "requests").build()?;
+/// let mut sensor = DynamicSensor::register(SensorRequest {
+///     sensor: "queue".to_string(),
+///     instance: String::new(),
+///     schema,
+///     rate: None,
+///     capacity: 0,
+/// })?;
+/// sensor.write(&3_u64.to_ne_bytes())?;
+/// assert!(sensor.write(&[0; 7]).is_err());
+/// assert_eq!(sensor.written(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DynamicSensor {
+    // Declared before the stream whose memory it points into, so dropped before it.
+    writer: SimpleWriter<SharedWords>,
+    clock: ClockId,
+    payload_bytes: usize,
+    stream: OpenStream,
+}
+
+impl DynamicSensor {
+    /// Registers the sensor. Cold: allocates, calls the kernel, may wait for the directory.
+    ///
+    /// Without a directory the sensor works all the same, unheard: that is no error.
+    ///
+    /// # Errors
+    /// [`SensorError`] if the element is too large or there is no memory.
+    pub fn register(request: SensorRequest) -> Result<Self, SensorError> {
+        let stream = OpenStream::open(request)?;
+        // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
+        let words = unsafe { stream.mapping.words() };
+        let writer = SimpleWriter::new(words, stream.geometry)?;
+        Ok(Self {
+            writer,
+            clock: stream.clock,
+            payload_bytes: stream.geometry.payload_bytes(),
+            stream,
+        })
+    }
+
+    /// Appends an element. Wait-free; real-time safe.
+    ///
+    /// # Errors
+    /// [`PayloadSizeError`] if the payload has another size than the schema.
+    #[inline]
+    pub fn write(&mut self, payload: &[u8]) -> Result<(), PayloadSizeError> {
+        if payload.len() != self.payload_bytes {
+            return Err(PayloadSizeError {
+                payload: payload.len(),
+                expected: self.payload_bytes,
+            });
+        }
+        let clock = self.clock;
+        self.writer.write(payload, || stamp(clock));
+        Ok(())
+    }
+
+    /// Elements written since the stream's start.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.writer.count()
+    }
+
+    /// Whether a directory owns the stream, so that monitors can hear it.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.stream.is_heard()
+    }
+
+    /// Why nobody hears the sensor, `None` if somebody does.
+    #[must_use]
+    pub fn unheard_because(&self) -> Option<&str> {
+        (!self.stream.unheard.is_empty()).then_some(self.stream.unheard.as_str())
+    }
+}
