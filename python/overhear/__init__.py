@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Overhear: runtime monitoring that listens without interrupting.
+
+A program writes *elements* into a *sensor*::
+
+    import overhear
+
+    with overhear.Sensor("queue", {"depth": ("u64", "requests"), "load": "f64"}) as queue:
+        queue.write(depth=3, load=0.5)
+
+Run it with ``overhear run --out DIR -- python3 program.py``; without, it works just the same, and
+nobody hears it. The recorded trace comes back as numpy arrays, one per stream::
+
+    for batch in overhear.replay("DIR"):
+        print(batch["queue"]["depth"].mean(), batch.missed)
+
+Times are nanoseconds of ``CLOCK_MONOTONIC``. Elements that were missed are counted in *gaps*.
+Everything here is a thin layer over the Rust crates of the same project; the names are those of its
+glossary.
+"""
+
+from ._core import OverhearError, SchemaError, SensorError, TraceError
+from ._fields import Field
+from ._items import Advance, Element, Gap
+from ._batch import Batch
+from ._image import read_image
+from ._sensor import Rate, Sensor
+from ._stream import Stream
+from ._trace import Replay, read, replay
+
+__all__ = [
+    "Advance",
+    "Batch",
+    "Element",
+    "Field",
+    "Gap",
+    "OverhearError",
+    "Rate",
+    "Replay",
+    "SchemaError",
+    "Sensor",
+    "SensorError",
+    "Stream",
+    "TraceError",
+    "read",
+    "read_image",
+    "replay",
+]

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An evaluation that only collects: elements become rows of words, ready to be numpy arrays.
+//!
+//! A row is `{u64 sequence, u64 time_ns, payload}`, filled up with zeros to whole words. Each stream has one
+//! block of rows, so a batch costs one copy of each element and one array per stream. A gap is a
+//! row of six words, see [`GAP_WORDS`].
+
+use std::collections::BTreeMap;
+
+use numpy::PyArray1;
+use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, Update};
+use pyo3::prelude::{Bound, PyResult, Python};
+use pyo3::types::{PyDict, PyDictMethods, PyList, PyListMethods};
+use zerocopy::IntoBytes;
+
+use crate::schema;
+
+/// Words of a row before its payload: sequence and time.
+pub(crate) const HEAD_WORDS: usize = 2;
+
+/// Words of a gap: stream, first, missed, from, to, index of the cause in [`GapCause::ALL`].
+pub(crate) const GAP_WORDS: usize = 6;
+
+/// The rows of one stream.
+#[derive(Debug)]
+struct Block {
+    stream: StreamId,
+    row_words: usize,
+    words: Vec<u64>,
+}
+
+impl Block {
+    #[inline]
+    fn push(&mut self, element: &ElementView<'_>) {
+        let start = self.words.len();
+        let payload = element.payload;
+        self.words
+            .extend([element.sequence, element.time.as_monotonic_ns()]);
+        // Most payloads are a few whole words; resizing and copying bytes would cost twice.
+        let (whole, rest) = payload.split_at(payload.len() / 8 * 8);
+        self.words.extend(
+            whole
+                .chunks_exact(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())),
+        );
+        self.words.resize(start + self.row_words, 0);
+        if !rest.is_empty() {
+            let at = (start + HEAD_WORDS) * 8 + whole.len();
+            let bytes = self.words.as_mut_slice().as_mut_bytes();
+            bytes[at..at + rest.len()].copy_from_slice(rest);
+        }
+    }
+}
+
+/// Collects until it is emptied.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    blocks: Vec<Block>,
+    // The block of each stream; the one used last is looked at first, because elements of a stream
+    // come in runs.
+    by_stream: BTreeMap<StreamId, usize>,
+    last: usize,
+    gaps: Vec<u64>,
+    advanced_to: Option<Timestamp>,
+    // Streams that Python has not been told of.
+    opened: Vec<StreamDescriptor>,
+}
+
+impl Collector {
+    /// Makes a block for a stream, if it has none, and says which one it is.
+    pub(crate) fn open(&mut self, stream: &StreamDescriptor) -> usize {
+        if let Some(index) = self.by_stream.get(&stream.id) {
+            return *index;
+        }
+        let index = self.blocks.len();
+        let row_words = HEAD_WORDS + (stream.schema.size() as usize).div_ceil(8);
+        self.by_stream.insert(stream.id, index);
+        self.blocks.push(Block {
+            stream: stream.id,
+            row_words,
+            words: Vec::new(),
+        });
+        self.opened.push(stream.clone());
+        index
+    }
+
+    /// Makes room for so many more rows of a stream, so that they are not moved while it grows.
+    pub(crate) fn reserve(&mut self, stream: StreamId, rows: usize) {
+        if let Some(index) = self.by_stream.get(&stream) {
+            let block = &mut self.blocks[*index];
+            block
+                .words
+                .reserve_exact(rows.saturating_mul(block.row_words));
+        }
+    }
+
+    /// Takes the streams that were opened since the last time.
+    pub(crate) fn take_opened(&mut self) -> Vec<StreamDescriptor> {
+        std::mem::take(&mut self.opened)
+    }
+
+    /// Takes what was collected; streams stay known.
+    pub(crate) fn take(&mut self) -> Collected {
+        let mut blocks = Vec::new();
+        for block in self
+            .blocks
+            .iter_mut()
+            .filter(|block| !block.words.is_empty())
+        {
+            blocks.push((block.stream, std::mem::take(&mut block.words)));
+        }
+        Collected {
+            blocks,
+            gaps: std::mem::take(&mut self.gaps),
+            advanced_to: self.advanced_to.take(),
+            opened: std::mem::take(&mut self.opened),
+        }
+    }
+}
+
+impl Update for Collector {
+    #[inline]
+    fn element(&mut self, element: &ElementView<'_>) {
+        let same = |block: &&Block| block.stream == element.stream.id;
+        if self.blocks.get(self.last).filter(same).is_none() {
+            self.last = self.open(element.stream);
+        }
+        self.blocks[self.last].push(element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.open(stream);
+        let cause = GapCause::ALL.iter().position(|cause| *cause == gap.cause);
+        let row: [u64; GAP_WORDS] = [
+            u64::from(gap.stream.as_raw()),
+            gap.first,
+            gap.missed,
+            gap.from.as_monotonic_ns(),
+            gap.to.as_monotonic_ns(),
+            cause.map_or(u64::MAX, |cause| cause as u64),
+        ];
+        self.gaps.extend(row);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.advanced_to = Some(now);
+    }
+}
+
+/// What was collected.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    blocks: Vec<(StreamId, Vec<u64>)>,
+    gaps: Vec<u64>,
+    advanced_to: Option<Timestamp>,
+    opened: Vec<StreamDescriptor>,
+}
+
+impl Collected {
+    /// As a dictionary of plain values and of arrays of words, which take over the memory.
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let opened = PyList::empty(py);
+        for stream in &self.opened {
+            opened.append(schema::descriptor(py, stream)?)?;
+        }
+        let blocks = PyDict::new(py);
+        for (stream, words) in self.blocks {
+            blocks.set_item(stream.as_raw(), PyArray1::from_vec(py, words))?;
+        }
+        let plain = PyDict::new(py);
+        plain.set_item("opened", opened)?;
+        plain.set_item("blocks", blocks)?;
+        plain.set_item("gaps", PyArray1::from_vec(py, self.gaps))?;
+        plain.set_item(
+            "advanced_to",
+            self.advanced_to.map(Timestamp::as_monotonic_ns),
+        )?;
+        Ok(plain)
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The exceptions. Their sentences are those of the Rust errors.
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+
+create_exception!(
+    overhear,
+    OverhearError,
+    PyException,
+    "What every exception of this package is."
+);
+create_exception!(
+    overhear,
+    SchemaError,
+    OverhearError,
+    "Fields cannot be the payload of an element."
+);
+create_exception!(
+    overhear,
+    SensorError,
+    OverhearError,
+    "A sensor could not be made, or is not registered any more."
+);
+create_exception!(
+    overhear,
+    TraceError,
+    OverhearError,
+    "A trace cannot be read."
+);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The native half of the Python package `overhear`.
+//!
+//! Field values and payload arrays flow from Python into a [`sensor::Sensor`], which writes them as
+//! elements. Elements flow from a trace or a running directory through a [`collect::Collector`]
+//! into rows of words, one block per stream, and Python gets each block as one numpy array: nothing
+//! is done element by element in Python.
+//!
+//! Everything that can be said in Python (what a field may be declared as, how a batch is indexed)
+//! is in the folder `overhear` beside this crate. This half decides nothing; it packs, copies and
+//! keeps the interpreter free while it waits.
+//!
+//! # Design constraints
+//!
+//! - No panic crosses the border: `PyO3` turns what is left of them into exceptions.
+//! - The interpreter's lock is given back during every call that reads or waits.
+//! - The stable ABI of Python 3.9: one wheel serves all later versions.
+
+mod collect;
+mod error;
+mod image;
+mod replay;
+mod schema;
+mod sensor;
+
+use overhear_event::GapCause;
+use pyo3::prelude::{pymodule, Bound, PyModule, PyModuleMethods, PyResult};
+
+/// See the package `overhear`.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::error::{OverhearError, SchemaError, SensorError, TraceError};
+    #[pymodule_export]
+    use crate::image::read_image;
+    #[pymodule_export]
+    use crate::replay::Replay;
+    #[pymodule_export]
+    use crate::sensor::Sensor;
+
+    #[pymodule_init]
+    fn init(module: &super::Bound<'_, super::PyModule>) -> super::PyResult<()> {
+        super::init(module)
+    }
+}
+
+fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("CAUSES", GapCause::ALL.map(GapCause::name))
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sensors of Python programs.
+//!
+//! # Threads
+//!
+//! A sensor is a simple writer: one thread at a time. Python's threads take turns already: a thread
+//! runs Python code, and these methods, only while it holds the interpreter's lock, and no method
+//! here gives the lock back while it writes. A mutex makes that a rule of this file and not of the
+//! interpreter; it is never contended, and never held while the process is forked, because the
+//! thread that forks holds the interpreter's lock. A laned sensor would cost more and gain nothing.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use numpy::PyReadonlyArray1;
+use overhear::{DynamicSensor, Nanos, Rate, SensorRequest};
+use overhear_event::FieldKind;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::{
+    pyclass, pymethods, Bound, Py, PyAny, PyAnyMethods, PyErr, PyListMethods, PyResult, Python,
+};
+use pyo3::types::{
+    PyBytes, PyBytesMethods, PyDict, PyDictMethods, PyString, PyTuple, PyTupleMethods, PyType,
+};
+
+use crate::error::SensorError;
+use crate::schema::{kind_name, schema, PlainField};
+
+/// Elements that are written without letting other threads of the interpreter run: about a tenth
+/// of a millisecond.
+const TURN: usize = 8192;
+
+/// One argument of `write`.
+struct Argument {
+    name: Py<PyString>,
+    kind: FieldKind,
+    offset: usize,
+}
+
+/// A sensor: a place in a program that produces elements of one type.
+#[pyclass(module = "overhear._core", subclass, frozen)]
+pub(crate) struct Sensor {
+    id: String,
+    // In the order in which they were declared, which need not be that of the offsets.
+    arguments: Vec<Argument>,
+    record: Option<Py<PyType>>,
+    payload_bytes: usize,
+    pid: u32,
+    // None once it is unregistered.
+    open: Mutex<Option<DynamicSensor>>,
+}
+
+impl Sensor {
+    fn lock(&self) -> MutexGuard<'_, Option<DynamicSensor>> {
+        // A panic while it was held is a bug, but the writer's state changes in a single step.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gone(&self) -> PyErr {
+        let id = &self.id;
+        SensorError::new_err(format!(
+            "sensor `{id}` was unregistered; make a new one to write on"
+        ))
+    }
+
+    /// Why this argument was not found among the fields given by name.
+    #[cold]
+    fn not_given(&self, argument: &Argument, names: Option<&Bound<'_, PyDict>>) -> PyErr {
+        let (id, name) = (&self.id, &argument.name);
+        let keys = names.map(|names| names.keys());
+        let is_known = |key: &Bound<'_, PyAny>| {
+            let known = |argument: &Argument| key.eq(&argument.name).unwrap_or(false);
+            self.arguments.iter().any(known)
+        };
+        let stranger = keys.and_then(|keys| keys.iter().find(|key| !is_known(key)));
+        PyTypeError::new_err(match stranger {
+            Some(stranger) => format!("sensor `{id}` has no field `{stranger}`"),
+            None => format!("sensor `{id}`: field `{name}` is missing"),
+        })
+    }
+
+    #[cold]
+    fn too_many(&self, given: usize) -> PyErr {
+        let (id, known) = (&self.id, self.arguments.len());
+        let names: Vec<_> = self.arguments.iter().map(|a| a.name.to_string()).collect();
+        PyTypeError::new_err(format!(
+            "sensor `{id}` has {known} fields ({}), and {given} values were given",
+            names.join(", ")
+        ))
+    }
+}
+
+#[pymethods]
+impl Sensor {
+    /// The Python class `overhear.Sensor` checks and completes the arguments.
+    #[new]
+    #[pyo3(signature = (id, type_id, size, fields, instance, rate, capacity, record))]
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn new(
+        py: Python<'_>,
+        id: String,
+        type_id: String,
+        size: u32,
+        fields: Vec<PlainField>,
+        instance: String,
+        rate: Option<(u64, u64, u64)>,
+        capacity: u64,
+        record: Option<Py<PyType>>,
+    ) -> PyResult<Self> {
+        let schema = schema(type_id, size, &fields)?;
+        let kind = |name: &str| {
+            let index = schema.index_of(name)?;
+            Some(schema.fields()[index].kind)
+        };
+        let arguments = fields
+            .iter()
+            .filter_map(|(name, _, offset, _)| {
+                Some(Argument {
+                    name: PyString::intern(py, name).unbind(),
+                    kind: kind(name)?,
+                    offset: *offset as usize,
+                })
+            })
+            .collect();
+        let rate = rate.map(|(period, distance, jitter)| {
+            Rate::new(
+                Nanos::from_ns(period),
+                Nanos::from_ns(distance),
+                Nanos::from_ns(jitter),
+            )
+        });
+        let rate = rate.transpose();
+        let rate =
+            rate.map_err(|error| PyValueError::new_err(format!("sensor `{id}`: {error}")))?;
+        let payload_bytes = schema.size() as usize;
+        let request = SensorRequest {
+            sensor: id.clone(),
+            instance,
+            schema,
+            rate,
+            capacity,
+        };
+        // The directory may take its time; others go on.
+        let sensor = py
+            .detach(|| DynamicSensor::register(request))
+            .map_err(|error| SensorError::new_err(format!("sensor `{id}`: {error}")))?;
+        Ok(Self {
+            id,
+            arguments,
+            record,
+            payload_bytes,
+            pid: std::process::id(),
+            open: Mutex::new(Some(sensor)),
+        })
+    }
+
+    /// write(*values, **fields)
+    ///
+    /// Appends one element. Its fields are given by name, by place in the order of declaration,
+    /// or as one instance of the dataclass that declared the sensor. Wait-free beyond the
+    /// interpreter's own work: no system call.
+    ///
+    /// Raises TypeError if a field is missing, unknown or of another kind, OverflowError if a
+    /// number and ValueError if a text does not fit its field, SensorError after unregister().
+    /// Nothing is written then.
+    #[pyo3(signature = (*values, **fields))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyTuple>,
+        fields: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let given = values.len();
+        if given == 1 && fields.is_none() {
+            if let Some(record) = &self.record {
+                let value = values.get_item(0)?;
+                if value.is_instance(record.bind(py))? {
+                    return self.append(|argument| value.getattr(argument.name.bind(py)));
+                }
+            }
+        }
+        let named = fields.map_or(0, |fields| fields.len());
+        let mut place = 0;
+        if given + named > self.arguments.len() {
+            return Err(self.too_many(given + named));
+        }
+        self.append(|argument| {
+            let value = if place < given {
+                Some(values.get_item(place)?)
+            } else {
+                let name = argument.name.bind(py);
+                fields.map_or(Ok(None), |fields| fields.get_item(name))?
+            };
+            place += 1;
+            value.ok_or_else(|| self.not_given(argument, fields))
+        })
+    }
+
+    /// Appends the payloads that lie one behind the other in `bytes`; says how many.
+    fn write_payloads(&self, py: Python<'_>, bytes: PyReadonlyArray1<'_, u8>) -> PyResult<usize> {
+        let bytes = bytes
+            .as_slice()
+            .map_err(|error| PyTypeError::new_err(error.to_string()))?;
+        if self.payload_bytes == 0 || bytes.len() % self.payload_bytes != 0 {
+            return Err(PyTypeError::new_err(format!(
+                "sensor `{}`: {} bytes are no payloads of {} bytes",
+                self.id,
+                bytes.len(),
+                self.payload_bytes
+            )));
+        }
+        for turn in bytes.chunks(TURN * self.payload_bytes) {
+            {
+                let mut open = self.lock();
+                let sensor = open.as_mut().ok_or_else(|| self.gone())?;
+                for payload in turn.chunks_exact(self.payload_bytes) {
+                    let written = sensor.write(payload);
+                    written.map_err(|error| SensorError::new_err(error.to_string()))?;
+                }
+            }
+            // The mutex is free again: whoever runs now may write to this very sensor, or fork.
+            py.detach(|| {});
+            py.check_signals()?;
+        }
+        Ok(bytes.len() / self.payload_bytes)
+    }
+
+    /// unregister()
+    ///
+    /// Takes the sensor out of the directory. Monitors read what it has written. May be called
+    /// again; writing afterwards is an error.
+    fn unregister(&self, py: Python<'_>) {
+        let open = self.lock().take();
+        py.detach(|| drop(open));
+    }
+
+    /// Whether a directory owns the stream, so that monitors can hear it.
+    #[getter]
+    fn is_heard(&self) -> bool {
+        let open = self.lock();
+        open.as_ref().is_some_and(DynamicSensor::is_heard)
+    }
+
+    /// Why nobody hears the sensor, as a sentence; None if somebody does.
+    #[getter]
+    fn unheard_because(&self) -> Option<String> {
+        let open = self.lock();
+        let Some(sensor) = open.as_ref() else {
+            return Some(format!("sensor `{}` was unregistered", self.id));
+        };
+        if !sensor.is_heard() && self.pid != std::process::id() {
+            return Some(format!(
+                "sensor `{}` belongs to process {}, from which this one was forked; make a new one",
+                self.id, self.pid
+            ));
+        }
+        sensor.unheard_because().map(str::to_owned)
+    }
+
+    /// How many elements were written since the start of the stream.
+    #[getter]
+    fn written(&self) -> u64 {
+        let open = self.lock();
+        open.as_ref().map_or(0, DynamicSensor::written)
+    }
+}
+
+impl Sensor {
+    /// Packs one value per argument and writes the element.
+    ///
+    /// The values are fetched and converted before the mutex is taken: their methods are Python
+    /// code, which may call anything, this sensor included.
+    fn append<'py>(
+        &self,
+        mut value: impl FnMut(&Argument) -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        // Most payloads are small; the others may allocate.
+        let mut small = [0; 256];
+        let mut large = Vec::new();
+        let payload = if self.payload_bytes <= small.len() {
+            &mut small[..self.payload_bytes]
+        } else {
+            large.resize(self.payload_bytes, 0);
+            &mut large[..]
+        };
+        for argument in &self.arguments {
+            let value = value(argument)?;
+            let size = argument.kind.size() as usize;
+            let slot = &mut payload[argument.offset..argument.offset + size];
+            pack(argument.kind, &value, slot)
+                .map_err(|error| self.explain(argument, &value, error))?;
+        }
+        let mut open = self.lock();
+        let sensor = open.as_mut().ok_or_else(|| self.gone())?;
+        let written = sensor.write(payload);
+        written.map_err(|error| SensorError::new_err(error.to_string()))
+    }
+
+    /// The same kind of exception, with a sentence that names the field.
+    #[cold]
+    fn explain(&self, argument: &Argument, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+        let py = value.py();
+        let shown = value
+            .repr()
+            .map_or_else(|_| "a value".to_owned(), |text| text.to_string());
+        let shown: String = shown.chars().take(64).collect();
+        let (id, name, kind) = (&self.id, &argument.name, kind_name(argument.kind));
+        let sentence = format!("sensor `{id}`: field `{name}` is {kind} and cannot hold {shown}");
+        if error.is_instance_of::<PyOverflowError>(py) {
+            PyOverflowError::new_err(sentence)
+        } else if error.is_instance_of::<PyTypeError>(py) {
+            PyTypeError::new_err(sentence)
+        } else if error.is_instance_of::<PyValueError>(py) {
+            PyValueError::new_err(sentence)
+        } else {
+            // What the value's own methods raised is theirs.
+            error
+        }
+    }
+}
+
+/// Stores one value in its place.
+#[inline]
+fn pack(kind: FieldKind, value: &Bound<'_, PyAny>, slot: &mut [u8]) -> PyResult<()> {
+    macro_rules! store {
+        ($number:ty) => {
+            slot.copy_from_slice(&value.extract::<$number>()?.to_ne_bytes())
+        };
+    }
+    match kind {
+        FieldKind::U8 => store!(u8),
+        FieldKind::U16 => store!(u16),
+        FieldKind::U32 => store!(u32),
+        FieldKind::U64 => store!(u64),
+        FieldKind::I8 => store!(i8),
+        FieldKind::I16 => store!(i16),
+        FieldKind::I32 => store!(i32),
+        FieldKind::I64 => store!(i64),
+        FieldKind::F32 => store!(f32),
+        FieldKind::F64 => store!(f64),
+        FieldKind::Text(_) => {
+            let bytes = value.cast::<PyBytes>().map(|bytes| bytes.as_bytes());
+            let text: String;
+            let bytes = match bytes {
+                Ok(bytes) => bytes,
+                Err(_) => {
+                    text = value.extract()?;
+                    text.as_bytes()
+                }
+            };
+            // Cutting it would lose what the program said, and a zero byte would end it for readers.
+            if bytes.len() > slot.len() || bytes.contains(&0) {
+                return Err(PyValueError::new_err(""));
+            }
+            slot[..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+    Ok(())
+}
