@@ -163,11 +163,14 @@ def _fit(what: str, values: np.ndarray, target: np.dtype) -> np.ndarray:
             values = np.char.encode(values, "utf-8")
         elif kind != "S":
             raise TypeError(f"{what} is text, not {values.dtype}")
-        if values.size and (
-            np.char.str_len(values).max() > target.itemsize
-            or (np.char.find(values, b"\0") >= 0).any()
-        ):
-            raise ValueError(f"{what}: a text has more than {target.itemsize} bytes or a zero byte")
+        if values.size and values.dtype.itemsize:
+            lengths = np.char.str_len(values).reshape(-1)
+            letters = _bytes(values).reshape(values.size, -1)
+            # A zero byte before the end would end the text for readers.
+            if lengths.max() > target.itemsize or ((letters != 0).sum(axis=1) != lengths).any():
+                raise ValueError(
+                    f"{what}: a text has more than {target.itemsize} bytes, or a zero byte in it"
+                )
     elif target.kind == "f":
         if kind not in "uibf":
             raise TypeError(f"{what} is a number, not {values.dtype}")

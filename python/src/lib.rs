@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The native half of the Python package `overhear`.
 //!
-//! Field values and payload arrays flow from Python into a [`sensor::Sensor`], which writes them as
-//! elements. Elements flow from a trace or a running directory through a [`collect::Collector`]
+//! Field values and payload arrays flow from Python into a `Sensor`, which writes them as
+//! elements. Elements flow from a trace or a running directory through a `Collector`
 //! into rows of words, one block per stream, and Python gets each block as one numpy array: nothing
 //! is done element by element in Python.
 //!

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Programs under `overhear run`."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+
+def run_source(program: pathlib.Path, folder: pathlib.Path, source: str):
+    """Runs Python source under `overhear run`; gives the JSON report and the trace's folder."""
+    script = folder / "program.py"
+    script.write_text(textwrap.dedent(source))
+    return run_script(program, folder, script)
+
+
+def run_script(program: pathlib.Path, folder: pathlib.Path, script: pathlib.Path):
+    """The same with a script that exists."""
+    out = folder / "out"
+    command = [program, "run", "--kernel", "off", "--json", "--out", out, "--"]
+    done = subprocess.run(
+        [*command, sys.executable, script], capture_output=True, text=True, check=False
+    )
+    # 3: it did what it should, and something was missed.
+    assert done.returncode in (0, 3), done.stderr
+    # What the script itself prints comes before the report.
+    return json.loads(done.stdout[done.stdout.index("{") :]), out
