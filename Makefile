@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test lint loom miri fuzz bench docs clean
+.PHONY: help demo test python lint loom miri fuzz bench docs clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -13,6 +13,8 @@ demo: ## shows Overhear at work on two programs (at most 10 minutes from nothing
 	@$(XTASK) demo
 test: ## builds once and runs every test and every lint
 	@$(XTASK) test
+python: ## builds the Python wheel, installs it in an environment of its own, and tests it
+	@$(XTASK) python
 lint: ## checks format, clippy, crate table, licence lines, reference
 	@$(XTASK) lint
 loom: ## runs the models of the lock-free protocols in every interleaving

@@ -2,7 +2,7 @@
 //! The verbs behind `make`.
 //!
 //! A verb goes in; what it needs from the operating system is installed ([`packages`]); cargo, the
-//! C compilers and Overhear itself are run ([`verbs`], [`native`]); what their tests say is counted
+//! C compilers and Overhear itself are run ([`verbs`], [`native`], [`python`]); what their tests say is counted
 //! ([`tally`]) and printed as one last line. The Makefile holds the names of the verbs only.
 //!
 //! Exit status: 0 done; 1 something failed; 2 no such verb; 5 something is missing on this machine
@@ -11,6 +11,7 @@
 mod layers;
 mod native;
 mod packages;
+mod python;
 mod shell;
 mod sources;
 mod tally;

@@ -32,6 +32,8 @@ enum Proof {
     Program(&'static str),
     /// This header is among the system's.
     Header(&'static str),
+    /// Python can import this module.
+    Module(&'static str),
 }
 
 const fn program(package: &'static str, name: &'static str, purpose: &'static str) -> Need {
@@ -47,6 +49,14 @@ const fn header(package: &'static str, name: &'static str, purpose: &'static str
         package,
         purpose,
         proof: Proof::Header(name),
+    }
+}
+
+const fn module(package: &'static str, name: &'static str, purpose: &'static str) -> Need {
+    Need {
+        package,
+        purpose,
+        proof: Proof::Module(name),
     }
 }
 
@@ -78,6 +88,8 @@ pub(crate) const TEST: &[Need] = &[
     program("chromium", "chromium", "the browser chromium"),
     program("strace", "strace", "the system call tracer strace"),
     program("linux-perf", "perf", "the kernel's profiler perf"),
+    // Debian's python3 alone cannot make environments: it lacks ensurepip.
+    module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
 /// Makes sure that all of these are there.
@@ -168,6 +180,10 @@ fn installed(package: &str) -> bool {
 fn proven(need: &Need) -> bool {
     match need.proof {
         Proof::Program(name) => shell::on_path(name).is_some(),
+        Proof::Module(name) => {
+            let import = format!("import {name}");
+            shell::succeeds(Command::new("python3").args(["-c", &import]))
+        }
         Proof::Header(name) => Path::new("/usr/include").join(name).is_file(),
     }
 }

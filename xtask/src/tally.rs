@@ -188,6 +188,65 @@ pub(crate) fn read_tap(test: &str, output: &str, code: Option<i32>) -> Tally {
     tally
 }
 
+/// Reads the output of `pytest -q -rfEs` line by line.
+#[derive(Debug, Default)]
+pub(crate) struct PytestReader {
+    tally: Tally,
+    /// Whether the last line came, which counts all.
+    has_ended: bool,
+}
+
+impl PytestReader {
+    /// Takes a line in.
+    pub(crate) fn line(&mut self, line: &str) {
+        if let Some(failed) = prefixed(line, &["FAILED ", "ERROR "]) {
+            let name = failed.split_once(" - ").map_or(failed, |(name, _)| name);
+            self.tally.fail(name);
+        } else if let Some(skipped) = line.strip_prefix("SKIPPED [") {
+            // SKIPPED [2] FILE:LINE: REASON, once for all tests with that reason at that place.
+            let (count, place) = skipped.split_once("] ").unwrap_or(("1", skipped));
+            let (place, reason) = place.split_once(": ").unwrap_or((place, ""));
+            for _ in 0..count.parse().unwrap_or(1) {
+                self.tally.skip(place, reason);
+            }
+        } else if line.ends_with('s') && line.contains(" in ") && counts_tests(line) {
+            self.tally.passed += number_before(line, " passed");
+            self.tally.summarize(format!("pytest: {line}"));
+            self.has_ended = true;
+        }
+    }
+
+    /// The results, once the run has ended.
+    pub(crate) fn finish(mut self, run: &str, success: bool) -> Tally {
+        let whole = success && self.has_ended;
+        if !whole && !self.tally.has_failures() {
+            self.tally.fail(run);
+        }
+        self.tally
+    }
+}
+
+fn prefixed<'a>(line: &'a str, prefixes: &[&str]) -> Option<&'a str> {
+    prefixes.iter().find_map(|prefix| line.strip_prefix(prefix))
+}
+
+/// Whether the line begins with a number and what that many tests did.
+fn counts_tests(line: &str) -> bool {
+    let Some((number, rest)) = line.split_once(' ') else {
+        return false;
+    };
+    let verdicts = [
+        "passed",
+        "failed",
+        "skipped",
+        "error",
+        "deselected",
+        "xfailed",
+    ];
+    number.bytes().all(|byte| byte.is_ascii_digit())
+        && verdicts.iter().any(|verdict| rest.starts_with(verdict))
+}
+
 /// `test NAME ... VERDICT`.
 fn test_line(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("test ")?.split_once(" ... ")
@@ -209,7 +268,7 @@ fn number_before(text: &str, word: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{read_tap, CargoReader};
+    use super::{read_tap, CargoReader, PytestReader};
 
     const RUN: &str = "
 running 4 tests
@@ -264,6 +323,34 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     fn a_run_that_fails_without_a_failed_test_is_a_failure() {
         let tally = CargoReader::default().finish("cargo test", false);
         assert_eq!(tally.to_string(), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_run_of_pytest_is_counted() {
+        let read = |text: &str, success| {
+            let mut reader = PytestReader::default();
+            text.lines().for_each(|line| reader.line(line));
+            reader.finish("pytest", success)
+        };
+        let text = "...FsE [100%]\n\
+            ==== short test summary info ====\n\
+            SKIPPED [2] tests/test_a.py:7: no numpy: none\n\
+            FAILED tests/test_a.py::b[1] - assert 1 == 2\n\
+            ERROR tests/test_c.py\n\
+            1 failed, 3 passed, 2 skipped, 1 error in 1.44s\n";
+        let tally = read(text, false);
+        assert_eq!(tally.to_string(), "3 passed, 2 failed, 2 skipped");
+        assert_eq!(tally.failed, ["tests/test_a.py::b[1]", "tests/test_c.py"]);
+        assert_eq!(tally.skipped[0], "tests/test_a.py:7: no numpy: none");
+        assert_eq!(
+            tally.summaries,
+            ["pytest: 1 failed, 3 passed, 2 skipped, 1 error in 1.44s"]
+        );
+        let good = read("58 passed in 1.44s", true);
+        assert_eq!(good.to_string(), "58 passed, 0 failed, 0 skipped");
+        // An interpreter that died says nothing.
+        assert!(read("....", true).has_failures());
+        assert!(read("58 passed in 1.44s", false).has_failures());
     }
 
     #[test]

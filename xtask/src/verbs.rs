@@ -12,7 +12,7 @@ use crate::packages::{self, BUILD, DEMO, TEST};
 use crate::shell::{self, Missing};
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{layers, native, sources};
+use crate::{layers, native, python, sources};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -22,6 +22,7 @@ const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"
 pub(crate) enum Verb {
     Demo,
     Test,
+    Python,
     Lint,
     Loom,
     Miri,
@@ -32,9 +33,10 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Demo,
         Self::Test,
+        Self::Python,
         Self::Lint,
         Self::Loom,
         Self::Miri,
@@ -48,6 +50,7 @@ impl Verb {
         match self {
             Self::Demo => "demo",
             Self::Test => "test",
+            Self::Python => "python",
             Self::Lint => "lint",
             Self::Loom => "loom",
             Self::Miri => "miri",
@@ -68,6 +71,7 @@ impl Verb {
         match self {
             Self::Demo => demo(&workspace),
             Self::Test => test(&workspace),
+            Self::Python => python(&workspace),
             Self::Lint => conclude(&lint(&workspace)?),
             Self::Loom => conclude(&loom(&workspace)?),
             Self::Miri => miri(&workspace),
@@ -93,9 +97,18 @@ fn test(workspace: &Workspace) -> Result<()> {
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     tally.add(cargo_test("the workspace's tests", &mut cargo)?);
     tally.add(native::c_tests(workspace, "debug")?);
+    tally.add(python::tests(workspace)?);
     tally.add(loom(workspace)?);
     tally.add(lint(workspace)?);
     conclude(&tally)
+}
+
+/// The Python package alone, with the programs that its tests run.
+fn python(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let mut build = shell::cargo(&workspace.root);
+    shell::run(build.args(["build", "-p", "overhear-cli", "-p", "overhear-python"]))?;
+    conclude(&python::tests(workspace)?)
 }
 
 /// What can be said about the sources without running them. Only breaches are counted.
