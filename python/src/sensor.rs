@@ -138,6 +138,8 @@ impl Sensor {
             schema,
             rate,
             capacity,
+            kind: overhear_event::WriterKind::Simple,
+            lanes: 0,
         };
         // The directory may take its time; others go on.
         let sensor = py

@@ -3,23 +3,17 @@
 //! never longer than [`PATIENCE`] for each answer.
 
 use std::ffi::OsString;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use overhear_event::{ClockId, Rate, StreamId, TypeSchema};
-use overhear_stream::{Geometry, LayoutError};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::net::{
-    connect, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
-    ReturnFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use overhear_event::{ClockId, Rate, StreamId, TypeSchema, WriterKind};
+use overhear_stream::{LayoutError, Shape};
 
+use crate::control::Control;
 use crate::memory::{MapError, Mapping};
-use crate::protocol::{Granted, Register, Reply, Request, Unregister, MAX_PACKET, VERSION};
+use crate::packet::{Link, LinkError};
+use crate::protocol::{Register, Reply, Request, Unregister, VERSION};
 use crate::SOCKET_VARIABLE;
 
 /// How long a program waits for an answer of the directory before it goes on unheard.
@@ -36,8 +30,13 @@ pub struct SensorRequest {
     pub schema: TypeSchema,
     /// The declared rate, if any.
     pub rate: Option<Rate>,
-    /// The least number of slots wanted, 0 for the directory's choice.
+    /// The least number of slots wanted, in the ring, in each lane, in the queue; 0 for the
+    /// directory's choice.
     pub capacity: u64,
+    /// Who will write.
+    pub kind: WriterKind,
+    /// How many lanes a laned sensor wants, 0 for the directory's choice; no meaning for others.
+    pub lanes: u32,
 }
 
 /// A stream that the directory granted.
@@ -46,11 +45,14 @@ pub struct Registration {
     /// The stream's memory, writable.
     pub mapping: Arc<Mapping>,
     /// Where things lie in it.
-    pub geometry: Geometry,
+    pub shape: Shape,
     /// What to stamp with.
     pub clock: ClockId,
-    /// The stream's number.
+    /// The number of its first stream.
     pub stream: StreamId,
+    /// The sensor's line in the control page, by which it is switched on and off and gets lanes
+    /// back; none where the directory has none.
+    pub control: Option<Control>,
     token: u64,
     socket: PathBuf,
 }
@@ -94,7 +96,7 @@ pub enum RegisterError {
     /// The granted memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The granted numbers make no stream.
+    /// The granted numbers make no sensor.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }
@@ -137,54 +139,77 @@ pub fn register(request: SensorRequest) -> Result<Registration, RegisterError> {
 /// # Errors
 /// [`RegisterError`].
 pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration, RegisterError> {
-    let connection = Connection::open(socket)?;
+    let link = Link::open(socket, PATIENCE)?;
     let (sensor, payload) = (request.sensor.clone(), request.schema.size());
-    connection.send(&Request::Register(Register {
+    let kind = request.kind;
+    link.send(&Request::Register(Register {
         version: VERSION,
         sensor: request.sensor,
         instance: request.instance,
         schema: request.schema,
         rate: request.rate,
         capacity: request.capacity,
+        kind,
+        lanes: request.lanes,
     }))?;
-    let (reply, file) = connection.receive()?;
-    let (granted, file) = match (reply, file) {
+    let (reply, files) = link.receive()?;
+    let mut files = files.into_iter();
+    let (granted, file) = match (reply, files.next()) {
         (Reply::Granted(granted), Some(file)) => (granted, file),
         (Reply::Refused { sentence }, _) => {
             return Err(RegisterError::Refused { sensor, sentence })
         }
-        _ => return Err(connection.misunderstood()),
+        _ => return Err(link.misunderstood().into()),
     };
-    let Granted {
-        stream,
-        token,
-        stride,
-        capacity,
-        clock,
-    } = granted;
-    let geometry = Geometry::with_stride(payload, stride, capacity)?;
-    // A file shorter than its geometry would let the program die of SIGBUS later.
+    let shape = Shape::new(granted.kind, payload, granted.capacity, granted.lanes)?;
+    // An older directory knows simple sensors alone, and says so by what it grants.
+    let understood = granted.kind == kind
+        && usize::try_from(granted.stride) == Ok(shape.elements().stride_bytes());
+    // A file shorter than its shape would let the program die of SIGBUS later.
     let size = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size);
-    if u64::try_from(size).unwrap_or(0) < geometry.bytes() as u64 {
-        return Err(connection.misunderstood());
+    if !understood || u64::try_from(size).unwrap_or(0) < shape.bytes() as u64 {
+        return Err(link.misunderstood().into());
     }
-    let mapping = Arc::new(Mapping::writable(&file, geometry.bytes())?);
+    let mapping = Arc::new(Mapping::writable(&file, shape.bytes())?);
     drop(file);
-    connection.send(&Request::Mapped)?;
-    match connection.receive()?.0 {
+    let control = match (granted.line, files.next()) {
+        (Some(line), Some(file)) => Some(Control::map(&file, line, shape.lanes())?),
+        _ => None,
+    };
+    drop(files);
+    link.send(&Request::Mapped)?;
+    match link.receive()?.0 {
         Reply::Sealed => {}
         Reply::Refused { sentence } => return Err(RegisterError::Refused { sensor, sentence }),
-        _ => return Err(connection.misunderstood()),
+        _ => return Err(link.misunderstood().into()),
     }
-    let stream = StreamId::from_raw(stream);
     Ok(Registration {
         mapping,
-        geometry,
-        clock,
-        stream,
-        token,
+        shape,
+        clock: granted.clock,
+        stream: StreamId::from_raw(granted.stream),
+        control,
+        token: granted.token,
         socket: socket.to_path_buf(),
     })
+}
+
+impl From<LinkError> for RegisterError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Unreachable {
+                action,
+                socket,
+                source,
+            } => Self::Unreachable {
+                action,
+                socket,
+                source,
+            },
+            LinkError::Closed { socket } => Self::Closed { socket },
+            LinkError::Misunderstood { socket } => Self::Misunderstood { socket },
+        }
+    }
 }
 
 impl Registration {
@@ -194,136 +219,13 @@ impl Registration {
     /// # Errors
     /// [`RegisterError`] if the directory is gone; then there is nothing to take out.
     pub fn unregister(&self) -> Result<(), RegisterError> {
-        let connection = Connection::open(&self.socket)?;
+        let link = Link::open(&self.socket, PATIENCE)?;
         let request = Unregister {
             stream: self.stream.as_raw(),
             token: self.token,
         };
-        connection.send(&Request::Unregister(request))?;
-        connection.receive().map(|_| ())
-    }
-}
-
-struct Connection<'a> {
-    fd: OwnedFd,
-    socket: &'a Path,
-}
-
-impl<'a> Connection<'a> {
-    fn open(socket: &'a Path) -> Result<Self, RegisterError> {
-        let fail = |action| {
-            move |errno: rustix::io::Errno| RegisterError::Unreachable {
-                action,
-                socket: socket.to_path_buf(),
-                source: errno.into(),
-            }
-        };
-        let address = SocketAddrUnix::new(socket).map_err(fail("address"))?;
-        let fd = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(fail("open a socket to"))?;
-        for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-            sockopt::set_socket_timeout(&fd, timeout, Some(PATIENCE))
-                .map_err(fail("limit the wait for"))?;
-        }
-        connect(&fd, &address).map_err(fail("connect to"))?;
-        Ok(Self { fd, socket })
-    }
-
-    fn misunderstood(&self) -> RegisterError {
-        RegisterError::Misunderstood {
-            socket: self.socket.to_path_buf(),
-        }
-    }
-
-    fn unreachable(&self, action: &'static str, errno: rustix::io::Errno) -> RegisterError {
-        RegisterError::Unreachable {
-            action,
-            socket: self.socket.to_path_buf(),
-            source: errno.into(),
-        }
-    }
-
-    /// Waits for a packet, but not longer than [`PATIENCE`] in all. A program with an interval
-    /// timer, as profilers set, is interrupted again and again: each wait is for what is left.
-    fn wait_for_answer(&self) -> Result<(), RegisterError> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.unreachable("hear from", rustix::io::Errno::TIMEDOUT));
-            }
-            let timeout = Timespec {
-                tv_sec: 0,
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(self.unreachable("hear from", errno)),
-            }
-        }
-    }
-
-    fn send(&self, request: &Request) -> Result<(), RegisterError> {
-        let packet = serde_json::to_vec(request).map_err(|_| self.misunderstood())?;
-        // NOSIGNAL: a directory that went away must not kill the program.
-        rustix::io::retry_on_intr(|| rustix::net::send(&self.fd, &packet, SendFlags::NOSIGNAL))
-            .map_err(|errno| self.unreachable("write to", errno))?;
+        link.send(&Request::Unregister(request))?;
+        let (_, _) = link.receive::<Reply>()?;
         Ok(())
     }
-
-    fn receive(&self) -> Result<(Reply, Option<OwnedFd>), RegisterError> {
-        self.wait_for_answer()?;
-        let (packet, file) =
-            receive(&self.fd).map_err(|errno| self.unreachable("hear from", errno))?;
-        if packet.is_empty() {
-            let socket = self.socket.to_path_buf();
-            return Err(RegisterError::Closed { socket });
-        }
-        let reply = serde_json::from_slice(&packet).map_err(|_| self.misunderstood())?;
-        Ok((reply, file))
-    }
-}
-
-/// Receives a packet and the file that may come with it. An empty packet means that the other
-/// side has gone.
-pub(crate) fn receive(fd: &OwnedFd) -> rustix::io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    let mut packet = vec![0; MAX_PACKET];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let message = rustix::io::retry_on_intr(|| {
-        let slices = &mut [IoSliceMut::new(&mut packet)];
-        recvmsg(fd, slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    if message.flags.contains(ReturnFlags::TRUNC) {
-        return Err(rustix::io::Errno::MSGSIZE);
-    }
-    let file = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    packet.truncate(message.bytes);
-    Ok((packet, file))
-}
-
-/// Sends a packet, and a file with it.
-pub(crate) fn send(
-    fd: &OwnedFd,
-    packet: &[u8],
-    file: Option<rustix::fd::BorrowedFd<'_>>,
-) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = rustix::net::SendAncillaryBuffer::new(&mut space);
-    let files: Vec<_> = file.into_iter().collect();
-    if !files.is_empty() {
-        ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(&files));
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(fd, &[IoSlice::new(packet)], &mut ancillary, flags)?;
-    Ok(())
 }

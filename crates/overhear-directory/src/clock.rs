@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading both clocks, and keeping the clock page.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use overhear_event::{ClockId, Nanos, Ticks, Timestamp};
@@ -10,7 +11,7 @@ use overhear_stream::{
 };
 use rustix::time::{clock_gettime, ClockId as SystemClock};
 
-use crate::memory::{MapError, Mapping, StreamFile};
+use crate::memory::{MapError, Mapping, MemoryFile};
 
 /// Brackets tried for a pair: the narrowest one wins, so an interruption does no harm.
 const BRACKETS: usize = 50;
@@ -75,7 +76,7 @@ pub fn best_pair() -> ClockPair {
 pub struct ClockKeeper {
     fit: ClockFit,
     writer: SimpleWriter<SharedWords>,
-    file: StreamFile,
+    file: MemoryFile,
     // Declared last: `writer` points into it and is dropped before it.
     _mapping: Mapping,
 }
@@ -101,9 +102,10 @@ impl ClockKeeper {
         };
         let geometry = page_geometry();
         let header = Header::new(&geometry, WriterKind::Simple, clock, 0);
-        let file = StreamFile::create("overhear-clock", &geometry, &header)?;
+        let initial = [(0, header.to_words().to_vec())];
+        let file = MemoryFile::create("overhear-clock", geometry.bytes(), &initial)?;
         let mapping = Mapping::writable(&file, file.bytes())?;
-        file.seal()?;
+        file.seal_size()?;
         // SAFETY: the mapping is a field of the same value, dropped after the writer.
         let words = unsafe { mapping.words() };
         let writer =
@@ -136,6 +138,14 @@ impl ClockKeeper {
 
     fn publish(&mut self, segment: &Segment) {
         self.writer.write(&segment.to_payload(), || segment.from);
+    }
+
+    /// The page, for monitors: it can only be read through this descriptor.
+    ///
+    /// # Errors
+    /// [`MapError`] with the kernel's reason.
+    pub(crate) fn reader(&self) -> Result<OwnedFd, MapError> {
+        self.file.reader()
     }
 
     /// A read-only map of the page.

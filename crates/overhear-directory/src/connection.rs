@@ -1,39 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that is registering: its packets, and the steps of the hand-over.
+//! Somebody who talks to the directory: a program that registers a sensor, or a monitor. Here are
+//! the packets of both and the steps of the hand-over.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, Origin, Rate, StreamDescriptor, StreamId};
-use overhear_stream::{Geometry, Header, WriterKind};
+use overhear_event::{ClockId, Origin, Rate, StreamDescriptor, StreamId, WriterKind};
+use overhear_stream::Shape;
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
-use crate::memory::{Mapping, StreamFile};
-use crate::protocol::{Granted, Register, Reply, Request, Unregister, MAX_PACKET, VERSION};
-use crate::registry::{lock, Live, Registered, Registry};
+use crate::control::Place;
+use crate::memory::{Mapping, MemoryFile};
+use crate::packet::{receive, send, MAX_REQUEST};
+use crate::peer::Peer;
+use crate::protocol::{Granted, Register, Reply, Request, Unregister, VERSION};
+use crate::query::Matcher;
+use crate::record::SensorState;
+use crate::registry::{lock, random, MonitorId, Registered, Registry, Sensor};
 use crate::sizing::suggested_capacity;
-use crate::{client, task};
+use crate::task;
 
 /// How long a program may take between two packets.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One program's conversation.
+/// One conversation.
+#[derive(Debug)]
 pub(crate) struct Connection {
     fd: OwnedFd,
-    pid: u32,
-    deadline: Instant,
+    number: u32,
+    peer: Peer,
+    // Whether the peer may register sensors; it may always ask.
+    may_register: Result<(), String>,
+    // None for a monitor: it may be silent as long as it likes.
+    deadline: Option<Instant>,
     pending: Option<Pending>,
+    // What to hand to monitors to read times with.
+    clock: Option<Arc<OwnedFd>>,
+    /// A list that is on its way: what was asked for, and the number to go on with.
+    pub(crate) listing: Option<(Matcher, StreamId)>,
 }
 
 /// Granted, but not mapped yet.
+#[derive(Debug)]
 struct Pending {
-    file: StreamFile,
+    file: MemoryFile,
     token: u64,
     descriptor: StreamDescriptor,
-    geometry: Geometry,
+    shape: Shape,
     clock: ClockId,
-    header: Header,
+    place: Place,
 }
 
 impl AsFd for Connection {
@@ -45,9 +62,10 @@ impl AsFd for Connection {
 /// What a grant needs, checked and reserved.
 struct Plan {
     id: StreamId,
-    geometry: Geometry,
+    shape: Shape,
     clock: ClockId,
     rate: Option<Rate>,
+    schema: overhear_event::TypeSchema,
 }
 
 /// What to do with a connection after a packet.
@@ -58,42 +76,83 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    pub(crate) fn new(fd: OwnedFd, pid: u32) -> Self {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        number: u32,
+        peer: Peer,
+        may_register: Result<(), String>,
+        clock: Option<Arc<OwnedFd>>,
+    ) -> Self {
         Self {
             fd,
-            pid,
-            deadline: Instant::now() + PATIENCE,
+            number,
+            peer,
+            may_register,
+            deadline: Some(Instant::now() + PATIENCE),
             pending: None,
+            clock,
+            listing: None,
         }
     }
 
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
+    /// Whether it has been silent for too long.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
     /// Whether nothing has come of it so far.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.pending.is_none()
+        self.pending.is_none() && self.deadline.is_some()
+    }
+
+    /// Whether it is a monitor's.
+    pub(crate) const fn is_monitor(&self) -> bool {
+        self.deadline.is_none()
+    }
+
+    pub(crate) const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) const fn monitor(&self) -> MonitorId {
+        MonitorId::Connection(self.number)
+    }
+
+    pub(crate) fn clock(&self) -> Option<BorrowedFd<'_>> {
+        self.clock.as_ref().map(|clock| clock.as_fd())
+    }
+
+    /// From now on it may be silent as long as it likes.
+    pub(crate) fn become_monitor(&mut self) {
+        self.deadline = None;
     }
 
     /// Takes one packet.
     pub(crate) fn serve(&mut self, registry: &Mutex<Registry>) -> Next {
-        let packet = match client::receive(&self.fd) {
+        let packet = match receive(&self.fd, MAX_REQUEST, RecvFlags::empty()) {
             Ok((packet, _)) if packet.is_empty() => return Next::Close,
             Ok((packet, _)) => packet,
+            Err(Errno::AGAIN) => return Next::Keep,
             Err(Errno::MSGSIZE) => {
                 let sentence = format!(
-                    "its request exceeds {MAX_PACKET} bytes; use fewer fields or shorter names"
+                    "its request exceeds {MAX_REQUEST} bytes; use fewer fields or shorter names"
                 );
                 return self.refuse(registry, "?", &sentence);
             }
             Err(_) => return Next::Close,
         };
-        self.deadline = Instant::now() + PATIENCE;
+        if self.deadline.is_some() {
+            self.deadline = Some(Instant::now() + PATIENCE);
+        }
         match serde_json::from_slice(&packet) {
             Ok(Request::Register(request)) => self.register(request, registry),
             Ok(Request::Mapped) => self.mapped(registry),
             Ok(Request::Unregister(request)) => self.unregister(&request, registry),
+            Ok(Request::List(about)) => self.list(&about, registry),
+            Ok(Request::Attach(about)) => self.attach(&about, registry),
+            Ok(Request::Switch(switch)) => self.switch(&switch, registry),
+            Ok(Request::Finished { streams }) => self.finished(&streams, registry),
+            Ok(Request::Status { version }) => self.status(version, registry),
             Err(error) => {
                 let sentence = format!("the request is not understood: {error}");
                 self.refuse(registry, "?", &sentence)
@@ -101,45 +160,74 @@ impl Connection {
         }
     }
 
-    /// Says no, and remembers it: first in the registry, so that whoever has heard the refusal
-    /// finds it counted.
+    /// Says no to a sensor, and remembers it: first in the registry, so that whoever has heard the
+    /// refusal finds it counted.
     pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, sentence: &str) -> Next {
-        lock(registry).unheard(self.pid, sensor, sentence);
+        lock(registry).unheard(self.peer.pid, sensor, sentence);
+        self.deny(sentence)
+    }
+
+    /// Says no to a monitor.
+    pub(crate) fn deny(&self, sentence: &str) -> Next {
         let sentence = sentence.to_string();
-        send(&self.fd, &Reply::Refused { sentence }, None);
+        self.reply(&Reply::Refused { sentence }, &[]);
         Next::Close
+    }
+
+    /// Sends a reply; false if the other side is gone, or does not read.
+    pub(crate) fn reply(&self, reply: &Reply, files: &[BorrowedFd<'_>]) -> bool {
+        self.try_reply(reply, files).is_ok()
+    }
+
+    pub(crate) fn try_reply(
+        &self,
+        reply: &Reply,
+        files: &[BorrowedFd<'_>],
+    ) -> rustix::io::Result<()> {
+        let packet = serde_json::to_vec(reply).map_err(|_| Errno::INVAL)?;
+        send(&self.fd, &packet, files)
     }
 
     /// Takes back a grant that was not mapped: its memory counts no longer.
     pub(crate) fn withdraw(&mut self, registry: &Mutex<Registry>) {
         if let Some(pending) = self.pending.take() {
             let mut registry = lock(registry);
-            registry.bytes -= pending.file.bytes() as u64;
             let sentence = "its program did not map the buffer in time, or ended meanwhile";
-            registry.unheard(self.pid, &pending.descriptor.sensor, sentence);
+            registry.unheard(self.peer.pid, &pending.descriptor.sensor, sentence);
+            self.give_back(&pending, &mut registry);
         }
+    }
+
+    fn give_back(&self, pending: &Pending, registry: &mut Registry) {
+        registry.unreserve(self.peer.uid, pending.file.bytes() as u64);
+        registry.give_back(self.peer.pid, pending.place, pending.shape.lanes());
     }
 
     fn register(&mut self, request: Register, registry: &Mutex<Registry>) -> Next {
         self.withdraw(registry);
         let sensor = request.sensor.clone();
-        match self.grant(request, registry) {
-            Ok(pending) => {
-                let reply = Reply::Granted(Granted {
-                    stream: pending.descriptor.id.as_raw(),
-                    token: pending.token,
-                    stride: u32::try_from(pending.geometry.stride_bytes()).unwrap_or(u32::MAX),
-                    capacity: pending.geometry.capacity(),
-                    clock: pending.clock,
-                });
-                let sent = send(&self.fd, &reply, Some(pending.file.as_fd()));
-                self.pending = Some(pending);
-                if sent {
-                    Next::Keep
-                } else {
-                    Next::Close
-                }
-            }
+        let granted = self.grant(request, registry).map(|pending| {
+            let control = lock(registry).control_reader(self.peer.pid, pending.place);
+            let line = control.as_ref().map(|_| pending.place.line);
+            let reply = Reply::Granted(Granted {
+                stream: pending.descriptor.id.as_raw(),
+                token: pending.token,
+                stride: u32::try_from(pending.shape.elements().stride_bytes()).unwrap_or(u32::MAX),
+                capacity: pending.shape.elements().capacity(),
+                clock: pending.clock,
+                kind: pending.shape.kind(),
+                lanes: pending.shape.lanes(),
+                line,
+            });
+            let mut files = vec![pending.file.as_fd()];
+            files.extend(control.as_ref().map(AsFd::as_fd));
+            let sent = self.reply(&reply, &files);
+            self.pending = Some(pending);
+            sent
+        });
+        match granted {
+            Ok(true) => Next::Keep,
+            Ok(false) => Next::Close,
             Err(sentence) => self.refuse(registry, &sensor, &sentence),
         }
     }
@@ -147,39 +235,47 @@ impl Connection {
     /// Reserves under the lock, allocates without it: large buffers take time, and monitors must
     /// not wait for them.
     fn grant(&self, request: Register, registry: &Mutex<Registry>) -> Result<Pending, String> {
-        let plan = self.plan(&request, &mut lock(registry))?;
+        let (plan, place) = {
+            let mut registry = lock(registry);
+            let plan = self.plan(&request, &mut registry)?;
+            let place = registry.place(self.peer.pid, plan.shape.lanes());
+            let place = place.inspect_err(|_| {
+                registry.unreserve(self.peer.uid, plan.shape.bytes() as u64);
+            })?;
+            (plan, place)
+        };
         let Plan {
             id,
-            geometry,
+            shape,
             clock,
             rate,
+            schema,
         } = plan;
-        let header = Header::new(&geometry, WriterKind::Simple, clock, u64::from(id.as_raw()));
         let name = format!("overhear-{}", request.sensor);
-        let file = StreamFile::create(&name, &geometry, &header).map_err(|error| {
-            lock(registry).bytes -= geometry.bytes() as u64;
+        let initial = shape.initial(clock, u64::from(id.as_raw()));
+        let file = MemoryFile::create(&name, shape.bytes(), &initial).map_err(|error| {
+            let mut registry = lock(registry);
+            registry.unreserve(self.peer.uid, shape.bytes() as u64);
+            registry.give_back(self.peer.pid, place, shape.lanes());
             error.to_string()
         })?;
         let descriptor = StreamDescriptor {
             id,
-            origin: Origin::Program(task::of_pid(self.pid)),
+            origin: Origin::Program(task::of_pid(self.peer.pid)),
             sensor: request.sensor,
             instance: request.instance,
             lane: None,
-            schema: Arc::new(request.schema),
+            schema: Arc::new(schema),
             rate,
-            capacity: geometry.capacity(),
+            capacity: shape.elements().capacity(),
         };
-        let mut token = [0; 8];
-        let _ = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::NONBLOCK);
-        let token = u64::from_ne_bytes(token);
         Ok(Pending {
             file,
-            token,
+            token: random(),
             descriptor,
-            geometry,
+            shape,
             clock,
-            header,
+            place,
         })
     }
 
@@ -190,10 +286,11 @@ impl Connection {
                 request.version
             ));
         }
+        self.may_register.clone()?;
         check_name("id", &request.sensor, false)?;
         check_name("instance", &request.instance, true)?;
-        if let Some(twin) = registry.twin(self.pid, &request.sensor, &request.instance) {
-            if task::maps_file(self.pid, twin.inode) {
+        if let Some(twin) = registry.twin(self.peer.pid, &request.sensor, &request.instance) {
+            if task::maps_file(self.peer.pid, twin.inode) {
                 return Err(format!(
                     "this process has such a sensor already; give the second one an instance \
                      (id `{}`, instance `{}`)",
@@ -202,7 +299,8 @@ impl Connection {
             }
             // An `exec` unmaps the stream and ends nothing that the directory watches: the process
             // goes on as another program, which may have sensors of the same names.
-            twin.ended = true;
+            let stream = twin.registered.descriptor.id;
+            registry.end(stream, SensorState::Retained);
         }
         // A rate from another process has not been checked by its constructor.
         let rate = request
@@ -210,28 +308,25 @@ impl Connection {
             .map(|rate| Rate::new(rate.period, rate.distance, rate.jitter))
             .transpose()
             .map_err(|error| error.to_string())?;
-        let payload = request.schema.size();
-        let stride = u64::from(payload.div_ceil(8) + 1) * 8;
-        let capacity = suggested_capacity(rate.as_ref(), stride, request.capacity);
-        let geometry = Geometry::new(payload, capacity).map_err(|error| error.to_string())?;
-        let bytes = geometry.bytes() as u64;
-        let left = registry.quota_bytes.saturating_sub(registry.bytes);
-        if bytes > left {
-            return Err(format!(
-                "its buffer of {bytes} bytes exceeds the {left} bytes left of the quota of {}; ask \
-                 for fewer slots, or declare a lower rate",
-                registry.quota_bytes
-            ));
+        let (shape, schema) = shape_of(request, rate.as_ref())?;
+        if !registry.has_files() && !registry.has_embedded_monitor() {
+            return Err(
+                "this directory has no file descriptors left; raise its limit \
+                 (`ulimit -n`, or LimitNOFILE in its unit)"
+                    .to_string(),
+            );
         }
         // Counted from here on, mapped or not: the pages are about to exist.
-        registry.bytes += bytes;
-        let id = StreamId::from_raw(registry.next_stream);
-        registry.next_stream += 1;
+        registry.reserve(self.peer.uid, shape.bytes() as u64)?;
+        let id = registry.take_streams(shape.streams()).inspect_err(|_| {
+            registry.unreserve(self.peer.uid, shape.bytes() as u64);
+        })?;
         Ok(Plan {
             id,
-            geometry,
+            shape,
             clock: registry.clock,
             rate,
+            schema,
         })
     }
 
@@ -239,36 +334,42 @@ impl Connection {
         let Some(pending) = self.pending.take() else {
             return Next::Close;
         };
-        let bytes = pending.file.bytes();
-        let sensor = pending.descriptor.sensor.clone();
-        let (token, inode) = (pending.token, pending.file.inode());
-        let opened = open(pending).and_then(|stream| {
-            let live = Live {
-                token,
-                bytes: bytes as u64,
-                inode,
-                sensor: sensor.clone(),
-                instance: stream.descriptor.instance.clone(),
-                pid: self.pid,
-                ended: false,
-            };
-            lock(registry).open(live, stream)
-        });
-        match opened {
-            Ok(()) => {
-                send(&self.fd, &Reply::Sealed, None);
+        match seal(&pending) {
+            Ok(mapping) => {
+                let inode = pending.file.inode();
+                let registered = Registered {
+                    descriptor: Arc::new(pending.descriptor),
+                    mapping: Arc::new(mapping),
+                    shape: pending.shape,
+                    clock: pending.clock,
+                };
+                let mut registry = lock(registry);
+                // The monitor in this process needs no descriptor; others cannot have this sensor.
+                let file = registry.has_files().then_some(pending.file);
+                let mut sensor = Sensor::new(
+                    registered,
+                    file,
+                    pending.token,
+                    inode,
+                    self.peer.pid,
+                    self.peer.uid,
+                );
+                sensor.place = Some(pending.place);
+                registry.open(sensor);
+                drop(registry);
+                self.reply(&Reply::Sealed, &[]);
                 Next::Close
             }
             Err(sentence) => {
-                lock(registry).bytes -= bytes as u64;
-                self.refuse(registry, &sensor, &sentence)
+                self.give_back(&pending, &mut lock(registry));
+                self.refuse(registry, &pending.descriptor.sensor, &sentence)
             }
         }
     }
 
     fn unregister(&self, request: &Unregister, registry: &Mutex<Registry>) -> Next {
-        let known = lock(registry).end(StreamId::from_raw(request.stream), request.token);
-        let reply = if known {
+        let stream = StreamId::from_raw(request.stream);
+        let reply = if lock(registry).unregister(stream, request.token) {
             Reply::Unregistered
         } else {
             let sentence = "there is no such stream, or it belongs to somebody else";
@@ -276,13 +377,44 @@ impl Connection {
                 sentence: sentence.to_string(),
             }
         };
-        send(&self.fd, &reply, None);
+        self.reply(&reply, &[]);
         Next::Close
     }
 }
 
+/// Where everything lies in the memory of a sensor, and what monitors see of an element.
+fn shape_of(
+    request: &Register,
+    rate: Option<&Rate>,
+) -> Result<(Shape, overhear_event::TypeSchema), String> {
+    let kind = request.kind;
+    let lanes = match (kind, request.lanes) {
+        (WriterKind::Kernel, _) => return Err("only the kernel has kernel streams".to_string()),
+        (WriterKind::Laned, 0) => default_lanes(),
+        (WriterKind::Laned, lanes) => lanes,
+        _ => 0,
+    };
+    let schema = match kind.names_threads() {
+        true => request.schema.with_writer(),
+        false => Ok(request.schema.clone()),
+    };
+    let schema = schema.map_err(|error| error.to_string())?;
+    let stride = u64::from(schema.size().div_ceil(8) + 1) * 8;
+    let capacity = suggested_capacity(rate, stride, lanes, request.capacity);
+    let shape = Shape::new(kind, request.schema.size(), capacity, lanes);
+    let shape = shape.map_err(|error| error.to_string())?;
+    Ok((shape, schema))
+}
+
+/// Lanes for a program that does not say how many threads will write: twice as many as there are
+/// CPUs, and eight on small machines.
+fn default_lanes() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(2 * cpus).unwrap_or(64).clamp(8, 64)
+}
+
 /// Seals the file and maps it for monitors.
-fn open(pending: Pending) -> Result<Registered, String> {
+fn seal(pending: &Pending) -> Result<Mapping, String> {
     let bytes = pending.file.bytes();
     pending.file.seal().map_err(|error| error.to_string())?;
     // The program could change the size until now. A map beyond the end of the file would kill the
@@ -292,13 +424,7 @@ fn open(pending: Pending) -> Result<Registered, String> {
     }
     let mapping = Mapping::read_only(&pending.file, bytes).map_err(|error| error.to_string())?;
     mapping.lock();
-    Ok(Registered {
-        descriptor: Arc::new(pending.descriptor),
-        mapping,
-        geometry: pending.geometry,
-        clock: pending.clock,
-        header: pending.header,
-    })
+    Ok(mapping)
 }
 
 /// Names appear in traces, tables and file names of exports.
@@ -311,9 +437,4 @@ fn check_name(what: &str, name: &str, may_be_empty: bool) -> Result<(), String> 
             "its {what} is empty, longer than 128 bytes or has control characters"
         ))
     }
-}
-
-/// Sends a reply; false if the program is gone.
-fn send(fd: &OwnedFd, reply: &Reply, file: Option<BorrowedFd<'_>>) -> bool {
-    serde_json::to_vec(reply).is_ok_and(|packet| client::send(fd, &packet, file).is_ok())
 }

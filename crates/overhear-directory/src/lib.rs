@@ -24,20 +24,36 @@
 //!
 //! A program that finds no directory writes into private memory and runs on unchanged.
 
+mod audience;
 pub mod client;
 mod clock;
 mod connection;
+mod control;
 mod memory;
+mod monitor;
+mod packet;
+mod peer;
+mod poller;
 mod protocol;
+mod query;
+mod quota;
+mod record;
 mod registry;
+mod rules;
 mod service;
 mod sizing;
 mod source;
+mod streams;
 mod task;
 
 pub use clock::{best_pair, monotonic_now, sensor_clock, ClockKeeper};
+pub use control::{Control, MappedLine};
 pub use memory::{MapError, Mapping};
-pub use registry::{Registered, Unheard};
+pub use monitor::{AttachError, AttachedSource, Begin, MonitorConnection};
+pub use packet::LinkError;
+pub use query::{Query, QueryError};
+pub use record::{DirectoryStatus, SensorRecord, SensorState};
+pub use registry::Unheard;
 pub use service::{Directory, DirectoryBuilder, DirectoryError};
 pub use sizing::{elements_within, suggested_capacity};
 pub use source::ProgramSource;

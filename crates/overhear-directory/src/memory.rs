@@ -2,11 +2,12 @@
 //! Memory files and maps of them: the only unsafe code of the directory.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use overhear_stream::{Geometry, Header, SharedWords};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use overhear_stream::{KeptWords, SharedWords};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Memory for a stream could not be made or mapped.
@@ -31,21 +32,21 @@ impl MapError {
     }
 }
 
-/// A memory file that holds one stream, its header written, its pages allocated.
+/// A memory file: a sensor's memory, or a page that the directory alone writes.
 #[derive(Debug)]
-pub(crate) struct StreamFile {
+pub(crate) struct MemoryFile {
     file: OwnedFd,
     bytes: usize,
 }
 
-impl StreamFile {
-    /// Allocates the file. The pages exist afterwards, so writers never fault for want of memory.
+impl MemoryFile {
+    /// Allocates the file and writes what must stand in it: words, and the byte at which they begin.
+    /// The pages exist afterwards, so writers never fault for want of memory.
     pub(crate) fn create(
         name: &str,
-        geometry: &Geometry,
-        header: &Header,
+        bytes: usize,
+        initial: &[(usize, Vec<u64>)],
     ) -> Result<Self, MapError> {
-        let bytes = geometry.bytes();
         let fail = |action| move |errno| MapError::new(action, bytes, errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         // Not executable; kernels before 6.3 do not know the flag.
@@ -55,10 +56,29 @@ impl StreamFile {
         rustix::fs::ftruncate(&file, bytes as u64).map_err(fail("size a memory file to"))?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
             .map_err(fail("allocate"))?;
-        let words = header.to_words();
-        let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        rustix::io::pwrite(&file, &head, 0).map_err(fail("write the header of"))?;
+        for (at, words) in initial {
+            let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            rustix::io::pwrite(&file, &head, *at as u64).map_err(fail("write the header of"))?;
+        }
         Ok(Self { file, bytes })
+    }
+
+    /// Forbids changes of size for good; the directory can still write, also after a restart.
+    pub(crate) fn seal_size(&self) -> Result<(), MapError> {
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&self.file, seals)
+            .map_err(|errno| MapError::new("seal", self.bytes, errno))
+    }
+
+    /// A descriptor through which the file can only be read: what others get of a page that the
+    /// directory writes. They cannot open it anew for writing either, because the mode of the file
+    /// forbids it to everybody but its owner, who could just as well trace the directory, and root.
+    pub(crate) fn reader(&self) -> Result<OwnedFd, MapError> {
+        let fail = |errno| MapError::new("share", self.bytes, errno);
+        rustix::fs::fchmod(&self.file, Mode::RUSR).map_err(fail)?;
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).map_err(fail)
     }
 
     /// Forbids new writable maps, writes and changes of size, for everybody and for good. The map
@@ -74,7 +94,7 @@ impl StreamFile {
         rustix::fs::fstat(&self.file).map_or(0, |about| about.st_ino)
     }
 
-    /// How large the file is now: less than [`StreamFile::bytes`] if somebody cut it before the seal.
+    /// How large the file is now: less than [`MemoryFile::bytes`] if somebody cut it before the seal.
     pub(crate) fn size(&self) -> u64 {
         let size = rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_size);
         u64::try_from(size).unwrap_or(0)
@@ -86,7 +106,7 @@ impl StreamFile {
     }
 }
 
-impl AsFd for StreamFile {
+impl AsFd for MemoryFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -185,6 +205,17 @@ impl Mapping {
         // SAFETY: maps are aligned to pages and `bytes` long; they stay for as long as `self`,
         // which the caller keeps. This process accesses them through words alone.
         unsafe { SharedWords::new(self.base.cast(), self.bytes / 8) }
+    }
+
+    /// A part of the map as words that keep the map: whole words from the byte `at` on, as far as the
+    /// map goes.
+    pub(crate) fn part(self: &Arc<Self>, at: usize, bytes: usize) -> KeptWords<Arc<Self>> {
+        let at = at.next_multiple_of(8).min(self.bytes);
+        let words = bytes.min(self.bytes - at) / 8;
+        // SAFETY: within the map, or its very end for no words, and aligned by the lines above. The
+        // words keep the map. This process accesses it through words alone; where it is mapped for
+        // reading, nobody builds a writer on it.
+        unsafe { SharedWords::new(self.base.add(at).cast(), words) }.kept_by(Arc::clone(self))
     }
 
     /// Replaces the pages by private zeros at the same address. Writers that still point here

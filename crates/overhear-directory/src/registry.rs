@@ -1,36 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the directory knows: streams that can be written, and what is not heard.
+//! What the directory knows: sensors, their tasks, who reads them, and what is not heard.
+//!
+//! A sensor is *live* until its process takes it out (*unregistered*) or ends (*retained*). Monitors
+//! that are attached to it hold it until they say that they have read it to its end. Its memory is
+//! freed
+//!
+//! - once it is not live, and every monitor that held it has read it;
+//! - at once if it was taken out and nobody holds it;
+//! - if its process ended and nobody was attached: when the retention time has passed, or when its
+//!   user's quota is needed for a new sensor.
 
-use std::collections::btree_map::Entry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use overhear_event::{ClockId, StreamDescriptor, StreamId};
-use overhear_stream::{Geometry, Header};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use overhear_stream::{Header, Shape, Tally};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use crate::memory::Mapping;
+use crate::control::{ControlPages, Place};
+use crate::memory::{Mapping, MemoryFile};
+use crate::peer::Peer;
+use crate::poller::{Poller, Token};
+use crate::query::Matcher;
+use crate::quota::{Quotas, Usage};
+use crate::record::{DirectoryStatus, SensorRecord, SensorState};
+use crate::rules::Rules;
 use crate::task;
 
 /// How many unheard sensors are told one by one; a program that asks for ever must not fill the
 /// memory.
 const MAX_SENTENCES: usize = 100;
+/// How many events may wait for a monitor that does not take them.
+const MAX_EVENTS: usize = 64 * 1024;
 
-/// A stream that monitors may read.
-#[derive(Debug)]
-pub struct Registered {
-    /// Who writes it, and what.
-    pub descriptor: Arc<StreamDescriptor>,
+/// A sensor that monitors may read.
+#[derive(Clone, Debug)]
+pub(crate) struct Registered {
+    /// Who writes it, and what. Of a laned sensor, the first lane without its number.
+    pub(crate) descriptor: Arc<StreamDescriptor>,
     /// Its memory, read-only.
-    pub mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     /// Where things lie in it.
-    pub geometry: Geometry,
+    pub(crate) shape: Shape,
     /// What its stamps count.
-    pub clock: ClockId,
+    pub(crate) clock: ClockId,
+}
+
+impl Registered {
     /// What its header said when it was made.
-    pub header: Header,
+    pub(crate) fn header(&self) -> Header {
+        self.shape
+            .header(self.clock, u64::from(self.descriptor.id.as_raw()))
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        let words = self.mapping.part(0, self.mapping.bytes());
+        Tally::of_sensor(&words, &self.shape)
+    }
 }
 
 /// What is not heard although it wanted to be: nobody can say what was missed of it.
@@ -42,140 +70,572 @@ pub struct Unheard {
     pub sentences: Vec<String>,
 }
 
+/// The number of a monitor. It is that of its connection; the monitor in this process has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MonitorId {
+    Embedded,
+    Connection(u32),
+}
+
+/// What a monitor has to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Opened { stream: StreamId, fresh: bool },
+    Settled,
+    Ended(StreamId),
+}
+
 /// What the service's thread and the monitor's source share.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    pub(crate) next_stream: u32,
-    /// Bytes of all buffers that exist, granted or reserved for a grant.
-    pub(crate) bytes: u64,
-    pub(crate) quota_bytes: u64,
     pub(crate) clock: ClockId,
     /// The program that this directory was made for: its descendants are served whoever they are.
     pub(crate) program: Option<u32>,
-    granted: BTreeMap<StreamId, Live>,
-    /// One descriptor for each process with streams, readable once the process has ended.
-    processes: BTreeMap<u32, OwnedFd>,
-    fresh: Vec<Registered>,
+    pub(crate) rules: Rules,
+    pub(crate) quotas: Quotas,
+    pub(crate) retention: Duration,
+    /// How many descriptors sensors and tasks may take.
+    pub(crate) most_files: usize,
+    /// Tells directories apart.
+    pub(crate) identity: u64,
+    pub(crate) restarts: u64,
+    next_stream: u32,
+    sensors: BTreeMap<StreamId, Sensor>,
+    names: HashMap<(u32, String, String), StreamId>,
+    tasks: BTreeMap<u32, TaskEntry>,
+    monitors: BTreeMap<MonitorId, Monitor>,
+    // Sensors whose process has ended, by the time at which they are freed.
+    retained: BTreeSet<(Instant, StreamId)>,
+    // Live sensors with lanes, whose threads are looked after.
+    pub(crate) laned: BTreeSet<StreamId>,
+    poller: Arc<Poller>,
     unheard: Unheard,
+    all_unheard: u64,
+    freed_unread: u64,
 }
 
-/// The record of a stream that somebody can write.
+/// A process with sensors.
 #[derive(Debug)]
-pub(crate) struct Live {
+struct TaskEntry {
+    // Readable once the process has ended.
+    _process: OwnedFd,
+    sensors: BTreeSet<StreamId>,
+    // Places given to sensors that are not open yet.
+    granted: u32,
+    control: ControlPages,
+}
+
+/// The record of a sensor.
+#[derive(Debug)]
+pub(crate) struct Sensor {
+    pub(crate) registered: Registered,
+    /// To be handed to monitors. Missing where descriptors were short.
+    pub(crate) file: Option<MemoryFile>,
     pub(crate) token: u64,
-    pub(crate) bytes: u64,
     /// Of the memory file, as it stands in the process' list of maps.
     pub(crate) inode: u64,
-    pub(crate) sensor: String,
-    pub(crate) instance: String,
     pub(crate) pid: u32,
-    /// Its writer has unregistered or ended: nothing more is published.
-    pub(crate) ended: bool,
+    pub(crate) uid: u32,
+    pub(crate) place: Option<Place>,
+    pub(crate) enabled: bool,
+    pub(crate) state: SensorState,
+    freed_at: Option<Instant>,
+    holders: BTreeSet<MonitorId>,
+    was_read: bool,
+}
+
+impl Sensor {
+    pub(crate) fn new(
+        registered: Registered,
+        file: Option<MemoryFile>,
+        token: u64,
+        inode: u64,
+        pid: u32,
+        uid: u32,
+    ) -> Self {
+        Self {
+            registered,
+            file,
+            token,
+            inode,
+            pid,
+            uid,
+            place: None,
+            enabled: true,
+            state: SensorState::Live,
+            freed_at: None,
+            holders: BTreeSet::new(),
+            was_read: false,
+        }
+    }
+
+    pub(crate) fn record(&self) -> SensorRecord {
+        let tally = self.registered.tally();
+        SensorRecord {
+            descriptor: (*self.registered.descriptor).clone(),
+            kind: self.registered.shape.kind(),
+            lanes: self.registered.shape.lanes(),
+            clock: self.registered.clock,
+            uid: self.uid,
+            state: self.state,
+            enabled: self.enabled,
+            bytes: self.registered.shape.bytes() as u64,
+            published: tally.published,
+            lost_nested: tally.lost_nested,
+            lost_full: tally.lost_full,
+            monitors: u32::try_from(self.holders.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn name(&self) -> (u32, String, String) {
+        let descriptor = &self.registered.descriptor;
+        (
+            self.pid,
+            descriptor.sensor.clone(),
+            descriptor.instance.clone(),
+        )
+    }
+}
+
+/// Somebody who reads.
+#[derive(Debug, Default)]
+struct Monitor {
+    // Who it is and what it wants; the monitor in this process wants everything.
+    wants: Option<(Peer, Matcher)>,
+    events: std::collections::VecDeque<Event>,
+    holds: BTreeSet<StreamId>,
 }
 
 impl Registry {
-    pub(crate) fn new(first_stream: u32, quota_bytes: u64, clock: ClockId) -> Self {
+    pub(crate) fn new(
+        first_stream: u32,
+        clock: ClockId,
+        rules: Rules,
+        quotas: Quotas,
+        poller: Arc<Poller>,
+    ) -> Self {
         Self {
-            next_stream: first_stream,
-            bytes: 0,
-            quota_bytes,
             clock,
             program: None,
-            granted: BTreeMap::new(),
-            processes: BTreeMap::new(),
-            fresh: Vec::new(),
+            rules,
+            quotas,
+            retention: Duration::from_secs(60),
+            most_files: usize::MAX,
+            identity: random(),
+            restarts: 0,
+            next_stream: first_stream,
+            sensors: BTreeMap::new(),
+            names: HashMap::new(),
+            tasks: BTreeMap::new(),
+            monitors: BTreeMap::new(),
+            retained: BTreeSet::new(),
+            laned: BTreeSet::new(),
+            poller,
             unheard: Unheard::default(),
+            all_unheard: 0,
+            freed_unread: 0,
         }
     }
 
-    /// Opens a stream for monitors and watches its process.
+    /// Whether there are descriptors for another sensor: one to hand to monitors, and two for the
+    /// process and the control page of a task.
+    pub(crate) fn has_files(&self) -> bool {
+        self.sensors.len() + 2 * self.tasks.len() + 3 <= self.most_files
+    }
+
+    /// Numbers for the streams of a sensor, which follow one another.
+    pub(crate) fn take_streams(&mut self, count: u32) -> Result<StreamId, String> {
+        let first = self.next_stream;
+        let next = first.checked_add(count);
+        self.next_stream = next.ok_or("this directory has given out all its stream numbers")?;
+        Ok(StreamId::from_raw(first))
+    }
+
+    /// Counts a buffer that is about to exist. Where the quota is short, retained buffers that nobody
+    /// reads make room, oldest first.
+    pub(crate) fn reserve(&mut self, uid: u32, bytes: u64) -> Result<(), String> {
+        let wanted = Usage { bytes, sensors: 1 };
+        loop {
+            let short = match self.quotas.reserve(uid, wanted) {
+                Ok(()) => return Ok(()),
+                Err(short) => short,
+            };
+            let oldest = self.retained.iter().map(|&(_, stream)| stream);
+            let mut oldest = oldest.filter(|stream| {
+                self.sensors.get(stream).is_some_and(|sensor| {
+                    sensor.holders.is_empty() && short.user.is_none_or(|user| user == sensor.uid)
+                })
+            });
+            match oldest.next() {
+                Some(stream) => self.free(stream),
+                None => return Err(short.sentence),
+            }
+        }
+    }
+
+    /// A buffer that was reserved does not come to exist.
+    pub(crate) fn unreserve(&mut self, uid: u32, bytes: u64) {
+        self.quotas.release(uid, Usage { bytes, sensors: 1 });
+    }
+
+    /// Watches a process and gives a sensor of it a line in a control page.
     ///
     /// # Errors
-    /// What the kernel said if the process cannot be watched; then nothing is opened. A process
-    /// that is gone already is no error: its stream has ended.
-    pub(crate) fn open(&mut self, mut live: Live, stream: Registered) -> Result<(), String> {
-        if let Entry::Vacant(unwatched) = self.processes.entry(live.pid) {
-            let pid = Pid::from_raw(live.pid.cast_signed()).ok_or("it has no process id here")?;
-            match pidfd_open(pid, PidfdFlags::empty()) {
-                Ok(process) => {
-                    unwatched.insert(process);
-                }
-                Err(rustix::io::Errno::SRCH) => live.ended = true,
-                Err(errno) => return Err(format!("its process cannot be watched: {errno}")),
-            }
+    /// What the kernel said if the process cannot be watched.
+    pub(crate) fn place(&mut self, pid: u32, lanes: u32) -> Result<Place, String> {
+        let task = self.task(pid)?;
+        let placed = task.control.place(lanes);
+        task.granted += u32::from(placed.is_ok());
+        self.forget_if_idle(pid);
+        placed
+            .map(|(place, _)| place)
+            .map_err(|error| error.to_string())
+    }
+
+    /// What a task gets to map its control page with.
+    pub(crate) fn control_reader(&self, pid: u32, place: Place) -> Option<OwnedFd> {
+        self.tasks.get(&pid)?.control.reader(place)
+    }
+
+    /// A sensor that was to have this place does not come to exist.
+    pub(crate) fn give_back(&mut self, pid: u32, place: Place, lanes: u32) {
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.control.give_back(place, lanes);
+            task.granted = task.granted.saturating_sub(1);
         }
-        self.granted.insert(stream.descriptor.id, live);
-        self.fresh.push(stream);
-        Ok(())
+        self.forget_if_idle(pid);
     }
 
-    /// Streams that no monitor has taken yet.
-    pub(crate) fn take_fresh(&mut self) -> Vec<Registered> {
-        std::mem::take(&mut self.fresh)
-    }
-
-    /// The live stream of this process with these names.
-    pub(crate) fn twin(&mut self, pid: u32, sensor: &str, instance: &str) -> Option<&mut Live> {
-        self.granted.values_mut().find(|live| {
-            live.pid == pid && !live.ended && (&*live.sensor, &*live.instance) == (sensor, instance)
-        })
-    }
-
-    /// Ends the stream if the token fits; says whether it did.
-    pub(crate) fn end(&mut self, stream: StreamId, token: u64) -> bool {
-        let live = self
-            .granted
-            .get_mut(&stream)
-            .filter(|live| live.token == token);
-        live.map(|live| live.ended = true).is_some()
-    }
-
-    /// Whether the writer of this stream has unregistered or ended.
-    pub(crate) fn has_ended(&self, stream: StreamId) -> bool {
-        self.granted.get(&stream).is_none_or(|live| live.ended)
-    }
-
-    /// The monitor has read the stream to its end: its memory may go.
-    pub(crate) fn release(&mut self, stream: StreamId) {
-        if let Some(live) = self.granted.remove(&stream) {
-            self.bytes -= live.bytes;
-            if !self.granted.values().any(|other| other.pid == live.pid) {
-                self.processes.remove(&live.pid);
+    fn task(&mut self, pid: u32) -> Result<&mut TaskEntry, String> {
+        use std::collections::btree_map::Entry;
+        match self.tasks.entry(pid) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(unwatched) => {
+                let raw = Pid::from_raw(pid.cast_signed()).ok_or("it has no process id here")?;
+                let cannot = |errno| format!("its process cannot be watched: {errno}");
+                let process = pidfd_open(raw, PidfdFlags::empty()).map_err(cannot)?;
+                self.poller
+                    .add(&process, Token::Process(pid))
+                    .map_err(cannot)?;
+                Ok(unwatched.insert(TaskEntry {
+                    _process: process,
+                    sensors: BTreeSet::new(),
+                    granted: 0,
+                    control: ControlPages::default(),
+                }))
             }
         }
     }
 
-    /// Ends the streams of processes that have ended.
-    pub(crate) fn notice_ended_processes(&mut self) {
-        let mut polled: Vec<PollFd<'_>> = self
-            .processes
-            .values()
-            .map(|process| PollFd::new(process, PollFlags::IN))
+    /// A task without sensors is nobody to watch, and its control pages serve nobody.
+    fn forget_if_idle(&mut self, pid: u32) {
+        let idle = |task: &TaskEntry| task.granted == 0 && task.sensors.is_empty();
+        if self.tasks.get(&pid).is_some_and(idle) {
+            self.tasks.remove(&pid);
+        }
+    }
+
+    /// Opens a sensor for monitors. A process that has ended meanwhile is no error: its sensor has
+    /// ended.
+    pub(crate) fn open(&mut self, sensor: Sensor) {
+        let stream = sensor.registered.descriptor.id;
+        let pid = sensor.pid;
+        if sensor.registered.shape.lanes() > 0 {
+            self.laned.insert(stream);
+        }
+        self.names.insert(sensor.name(), stream);
+        self.sensors.insert(stream, sensor);
+        let interested: Vec<MonitorId> = self
+            .monitors
+            .iter()
+            .filter(|(_, monitor)| self.may_hear(monitor, stream).is_ok_and(|wanted| wanted))
+            .map(|(id, _)| *id)
             .collect();
-        let no_wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        for id in interested {
+            self.hand_out(id, stream, true);
+        }
+        match self.tasks.get_mut(&pid) {
+            Some(task) => {
+                task.granted = task.granted.saturating_sub(1);
+                task.sensors.insert(stream);
+            }
+            None => self.end(stream, SensorState::Retained),
+        }
+    }
+
+    /// Whether a monitor wants a sensor; the rule that keeps it from it.
+    fn may_hear(&self, monitor: &Monitor, stream: StreamId) -> Result<bool, String> {
+        let (Some(sensor), Some((peer, matcher))) = (self.sensors.get(&stream), &monitor.wants)
+        else {
+            return Ok(true);
         };
-        if poll(&mut polled, Some(&no_wait)).unwrap_or(0) == 0 {
+        if !matcher.matches(&sensor.registered.descriptor) {
+            return Ok(false);
+        }
+        self.rules.attach(peer, sensor).map(|()| true)
+    }
+
+    fn hand_out(&mut self, id: MonitorId, stream: StreamId, fresh: bool) {
+        let (Some(monitor), Some(sensor)) =
+            (self.monitors.get_mut(&id), self.sensors.get_mut(&stream))
+        else {
+            return;
+        };
+        if sensor.file.is_none() && id != MonitorId::Embedded {
             return;
         }
-        let ended: Vec<u32> = self
-            .processes
-            .keys()
-            .zip(&polled)
-            .filter(|(_, fd)| !fd.revents().is_empty())
-            .map(|(pid, _)| *pid)
-            .collect();
-        for pid in ended {
-            self.processes.remove(&pid);
-            for live in self.granted.values_mut().filter(|live| live.pid == pid) {
-                live.ended = true;
+        monitor.holds.insert(stream);
+        monitor.events.push_back(Event::Opened { stream, fresh });
+        sensor.holders.insert(id);
+        if sensor.state != SensorState::Live {
+            monitor.events.push_back(Event::Ended(stream));
+        }
+    }
+
+    /// The monitor in this process takes part: every sensor waits for it.
+    pub(crate) fn attach_embedded(&mut self) {
+        self.monitors
+            .insert(MonitorId::Embedded, Monitor::default());
+    }
+
+    pub(crate) fn has_embedded_monitor(&self) -> bool {
+        self.monitors.contains_key(&MonitorId::Embedded)
+    }
+
+    /// A monitor takes part. Says how many sensors that match it may not hear, and why.
+    pub(crate) fn attach(&mut self, id: MonitorId, peer: Peer, matcher: Matcher) -> (u32, String) {
+        let monitor = Monitor {
+            wants: Some((peer, matcher)),
+            ..Monitor::default()
+        };
+        let (mut denied, mut sentence) = (0, String::new());
+        let mut wanted = Vec::new();
+        for stream in self.sensors.keys() {
+            match self.may_hear(&monitor, *stream) {
+                Ok(true) => wanted.push(*stream),
+                Ok(false) => {}
+                Err(why) => {
+                    denied += 1;
+                    sentence = why;
+                }
+            }
+        }
+        self.detach(id);
+        self.monitors.insert(id, monitor);
+        for stream in wanted {
+            self.hand_out(id, stream, false);
+        }
+        if let Some(monitor) = self.monitors.get_mut(&id) {
+            monitor.events.push_back(Event::Settled);
+        }
+        (denied, sentence)
+    }
+
+    /// A monitor is gone. What it held and nobody has read is kept as if it had not been there.
+    pub(crate) fn detach(&mut self, id: MonitorId) {
+        let Some(monitor) = self.monitors.remove(&id) else {
+            return;
+        };
+        for stream in monitor.holds {
+            self.let_go(id, stream, false);
+        }
+    }
+
+    /// A monitor has read a sensor to its end.
+    pub(crate) fn finished(&mut self, id: MonitorId, stream: StreamId) {
+        let held = self
+            .monitors
+            .get_mut(&id)
+            .is_some_and(|monitor| monitor.holds.remove(&stream));
+        if held {
+            self.let_go(id, stream, true);
+        }
+    }
+
+    fn let_go(&mut self, id: MonitorId, stream: StreamId, read: bool) {
+        let Some(sensor) = self.sensors.get_mut(&stream) else {
+            return;
+        };
+        sensor.holders.remove(&id);
+        sensor.was_read |= read;
+        let unneeded = match sensor.state {
+            // Broken, or the monitor has lost interest; others may come.
+            SensorState::Live => false,
+            SensorState::Unregistered => true,
+            SensorState::Retained => sensor.was_read,
+        };
+        if unneeded && sensor.holders.is_empty() {
+            self.free(stream);
+        }
+    }
+
+    /// The next thing to tell a monitor, which stays there until it is taken.
+    pub(crate) fn next_event(&self, id: MonitorId) -> Option<Event> {
+        self.monitors.get(&id)?.events.front().copied()
+    }
+
+    pub(crate) fn take_event(&mut self, id: MonitorId) -> Option<Event> {
+        self.monitors.get_mut(&id)?.events.pop_front()
+    }
+
+    /// Monitors with something to be told, and those that will never take it.
+    pub(crate) fn waiting_monitors(&self) -> (Vec<u32>, Vec<u32>) {
+        let mut waiting = (Vec::new(), Vec::new());
+        for (id, monitor) in &self.monitors {
+            if let (MonitorId::Connection(id), false) = (id, monitor.events.is_empty()) {
+                if monitor.events.len() > MAX_EVENTS.max(2 * self.sensors.len()) {
+                    waiting.1.push(*id);
+                } else {
+                    waiting.0.push(*id);
+                }
+            }
+        }
+        waiting
+    }
+
+    pub(crate) fn sensor(&self, stream: StreamId) -> Option<&Sensor> {
+        self.sensors.get(&stream)
+    }
+
+    /// Sensors behind a number, in the order of their numbers.
+    pub(crate) fn sensors_from(&self, first: StreamId) -> impl Iterator<Item = &Sensor> {
+        self.sensors.range(first..).map(|(_, sensor)| sensor)
+    }
+
+    /// The live sensor of this process with these names.
+    pub(crate) fn twin(&self, pid: u32, sensor: &str, instance: &str) -> Option<&Sensor> {
+        let name = (pid, sensor.to_string(), instance.to_string());
+        self.sensors.get(self.names.get(&name)?)
+    }
+
+    /// Takes a sensor out if the token fits; says whether it did.
+    pub(crate) fn unregister(&mut self, stream: StreamId, token: u64) -> bool {
+        let fits = self
+            .sensors
+            .get(&stream)
+            .is_some_and(|sensor| sensor.token == token);
+        if fits {
+            self.end(stream, SensorState::Unregistered);
+        }
+        fits
+    }
+
+    /// Nothing more is written to a sensor.
+    pub(crate) fn end(&mut self, stream: StreamId, state: SensorState) {
+        let live = |sensor: &&mut Sensor| sensor.state == SensorState::Live;
+        let Some(sensor) = self.sensors.get_mut(&stream).filter(live) else {
+            return;
+        };
+        sensor.state = state;
+        self.laned.remove(&stream);
+        let (name, pid) = (sensor.name(), sensor.pid);
+        if self.names.get(&name) == Some(&stream) {
+            self.names.remove(&name);
+        }
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.sensors.remove(&stream);
+            if let Some(place) = sensor.place.take() {
+                task.control
+                    .give_back(place, sensor.registered.shape.lanes());
+            }
+        }
+        if state == SensorState::Retained {
+            let freed_at = Instant::now() + self.retention;
+            sensor.freed_at = Some(freed_at);
+            self.retained.insert((freed_at, stream));
+        }
+        for id in &sensor.holders {
+            if let Some(monitor) = self.monitors.get_mut(id) {
+                monitor.events.push_back(Event::Ended(stream));
+            }
+        }
+        let unneeded = state == SensorState::Unregistered && sensor.holders.is_empty();
+        self.forget_if_idle(pid);
+        if unneeded {
+            self.free(stream);
+        }
+    }
+
+    fn free(&mut self, stream: StreamId) {
+        let Some(sensor) = self.sensors.remove(&stream) else {
+            return;
+        };
+        if let Some(freed_at) = sensor.freed_at {
+            self.retained.remove(&(freed_at, stream));
+            self.freed_unread += u64::from(!sensor.was_read);
+        }
+        for id in &sensor.holders {
+            if let Some(monitor) = self.monitors.get_mut(id) {
+                monitor.holds.remove(&stream);
+            }
+        }
+        let bytes = sensor.registered.shape.bytes() as u64;
+        self.unreserve(sensor.uid, bytes);
+    }
+
+    /// Frees what has been retained long enough. Monitors that still read it keep their maps.
+    pub(crate) fn free_outdated(&mut self, now: Instant) {
+        while let Some(&(freed_at, stream)) = self.retained.first() {
+            if freed_at > now {
+                return;
+            }
+            self.free(stream);
+        }
+    }
+
+    /// A process has ended, and with it its sensors.
+    pub(crate) fn process_ended(&mut self, pid: u32) {
+        let Some(task) = self.tasks.remove(&pid) else {
+            return;
+        };
+        for stream in task.sensors {
+            self.end(stream, SensorState::Retained);
+        }
+    }
+
+    /// Switches a sensor; says whether that changed anything.
+    pub(crate) fn set_enabled(&mut self, stream: StreamId, enabled: bool) -> bool {
+        let Some(sensor) = self.sensors.get_mut(&stream) else {
+            return false;
+        };
+        let line = sensor.place.and_then(|place| {
+            let lanes = sensor.registered.shape.lanes();
+            self.tasks.get(&sensor.pid)?.control.line(place, lanes)
+        });
+        let Some(line) = line else { return false };
+        line.set_enabled(enabled);
+        std::mem::replace(&mut sensor.enabled, enabled) != enabled
+    }
+
+    /// Gives the lanes of threads that have ended back.
+    pub(crate) fn reclaim_lanes(&self) {
+        for stream in &self.laned {
+            let Some(sensor) = self.sensors.get(stream) else {
+                continue;
+            };
+            let Registered { shape, mapping, .. } = &sensor.registered;
+            let Some(place) = sensor.place else { continue };
+            let task = self.tasks.get(&sensor.pid);
+            let line = task.and_then(|task| task.control.line(place, shape.lanes()));
+            let Some(line) = line else { continue };
+            let words = mapping.part(0, mapping.bytes());
+            for lane in 0..shape.lanes() {
+                let owner = overhear_stream::lane_owner(&words, shape, lane);
+                // Read before the thread is looked for: a thread that claims the lane later has
+                // another owner word.
+                if owner == 0 || line.reclaimed(lane) == owner {
+                    continue;
+                }
+                if task::thread_has_ended(sensor.pid, owner as u32) {
+                    line.reclaim(lane, owner);
+                }
             }
         }
     }
 
     /// Remembers that somebody who wanted to be heard is not.
     pub(crate) fn unheard(&mut self, pid: u32, sensor: &str, sentence: &str) {
+        self.all_unheard += 1;
         self.unheard.count += 1;
         if self.unheard.sentences.len() == MAX_SENTENCES {
             return;
@@ -192,6 +652,29 @@ impl Registry {
     pub(crate) fn take_unheard(&mut self) -> Unheard {
         std::mem::take(&mut self.unheard)
     }
+
+    pub(crate) fn status(&self) -> DirectoryStatus {
+        let usage = self.quotas.used();
+        let live = |sensor: &&Sensor| sensor.state == SensorState::Live;
+        let live = self.sensors.values().filter(live).count() as u64;
+        DirectoryStatus {
+            pid: std::process::id(),
+            sensors: self.sensors.len() as u64,
+            retained: self.sensors.len() as u64 - live,
+            bytes: usage.bytes,
+            monitors: self.monitors.len() as u64,
+            freed_unread: self.freed_unread,
+            unheard: self.all_unheard,
+            restarts: self.restarts,
+        }
+    }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
+    u64::from_ne_bytes(bytes)
 }
 
 pub(crate) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The service: one thread that accepts registrations, keeps the streams and the clock page.
+//! The service: one thread that accepts registrations and monitors, keeps the sensors and the clock
+//! page.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,18 +11,31 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use overhear_event::{ClockId, StreamId};
-use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{getrlimit, Resource};
 
+use crate::audience::Told;
 use crate::clock::{sensor_clock, ClockKeeper};
 use crate::connection::{Connection, Next};
 use crate::memory::{MapError, Mapping};
+use crate::peer::Peer;
+use crate::poller::{Poller, Token};
+use crate::quota::{Quotas, Usage};
 use crate::registry::{lock, Registry, Unheard};
+use crate::rules::Rules;
 use crate::task;
 
 /// How many registrations may be under way at the same moment.
-const MAX_CONNECTIONS: usize = 256;
+const MAX_REGISTERING: usize = 256;
+/// How many monitors may be connected.
+const MAX_MONITORS: usize = 256;
+/// How many of them may be of one user.
+const MAX_MONITORS_OF_USER: usize = 64;
+/// Descriptors for everything but sensors and tasks.
+const OTHER_FILES: usize = MAX_REGISTERING + MAX_MONITORS + 128;
+/// How often the threads of laned sensors are looked after.
+const RECLAIM: Duration = Duration::from_millis(250);
 
 /// The directory could not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +62,8 @@ pub struct DirectoryBuilder {
     first_stream: u32,
     quota_bytes: u64,
     uid: u32,
+    standalone: bool,
+    retention: Duration,
 }
 
 impl DirectoryBuilder {
@@ -61,6 +78,22 @@ impl DirectoryBuilder {
     #[must_use]
     pub const fn quota_bytes(mut self, bytes: u64) -> Self {
         self.quota_bytes = bytes;
+        self
+    }
+
+    /// Nobody in this process reads: a [`ProgramSource`](crate::ProgramSource) of this directory
+    /// yields nothing, and sensors do not wait for one.
+    #[must_use]
+    pub const fn standalone(mut self) -> Self {
+        self.standalone = true;
+        self
+    }
+
+    /// How long the buffers of a process that ended are kept for a monitor to come. A minute by
+    /// default.
+    #[must_use]
+    pub const fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
         self
     }
 
@@ -87,27 +120,52 @@ impl DirectoryBuilder {
             // credentials, not by the mode of a file.
             rustix::fs::chmod(socket, Mode::from_raw_mode(0o666)).map_err(fail)?;
         }
-        rustix::net::listen(&listener, 64).map_err(fail)?;
+        rustix::net::listen(&listener, 256).map_err(fail)?;
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map(|(read, write)| (write, read))
             .map_err(fail)?;
+        let poller = Poller::new().map_err(fail)?;
+        poller.add(&stopped, Token::Stop).map_err(fail)?;
+        poller.add(&listener, Token::Listener(0)).map_err(fail)?;
+        let poller = Arc::new(poller);
 
         let clock = ClockKeeper::start()?;
         let clock_map = clock.as_ref().map(ClockKeeper::map).transpose()?;
+        let clock_file = clock.as_ref().map(ClockKeeper::reader).transpose()?;
         let sensor_clock = if clock.is_some() {
             sensor_clock()
         } else {
             ClockId::Monotonic
         };
-        let registry = Registry::new(self.first_stream, self.quota_bytes, sensor_clock);
+        let each = Usage {
+            bytes: self.quota_bytes,
+            sensors: u64::MAX,
+        };
+        let quotas = Quotas::new(self.quota_bytes, each, BTreeMap::new());
+        let mut registry = Registry::new(
+            self.first_stream,
+            sensor_clock,
+            Rules::default(),
+            quotas,
+            Arc::clone(&poller),
+        );
+        registry.retention = self.retention;
+        registry.most_files = most_files();
+        if !self.standalone {
+            registry.attach_embedded();
+        }
         let registry = Arc::new(Mutex::new(registry));
         let service = Service {
-            listener,
-            stopped,
+            listeners: vec![listener],
+            _stopped: stopped,
             uid: self.uid,
             clock,
+            clock_file: clock_file.map(Arc::new),
             registry: Arc::clone(&registry),
-            connections: Vec::new(),
+            poller,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            full: BTreeSet::new(),
         };
         let thread = std::thread::Builder::new()
             .name("oh-directory".to_string())
@@ -121,6 +179,13 @@ impl DirectoryBuilder {
             thread: Some(thread),
         })
     }
+}
+
+/// Descriptors that sensors and tasks may take.
+fn most_files() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    limit.saturating_sub(OTHER_FILES).max(limit / 4)
 }
 
 /// A running directory. It ends, and removes its socket, when dropped; buffers stay with those
@@ -143,6 +208,8 @@ impl Directory {
             first_stream: 1,
             quota_bytes: 1 << 30,
             uid,
+            standalone: false,
+            retention: Duration::from_secs(60),
         }
     }
 
@@ -184,117 +251,200 @@ impl Drop for Directory {
 }
 
 struct Service {
-    listener: OwnedFd,
-    stopped: OwnedFd,
+    listeners: Vec<OwnedFd>,
+    // Waited for by the poller.
+    _stopped: OwnedFd,
     uid: u32,
     clock: Option<ClockKeeper>,
+    clock_file: Option<Arc<OwnedFd>>,
     registry: Arc<Mutex<Registry>>,
-    connections: Vec<Connection>,
+    poller: Arc<Poller>,
+    connections: BTreeMap<u32, Connection>,
+    next_connection: u32,
+    // Connections whose sockets had no room for what they are to be told.
+    full: BTreeSet<u32>,
 }
 
 impl Service {
     fn run(mut self) {
         let mut next_tick = Instant::now() + ClockKeeper::INTERVAL;
+        let mut next_reclaim = Instant::now() + RECLAIM;
         loop {
             let wait = next_tick.saturating_duration_since(Instant::now());
-            let (stopped, ready) = self.wait(wait);
-            if stopped {
-                return;
-            }
-            self.serve(&ready);
-            self.accept();
-            lock(&self.registry).notice_ended_processes();
-            if Instant::now() >= next_tick {
-                if let Some(clock) = &mut self.clock {
-                    clock.tick();
+            for token in self.poller.wait(wait) {
+                match token {
+                    Token::Stop => return,
+                    Token::Connection(number) => self.serve(number),
+                    Token::Listener(index) => self.accept(index as usize),
+                    Token::Process(pid) => lock(&self.registry).process_ended(pid),
                 }
-                next_tick = Instant::now() + ClockKeeper::INTERVAL;
+            }
+            self.tell_monitors();
+            let now = Instant::now();
+            if now < next_tick {
+                continue;
+            }
+            // The clock first: it is the only one that is waited for.
+            if let Some(clock) = &mut self.clock {
+                clock.tick();
+            }
+            next_tick = Instant::now() + ClockKeeper::INTERVAL;
+            self.dismiss_overdue(now);
+            let mut registry = lock(&self.registry);
+            registry.free_outdated(now);
+            if now >= next_reclaim {
+                registry.reclaim_lanes();
+                next_reclaim = now + RECLAIM;
             }
         }
     }
 
-    /// Waits for something to do; says whether to stop and which connections have a packet.
-    fn wait(&self, timeout: Duration) -> (bool, Vec<bool>) {
-        let mut polled = vec![
-            PollFd::new(&self.stopped, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
-        ];
-        polled.extend(
-            self.connections
-                .iter()
-                .map(|c| PollFd::new(c, PollFlags::IN)),
-        );
-        let timeout = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(timeout.subsec_nanos()).max(1_000_000),
-        };
-        let _ = rustix::event::poll(&mut polled, Some(&timeout));
-        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
-        (ready[0], ready[2..].to_vec())
-    }
-
-    fn accept(&mut self) {
+    fn accept(&mut self, index: usize) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(fd) = rustix::net::accept_with(&self.listener, flags) {
-            let Ok(peer) = rustix::net::sockopt::socket_peercred(&fd) else {
+        // A round of connections, then what they want: who connects for ever must not keep others
+        // from being served.
+        for _ in 0..64 {
+            let Some(listener) = self.listeners.get(index) else {
+                return;
+            };
+            let Ok(fd) = rustix::net::accept_with(listener, flags) else {
+                return;
+            };
+            let Some(peer) = Peer::of(&fd) else {
                 continue;
             };
-            let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-            let uid = peer.uid.as_raw();
-            let connection = Connection::new(fd, pid);
-            if !self.may_register(pid, uid) {
-                let sentence = format!(
-                    "it runs as user {uid}, this directory serves user {} and the program it was \
-                     made for",
-                    self.uid
-                );
-                connection.refuse(&self.registry, "?", &sentence);
-                continue;
+            let may_register = self.may_register(&peer);
+            let number = self.next_connection;
+            self.next_connection = number.wrapping_add(1);
+            let clock = self.clock_file.clone();
+            let connection = Connection::new(fd, number, peer, may_register, clock);
+            if self.make_room(&connection)
+                && self
+                    .poller
+                    .add(&connection, Token::Connection(number))
+                    .is_ok()
+            {
+                self.connections.insert(number, connection);
             }
-            if self.connections.len() >= MAX_CONNECTIONS {
-                // Whoever connected and says nothing has to make room.
-                match self.connections.iter().position(Connection::is_idle) {
-                    Some(oldest) => drop(self.connections.remove(oldest)),
-                    None => {
-                        let sentence = "too many programs are registering; try again later";
-                        connection.refuse(&self.registry, "?", sentence);
-                        continue;
-                    }
-                }
-            }
-            self.connections.push(connection);
         }
     }
 
-    fn may_register(&self, pid: u32, uid: u32) -> bool {
-        if uid == self.uid || uid == 0 {
+    /// Whoever connected and says nothing has to make room.
+    fn make_room(&mut self, newcomer: &Connection) -> bool {
+        let registering = self.connections.values().filter(|c| !c.is_monitor());
+        if registering.count() < MAX_REGISTERING {
             return true;
         }
-        let program = lock(&self.registry).program;
-        match program {
-            Some(program) => task::descends_from(pid, program),
-            None => self.uid == 0,
+        let idle = self.connections.iter().find(|(_, c)| c.is_idle());
+        match idle.map(|(number, _)| *number) {
+            Some(oldest) => {
+                self.close(oldest);
+                true
+            }
+            None => {
+                let sentence = "too many programs are registering; try again later";
+                newcomer.refuse(&self.registry, "?", sentence);
+                false
+            }
         }
     }
 
-    fn serve(&mut self, ready: &[bool]) {
-        let now = Instant::now();
-        let mut index = 0;
-        let registry = &self.registry;
-        self.connections.retain_mut(|connection| {
-            let readable = ready.get(index).copied().unwrap_or(false);
-            index += 1;
-            let next = if readable {
-                connection.serve(registry)
-            } else {
-                Next::Keep
-            };
-            let stays = next == Next::Keep && connection.deadline() > now;
-            if !stays {
-                // A program that stops talking between grant and map loses its grant.
-                connection.withdraw(registry);
+    fn may_register(&self, peer: &Peer) -> Result<(), String> {
+        if peer.uid == self.uid || peer.uid == 0 {
+            return Ok(());
+        }
+        let program = lock(&self.registry).program;
+        let served = match program {
+            Some(program) => task::descends_from(peer.pid, program),
+            None => self.uid == 0,
+        };
+        if served {
+            return Ok(());
+        }
+        Err(format!(
+            "it runs as user {}, this directory serves user {} and the program it was made for",
+            peer.uid, self.uid
+        ))
+    }
+
+    fn serve(&mut self, number: u32) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let was_monitor = connection.is_monitor();
+        let next = connection.serve(&self.registry);
+        let becomes_monitor = !was_monitor && connection.is_monitor();
+        if next == Next::Close || becomes_monitor && self.too_many_monitors(number) {
+            self.close(number);
+        }
+    }
+
+    fn too_many_monitors(&self, number: u32) -> bool {
+        let Some(newcomer) = self.connections.get(&number) else {
+            return false;
+        };
+        let uid = newcomer.peer().uid;
+        let monitors = self.connections.values().filter(|c| c.is_monitor());
+        let (mut all, mut of_user) = (0, 0);
+        for monitor in monitors {
+            all += 1;
+            of_user += usize::from(monitor.peer().uid == uid);
+        }
+        let sentence = if of_user > MAX_MONITORS_OF_USER && uid != 0 {
+            format!("user {uid} has {MAX_MONITORS_OF_USER} monitors here already; end one of them")
+        } else if all > MAX_MONITORS {
+            format!("{MAX_MONITORS} monitors are here already; end one of them")
+        } else {
+            return false;
+        };
+        newcomer.deny(&sentence);
+        true
+    }
+
+    fn close(&mut self, number: u32) {
+        self.full.remove(&number);
+        if let Some(mut connection) = self.connections.remove(&number) {
+            // A program that stops talking between grant and map loses its grant.
+            connection.withdraw(&self.registry);
+            if connection.is_monitor() {
+                lock(&self.registry).detach(connection.monitor());
             }
-            stays
-        });
+        }
+    }
+
+    fn dismiss_overdue(&mut self, now: Instant) {
+        let overdue = self.connections.iter().filter(|(_, c)| c.is_overdue(now));
+        let overdue: Vec<u32> = overdue.map(|(number, _)| *number).collect();
+        for number in overdue {
+            self.close(number);
+        }
+    }
+
+    fn tell_monitors(&mut self) {
+        let (mut waiting, lost) = lock(&self.registry).waiting_monitors();
+        for number in lost {
+            self.close(number);
+        }
+        let listing = self.connections.iter().filter(|(_, c)| c.listing.is_some());
+        waiting.extend(listing.map(|(number, _)| *number));
+        waiting.extend(&self.full);
+        for number in waiting {
+            let Some(connection) = self.connections.get_mut(&number) else {
+                continue;
+            };
+            let told = connection.tell(&mut lock(&self.registry));
+            let wants_room = told == Told::Waiting;
+            if wants_room != self.full.contains(&number) {
+                self.poller
+                    .want_room(&*connection, Token::Connection(number), wants_room);
+                match wants_room {
+                    true => self.full.insert(number),
+                    false => self.full.remove(&number),
+                };
+            }
+            if told == Told::Gone {
+                self.close(number);
+            }
+        }
     }
 }

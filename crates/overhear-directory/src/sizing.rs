@@ -31,12 +31,18 @@ pub fn elements_within(rate: &Rate, t: Nanos) -> u64 {
     }
 }
 
-/// Slots for a stream of this rate and element size: a power of two.
+/// Slots for a stream of this rate and element size: a power of two. Of `rings` rings, each may
+/// carry the whole rate, but without one they share the default.
 ///
 /// With a rate, enough for a monitor with a period of a second that wakes late; `at_least` comes
 /// from the program. Without one, the default.
 #[must_use]
-pub fn suggested_capacity(rate: Option<&Rate>, stride_bytes: u64, at_least: u64) -> u64 {
+pub fn suggested_capacity(
+    rate: Option<&Rate>,
+    stride_bytes: u64,
+    rings: u32,
+    at_least: u64,
+) -> u64 {
     let wanted = match rate {
         Some(rate) => {
             let span = LARGEST_PERIOD.plus(LARGEST_PERIOD).plus(ALLOWANCE);
@@ -45,7 +51,8 @@ pub fn suggested_capacity(rate: Option<&Rate>, stride_bytes: u64, at_least: u64)
                 .max(LEAST_ELEMENTS)
         }
         None => {
-            let fitting = (DEFAULT_BYTES / stride_bytes.max(8)).max(LEAST_ELEMENTS);
+            let all = stride_bytes.max(8) * u64::from(rings.max(1));
+            let fitting = (DEFAULT_BYTES / all).max(LEAST_ELEMENTS);
             // Rounded down: the next power of two could double the memory.
             let fitting = 1 << fitting.ilog2();
             DEFAULT_ELEMENTS.min(fitting)
@@ -92,16 +99,18 @@ mod tests {
 
     #[test]
     fn sizes_are_powers_of_two_within_reason() {
-        assert_eq!(suggested_capacity(None, 16, 0), 65_536);
-        assert_eq!(suggested_capacity(None, 4096, 0), 1_024);
-        assert_eq!(suggested_capacity(None, 16, 100_000), 131_072);
+        assert_eq!(suggested_capacity(None, 16, 1, 0), 65_536);
+        assert_eq!(suggested_capacity(None, 4096, 1, 0), 1_024);
+        assert_eq!(suggested_capacity(None, 16, 1, 100_000), 131_072);
+        assert_eq!(suggested_capacity(None, 16, 16, 0), 16_384);
+        assert_eq!(suggested_capacity(None, 4096, 4096, 0), 64);
         // 1 kHz: 2,050 in 2.05 s, two spare.
         assert_eq!(
-            suggested_capacity(Some(&rate(1_000_000, 1_000_000, 0)), 16, 0),
+            suggested_capacity(Some(&rate(1_000_000, 1_000_000, 0)), 16, 1, 0),
             4_096
         );
         assert_eq!(
-            suggested_capacity(Some(&rate(1_000_000_000, 0, 0)), 16, 0),
+            suggested_capacity(Some(&rate(1_000_000_000, 0, 0)), 16, 1, 0),
             64
         );
     }

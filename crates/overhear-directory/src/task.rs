@@ -33,6 +33,34 @@ pub(crate) fn maps_file(pid: u32, inode: u64) -> bool {
     })
 }
 
+/// Whether a thread of a process has ended, the process having not. `tid` is the number that the
+/// thread knows itself by: in containers it is another one than the directory's.
+pub(crate) fn thread_has_ended(pid: u32, tid: u32) -> bool {
+    let tasks = format!("/proc/{pid}/task");
+    if !fs::exists(&tasks).unwrap_or(false) || own_number(&tasks, pid) == Some(tid) {
+        return false;
+    }
+    if own_number(&tasks, pid) == Some(pid) {
+        return !fs::exists(format!("{tasks}/{tid}")).unwrap_or(true);
+    }
+    let Ok(threads) = fs::read_dir(&tasks) else {
+        return false;
+    };
+    let mut numbers = threads.flatten().map(|thread| {
+        let name = thread.file_name().to_string_lossy().parse().ok()?;
+        own_number(&tasks, name)
+    });
+    // Not found, and none that could not be read.
+    numbers.all(|number| number.is_some_and(|number| number != tid))
+}
+
+/// The number by which a thread knows itself: the last one in `NSpid` of its status.
+fn own_number(tasks: &str, tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("{tasks}/{tid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
 /// Whether a process was started by another one, directly or through others that still live.
 pub(crate) fn descends_from(pid: u32, ancestor: u32) -> bool {
     let mut pid = pid;

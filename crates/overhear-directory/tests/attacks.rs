@@ -52,7 +52,7 @@ fn silent_connections_make_room() {
 }
 
 #[test]
-fn a_thousand_sensors_need_one_descriptor() {
+fn a_thousand_sensors_need_a_descriptor_each() {
     let here = Here::start();
     let mut packet = register_packet("many");
     packet["register"]["capacity"] = json!(64);
@@ -69,6 +69,7 @@ fn a_thousand_sensors_need_one_descriptor() {
         assert_eq!(raw.receive().0, json!("sealed"));
     }
     let after = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // Other tests of this process come and go; a thousand descriptors would show.
-    assert!(after < before + 300, "{before} before, {after} after");
+    // One for each, to hand to monitors that attach later. Other tests of this process come and go;
+    // a second thousand would show.
+    assert!(after < before + 1_300, "{before} before, {after} after");
 }

@@ -26,7 +26,7 @@ fn refusal(here: &Here, sensor: &str) -> String {
 /// How many bytes the smallest buffer takes.
 fn smallest() -> u64 {
     let here = Here::start();
-    let bytes = here.register("any").geometry.bytes();
+    let bytes = here.register("any").shape.bytes();
     bytes as u64
 }
 

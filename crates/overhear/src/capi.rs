@@ -249,6 +249,8 @@ unsafe fn request(options: &RawOptions) -> Result<SensorRequest, (c_int, String)
         schema,
         rate,
         capacity: options.capacity,
+        kind: overhear_stream::WriterKind::Simple,
+        lanes: 0,
     })
 }
 

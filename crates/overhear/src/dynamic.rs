@@ -25,7 +25,7 @@ pub struct PayloadSizeError {
 /// size of each payload is checked when it is written.
 ///
 /// ```
-/// use overhear::{DynamicSensor, FieldKind, SensorRequest, TypeSchema};
+/// use overhear::{DynamicSensor, FieldKind, SensorRequest, TypeSchema, WriterKind};
 ///
 /// let schema = TypeSchema::builder("depth").field("requests", FieldKind::U64, "requests").build()?;
 /// let mut sensor = DynamicSensor::register(SensorRequest {
@@ -34,6 +34,8 @@ pub struct PayloadSizeError {
 ///     schema,
 ///     rate: None,
 ///     capacity: 0,
+///     kind: WriterKind::Simple,
+///     lanes: 0,
 /// })?;
 /// sensor.write(&3_u64.to_ne_bytes())?;
 /// assert!(sensor.write(&[0; 7]).is_err());

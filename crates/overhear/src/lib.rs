@@ -55,7 +55,7 @@ pub use element::{derive_support, Element, ElementField};
 pub use overhear_derive::Element;
 pub use overhear_directory::client::SensorRequest;
 pub use overhear_event::{
-    FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, MAX_PAYLOAD_BYTES,
+    FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, WriterKind, MAX_PAYLOAD_BYTES,
 };
 pub use sensor::{Sensor, SensorBuilder, SensorError};
 pub use zerocopy;

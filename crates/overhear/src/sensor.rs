@@ -86,7 +86,7 @@ impl OpenStream {
         Self {
             request,
             mapping,
-            geometry: registration.geometry,
+            geometry: *registration.shape.elements(),
             clock: registration.clock,
             registration: Some(registration),
             pid: std::process::id(),
@@ -260,6 +260,8 @@ impl<E: Element> SensorBuilder<E> {
             schema,
             rate: self.rate,
             capacity: self.capacity,
+            kind: WriterKind::Simple,
+            lanes: 0,
         })?;
         // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
         let words = unsafe { stream.mapping.words() };

@@ -8,13 +8,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use overhear_directory::client::{register_at, RegisterError, Registration, SensorRequest};
-use overhear_directory::Directory;
+use overhear_directory::{monotonic_now, Directory, DirectoryBuilder};
 use overhear_event::{
-    FieldKind, GapCause, Inbox, Nanos, Rate, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    ClockId, FieldKind, GapCause, Inbox, Nanos, Rate, Source, SourceError, StreamDescriptor,
+    StreamId, Ticks, Timestamp, TypeSchema, WriterKind,
 };
+use overhear_stream::{read_hardware_ticks, SharedWords, SimpleWriter};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
@@ -29,16 +31,22 @@ pub struct Here {
 }
 
 impl Here {
-    pub fn with_quota(bytes: u64) -> Self {
+    pub fn with(builder: DirectoryBuilder) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let directory = Directory::builder()
-            .quota_bytes(bytes)
-            .start(&folder.path().join("directory.sock"))
-            .unwrap();
+        let directory = builder.start(&folder.path().join("directory.sock"));
         Self {
-            directory,
+            directory: directory.unwrap(),
             _folder: folder,
         }
+    }
+
+    pub fn with_quota(bytes: u64) -> Self {
+        Self::with(Directory::builder().quota_bytes(bytes))
+    }
+
+    /// A directory as `overheard` is one: nobody in its process reads.
+    pub fn standalone() -> Self {
+        Self::with(Directory::builder().quota_bytes(64 << 20).standalone())
     }
 
     pub fn start() -> Self {
@@ -74,6 +82,8 @@ pub fn request(sensor: &str) -> SensorRequest {
         schema: schema(),
         rate: Some(Rate::new(second, second, Nanos::ZERO).unwrap()),
         capacity: 0,
+        kind: WriterKind::Simple,
+        lanes: 0,
     }
 }
 
@@ -184,12 +194,67 @@ impl AsFd for Raw {
     }
 }
 
+/// Writes elements of `schema` with ascending numbers.
+pub struct Writer {
+    writer: SimpleWriter<SharedWords>,
+    clock: ClockId,
+    // Dropped after the writer that points into it.
+    pub registration: Registration,
+}
+
+impl Writer {
+    #[track_caller]
+    pub fn new(registration: Registration) -> Self {
+        // SAFETY: the registration, and with it the map, is kept beside the writer.
+        let words = unsafe { registration.mapping.words() };
+        let writer = SimpleWriter::new(words, *registration.shape.elements()).unwrap();
+        let clock = registration.clock;
+        Self {
+            writer,
+            clock,
+            registration,
+        }
+    }
+
+    pub fn write(&mut self, times: u64) {
+        for _ in 0..times {
+            let mut payload = [0; 16];
+            payload[..8].copy_from_slice(&self.writer.count().to_ne_bytes());
+            let clock = self.clock;
+            self.writer.write(&payload, || match clock {
+                ClockId::Monotonic => Ticks::from_raw(monotonic_now().as_monotonic_ns()),
+                _ => read_hardware_ticks(),
+            });
+        }
+    }
+}
+
 /// Remembers what a source says.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub opened: Vec<Arc<StreamDescriptor>>,
     pub closed: Vec<StreamId>,
     pub elements: u64,
+    pub sequences: Vec<(StreamId, u64)>,
+    pub payloads: Vec<Vec<u8>>,
+    pub gaps: Vec<(StreamId, u64, u64, GapCause)>,
+    pub complaints: Vec<String>,
+}
+
+impl Heard {
+    /// Polls until something is so; a watchdog ends tests that wait for what does not come.
+    #[track_caller]
+    pub fn until(&mut self, source: &mut impl Source, done: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        loop {
+            source.poll(self).unwrap();
+            if done(self) {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{self:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Inbox for Heard {
@@ -197,13 +262,35 @@ impl Inbox for Heard {
         self.opened.push(descriptor);
     }
 
-    fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {
+    fn element(&mut self, stream: StreamId, sequence: u64, _: Timestamp, payload: &[u8]) {
         self.elements += 1;
+        self.sequences.push((stream, sequence));
+        self.payloads.push(payload.to_vec());
     }
 
-    fn gap(&mut self, _: StreamId, _: u64, _: u64, _: GapCause) {}
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+        self.gaps.push((stream, first, missed, cause));
+    }
+
+    fn complain(&mut self, complaint: SourceError) {
+        self.complaints.push(complaint.0);
+    }
 
     fn close(&mut self, stream: StreamId) {
         self.closed.push(stream);
+    }
+}
+
+/// Asks until the answer is good; a watchdog ends tests that wait for what does not come.
+#[track_caller]
+pub fn eventually<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, good: impl Fn(&T) -> bool) -> T {
+    let begun = Instant::now();
+    loop {
+        let answer = ask();
+        if good(&answer) {
+            return answer;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{answer:?}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

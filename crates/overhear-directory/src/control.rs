@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control pages of a task (`stream-layout.md`, section 8), on both sides.
+//!
+//! The directory writes them and their task maps them read-only. A task has as many as it needs: a
+//! page has a fixed number of lines, and each further page is as large as all before it.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+
+use overhear_stream::CONTROL_LINE_BYTES;
+use overhear_stream::{ControlLayout, ControlLine, KeptWords, LayoutError, HEADER_SIZE};
+
+use crate::memory::{MapError, Mapping, MemoryFile};
+
+/// Lines of a task's first page: with its header it takes two pages of memory.
+const FIRST_LINES: u32 = 64;
+/// Lines of the largest page, unless one sensor needs more.
+const MOST_LINES: u32 = 4096;
+
+/// A sensor's line in mapped memory.
+pub type MappedLine = ControlLine<KeptWords<Arc<Mapping>>>;
+
+/// A control page, on the directory's side.
+#[derive(Debug)]
+pub(crate) struct ControlPage {
+    file: MemoryFile,
+    mapping: Arc<Mapping>,
+    lines: u32,
+    // Lines that were never used begin here; `free` holds those that were given back, with how
+    // many there are.
+    used: u32,
+    free: Vec<(u32, u32)>,
+}
+
+impl ControlPage {
+    fn create(lines: u32) -> Result<Self, MapError> {
+        let lines = lines.clamp(1, 1 << 24);
+        let layout = ControlLayout::new(lines).expect("the number of lines was cut to the range");
+        let initial = [(0, layout.header().to_vec())];
+        let file = MemoryFile::create("overhear-control", layout.bytes(), &initial)?;
+        file.seal_size()?;
+        Self::adopt(file)
+    }
+
+    /// A page that exists already. Which of its lines are in use is said by [`ControlPages::claim`].
+    pub(crate) fn adopt(file: MemoryFile) -> Result<Self, MapError> {
+        let mapping = Arc::new(Mapping::writable(&file, file.bytes())?);
+        let lines = file.bytes().saturating_sub(HEADER_SIZE) / CONTROL_LINE_BYTES;
+        let lines = u32::try_from(lines).unwrap_or(0);
+        Ok(Self {
+            file,
+            mapping,
+            lines,
+            used: 0,
+            free: Vec::new(),
+        })
+    }
+
+    fn take(&mut self, lines: u32) -> Option<u32> {
+        if let Some(at) = self.free.iter().position(|&(_, free)| free == lines) {
+            return Some(self.free.swap_remove(at).0);
+        }
+        let line = self.used;
+        let used = line.checked_add(lines)?;
+        (used <= self.lines).then(|| {
+            self.used = used;
+            line
+        })
+    }
+}
+
+/// Where a sensor's line is: which of its task's pages, and which line of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) page: usize,
+    pub(crate) line: u32,
+}
+
+/// All control pages of a task.
+#[derive(Debug, Default)]
+pub(crate) struct ControlPages(Vec<ControlPage>);
+
+impl ControlPages {
+    /// A place for a sensor, switched on, none of its lanes reclaimed. The second value is true if
+    /// a page was made for it.
+    pub(crate) fn place(&mut self, lanes: u32) -> Result<(Place, bool), MapError> {
+        let lines = ControlLayout::lines_of_sensor(lanes);
+        let found = self
+            .0
+            .iter_mut()
+            .enumerate()
+            .find_map(|(page, control)| Some((page, control.take(lines)?)));
+        let (page, line, new) = match found {
+            Some((page, line)) => (page, line, false),
+            None => {
+                let all: u32 = self.0.iter().map(|page| page.lines).sum();
+                let size = all.clamp(FIRST_LINES, MOST_LINES).max(lines);
+                let mut control = ControlPage::create(size)?;
+                let line = control.take(lines).unwrap_or(0);
+                self.0.push(control);
+                (self.0.len() - 1, line, true)
+            }
+        };
+        let place = Place { page, line };
+        if let Some(line) = self.line(place, lanes) {
+            line.set_enabled(true);
+            (0..lanes).for_each(|lane| line.reclaim(lane, 0));
+        }
+        Ok((place, new))
+    }
+
+    /// The sensor is gone; another may have its line.
+    pub(crate) fn give_back(&mut self, place: Place, lanes: u32) {
+        if let Some(page) = self.0.get_mut(place.page) {
+            let lines = ControlLayout::lines_of_sensor(lanes);
+            page.free.push((place.line, lines));
+        }
+    }
+
+    /// The line at a place.
+    pub(crate) fn line(&self, place: Place, lanes: u32) -> Option<MappedLine> {
+        let mapping = &self.0.get(place.page)?.mapping;
+        ControlLine::new(mapping.part(0, mapping.bytes()), place.line, lanes).ok()
+    }
+
+    /// What the task gets to map the page with: it can only be read.
+    pub(crate) fn reader(&self, place: Place) -> Option<OwnedFd> {
+        self.0.get(place.page)?.file.reader().ok()
+    }
+}
+
+/// A sensor's line in its task's control page, on the program's side: mapped read-only.
+#[derive(Clone, Debug)]
+pub struct Control {
+    mapping: Arc<Mapping>,
+    line: u32,
+    lanes: u32,
+}
+
+impl Control {
+    /// Maps the page that came with a grant. The sensors of a task share the map.
+    pub(crate) fn map(file: &OwnedFd, line: u32, lanes: u32) -> Result<Self, MapError> {
+        static PAGES: Mutex<Vec<(u64, Weak<Mapping>)>> = Mutex::new(Vec::new());
+        let (inode, size) = rustix::fs::fstat(file).map_or((0, 0), |about| {
+            (about.st_ino, usize::try_from(about.st_size).unwrap_or(0))
+        });
+        // A forked child may find the lock held for ever by a thread that it has not got; then, as
+        // whenever somebody else has it, the page is mapped once more.
+        let mut pages = match PAGES.try_lock() {
+            Ok(pages) => Some(pages),
+            Err(TryLockError::Poisoned(pages)) => Some(pages.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        // A page that is mapped keeps its inode, so no other can have the same.
+        let known = pages.as_mut().and_then(|pages| {
+            pages.retain(|(_, page)| page.strong_count() > 0);
+            let page = pages.iter().find(|(of, _)| *of == inode)?.1.upgrade()?;
+            (page.bytes() == size).then_some(page)
+        });
+        let mapping = match known {
+            Some(mapping) => mapping,
+            None => {
+                let mapping = Arc::new(Mapping::read_only(file, size)?);
+                if let Some(pages) = &mut pages {
+                    pages.push((inode, Arc::downgrade(&mapping)));
+                }
+                mapping
+            }
+        };
+        Ok(Self {
+            mapping,
+            line,
+            lanes,
+        })
+    }
+
+    /// The line, to ask whether the sensor is switched on and which lanes are free again.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the page ends before the line.
+    pub fn line(&self) -> Result<MappedLine, LayoutError> {
+        let words = self.mapping.part(0, self.mapping.bytes());
+        ControlLine::new(words, self.line, self.lanes)
+    }
+
+    /// Where the line begins: `enabled`, and behind the line the lanes' `reclaimed` words. `None` if
+    /// the page ends before them. Valid as long as [`Self::mapping`] is kept.
+    #[must_use]
+    pub fn address(&self) -> Option<NonNull<u64>> {
+        let at = HEADER_SIZE + self.line as usize * CONTROL_LINE_BYTES;
+        let lines = ControlLayout::lines_of_sensor(self.lanes) as usize;
+        if at + lines * CONTROL_LINE_BYTES > self.mapping.bytes() {
+            return None;
+        }
+        // SAFETY: within the map by the line above.
+        Some(unsafe { self.mapping.base().add(at) }.cast())
+    }
+
+    /// The map that the line lies in.
+    #[must_use]
+    pub const fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ControlPages, FIRST_LINES};
+
+    #[test]
+    fn lines_are_used_again_and_pages_grow() {
+        let mut pages = ControlPages::default();
+        let (first, new) = pages.place(0).unwrap();
+        assert!(new);
+        assert!(pages.line(first, 0).unwrap().is_enabled());
+        let (laned, new) = pages.place(8).unwrap();
+        assert!(!new);
+        assert_eq!(laned.line, first.line + 1);
+        pages.line(laned, 8).unwrap().reclaim(7, 99);
+        pages.line(laned, 8).unwrap().set_enabled(false);
+        pages.give_back(laned, 8);
+        let (again, _) = pages.place(8).unwrap();
+        assert_eq!(again, laned);
+        let line = pages.line(again, 8).unwrap();
+        assert!(line.is_enabled());
+        assert_eq!(line.reclaimed(7), 0);
+        for _ in 3..FIRST_LINES {
+            assert!(!pages.place(0).unwrap().1);
+        }
+        let (second, new) = pages.place(0).unwrap();
+        assert!(new);
+        assert_eq!((second.page, second.line), (1, 0));
+        // A sensor that needs more than a whole page.
+        let (third, new) = pages.place(4096).unwrap();
+        assert!(new && pages.line(third, 4096).is_some());
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets with files over SEQPACKET sockets, and a client's end of such a connection.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    connect, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
+    ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+/// The largest packet to the directory: a schema of some hundred fields.
+pub(crate) const MAX_REQUEST: usize = 64 * 1024;
+/// The largest packet from the directory: what a request said of a sensor, and what the directory
+/// knows besides. The kernel's default buffers take it.
+pub(crate) const MAX_REPLY: usize = 128 * 1024;
+/// The most files that come with a packet.
+const MAX_FILES: usize = 2;
+
+/// Receives a packet and the files that come with it. An empty packet means that the other side
+/// has gone.
+///
+/// # Errors
+/// What the kernel said; [`Errno::MSGSIZE`] for a packet larger than `limit`.
+pub(crate) fn receive(
+    fd: impl AsFd,
+    limit: usize,
+    flags: RecvFlags,
+) -> rustix::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut packet = vec![0; limit];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::io::retry_on_intr(|| {
+        let slices = &mut [IoSliceMut::new(&mut packet)];
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(&fd, slices, &mut ancillary, flags)
+    })?;
+    // Drained before anything else: files that are not taken out would stay open.
+    let files = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if message.flags.contains(ReturnFlags::TRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    packet.truncate(message.bytes);
+    Ok((packet, files))
+}
+
+/// Sends a packet, and files with it, without waiting for room.
+///
+/// # Errors
+/// What the kernel said; [`Errno::AGAIN`] if the other side does not read.
+pub(crate) fn send(
+    fd: impl AsFd,
+    packet: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
+    // NOSIGNAL: a peer that went away must not kill this process.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(fd, &[IoSlice::new(packet)], &mut ancillary, flags)?;
+    Ok(())
+}
+
+/// The directory cannot be talked to.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The kernel said no.
+    #[error("cannot {action} the directory at {}: {source}", .socket.display())]
+    Unreachable {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        socket: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The directory went away, or has no time.
+    #[error("the directory at {} closed the connection without an answer", .socket.display())]
+    Closed {
+        /// Where.
+        socket: PathBuf,
+    },
+    /// The directory's answer makes no sense.
+    #[error("the directory at {} answered something that this program does not understand; they may be of different versions", .socket.display())]
+    Misunderstood {
+        /// Where.
+        socket: PathBuf,
+    },
+}
+
+/// A client's connection to a directory.
+#[derive(Debug)]
+pub(crate) struct Link {
+    fd: OwnedFd,
+    socket: PathBuf,
+    // How long to wait for an answer.
+    patience: Duration,
+}
+
+impl Link {
+    pub(crate) fn open(socket: &Path, patience: Duration) -> Result<Self, LinkError> {
+        let fail = |action| {
+            move |errno: Errno| LinkError::Unreachable {
+                action,
+                socket: socket.to_path_buf(),
+                source: errno.into(),
+            }
+        };
+        let address = SocketAddrUnix::new(socket).map_err(fail("address"))?;
+        let fd = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(fail("open a socket to"))?;
+        for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+            sockopt::set_socket_timeout(&fd, timeout, Some(patience))
+                .map_err(fail("limit the wait for"))?;
+        }
+        connect(&fd, &address).map_err(fail("connect to"))?;
+        Ok(Self {
+            fd,
+            socket: socket.to_path_buf(),
+            patience,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) fn misunderstood(&self) -> LinkError {
+        LinkError::Misunderstood {
+            socket: self.socket.clone(),
+        }
+    }
+
+    fn unreachable(&self, action: &'static str, errno: Errno) -> LinkError {
+        LinkError::Unreachable {
+            action,
+            socket: self.socket.clone(),
+            source: errno.into(),
+        }
+    }
+
+    /// Waits for a packet, but not longer than its patience in all. A program with an interval
+    /// timer, as profilers set, is interrupted again and again: each wait is for what is left.
+    fn wait_for_answer(&self) -> Result<(), LinkError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.unreachable("hear from", Errno::TIMEDOUT));
+            }
+            let timeout = Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(self.unreachable("hear from", errno)),
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, request: &impl Serialize) -> Result<(), LinkError> {
+        let packet = serde_json::to_vec(request).map_err(|_| self.misunderstood())?;
+        // NOSIGNAL: a directory that went away must not kill the program.
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.fd, &packet, SendFlags::NOSIGNAL))
+            .map_err(|errno| self.unreachable("write to", errno))?;
+        Ok(())
+    }
+
+    /// Waits for an answer.
+    pub(crate) fn receive<R: DeserializeOwned>(&self) -> Result<(R, Vec<OwnedFd>), LinkError> {
+        self.wait_for_answer()?;
+        let (packet, files) = receive(&self.fd, MAX_REPLY, RecvFlags::empty())
+            .map_err(|errno| self.unreachable("hear from", errno))?;
+        Ok((self.parse(&packet)?, files))
+    }
+
+    /// Takes what has come already, if anything has.
+    pub(crate) fn receive_now<R: DeserializeOwned>(
+        &self,
+    ) -> Result<Option<(R, Vec<OwnedFd>)>, LinkError> {
+        match receive(&self.fd, MAX_REPLY, RecvFlags::DONTWAIT) {
+            Ok((packet, files)) => Ok(Some((self.parse(&packet)?, files))),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(self.unreachable("hear from", errno)),
+        }
+    }
+
+    fn parse<R: DeserializeOwned>(&self, packet: &[u8]) -> Result<R, LinkError> {
+        if packet.is_empty() {
+            let socket = self.socket.clone();
+            return Err(LinkError::Closed { socket });
+        }
+        serde_json::from_slice(packet).map_err(|_| self.misunderstood())
+    }
+}

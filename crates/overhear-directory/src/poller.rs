@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the service waits for: one epoll instance, and what its events mean.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::Timespec;
+
+/// Who has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// Whoever holds the directory wants it to end.
+    Stop,
+    /// Somebody connects at the listening socket with this index.
+    Listener(u32),
+    /// A connection.
+    Connection(u32),
+    /// A process has ended.
+    Process(u32),
+}
+
+impl Token {
+    const fn to_raw(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Stop => (0, 0),
+            Self::Listener(index) => (1, index),
+            Self::Connection(number) => (2, number),
+            Self::Process(pid) => (3, pid),
+        };
+        kind << 32 | number as u64
+    }
+
+    const fn from_raw(raw: u64) -> Self {
+        let number = raw as u32;
+        match raw >> 32 {
+            1 => Self::Listener(number),
+            2 => Self::Connection(number),
+            3 => Self::Process(number),
+            _ => Self::Stop,
+        }
+    }
+}
+
+/// What is waited for. A descriptor that is closed is waited for no longer.
+#[derive(Debug)]
+pub(crate) struct Poller(OwnedFd);
+
+impl Poller {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        epoll::create(CreateFlags::CLOEXEC).map(Self)
+    }
+
+    /// Waits for something to read from this descriptor.
+    pub(crate) fn add(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
+        let data = EventData::new_u64(token.to_raw());
+        epoll::add(&self.0, fd, data, EventFlags::IN)
+    }
+
+    /// Waits for room to write, too, or no longer.
+    pub(crate) fn want_room(&self, fd: impl AsFd, token: Token, wanted: bool) {
+        let data = EventData::new_u64(token.to_raw());
+        let flags = if wanted {
+            EventFlags::IN | EventFlags::OUT
+        } else {
+            EventFlags::IN
+        };
+        // An error means that the descriptor is not waited for: then its connection is about to go.
+        let _ = epoll::modify(&self.0, fd, data, flags);
+    }
+
+    /// Waits until something can be done, or the time is over; says what.
+    pub(crate) fn wait(&self, timeout: Duration) -> Vec<Token> {
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(timeout.subsec_nanos()).max(1_000_000),
+        };
+        let mut events = [MaybeUninit::<Event>::uninit(); 256];
+        match epoll::wait(&self.0, &mut events, Some(&timeout)) {
+            Ok((found, _)) => found
+                .iter()
+                .map(|event| Token::from_raw(event.data.u64()))
+                .collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which sensors somebody means: globs over names.
+//!
+//! `TASK/SENSOR#INSTANCE`, where each part is a glob with `*`, `?`, `[abc]` and `{this,that}`:
+//!
+//! - TASK is held against the process' short name (`server`), its label (`server(4711)`) and its
+//!   process id (`4711`); it ends at the first `/`. Without a `/` it is any task.
+//! - SENSOR is held against the sensor's id. Empty is any sensor.
+//! - INSTANCE is held against the sensor's instance; it begins behind the last `#`. Without a `#`
+//!   it is any instance; a `#` with nothing behind it is the empty instance.
+//!
+//! So `*`, or nothing, is everything, `queue` is every sensor `queue`, `server/*` is everything of
+//! all processes `server`, and `4711/queue#2` is one sensor.
+
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use overhear_event::{Origin, StreamDescriptor, StreamId};
+use serde::{Deserialize, Serialize};
+
+/// Longer globs are refused: they cost the directory time and memory.
+const LONGEST: usize = 512;
+
+/// Which sensors somebody means; see the module's text for the grammar.
+///
+/// ```
+/// use overhear_directory::Query;
+///
+/// let query = Query::parse("server/{queue,cache}#*")?.of_type("queue_*")?;
+/// assert_eq!(query.to_string(), "server/{queue,cache}#* of type queue_*");
+/// assert!(Query::parse("server/[").is_err());
+/// # Ok::<(), overhear_directory::QueryError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// `TASK/SENSOR#INSTANCE`.
+    #[serde(default)]
+    names: String,
+    /// A glob over type ids; every type if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    type_id: Option<String>,
+    /// One sensor, by the number of its first stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stream: Option<StreamId>,
+}
+
+/// A glob cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// Not a glob.
+    #[error("`{glob}` is not a pattern for sensors: {reason}; write TASK/SENSOR#INSTANCE with `*`, `?`, `[abc]`, `{{a,b}}`")]
+    BadGlob {
+        /// What was given.
+        glob: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Too long.
+    #[error("a pattern of {0} bytes is too long; use at most 512")]
+    TooLong(usize),
+}
+
+impl Query {
+    /// Every sensor.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The sensors whose names match.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the text is no pattern.
+    pub fn parse(names: &str) -> Result<Self, QueryError> {
+        let query = Self {
+            names: names.to_string(),
+            ..Self::default()
+        };
+        query.compile()?;
+        Ok(query)
+    }
+
+    /// One sensor, by the number of its first stream.
+    #[must_use]
+    pub fn stream(stream: StreamId) -> Self {
+        Self {
+            stream: Some(stream),
+            ..Self::default()
+        }
+    }
+
+    /// Of these, the sensors whose type id matches.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the text is no pattern.
+    pub fn of_type(mut self, glob: &str) -> Result<Self, QueryError> {
+        self.type_id = Some(glob.to_string());
+        self.compile()?;
+        Ok(self)
+    }
+
+    /// What decides. A query may come from another process, so it is checked here.
+    pub(crate) fn compile(&self) -> Result<Matcher, QueryError> {
+        let (task, rest) = match self.names.split_once('/') {
+            Some((task, rest)) => (task, rest),
+            None => ("", self.names.as_str()),
+        };
+        let (sensor, instance) = match rest.rsplit_once('#') {
+            Some((sensor, instance)) => (sensor, Some(instance)),
+            None => (rest, None),
+        };
+        let unless_empty = |glob: &str| match glob {
+            "" | "*" => Ok(None),
+            glob => compile_glob(glob).map(Some),
+        };
+        Ok(Matcher {
+            task: unless_empty(task)?,
+            sensor: unless_empty(sensor)?,
+            instance: instance.map(compile_glob).transpose()?,
+            type_id: self.type_id.as_deref().map(compile_glob).transpose()?,
+            stream: self.stream,
+        })
+    }
+}
+
+impl std::fmt::Display for Query {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.names.as_str(), self.stream) {
+            (_, Some(stream)) => write!(f, "stream {stream}")?,
+            ("", None) => write!(f, "*")?,
+            (names, None) => write!(f, "{names}")?,
+        }
+        match &self.type_id {
+            Some(type_id) => write!(f, " of type {type_id}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A glob over a name; `*` also stands for `/`, because ids may contain it.
+pub(crate) fn compile_glob(glob: &str) -> Result<GlobMatcher, QueryError> {
+    if glob.len() > LONGEST {
+        return Err(QueryError::TooLong(glob.len()));
+    }
+    let built: Result<Glob, _> = GlobBuilder::new(glob).literal_separator(false).build();
+    let built = built.map_err(|error| QueryError::BadGlob {
+        glob: glob.to_string(),
+        reason: error.kind().to_string(),
+    })?;
+    Ok(built.compile_matcher())
+}
+
+/// A query, ready to decide.
+#[derive(Clone, Debug)]
+pub(crate) struct Matcher {
+    task: Option<GlobMatcher>,
+    sensor: Option<GlobMatcher>,
+    instance: Option<GlobMatcher>,
+    type_id: Option<GlobMatcher>,
+    stream: Option<StreamId>,
+}
+
+impl Matcher {
+    /// Whether this sensor is meant.
+    pub(crate) fn matches(&self, sensor: &StreamDescriptor) -> bool {
+        let holds = |glob: &Option<GlobMatcher>, name: &str| {
+            glob.as_ref().is_none_or(|glob| glob.is_match(name))
+        };
+        self.stream.is_none_or(|stream| stream == sensor.id)
+            && holds(&self.sensor, &sensor.sensor)
+            && holds(&self.instance, &sensor.instance)
+            && holds(&self.type_id, sensor.schema.id())
+            && self.task.as_ref().is_none_or(|glob| match &sensor.origin {
+                Origin::Program(task) => {
+                    glob.is_match(&task.comm)
+                        || glob.is_match(task.pid.to_string())
+                        || glob.is_match(format!("{}({})", task.comm, task.pid))
+                }
+                Origin::Kernel { .. } => glob.is_match("kernel"),
+                Origin::Clerk => glob.is_match("clerk"),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema};
+
+    use super::{Query, QueryError};
+
+    fn sensor(comm: &str, pid: u32, sensor: &str, instance: &str) -> StreamDescriptor {
+        StreamDescriptor {
+            id: StreamId::from_raw(7),
+            origin: Origin::Program(Task {
+                pid,
+                start: Timestamp::ZERO,
+                comm: comm.to_string(),
+            }),
+            sensor: sensor.to_string(),
+            instance: instance.to_string(),
+            lane: None,
+            schema: Arc::new(TypeSchema::builder("queue_length").build().unwrap()),
+            rate: None,
+            capacity: 64,
+        }
+    }
+
+    #[test]
+    fn each_part_is_held_against_its_name() {
+        let one = sensor("server", 4711, "net/queue", "2");
+        let matching = [
+            "",
+            "*",
+            "*/",
+            "server/",
+            "server/*",
+            "server(4711)/*",
+            "4711/net/queue#2",
+            "s?r*/net/q*",
+            "*/{net/queue,other}",
+            "*/net/queue#[123]",
+            "*/*#*",
+        ];
+        for names in matching {
+            let matcher = Query::parse(names).unwrap().compile().unwrap();
+            assert!(matcher.matches(&one), "{names}");
+        }
+        for names in [
+            "queue",
+            "client/*",
+            "471/*",
+            "*/net/queue#",
+            "*/*#1",
+            "*/net/queue#22",
+        ] {
+            let matcher = Query::parse(names).unwrap().compile().unwrap();
+            assert!(!matcher.matches(&one), "{names}");
+        }
+        let plain = sensor("a b", 1, "queue", "");
+        for names in ["queue", "queue#", "a b/queue", "qu*"] {
+            let matcher = Query::parse(names).unwrap().compile().unwrap();
+            assert!(matcher.matches(&plain), "{names}");
+        }
+    }
+
+    #[test]
+    fn types_and_numbers_narrow_down() {
+        let one = sensor("server", 4711, "queue", "");
+        let matches = |query: Query| query.compile().unwrap().matches(&one);
+        assert!(matches(Query::all().of_type("queue_*").unwrap()));
+        assert!(!matches(Query::all().of_type("queue").unwrap()));
+        assert!(matches(Query::stream(StreamId::from_raw(7))));
+        assert!(!matches(Query::stream(StreamId::from_raw(8))));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_with_a_reason() {
+        for names in ["[", "a/[b", "{a", "*/x#[9"] {
+            let error = Query::parse(names).unwrap_err();
+            assert!(matches!(error, QueryError::BadGlob { .. }), "{names}");
+        }
+        let long = "a".repeat(513);
+        assert_eq!(Query::parse(&long), Err(QueryError::TooLong(513)));
+    }
+}

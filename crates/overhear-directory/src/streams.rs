@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading sensors: what the monitor in the directory's process and one outside have in common.
+//!
+//! A sensor is one stream, or one for each of its lanes. A lane is announced when it is first used,
+//! the first one at once, so that a sensor without elements is known as well.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use overhear_event::{
+    ClockId, GapCause, Inbox, Nanos, SourceError, StreamDescriptor, StreamId, Ticks, Timestamp,
+};
+use overhear_stream::{
+    ClockMap, Found, Geometry, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, Segment,
+    Shape, Tally, Words, HEADER_SIZE,
+};
+
+use crate::clock::page_geometry;
+use crate::memory::Mapping;
+use crate::registry::Registered;
+
+/// How far back segments are kept to convert with. Streams are read every few milliseconds; only a
+/// stamp that its writer left lying about is older, and that one is late whatever it converts to.
+const KEPT: Nanos = Nanos::from_ms(20_000);
+
+/// Elements that cannot have been written between two rounds: an hour of one per nanosecond.
+const IMPOSSIBLE: u64 = 3_600_000_000_000;
+
+type Part = KeptWords<Arc<Mapping>>;
+
+/// From where on a sensor is read that was there before its monitor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// From the element that is written next.
+    #[default]
+    Now,
+    /// From the oldest element that still lies in the buffer. What was overwritten before the
+    /// monitor came is not missed: nobody was there to miss it.
+    Buffer,
+}
+
+/// The clock page, read like any other stream.
+#[derive(Debug)]
+struct ClockReader {
+    reader: Reader<Part>,
+    map: ClockMap,
+    // Every segment since the start, for the trace.
+    history: Vec<Segment>,
+}
+
+/// Sensors that are read.
+#[derive(Debug, Default)]
+pub(crate) struct StreamSet {
+    clock: Option<ClockReader>,
+    sensors: BTreeMap<StreamId, Sensor>,
+}
+
+#[derive(Debug)]
+struct Sensor {
+    clock: ClockId,
+    // The header page of the whole sensor. That of a simple one is its ring's, which checks it.
+    head: Part,
+    header: HeaderCheck,
+    lost_full: u64,
+    rings: Vec<Ring>,
+    ended: bool,
+}
+
+/// One stream.
+#[derive(Debug)]
+struct Ring {
+    descriptor: Arc<StreamDescriptor>,
+    reader: Reader<Part>,
+    header: HeaderCheck,
+    bound: u64,
+    announced: bool,
+    lost_nested: u64,
+    epoch: u32,
+    // The last element's stamp and time: see `time_of`.
+    last: (Ticks, Timestamp),
+}
+
+/// What the directory recorded of a header, until a difference has been told.
+#[derive(Debug)]
+struct HeaderCheck(Option<Header>);
+
+impl HeaderCheck {
+    fn look(&mut self, words: &impl Words) -> Result<(), LayoutError> {
+        let Some(expected) = &self.0 else {
+            return Ok(());
+        };
+        let result = HeaderUntrusted::load(words).and_then(|found| found.check(expected));
+        if result.is_err() {
+            // Said once; the numbers in use are the directory's, so reading goes on.
+            self.0 = None;
+        }
+        result
+    }
+}
+
+impl StreamSet {
+    /// No sensors yet, and the page to convert their stamps with.
+    pub(crate) fn new(clock_page: Option<Arc<Mapping>>) -> Self {
+        let mut set = Self::default();
+        set.set_clock(clock_page);
+        set
+    }
+
+    /// Reads another clock page from now on. What the old one said stays in the history.
+    pub(crate) fn set_clock(&mut self, clock_page: Option<Arc<Mapping>>) {
+        let clock = clock_page.and_then(|mapping| {
+            let words = mapping.part(0, mapping.bytes());
+            let reader = Reader::from_start(words, page_geometry()).ok()?;
+            Some(ClockReader {
+                reader,
+                map: ClockMap::new(),
+                history: Vec::new(),
+            })
+        });
+        let before = std::mem::replace(&mut self.clock, clock);
+        if let (Some(before), Some(clock)) = (before, &mut self.clock) {
+            clock.history = before.history;
+        }
+    }
+
+    /// Every clock segment seen so far, oldest first, for the trace.
+    pub(crate) fn clock_segments(&self) -> &[Segment] {
+        self.clock.as_ref().map_or(&[], |clock| &clock.history)
+    }
+
+    pub(crate) fn contains(&self, stream: StreamId) -> bool {
+        self.sensors.contains_key(&stream)
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.sensors.keys().copied()
+    }
+
+    /// Reads a sensor from now on; `begin` says from where, `None` for its very first element.
+    pub(crate) fn admit(
+        &mut self,
+        registered: Registered,
+        begin: Option<Begin>,
+    ) -> Result<(), SourceError> {
+        let id = registered.descriptor.id;
+        let epoch = self.clock.as_ref().map_or(0, ClockReader::epoch);
+        let sensor = Sensor::new(registered, begin, epoch)?;
+        self.sensors.insert(id, sensor);
+        Ok(())
+    }
+
+    /// Nothing more is written to a sensor: it is closed after the next round.
+    pub(crate) fn end(&mut self, stream: StreamId) {
+        if let Some(sensor) = self.sensors.get_mut(&stream) {
+            sensor.ended = true;
+        }
+    }
+
+    /// A round. Returns the sensors that were read to their end, and are forgotten.
+    pub(crate) fn poll(&mut self, inbox: &mut dyn Inbox) -> Vec<StreamId> {
+        // First the bounds, then the clock: no stamp before its bound is then younger than the
+        // newest segment that might cover it.
+        for sensor in self.sensors.values_mut() {
+            for ring in &mut sensor.rings {
+                ring.bound = ring.reader.published();
+            }
+        }
+        if let Some(clock) = &mut self.clock {
+            clock.update();
+        }
+        let clock = self.clock.as_ref();
+        let mut finished = Vec::new();
+        self.sensors.retain(|&id, sensor| {
+            let broken = sensor.poll(clock, inbox);
+            if broken || sensor.ended {
+                for ring in sensor.rings.iter().filter(|ring| ring.announced) {
+                    inbox.close(ring.descriptor.id);
+                }
+                finished.push(id);
+                return false;
+            }
+            true
+        });
+        finished
+    }
+}
+
+impl Sensor {
+    fn new(registered: Registered, begin: Option<Begin>, epoch: u32) -> Result<Self, SourceError> {
+        let label = registered.descriptor.label();
+        let header = registered.header();
+        let Registered {
+            descriptor,
+            mapping,
+            shape,
+            clock,
+        } = registered;
+        let first = descriptor.id.as_raw();
+        let head = mapping.part(0, HEADER_SIZE);
+        let lost_full = match begin {
+            None => 0,
+            Some(_) => Tally::of_header(&head, 0).lost_full,
+        };
+        let (header, rings) = match &shape {
+            Shape::Simple(geometry) => {
+                let whole = mapping.part(0, geometry.bytes());
+                let ring = Ring::new(whole, *geometry, header, descriptor, begin, epoch);
+                (None, vec![ring])
+            }
+            Shape::Laned(pool) => {
+                let lanes = (0..pool.lanes()).map(|lane| {
+                    let part = mapping.part(pool.lane_offset(lane), pool.lane().bytes());
+                    let descriptor = StreamDescriptor {
+                        id: StreamId::from_raw(first.wrapping_add(lane)),
+                        lane: Some(lane),
+                        ..(*descriptor).clone()
+                    };
+                    let header = Shape::lane_header(pool, lane, clock, first.into());
+                    let descriptor = Arc::new(descriptor);
+                    Ring::new(part, *pool.lane(), header, descriptor, begin, epoch)
+                });
+                (Some(header), lanes.collect())
+            }
+            Shape::Concurrent(_) => {
+                let sentence = format!("{label}: concurrent sensors cannot be read yet");
+                return Err(SourceError(sentence));
+            }
+        };
+        let rings: Result<Vec<Ring>, LayoutError> = rings.into_iter().collect();
+        let rings = rings.map_err(|error| SourceError(format!("{label}: {error}")))?;
+        Ok(Self {
+            clock,
+            head,
+            header: HeaderCheck(header),
+            lost_full,
+            rings,
+            ended: false,
+        })
+    }
+
+    /// Delivers what can be read; says whether the sensor is beyond reading.
+    fn poll(&mut self, clock: Option<&ClockReader>, inbox: &mut dyn Inbox) -> bool {
+        let epoch = clock.map_or(0, ClockReader::epoch);
+        let converts = self.clock != ClockId::Monotonic;
+        let clock = clock.filter(|_| converts);
+        let mut broken = false;
+        for (lane, ring) in self.rings.iter_mut().enumerate() {
+            if !ring.announced {
+                if lane > 0 && ring.is_unused() {
+                    continue;
+                }
+                ring.announced = true;
+                inbox.open(Arc::clone(&ring.descriptor));
+            }
+            let new_epoch = converts && std::mem::replace(&mut ring.epoch, epoch) != epoch;
+            if new_epoch {
+                let (id, position) = (ring.descriptor.id, ring.reader.position());
+                inbox.gap(id, position, 0, GapCause::Epoch);
+            }
+            match ring.poll(clock, inbox) {
+                Ok(None) => {}
+                Ok(Some(complaint)) => inbox.complain(complaint),
+                Err(error) => {
+                    broken = true;
+                    inbox.complain(error);
+                }
+            }
+        }
+        // What belongs to the sensor and to none of its lanes stands with the first.
+        if let Some(first) = self.rings.first() {
+            let (id, position) = (first.descriptor.id, first.reader.position());
+            let lost_full = Tally::of_header(&self.head, 0).lost_full;
+            let lost = lost_full.wrapping_sub(self.lost_full);
+            self.lost_full = lost_full;
+            if lost > 0 {
+                inbox.gap(id, position, lost, GapCause::Full);
+            }
+            if let Err(error) = self.header.look(&self.head) {
+                inbox.gap(id, position, 0, GapCause::Corrupt);
+                inbox.complain(first.sentence(&error));
+            }
+        }
+        broken
+    }
+}
+
+impl Ring {
+    fn new(
+        part: Part,
+        geometry: Geometry,
+        header: Header,
+        descriptor: Arc<StreamDescriptor>,
+        begin: Option<Begin>,
+        epoch: u32,
+    ) -> Result<Self, LayoutError> {
+        let lost_nested = match begin {
+            None => 0,
+            Some(_) => Tally::of_header(&part, 0).lost_nested,
+        };
+        let reader = match begin {
+            None => Reader::from_start(part, geometry)?,
+            Some(Begin::Now) => Reader::from_now(part, geometry)?,
+            Some(Begin::Buffer) => {
+                let mut reader = Reader::from_start(part, geometry)?;
+                let gone = reader.published().saturating_sub(geometry.capacity() - 1);
+                // All of them are gone, so none of them is delivered.
+                let _ = reader.poll_until(gone, |_| {})?;
+                reader
+            }
+        };
+        Ok(Self {
+            descriptor,
+            reader,
+            header: HeaderCheck(Some(header)),
+            bound: 0,
+            announced: false,
+            lost_nested,
+            epoch,
+            last: (Ticks::from_raw(0), Timestamp::ZERO),
+        })
+    }
+
+    /// Whether nobody has written here.
+    fn is_unused(&self) -> bool {
+        let tally = Tally::of_header(self.reader.words(), 0);
+        self.bound == self.reader.position() && tally.lost_nested == self.lost_nested
+    }
+
+    fn sentence(&self, error: &dyn std::fmt::Display) -> SourceError {
+        SourceError(format!("{}: {error}", self.descriptor.label()))
+    }
+
+    /// Delivers what can be read. An error ends the stream; a complaint does not.
+    fn poll(
+        &mut self,
+        clock: Option<&ClockReader>,
+        inbox: &mut dyn Inbox,
+    ) -> Result<Option<SourceError>, SourceError> {
+        let id = self.descriptor.id;
+        let last = &mut self.last;
+        let mut jump = 0;
+        let result = self.reader.poll_until(self.bound, |found| match found {
+            Found::Element(element) => {
+                let time = time_of(element.stamp, clock, last);
+                inbox.element(id, element.sequence, time, element.payload);
+            }
+            Found::Missed { first, count } => {
+                jump = jump.max(count);
+                inbox.gap(id, first, count, GapCause::Overwritten);
+            }
+        });
+        if let Err(error) = result {
+            inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
+            return Err(self.sentence(&error));
+        }
+        let lost_nested = Tally::of_header(self.reader.words(), 0).lost_nested;
+        let lost = lost_nested.wrapping_sub(self.lost_nested);
+        self.lost_nested = lost_nested;
+        if lost > 0 {
+            inbox.gap(id, self.reader.position(), lost, GapCause::Nested);
+        }
+        if jump >= IMPOSSIBLE {
+            let label = self.descriptor.label();
+            return Ok(Some(SourceError(format!(
+                "{label}: the element counter jumped ahead by {jump}, more than anybody can write: \
+                 the sensor's process damaged its stream"
+            ))));
+        }
+        if let Err(error) = self.header.look(self.reader.words()) {
+            inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
+            return Ok(Some(self.sentence(&error)));
+        }
+        Ok(None)
+    }
+}
+
+/// The time of a stamp. Stamps that ascend become times that do not descend: where two segments
+/// meet, or a stamp was converted before the segment that covers it was published, rounding could
+/// otherwise turn the order of two neighbours by a nanosecond.
+fn time_of(stamp: Ticks, clock: Option<&ClockReader>, last: &mut (Ticks, Timestamp)) -> Timestamp {
+    let time = match clock {
+        None => Timestamp::from_monotonic_ns(stamp.as_raw()),
+        Some(clock) => {
+            let time = clock.convert(stamp);
+            let rounded = stamp >= last.0 && last.1.since(time) <= clock.error();
+            if rounded {
+                time.max(last.1)
+            } else {
+                time
+            }
+        }
+    };
+    *last = (stamp, time);
+    time
+}
+
+impl ClockReader {
+    fn update(&mut self) {
+        let (map, history) = (&mut self.map, &mut self.history);
+        // The page is written by the directory itself, so an error cannot occur; segments that
+        // were overwritten unread are a second old and not needed.
+        let _ = self.reader.poll(usize::MAX, |element| {
+            if let Some(segment) = Segment::parse(element.stamp, element.payload) {
+                map.push(segment);
+                history.push(segment);
+            }
+        });
+        if let Some(newest) = map.last() {
+            map.forget_before(newest.time.minus(KEPT));
+        }
+    }
+
+    /// By how much a converted time can be wrong.
+    fn error(&self) -> Nanos {
+        Nanos::from_ns(self.map.last().map_or(0, |segment| segment.error_ns.into()))
+    }
+
+    fn epoch(&self) -> u32 {
+        self.map.last().map_or(0, |segment| segment.epoch)
+    }
+
+    fn convert(&self, stamp: Ticks) -> Timestamp {
+        self.map.convert(stamp).unwrap_or(Timestamp::ZERO)
+    }
+}
