@@ -281,6 +281,25 @@ void oh_sensor_unregister(oh_sensor *sensor);
 int oh_sensor_register_again(oh_sensor *sensor);
 
 /*
+ * oh_sensor_pace: waits until the declared rate (T, D, tau) allows the next element.
+ *
+ * For producers that are not real-time and may wait: if they call it before each element, every two
+ * elements keep the declared distance, in the times that monitors see. Where these are converted
+ * from the CPU's counter, 10 us are added to it for the errors of two conversions. Elements written
+ * without asking count as a debt, which the next wait pays.
+ *
+ * Ownership: the sensor stays the caller's.
+ *
+ * Returns 0, or a negative errno, at once:
+ *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error says which
+ *
+ * Thread safety: by the thread that writes the sensor.
+ * Async-signal safety: no.
+ * Real-time class: may block (it sleeps).
+ */
+int oh_sensor_pace(oh_sensor *sensor);
+
+/*
  * oh_sensor_is_heard: tells whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
@@ -604,6 +623,12 @@ OH_INLINE_ void oh_sensor_unregister(oh_sensor *sensor)
 }
 
 OH_INLINE_ int oh_sensor_register_again(oh_sensor *sensor)
+{
+    (void)sensor;
+    return 0;
+}
+
+OH_INLINE_ int oh_sensor_pace(oh_sensor *sensor)
 {
     (void)sensor;
     return 0;

@@ -443,6 +443,13 @@ template <class payload> class sensor {
         return oh_sensor_register_again(handle()) == 1;
     }
 
+    /* Waits until the declared rate allows the next element; false if none was declared. May sleep.
+       See oh_sensor_pace. */
+    bool pace() noexcept
+    {
+        return oh_sensor_pace(handle()) == 0;
+    }
+
   private:
     int open(const char *id, const options &settings) noexcept
     {

@@ -48,6 +48,7 @@ extern "C" int oh_sensor_register_sized(oh_sensor **out, const oh_sensor_options
 extern "C" void oh_sensor_unregister(oh_sensor *) {}
 extern "C" int oh_sensor_is_heard(const oh_sensor *) { return 0; }
 extern "C" int oh_sensor_register_again(oh_sensor *) { return 0; }
+extern "C" int oh_sensor_pace(oh_sensor *) { return 0; }
 extern "C" const char *oh_last_error(void) { return ""; }
 
 struct word {

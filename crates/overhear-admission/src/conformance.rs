@@ -106,6 +106,28 @@ impl ConformanceCheck {
         }
     }
 
+    /// A check that begins behind an element at `last` which was as early as tau allows.
+    pub(crate) const fn exhausted(s: Constraint, after: AfterViolation, last: Timestamp) -> Self {
+        let mut check = Self::new(s, after);
+        check.last = Some(last);
+        check.c = s.jitter().as_ns() as i128;
+        check
+    }
+
+    /// The earliest time at which the next element breaks nothing: after the last by at least D and
+    /// `c + T - tau`. [`Timestamp::ZERO`] before the first element, whose time is free.
+    #[must_use]
+    pub fn earliest(&self) -> Timestamp {
+        let Some(last) = self.last else {
+            return Timestamp::ZERO;
+        };
+        let by_period = self
+            .c
+            .saturating_add(self.s.t())
+            .saturating_sub(self.s.tau());
+        last.plus(clamped(by_period.max(self.s.d())))
+    }
+
     /// Judges the next element.
     pub fn push(&mut self, at: Timestamp) -> Option<Violation> {
         self.push_after_loss(at, 0)

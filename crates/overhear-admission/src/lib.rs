@@ -112,6 +112,7 @@ mod deadline;
 mod exact;
 mod fit;
 mod front;
+mod pacing;
 mod pool;
 mod several;
 mod single;
@@ -126,6 +127,7 @@ pub use deadline::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lat
 pub use exact::{Overflow, Ratio};
 pub use fit::{fit_monitor, fit_strip, fit_strip_stream, MonitorFit, StreamingFit, Strip};
 pub use front::{FitError, Front};
+pub use pacing::Pacer;
 pub use pool::{Pool, PoolBound};
 pub use several::{
     reserve, runtime_for_whole_evaluations, Reservation, ReserveError, SensorLoad, SensorShare,

@@ -3,7 +3,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use overhear_event::{ClockId, WriterKind, MAX_PAYLOAD_BYTES};
+use overhear_event::{ClockId, Ticks, WriterKind, MAX_PAYLOAD_BYTES};
 
 use crate::shape::LanePool;
 use crate::sync::Ordering;
@@ -194,6 +194,17 @@ impl Geometry {
     #[inline(always)]
     pub(crate) const fn slot(&self, position: u64) -> usize {
         HEADER_SIZE / 8 + (position & (self.capacity - 1)) as usize * self.stride_words as usize
+    }
+
+    /// The stamp in the slot of this position, as its own writer finds it. Another process needs a
+    /// [`Reader`](crate::Reader), which proves that it belongs to this position.
+    ///
+    /// # Panics
+    /// If the memory is smaller than the geometry.
+    #[must_use]
+    pub fn own_stamp(&self, words: &impl Words, position: u64) -> Ticks {
+        // Relaxed: this thread has stored it.
+        Ticks::from_raw(words.word(self.slot(position)).load(Ordering::Relaxed))
     }
 
     /// Words of the whole stream, header included.

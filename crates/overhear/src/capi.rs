@@ -193,6 +193,33 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor)
     }
 }
 
+/// `oh_sensor_pace`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_sensor_register`, is still registered, and no other thread uses
+/// it.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_sensor_pace(sensor: *mut RawSensor) -> c_int {
+    // SAFETY: by contract.
+    let Some(sensor) = (unsafe { sensor.as_mut() }) else {
+        remember("oh_sensor_pace: the sensor is NULL");
+        return -libc::EINVAL;
+    };
+    // Nothing may unwind into C.
+    let waited = catch_unwind(AssertUnwindSafe(|| sensor.stream.pace(sensor.count)));
+    match waited {
+        Ok(Ok(_)) => 0,
+        Ok(Err(error)) => {
+            remember(&format!("oh_sensor_pace: {error}"));
+            -libc::EINVAL
+        }
+        Err(_) => {
+            remember("oh_sensor_pace failed inside liboverhear; this is a bug of the library");
+            -libc::EINVAL
+        }
+    }
+}
+
 /// # Safety
 /// The strings and fields of `options` are readable.
 unsafe fn request(options: &RawOptions) -> Result<SensorRequest, (c_int, String)> {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A sensor whose element type is known at run time only: for bindings to other languages.
 
-use overhear_event::ClockId;
+use overhear_event::{ClockId, Nanos};
 use overhear_stream::{SharedWords, SimpleWriter};
 
+use crate::pace::PaceError;
 use crate::sensor::{stamp, OpenStream, SensorError};
 use crate::SensorRequest;
 
@@ -86,6 +87,32 @@ impl DynamicSensor {
         let clock = self.clock;
         self.writer.write(payload, || stamp(clock));
         Ok(())
+    }
+
+    /// Waits until the declared rate allows the next element; see
+    /// [`Sensor::pace`](crate::Sensor::pace).
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace(&mut self) -> Result<Nanos, PaceError> {
+        self.stream.pace(self.writer.count())
+    }
+
+    /// Registers the sensor again if nobody hears it; see
+    /// [`Sensor::register_again`](crate::Sensor::register_again).
+    ///
+    /// # Errors
+    /// [`SensorError`] if the directory's stream makes no sense; the sensor goes on as it was.
+    pub fn register_again(&mut self) -> Result<bool, SensorError> {
+        if let Some(stream) = self.stream.again() {
+            // SAFETY: the mapping lives in `stream`, which is put beside the writer below.
+            let words = unsafe { stream.mapping.words() };
+            self.writer = SimpleWriter::new(words, stream.geometry)?;
+            self.clock = stream.clock;
+            // The old memory is unmapped here, after the old writer.
+            self.stream = stream;
+        }
+        Ok(self.is_heard())
     }
 
     /// Elements written since the stream's start.

@@ -48,6 +48,7 @@ mod capi;
 mod dynamic;
 mod element;
 mod fork;
+mod pace;
 mod sensor;
 
 pub use dynamic::{DynamicSensor, PayloadSizeError};
@@ -57,5 +58,6 @@ pub use overhear_directory::client::SensorRequest;
 pub use overhear_event::{
     FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, WriterKind, MAX_PAYLOAD_BYTES,
 };
+pub use pace::{PaceError, PACE_MARGIN};
 pub use sensor::{Sensor, SensorBuilder, SensorError};
 pub use zerocopy;

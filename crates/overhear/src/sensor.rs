@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::element::Element;
 use crate::fork;
+use crate::pace::{Pace, PaceError};
 use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, MapError, Mapping};
-use overhear_event::{ClockId, Rate, Ticks};
+use overhear_event::{ClockId, Nanos, Rate, Ticks};
 use overhear_stream::{
     hardware_clock, read_hardware_ticks, Geometry, Header, LayoutError, SharedWords, SimpleWriter,
     WriterKind,
@@ -51,6 +52,8 @@ pub(crate) struct OpenStream {
     pid: u32,
     /// Why nobody hears it; empty if somebody does.
     pub(crate) unheard: String,
+    // Of a sensor that has asked to wait.
+    pace: Option<Pace>,
 }
 
 impl OpenStream {
@@ -75,6 +78,7 @@ impl OpenStream {
                     registration: None,
                     pid: std::process::id(),
                     unheard,
+                    pace: None,
                 })
             }
         }
@@ -91,7 +95,23 @@ impl OpenStream {
             registration: Some(registration),
             pid: std::process::id(),
             unheard: String::new(),
+            pace: None,
         }
+    }
+
+    /// Waits until the declared rate allows the element behind the `count` that were written.
+    pub(crate) fn pace(&mut self, count: u64) -> Result<Nanos, PaceError> {
+        let pace = match &mut self.pace {
+            Some(pace) => pace,
+            none => {
+                let rate = self.request.rate.ok_or(PaceError)?;
+                none.insert(Pace::new(rate, self.clock, count)?)
+            }
+        };
+        // SAFETY: the words go out of scope here, the mapping stays.
+        let words = unsafe { self.mapping.words() };
+        let geometry = &self.geometry;
+        Ok(pace.wait(count, || geometry.own_stamp(&words, count.wrapping_sub(1))))
     }
 
     /// A stream to write instead of this one: registered again if this process is not heard through
@@ -168,6 +188,20 @@ impl<E: Element> Sensor<E> {
     pub fn write(&mut self, element: &E) {
         let clock = self.clock;
         self.writer.write(element.as_bytes(), || stamp(clock));
+    }
+
+    /// Waits until the declared rate (T, D, tau) allows the next element; returns how long.
+    ///
+    /// For producers that are not real-time and may wait: if they ask before each element, monitors
+    /// miss none that was declared, and find no two elements closer than declared. That holds for
+    /// the times that monitors see: [`PACE_MARGIN`](crate::PACE_MARGIN) is added where these are
+    /// converted from the CPU's counter. Elements written without asking count as a debt, which
+    /// the next wait pays. May sleep; not for real-time threads.
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace(&mut self) -> Result<Nanos, PaceError> {
+        self.stream.pace(self.writer.count())
     }
 
     /// Registers the sensor again if nobody hears it; returns whether somebody does now.

@@ -5,6 +5,7 @@
 
 mod damage;
 mod directory;
+mod pacing;
 mod processes;
 mod program;
 mod rust;

@@ -282,6 +282,24 @@ static void family(void)
     printf("parent %d\n", (int)getpid());
 }
 
+/* As fast as the declared rate allows. */
+static void eager(uint64_t count)
+{
+    oh_sensor_options options = options_of("eager");
+    oh_sensor *sensor = NULL;
+    options.period_ns = 500000;
+    options.distance_ns = 50000;
+    options.jitter_ns = 4500000;
+    if (oh_sensor_register(&sensor, &options) != 0)
+        exit(1);
+    for (uint64_t number = 0; number < count; number++) {
+        if (oh_sensor_pace(sensor) != 0)
+            exit(1);
+        write_some(sensor, 1, 0);
+    }
+    oh_sensor_unregister(sensor);
+}
+
 /* Forked workers that are heard through their copies of one sensor. */
 static void workers(void)
 {
@@ -408,6 +426,8 @@ int main(int argc, char **argv)
         spawns();
     else if (strcmp(mode, "family") == 0)
         family();
+    else if (strcmp(mode, "eager") == 0)
+        eager(strtoull(argument, NULL, 10));
     else if (strcmp(mode, "workers") == 0)
         workers();
     else if (strcmp(mode, "close") == 0)

@@ -35,7 +35,12 @@ pub(crate) fn program() -> &'static Path {
             .arg("-L")
             .arg(libraries)
             .arg("-loverhear")
-            .arg(format!("-Wl,-rpath,{}", libraries.display()))
+            // The old kind of run path goes before LD_LIBRARY_PATH, in which cargo names a folder
+            // that may hold the library of an earlier build.
+            .arg(format!(
+                "-Wl,--disable-new-dtags,-rpath,{}",
+                libraries.display()
+            ))
             .output()
             .unwrap();
         assert!(

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting until a sensor's declared rate allows the next element.
+//!
+//! [`Pacer`] decides; this is its outer ring with clocks and sleep. It must know when the last
+//! element was stamped. A stamp of `CLOCK_MONOTONIC` says that itself. One of the CPU's counter is
+//! converted here without the directory's clock page: it lies between two moments at which both
+//! clocks were read, the end of the last wait and the begin of this one, and the time is
+//! interpolated between them. Each pair reads the counter first, so that its time is not too early
+//! and neither is what is interpolated: an element is believed to be as late as it can have been.
+
+use std::time::Duration;
+
+use overhear_admission::{Constraint, Pacer};
+use overhear_directory::monotonic_now;
+use overhear_event::{ClockId, Nanos, Rate, Ticks, Timestamp};
+use overhear_stream::read_hardware_ticks;
+
+/// Added to the distance of elements where monitors convert stamps: twice the error of a conversion.
+///
+/// The directory publishes the error with each clock segment; it is about a microsecond. The rest is
+/// for a clock that is slewed between two waits. The margin does not add up, so that a jitter tau
+/// above it leaves the mean rate at 1/T.
+pub const PACE_MARGIN: Nanos = Nanos::from_us(10);
+
+/// A sensor cannot be paced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the sensor has declared no rate to keep to; give it one when it is registered")]
+pub struct PaceError;
+
+/// The memory between two waits.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    pacer: Pacer,
+    clock: ClockId,
+    allowed: Moment,
+    /// Elements written when the last wait ended.
+    count: u64,
+}
+
+/// Both clocks at once; `time` is not before the moment at which the counter showed `ticks`.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    ticks: Ticks,
+    time: Timestamp,
+}
+
+impl Moment {
+    fn now(clock: ClockId) -> Self {
+        let ticks = match clock {
+            ClockId::Monotonic => Ticks::default(),
+            ClockId::X86Tsc | ClockId::ArmCntvct => read_hardware_ticks(),
+        };
+        let time = monotonic_now();
+        Self { ticks, time }
+    }
+}
+
+impl Pace {
+    /// The pace of a sensor that has written so many elements.
+    pub(crate) fn new(rate: Rate, clock: ClockId, count: u64) -> Result<Self, PaceError> {
+        let constraint = Constraint::from_rate(&rate).map_err(|_| PaceError)?;
+        let margin = match clock {
+            ClockId::Monotonic => Nanos::ZERO,
+            ClockId::X86Tsc | ClockId::ArmCntvct => PACE_MARGIN,
+        };
+        let allowed = Moment::now(clock);
+        let pacer = match count {
+            0 => Pacer::new(constraint, margin),
+            _ => Pacer::under_way(constraint, margin, allowed.time),
+        };
+        Ok(Self {
+            pacer,
+            clock,
+            allowed,
+            count,
+        })
+    }
+
+    /// Waits. `last_stamp` is that of the last of `count` elements. Returns how long it waited.
+    pub(crate) fn wait(&mut self, count: u64, last_stamp: impl FnOnce() -> Ticks) -> Nanos {
+        let begin = Moment::now(self.clock);
+        let written = count.wrapping_sub(self.count);
+        if written > 0 {
+            let at = when(self.clock, last_stamp(), self.allowed, begin);
+            // Those that did not ask are believed to be as late as the last.
+            for _ in 0..written.min(MOST_COUNTED) {
+                self.pacer.written(at);
+            }
+        }
+        let earliest = self.pacer.earliest();
+        loop {
+            let now = Moment::now(self.clock);
+            let left = earliest.since(now.time);
+            if left == Nanos::ZERO {
+                (self.allowed, self.count) = (now, count);
+                return now.time.since(begin.time);
+            }
+            std::thread::sleep(Duration::from_nanos(left.as_ns()));
+        }
+    }
+}
+
+/// Elements that are counted one by one after a producer did not ask; more than that are forgiven.
+const MOST_COUNTED: u64 = 1 << 20;
+
+/// The time of a stamp between two moments, not before the true one.
+fn when(clock: ClockId, stamp: Ticks, from: Moment, to: Moment) -> Timestamp {
+    let time = match clock {
+        ClockId::Monotonic => Timestamp::from_monotonic_ns(stamp.as_raw()),
+        ClockId::X86Tsc | ClockId::ArmCntvct => {
+            let ticks = u128::from(to.ticks.as_raw().saturating_sub(from.ticks.as_raw()));
+            let passed = u128::from(stamp.as_raw().saturating_sub(from.ticks.as_raw()));
+            let span = u128::from(to.time.since(from.time).as_ns());
+            let ns = (passed.min(ticks) * span).div_ceil(ticks.max(1));
+            from.time
+                .plus(Nanos::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
+        }
+    };
+    // A stamp that the program gave itself may lie anywhere.
+    time.clamp(from.time, to.time)
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{ClockId, Nanos, Rate, Ticks, Timestamp};
+
+    use super::{when, Moment, Pace, PaceError};
+
+    fn moment(ticks: u64, ns: u64) -> Moment {
+        Moment {
+            ticks: Ticks::from_raw(ticks),
+            time: Timestamp::from_monotonic_ns(ns),
+        }
+    }
+
+    #[test]
+    fn a_stamp_is_placed_between_two_moments_and_rounded_up() {
+        let (from, to) = (moment(1_000, 50), moment(4_000, 1_051));
+        let time =
+            |stamp| when(ClockId::X86Tsc, Ticks::from_raw(stamp), from, to).as_monotonic_ns();
+        assert_eq!(time(1_000), 50);
+        assert_eq!(time(1_001), 51);
+        assert_eq!(time(2_500), 551);
+        assert_eq!(time(4_000), 1_051);
+        assert_eq!((time(3), time(u64::MAX)), (50, 1_051));
+        let own = when(ClockId::Monotonic, Ticks::from_raw(77), from, to);
+        assert_eq!(own.as_monotonic_ns(), 77);
+        // Two readings of a counter that stands still divide by nothing.
+        assert_eq!(
+            when(ClockId::X86Tsc, Ticks::from_raw(4_000), to, to),
+            to.time
+        );
+    }
+
+    #[test]
+    fn a_wait_is_as_long_as_the_rate_demands() {
+        let ms = Nanos::from_ms;
+        let rate = Rate::new(ms(2), ms(2), Nanos::ZERO).unwrap();
+        let mut pace = Pace::new(rate, ClockId::Monotonic, 0).unwrap();
+        let stamp = || Ticks::from_raw(overhear_directory::monotonic_now().as_monotonic_ns());
+        pace.wait(0, stamp);
+        let first = stamp();
+        assert!(pace.wait(1, || first) > Nanos::ZERO);
+        assert!(stamp().as_raw() - first.as_raw() >= 2_000_000);
+        // Three that did not ask are a debt.
+        let last = stamp();
+        pace.wait(4, || last);
+        assert!(stamp().as_raw() - last.as_raw() >= 6_000_000);
+    }
+
+    #[test]
+    fn the_first_element_is_free_and_so_is_asking_twice() {
+        let days = Nanos::from_ns(u64::MAX / 4);
+        let rate = Rate::new(days, days, Nanos::ZERO).unwrap();
+        let mut pace = Pace::new(rate, ClockId::X86Tsc, 0).unwrap();
+        for _ in 0..2 {
+            pace.wait(0, || unreachable!("nothing was written"));
+        }
+    }
+
+    #[test]
+    fn a_rate_with_unchecked_fields_is_no_pace() {
+        let rate = Rate {
+            period: Nanos::ZERO,
+            distance: Nanos::ZERO,
+            jitter: Nanos::ZERO,
+        };
+        assert_eq!(
+            Pace::new(rate, ClockId::Monotonic, 0).err(),
+            Some(PaceError)
+        );
+    }
+}
