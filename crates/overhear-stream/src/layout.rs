@@ -60,6 +60,12 @@ pub enum LayoutError {
         /// What the directory recorded.
         expected: u64,
     },
+    /// A word of a queue's index array has the position of no element that can be there.
+    #[error("the index word of element {position} belongs to another one: the sensor's process damaged its stream")]
+    BadIndex {
+        /// The element's position, counted from behind the dummy elements.
+        position: u64,
+    },
     /// The element counter ran backwards.
     #[error("the element counter went back from {before} to {now}: the sensor's process damaged its stream")]
     CounterBackwards {
@@ -220,15 +226,17 @@ impl Geometry {
     }
 
     pub(crate) fn check_size(&self, words: &impl Words) -> Result<(), LayoutError> {
-        if words.len() < self.words() {
-            let found = words.len() as u64 * 8;
-            return Err(LayoutError::TooSmall {
-                found,
-                needed: self.bytes() as u64,
-            });
-        }
-        Ok(())
+        check_size(words, self.bytes())
     }
+}
+
+/// Whether there is as much memory as a geometry needs.
+pub(crate) fn check_size(words: &impl Words, bytes: usize) -> Result<(), LayoutError> {
+    let (found, needed) = (words.len() as u64 * 8, bytes as u64);
+    if found < needed {
+        return Err(LayoutError::TooSmall { found, needed });
+    }
+    Ok(())
 }
 
 /// The header as its creator writes it (section 2).

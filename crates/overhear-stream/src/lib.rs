@@ -9,6 +9,7 @@
 //! - [`Geometry`] says where things lie in a ring, [`Shape`] in a whole sensor, be it simple, laned
 //!   or concurrent; both come from the directory, never from the memory.
 //! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
+//!   [`QueueWriter`] is that of any number of threads at once: lock-free, one total order.
 //! - [`Reader`] yields validated copies and the exact number of missed elements.
 //! - [`Segment`] and [`ClockFit`] turn stamps into time; [`ClockMap`] applies them.
 //!
@@ -55,6 +56,7 @@ extern crate alloc;
 mod clock;
 mod control;
 mod layout;
+mod queue;
 mod reader;
 mod shape;
 pub mod sync;
@@ -68,10 +70,11 @@ pub use control::{ControlLayout, ControlLine, CONTROL_LINE_BYTES, CONTROL_MAGIC}
 pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
 pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
 pub use overhear_event::WriterKind;
+pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
 pub use reader::{Copied, Found, PollReport, Reader};
-pub use shape::{LanePool, QueueGeometry, Shape, MAX_LANES, MAX_QUEUE};
+pub use shape::{LanePool, QueueGeometry, Shape, StreamGeometry, MAX_LANES, MAX_QUEUE};
 pub use tally::{lane_owner, Tally};
-pub use ticks::{hardware_clock, read_hardware_ticks};
+pub use ticks::{hardware_clock, read_hardware_ticks, read_hardware_ticks_ordered};
 pub use words::{KeptWords, OwnedWords, SharedWords, Words};
 pub use writer::SimpleWriter;
 

@@ -16,6 +16,10 @@
 //! A bound on the positions changes only where a poll ends: what lies behind it is left for the
 //! next one, and the checks are those above.
 //!
+//! A queue is read likewise: elements are found through the index words, `head` is the counter, and
+//! what is whole follows from `tail` instead of the counter (see [`crate::queue`]). Void elements
+//! are passed over in silence.
+//!
 //! Progress: wait-free. A batch is tried once; a reader that is always lapped misses everything
 //! and says so, it never loops.
 
@@ -23,7 +27,9 @@ use alloc::vec::Vec;
 
 use overhear_event::Ticks;
 
-use crate::layout::{counter, Geometry, LayoutError};
+use crate::layout::{counter, pair, Geometry, LayoutError};
+use crate::queue::{QueueView, ELEMENT_VOID};
+use crate::shape::{QueueGeometry, StreamGeometry};
 use crate::sync::{fence, Ordering};
 use crate::words::Words;
 
@@ -34,7 +40,7 @@ const BATCH: u64 = 256;
 /// An element that was copied and found whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied<'a> {
-    /// Its position in the stream.
+    /// Its position in the stream; in a queue counted from behind the dummy elements.
     pub sequence: u64,
     /// Its stamp, as its writer read it.
     pub stamp: Ticks,
@@ -42,7 +48,8 @@ pub struct Copied<'a> {
     pub payload: &'a [u8],
 }
 
-/// What a reader finds, in the order of positions and without holes between them.
+/// What a reader finds, in the order of positions and without holes between them, but for the void
+/// elements of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// An element, copied and whole.
@@ -65,13 +72,18 @@ pub struct PollReport {
     pub delivered: u64,
     /// Elements that were overwritten before they could be copied.
     pub missed: u64,
+    /// Void elements that were passed over. Those among the missed ones count as missed: what they
+    /// were is gone.
+    pub void: u64,
 }
 
-/// Reads one stream, from a position on.
+/// Reads one stream, a ring or a queue, from a position on.
 #[derive(Debug)]
 pub struct Reader<W> {
     words: W,
     geometry: Geometry,
+    // Where a queue's elements lie; `None` for a ring.
+    queue: Option<QueueGeometry>,
     position: u64,
     copy: Vec<u64>,
     bytes: Vec<u8>,
@@ -82,14 +94,24 @@ impl<W: Words> Reader<W> {
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
-    pub fn from_start(words: W, geometry: Geometry) -> Result<Self, LayoutError> {
-        geometry.check_size(&words)?;
+    pub fn from_start(words: W, geometry: impl Into<StreamGeometry>) -> Result<Self, LayoutError> {
+        let (geometry, queue) = match geometry.into() {
+            StreamGeometry::Ring(geometry) => {
+                geometry.check_size(&words)?;
+                (geometry, None)
+            }
+            StreamGeometry::Queue(queue) => {
+                queue.check_size(&words)?;
+                (*queue.elements(), Some(queue))
+            }
+        };
         let batch = BATCH.min(geometry.capacity()) as usize;
         let copy = alloc::vec![0; batch * geometry.stride_words()];
         let bytes = alloc::vec![0; geometry.body_bytes().div_ceil(8) * 8];
         Ok(Self {
             words,
             geometry,
+            queue,
             position: 0,
             copy,
             bytes,
@@ -100,9 +122,24 @@ impl<W: Words> Reader<W> {
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
-    pub fn from_now(words: W, geometry: Geometry) -> Result<Self, LayoutError> {
+    pub fn from_now(words: W, geometry: impl Into<StreamGeometry>) -> Result<Self, LayoutError> {
         let mut reader = Self::from_start(words, geometry)?;
-        reader.position = counter(&reader.words).load(Ordering::Relaxed);
+        // The positions of a queue have 48 bits; seen from their middle none is negative.
+        reader.position = 1 << 47;
+        reader.position = reader.published();
+        Ok(reader)
+    }
+
+    /// Reads from the oldest element on that is still there; what is gone does not count.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
+    pub fn from_oldest(words: W, geometry: impl Into<StreamGeometry>) -> Result<Self, LayoutError> {
+        let mut reader = Self::from_now(words, geometry)?;
+        // Without an hour of writing nothing lies before position 0: in a queue, dummy elements.
+        let held = reader.geometry.capacity().min(reader.position);
+        reader.position -= held;
+        reader.position = reader.position.wrapping_add(reader.gone(held));
         Ok(reader)
     }
 
@@ -121,18 +158,47 @@ impl<W: Words> Reader<W> {
     /// How many elements have been published: the bound for [`Self::poll_until`].
     #[must_use]
     pub fn published(&self) -> u64 {
-        // SYNC(publish): pairs with the writer's store of the counter.
-        counter(&self.words).load(Ordering::Acquire)
+        match self.queue() {
+            // SYNC(publish): pairs with the writer's store of the counter.
+            None => counter(&self.words).load(Ordering::Acquire),
+            Some(queue) => queue.published(self.position),
+        }
+    }
+
+    #[inline(always)]
+    fn queue(&self) -> Option<QueueView<'_, W>> {
+        let queue = self.queue.as_ref()?;
+        let words = &self.words;
+        Some(QueueView { words, queue })
+    }
+
+    /// How many of the next elements, of which `ahead` are published, may be gone. As many as the
+    /// capacity may be there, so the work of a poll is bounded whatever the memory says.
+    fn gone(&self, ahead: u64) -> u64 {
+        let capacity = self.geometry.capacity();
+        match self.queue() {
+            None => ahead.saturating_sub(capacity - 1),
+            Some(queue) => {
+                let taken = self.passed_by(queue.oldest(self.position));
+                taken.max(ahead.saturating_sub(capacity)).min(ahead)
+            }
+        }
+    }
+
+    /// How many positions from the next one on lie before `oldest`.
+    fn passed_by(&self, oldest: u64) -> u64 {
+        self.distance(oldest).unwrap_or(0)
     }
 
     /// Delivers the elements that were published before the call, at most `limit`, oldest first.
     ///
-    /// Elements delivered and missed add up to the positions passed over. Where it matters which
+    /// Elements delivered, missed and void add up to the positions passed over. Where it matters which
     /// ones were missed, use [`Self::poll_until`].
     ///
     /// # Errors
     /// [`LayoutError::CounterBackwards`] if the counter lies before what was read already: the
-    /// stream is damaged and nothing more can be said about it.
+    /// stream is damaged and nothing more can be said about it. [`LayoutError::BadIndex`] if a word
+    /// of a queue's index array belongs to another position: likewise.
     pub fn poll(
         &mut self,
         limit: usize,
@@ -204,8 +270,7 @@ impl<W: Words> Reader<W> {
         let mut run = 0;
         // Behind the lap the whole ring is tried, whatever is written meanwhile: a batch that was
         // overwritten is rejected, so the number of batches is bounded.
-        let lapped = ahead.saturating_sub(self.geometry.capacity() - 1);
-        let lapped = lapped.min(pending);
+        let lapped = self.gone(ahead).min(pending);
         self.miss(lapped, &mut run, &mut report);
         pending -= lapped;
         while pending > 0 && limit > 0 {
@@ -223,7 +288,12 @@ impl<W: Words> Reader<W> {
                 continue;
             }
             self.tell(core::mem::take(&mut run), &mut sink);
+            let mut void = 0;
             for index in rejected..batch {
+                if self.queue.is_some() && is_void(&self.geometry, &self.copy, index) {
+                    void += 1;
+                    continue;
+                }
                 sink(Found::Element(Self::element(
                     &self.geometry,
                     &self.copy,
@@ -232,8 +302,9 @@ impl<W: Words> Reader<W> {
                     self.position.wrapping_sub(rejected),
                 )));
             }
-            report.delivered += batch - rejected;
-            limit -= batch - rejected;
+            report.void += void;
+            report.delivered += batch - rejected - void;
+            limit -= batch - rejected - void;
             self.position = self.position.wrapping_add(batch - rejected);
         }
         self.tell(run, &mut sink);
@@ -276,6 +347,9 @@ impl<W: Words> Reader<W> {
     /// Copies `batch` elements from the position on and returns how many of them, the oldest
     /// ones, were not whole.
     fn copy(&mut self, batch: u64) -> Result<u64, LayoutError> {
+        if self.queue.is_some() {
+            return self.copy_from_queue(batch);
+        }
         let stride = self.geometry.stride_words();
         let used = 1 + self.geometry.body_bytes().div_ceil(8);
         for index in 0..batch {
@@ -300,6 +374,41 @@ impl<W: Words> Reader<W> {
             .min(batch))
     }
 
+    /// [`Self::copy`], through the index words of a queue.
+    fn copy_from_queue(&mut self, batch: u64) -> Result<u64, LayoutError> {
+        let Some(queue) = &self.queue else {
+            return Ok(0);
+        };
+        let view = QueueView {
+            words: &self.words,
+            queue,
+        };
+        let stride = self.geometry.stride_words();
+        let used = 1 + self.geometry.body_bytes().div_ceil(8);
+        // How many of the batch, from its beginning on, contain all whose index word has another
+        // position. If the writers are honest, these are lapped.
+        let mut strange = 0;
+        for index in 0..batch {
+            let Some(start) = view.element_word(self.position.wrapping_add(index)) else {
+                strange = index + 1;
+                continue;
+            };
+            let copy = &mut self.copy[index as usize * stride..][..used];
+            for (word, shared) in copy.iter_mut().zip(self.words.range(start, used)) {
+                // Relaxed: validated below.
+                *word = shared.load(Ordering::Relaxed);
+            }
+        }
+        // SYNC(overwrite): pairs with the fence of the thread that takes the element.
+        fence(Ordering::Acquire);
+        let rejected = self.passed_by(view.oldest(self.position)).min(batch);
+        if strange > rejected {
+            let position = self.position.wrapping_add(strange - 1);
+            return Err(LayoutError::BadIndex { position });
+        }
+        Ok(rejected)
+    }
+
     fn element<'a>(
         geometry: &Geometry,
         copy: &[u64],
@@ -317,6 +426,12 @@ impl<W: Words> Reader<W> {
             payload: &bytes[..geometry.body_bytes()],
         }
     }
+}
+
+/// Whether a copied element, which names its writer, was abandoned.
+fn is_void(geometry: &Geometry, copy: &[u64], index: u64) -> bool {
+    let signed = copy[index as usize * geometry.stride_words() + 1];
+    signed & pair(0, ELEMENT_VOID) != 0
 }
 
 #[cfg(all(test, not(loom)))]

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use overhear_event::{ClockId, WriterKind};
 
-use crate::layout::{Geometry, Header, LayoutError, HEADER_SIZE};
+use crate::layout::{check_size, Geometry, Header, LayoutError, HEADER_SIZE};
+use crate::words::Words;
 
 /// The largest pool of lanes: a claim searches all of them.
 pub const MAX_LANES: u32 = 4096;
@@ -137,6 +138,33 @@ impl QueueGeometry {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.elements_offset() + self.capacity() as usize * self.elements.stride_bytes()
+    }
+}
+
+impl QueueGeometry {
+    pub(crate) fn check_size(&self, words: &impl Words) -> Result<(), LayoutError> {
+        check_size(words, self.bytes())
+    }
+}
+
+/// Where things lie in one stream: what a [`Reader`](crate::Reader) needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamGeometry {
+    /// A ring: a simple sensor, a lane, a kernel's hook.
+    Ring(Geometry),
+    /// The queue of a concurrent sensor.
+    Queue(QueueGeometry),
+}
+
+impl From<Geometry> for StreamGeometry {
+    fn from(geometry: Geometry) -> Self {
+        Self::Ring(geometry)
+    }
+}
+
+impl From<QueueGeometry> for StreamGeometry {
+    fn from(queue: QueueGeometry) -> Self {
+        Self::Queue(queue)
     }
 }
 

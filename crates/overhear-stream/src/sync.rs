@@ -8,9 +8,19 @@
 //!   sees counter `c` sees the elements before `c`, unless they have been overwritten since.
 //! - `SYNC(overwrite)`: the writer's release fence after the store of the counter, the reader's
 //!   acquire fence after its copy. A reader whose copy saw any word of a later element also sees
-//!   the counter that allowed that element to be written, and so rejects the copy.
+//!   the counter that allowed that element to be written, and so rejects the copy. In a queue the
+//!   fence stands behind the change of `tail`, and the reader looks at `tail`.
+//! - `SYNC(take)`, `SYNC(give)`, `SYNC(advance)`: `tail`, the index words and `head` of a queue, each
+//!   from the compare-and-exchange that changes it (release) to its loads (acquire). Whoever sees
+//!   position t in `tail` sees that t was taken no earlier than its predecessors were; whoever finds
+//!   an element through its index word sees what its last owner stored into it; whoever sees position
+//!   h in `head` sees the index words before h, or later ones.
 
 #[cfg(not(loom))]
+pub use core::hint::spin_loop;
+#[cfg(not(loom))]
 pub use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+pub use loom::hint::spin_loop;
 #[cfg(loom)]
 pub use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};

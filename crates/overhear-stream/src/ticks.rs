@@ -62,3 +62,37 @@ pub fn read_hardware_ticks() -> Ticks {
         Ticks::from_raw(0)
     }
 }
+
+/// Reads the hardware counter after all loads before it in the program are done; zero on machines
+/// without one.
+///
+/// Where stamps of several threads must ascend in an order that the threads find out by loads, the
+/// counter must not be read early. `lfence` waits for the loads (on AMD since Linux sets it up so);
+/// on ARM `isb` does, behind a branch that depends on them.
+#[inline(always)]
+#[must_use]
+pub fn read_hardware_ticks_ordered() -> Ticks {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let (low, high): (u32, u32);
+        // SAFETY: as for RDTSC above; LFENCE exists on every x86-64 CPU. Without `nomem`, so that
+        // the compiler keeps loads and stores on their sides, too.
+        unsafe {
+            core::arch::asm!("lfence", "rdtsc", out("eax") low, out("edx") high, options(nostack, preserves_flags));
+        }
+        Ticks::from_raw(u64::from(high) << 32 | u64::from(low))
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        let ticks: u64;
+        // SAFETY: as for the read above; ISB only waits. Without `nomem`, as on x86.
+        unsafe {
+            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
+        }
+        Ticks::from_raw(ticks)
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    {
+        Ticks::from_raw(0)
+    }
+}
