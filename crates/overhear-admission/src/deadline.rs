@@ -64,6 +64,21 @@ impl Lateness {
     }
 }
 
+/// How far a guarantee reaches. The kernel's own admission bounds only the sum of the bandwidths
+/// and guarantees nothing on several CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// A CPU of its own (a partition of one CPU), scheduled by earliest deadline first there: all
+    /// deadlines hold where the sum of `runtime / deadline` is at most 1.
+    #[default]
+    Exclusive,
+    /// All CPUs together with whoever else has reservations: all deadlines hold where the sum of
+    /// `runtime / deadline` is at most `m - (m - 1) * max(runtime / deadline)` on m CPUs (Goossens,
+    /// Funk and Baruah, "Priority-driven scheduling of periodic task systems on multiprocessors",
+    /// theorem 5, with densities). It must be tested again whenever somebody reserves more.
+    Shared,
+}
+
 /// How a job of the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobEnd {
@@ -166,6 +181,16 @@ pub enum DeadlineError {
          deadlines: the sum of runtime / deadline exceeds 1; choose longer deadlines"
     )]
     Density,
+    /// Global scheduling on several CPUs cannot promise all deadlines.
+    #[error(
+        "on {cpus} CPUs that others use, too, the deadlines of these reservations cannot be promised: \
+         the sum of runtime / deadline exceeds what the test of Goossens, Funk and Baruah allows; ask \
+         for an exclusive CPU, or allow a longer latency"
+    )]
+    Global {
+        /// How many CPUs.
+        cpus: u32,
+    },
     /// The numbers are no periodic task.
     #[error(transparent)]
     Task(#[from] TaskError),
@@ -296,6 +321,49 @@ impl KernelLimits {
         Ok(())
     }
 
+    /// Whether the scheduler keeps the deadlines of all `reservations`, at this level of guarantee.
+    /// For [`Level::Exclusive`] they are those of the partition, for [`Level::Shared`] all that exist.
+    /// Finishing up to the kernel's grain late is tardiness, which [`Lateness`] accounts for.
+    ///
+    /// # Errors
+    /// [`DeadlineError::Density`], [`DeadlineError::Global`], or what is wrong with one alone.
+    pub fn keeps(
+        &self,
+        level: Level,
+        reservations: &[DeadlineReservation],
+    ) -> Result<(), DeadlineError> {
+        let mut densities = alloc::vec::Vec::with_capacity(reservations.len() + 1);
+        for &r in reservations {
+            self.admit_alone(r)?;
+            let density = (
+                i128::from(r.runtime.as_ns()),
+                i128::from(r.deadline.as_ns()),
+            );
+            densities.push(density);
+        }
+        match level {
+            Level::Exclusive => match compare_sum(&densities, 1)?.is_gt() {
+                true => Err(DeadlineError::Density),
+                false => Ok(()),
+            },
+            Level::Shared => {
+                let cpus = i128::from(self.cpus);
+                // Two densities compare by cross products; a length has 64 bits.
+                let largest = densities
+                    .iter()
+                    .copied()
+                    .max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)));
+                if let Some((runtime, deadline)) = largest {
+                    densities.push((mul(cpus - 1, runtime)?, deadline));
+                }
+                match compare_sum(&densities, cpus)?.is_gt() {
+                    true => Err(DeadlineError::Global { cpus: self.cpus }),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
     fn admit_alone(&self, r: DeadlineReservation) -> Result<(), DeadlineError> {
         if r.period < self.least_period || r.period > self.largest_period {
             return Err(DeadlineError::Period {
@@ -326,7 +394,7 @@ impl KernelLimits {
 mod tests {
     use overhear_event::Nanos;
 
-    use super::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lateness};
+    use super::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lateness, Level};
     use crate::{PeriodicTask, Span};
 
     const LATENESS: Lateness = Lateness {
@@ -342,6 +410,30 @@ mod tests {
             deadline,
             period,
         }
+    }
+
+    #[test]
+    fn a_guarantee_asks_for_more_than_the_kernel() {
+        // The kernel takes these three on two CPUs, and the third misses half its deadlines.
+        let r = |runtime: u64, period: u64| {
+            reservation(runtime * 1_000, period * 1_000, period * 1_000)
+        };
+        let three = [r(6, 19), r(6, 19), r(17, 20)];
+        let limits = KernelLimits::usual(2);
+        assert_eq!(limits.admit(&three), Ok(()));
+        let refused = Err(DeadlineError::Global { cpus: 2 });
+        assert_eq!(limits.keeps(Level::Shared, &three), refused);
+        // 17/20 + 17/20 + 6/20 is 2, the rest of the bound is used up exactly.
+        assert_eq!(limits.keeps(Level::Shared, &[r(17, 20), r(6, 20)]), Ok(()));
+        assert_eq!(limits.keeps(Level::Shared, &[r(17, 20), r(7, 20)]), refused);
+        // Alone on a CPU all of it can be used.
+        assert_eq!(
+            limits.keeps(Level::Exclusive, &[r(17, 20), r(3, 20)]),
+            Ok(())
+        );
+        let dense = limits.keeps(Level::Exclusive, &[r(17, 20), r(4, 20)]);
+        assert_eq!(dense, Err(DeadlineError::Density));
+        assert_eq!(limits.keeps(Level::Shared, &[]), Ok(()));
     }
 
     #[test]

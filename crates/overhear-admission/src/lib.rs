@@ -123,7 +123,7 @@ mod task;
 pub use choose::{choose, choose_for_period, Choice, ChooseError, Wish};
 pub use conformance::{AfterViolation, Broken, ConformanceCheck, Violation};
 pub use copy::CopyPlan;
-pub use deadline::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lateness};
+pub use deadline::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lateness, Level};
 pub use exact::{Overflow, Ratio};
 pub use fit::{fit_monitor, fit_strip, fit_strip_stream, MonitorFit, StreamingFit, Strip};
 pub use front::{FitError, Front};

@@ -7,7 +7,8 @@
 //! is older than the hold-back goes to the [`Update`](overhear_event::Update)s, together with the
 //! gaps at their places and the promise that nothing older can still come. [`Monitor`] connects
 //! the three and keeps the account of what was missed, per stream and cause ([`Losses`]).
-//! [`best_effort`] runs a monitor in the calling thread.
+//! [`best_effort`] runs a monitor in the calling thread. [`scheduler`] asks the kernel what a
+//! guarantee needs: CPU time that is reserved.
 //!
 //! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
 //!
@@ -63,13 +64,15 @@
 //! assert_eq!(monitor.losses().missed(), 0);
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod executor;
 mod fanout;
 mod losses;
 mod merge;
 mod monitor;
+#[allow(unsafe_code, reason = "system calls without a function in libc")]
+pub mod scheduler;
 
 pub use executor::best_effort;
 pub use fanout::Fanout;
