@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use overhear_cli::session::KernelChoice;
+use overhear_event::Nanos;
 
 /// Runtime monitoring for Linux that listens without interrupting.
 #[derive(Debug, Parser)]
 #[command(name = "overhear", version, propagate_version = true)]
 #[command(
     after_help = "Exit status: 0 complete; 2 usage; 3 inconclusive, something was missed; \
-                        5 a permission or kernel feature is missing; 126 or 127 the program \
+                        4 admission refused; 5 a permission or kernel feature is missing; 126 or 127 the program \
                         cannot be run. A program's own non-zero status wins over 0 and 3."
 )]
 pub(crate) struct Arguments {
@@ -26,6 +27,10 @@ pub(crate) enum Verb {
     Run(RunArguments),
     /// Reports on a recording; repairs it if its recorder was killed.
     Report(ReportArguments),
+    /// Says before the start whether every element will be evaluated in time; 4 if not.
+    Admit(AdmitArguments),
+    /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
+    Fit(FitArguments),
     /// Says what this machine and user can do, and how to get the rest.
     Doctor(DoctorArguments),
 }
@@ -93,6 +98,41 @@ pub(crate) struct ReportArguments {
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdmitArguments {
+    /// The monitor, its sensors and updates; see docs/admission.md.
+    #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
+    pub(crate) config: PathBuf,
+    /// Prints the answer as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FitArguments {
+    /// What `run --out` kept.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`.
+    #[arg(value_name = "SENSOR")]
+    pub(crate) sensor: String,
+    /// T; nine tenths of the mean distance by default.
+    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    pub(crate) period: Option<Nanos>,
+    /// Prints the fit as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+}
+
+/// A length of time with its unit, as in `overhear.toml`.
+fn length(text: &str) -> Result<Nanos, String> {
+    let length = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write for example 50ms"))?;
+    u64::try_from(length.as_nanos())
+        .map(Nanos::from_ns)
+        .map_err(|_| "it is longer than 584 years".to_string())
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,8 @@ pub const COMPLETE: u8 = 0;
 pub const USAGE: u8 = 2;
 /// Something was missed: what was found may not be all there is.
 pub const INCONCLUSIVE: u8 = 3;
+/// A guarantee was asked for and cannot be given.
+pub const REFUSED: u8 = 4;
 /// A permission or a feature of the kernel is missing.
 pub const UNAVAILABLE: u8 = 5;
 /// The program was found but cannot be run.

@@ -5,7 +5,9 @@
 //! is a command; a [`Session`](session::Session) runs it under an embedded directory, with the
 //! kernel's sensors following it and a monitor merging everything; what flows out is a
 //! [`Report`](report::Report), as text ([`table`]), as JSON, and as a page ([`page`]). A
-//! recording yields the same report again ([`offline`]).
+//! recording yields the same report again ([`offline`]). Before anything runs, [`admit`] says whether
+//! a monitor would evaluate every element in time, for streams that are declared or that [`fit`] found
+//! in a recording.
 //!
 //! ```no_run
 //! use overhear_cli::session::Session;
@@ -15,9 +17,12 @@
 //! # Ok::<(), overhear_cli::exit::Failure>(())
 //! ```
 
+pub mod admit;
 mod child;
+pub mod config;
 pub mod doctor;
 pub mod exit;
+pub mod fit;
 mod interrupts;
 pub mod offline;
 pub mod page;

@@ -8,18 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
-use overhear_cli::report::Report;
+use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
-use overhear_cli::{doctor, offline, table};
+use overhear_cli::{admit, doctor, fit, offline, table};
 
-use args::{Arguments, DoctorArguments, JsonTarget, ReportArguments, RunArguments, Verb};
+use serde::Serialize;
+
+use args::{
+    AdmitArguments, Arguments, DoctorArguments, FitArguments, JsonTarget, ReportArguments,
+    RunArguments, Verb,
+};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
         Verb::Run(arguments) => run(arguments),
         Verb::Report(arguments) => report(&arguments),
+        Verb::Admit(arguments) => admit(&arguments),
+        Verb::Fit(arguments) => fit(&arguments),
         Verb::Doctor(arguments) => doctor(&arguments),
     };
     result.map_or_else(
@@ -85,6 +91,28 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
     })
 }
 
+fn admit(arguments: &AdmitArguments) -> Result<u8, Failure> {
+    let report = admit::admit(&arguments.config)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => print(&admit::render(&report))?,
+    }
+    Ok(if report.accepted { COMPLETE } else { REFUSED })
+}
+
+fn fit(arguments: &FitArguments) -> Result<u8, Failure> {
+    let report = fit::fit(&arguments.directory, &arguments.sensor, arguments.period)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => print(&fit::render(&report))?,
+    }
+    Ok(if report.is_complete() {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
 fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {
     let findings = doctor::examine();
     if arguments.json {
@@ -100,7 +128,7 @@ fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {
     })
 }
 
-fn print_json(report: &Report, target: &JsonTarget) -> Result<(), Failure> {
+fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
     match target {
         JsonTarget::Stdout => print(&json),

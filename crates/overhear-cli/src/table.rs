@@ -269,7 +269,7 @@ fn number(value: f64) -> String {
     }
 }
 
-fn rate(hz: f64) -> String {
+pub(crate) fn rate(hz: f64) -> String {
     match hz {
         hz if hz >= 1e6 => format!("{:.2} MHz", hz / 1e6),
         hz if hz >= 1e3 => format!("{:.2} kHz", hz / 1e3),
@@ -278,31 +278,31 @@ fn rate(hz: f64) -> String {
 }
 
 /// Names come from programs: control characters must not reach the terminal.
-fn printable(name: &str) -> String {
+pub(crate) fn printable(name: &str) -> String {
     name.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
 /// Columns as wide as their widest cell.
-struct Table {
+pub(crate) struct Table {
     heads: Vec<(&'static str, bool)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(heads: &[(&'static str, bool)]) -> Self {
+    pub(crate) fn new(heads: &[(&'static str, bool)]) -> Self {
         Self {
             heads: heads.to_vec(),
             rows: Vec::new(),
         }
     }
 
-    fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.chain([self.heads[column].0.len()]).max().unwrap_or(0)

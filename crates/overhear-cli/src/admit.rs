@@ -1,0 +1,653 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear admit`: whether a monitor would evaluate every element in time, said before it runs.
+//!
+//! [`plan`] decides from numbers alone; [`admit`] asks the machine for the rest: how many CPUs it
+//! has, who has reserved CPU time already, and what the kernel says.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use overhear_admission::{
+    choose, Choice, ChooseError, Constraint, CopyPlan, DeadlineReservation, JobEnd, KernelLimits,
+    Lateness, Level, Pool, Ratio, SensorLoad, SingleSensor, Span, Wish,
+};
+use overhear_directory::suggested_capacity;
+use overhear_event::Nanos;
+use overhear_monitor::scheduler::{ask_kernel, present_reservations, KernelVerdict};
+use serde::Serialize;
+
+use crate::config::{Config, LevelConfig, SensorConfig};
+use crate::exit::{Failure, USAGE};
+use crate::fit;
+use crate::table::Table;
+
+/// The answer. Without admission the numbers that would have followed are null.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdmissionReport {
+    /// Whether every element will be evaluated within the latency.
+    pub accepted: bool,
+    /// Why not, and what would make it fit; empty if accepted.
+    pub reason: String,
+    /// `exclusive` or `shared`.
+    pub level: &'static str,
+    /// The latency that was wished for.
+    pub wished_latency_ns: u64,
+    /// T_M.
+    pub period_ns: Option<u64>,
+    /// The deadline that the kernel is given.
+    pub deadline_ns: Option<u64>,
+    /// CPU time per period.
+    pub runtime_ns: Option<u64>,
+    /// `runtime / period`.
+    pub utilisation: Option<f64>,
+    /// The latency that is guaranteed.
+    pub latency_ns: Option<u64>,
+    /// Lateness of wake-ups, tardiness and hold-back, which the latency contains.
+    pub lateness_ns: u64,
+    /// What the kernel said, asked for the reservation in a thread that gave it back at once:
+    /// `accepted`, `busy`, `not_permitted`, `unacceptable`; `not_asked` without a plan.
+    pub kernel: &'static str,
+    /// Reservations of others that were present.
+    pub others: usize,
+    /// One per sensor, in the order of the file.
+    pub sensors: Vec<SensorAdmission>,
+}
+
+/// What admission found for one sensor.
+#[derive(Clone, Debug, Serialize)]
+pub struct SensorAdmission {
+    /// Its id in the file.
+    pub id: String,
+    /// T.
+    pub period_ns: u64,
+    /// D.
+    pub distance_ns: u64,
+    /// tau.
+    pub jitter_ns: u64,
+    /// W, the sum over all updates that take its elements.
+    pub wcet_ns: u64,
+    /// L; null for an endless burst.
+    pub burst_length: Option<u64>,
+    /// The least R that keeps up in the mean.
+    pub r_min: Option<u64>,
+    /// The R that evaluates everything that can come in a period.
+    pub r_max: Option<u64>,
+    /// R, evaluations per period.
+    pub r: Option<u64>,
+    /// Elements that the shared buffer holds.
+    pub buffer_elements: u64,
+    /// The most elements that wait at any time.
+    pub backlog: Option<u64>,
+    /// Elements copied to private memory per period at most.
+    pub copies: Option<u64>,
+    /// The latency that R alone gives this sensor.
+    pub latency_ns: Option<u64>,
+}
+
+/// What `admit` asks the machine for.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// CPUs of the root domain.
+    pub cpus: u32,
+    /// What others have reserved.
+    pub present: Vec<DeadlineReservation>,
+}
+
+/// A sensor with what its updates cost.
+struct Entry<'a> {
+    config: &'a SensorConfig,
+    load: SensorLoad,
+    buffer: u64,
+}
+
+/// Admits the monitor that the file `path` describes, on this machine.
+///
+/// # Errors
+/// [`Failure`] for a file that cannot be read or makes no sense. A refusal is no error.
+pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
+    let config = Config::read(path)?;
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let machine = Machine {
+        cpus: config.monitor.cpus.unwrap_or(cpus),
+        present: present_reservations(),
+    };
+    let base = path.parent().unwrap_or(Path::new(""));
+    let (mut report, reservation) = plan(&config, base, &machine)
+        .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))?;
+    if let Some(reservation) = reservation {
+        report.hear_kernel(ask_kernel(reservation));
+    }
+    Ok(report)
+}
+
+/// Decides, without asking the kernel. Recordings that sensors are fitted to lie below `base`.
+///
+/// # Errors
+/// A sentence that names the entry.
+pub fn plan(
+    config: &Config,
+    base: &Path,
+    machine: &Machine,
+) -> Result<(AdmissionReport, Option<DeadlineReservation>), String> {
+    let monitor = &config.monitor;
+    if !(1..=100).contains(&monitor.cpu_percent) {
+        return Err(format!(
+            "cpu_percent is {}; give 1 to 100",
+            monitor.cpu_percent
+        ));
+    }
+    if machine.cpus == 0 {
+        return Err("cpus is 0; give at least 1".to_string());
+    }
+    let entries = entries(config, base)?;
+    let lateness = Lateness {
+        wake_up: monitor.wake_up_lateness.0,
+        tardiness: monitor.tardiness.0,
+        hold_back: monitor.hold_back.0,
+    };
+    let total = lateness.total().map_err(|error| error.to_string())?;
+    let level = match monitor.level {
+        LevelConfig::Exclusive => Level::Exclusive,
+        LevelConfig::Shared => Level::Shared,
+    };
+    let mut report = AdmissionReport {
+        accepted: false,
+        reason: String::new(),
+        level: match level {
+            Level::Exclusive => "exclusive",
+            Level::Shared => "shared",
+        },
+        wished_latency_ns: monitor.latency.0.as_ns(),
+        period_ns: None,
+        deadline_ns: None,
+        runtime_ns: None,
+        utilisation: None,
+        latency_ns: None,
+        lateness_ns: total.as_ns(),
+        kernel: "not_asked",
+        others: machine.present.len(),
+        sensors: entries.iter().map(Entry::report).collect(),
+    };
+    let wish = Wish {
+        latency: monitor.latency.0.into(),
+        least_period: monitor.least_period.0,
+        largest_period: monitor.largest_period.0,
+        overhead: monitor.overhead.0,
+        lateness: total,
+        density: Ratio::new(monitor.cpu_percent.into(), 100).unwrap_or(Ratio::whole(1)),
+        pooled: monitor.pooled,
+    };
+    let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
+    let choice = match choose(&loads, &wish) {
+        Ok(choice) => choice,
+        Err(error @ ChooseError::Density { .. }) => return Err(error.to_string()),
+        Err(error) => {
+            report.reason = format!("{error}{}", hint(&entries, &wish));
+            return Ok((report, None));
+        }
+    };
+    let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep);
+    let reservation = match reservation {
+        Ok(reservation) => reservation,
+        Err(error) => {
+            report.reason = error.to_string();
+            return Ok((report, None));
+        }
+    };
+    report.fill(&entries, &choice, reservation);
+    let limits = KernelLimits::usual(machine.cpus);
+    let mut all = vec![reservation];
+    if level == Level::Shared {
+        all.extend(&machine.present);
+    }
+    let alone = limits.admit(&[reservation]);
+    if let Err(error) = alone.and_then(|()| limits.keeps(level, &all)) {
+        report.reason = error.to_string();
+        return Ok((report, None));
+    }
+    report.accepted = true;
+    Ok((report, Some(reservation)))
+}
+
+fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String> {
+    if config.sensors.is_empty() {
+        return Err("there is no [[sensor]]; name at least one with its period".to_string());
+    }
+    let mut entries: Vec<Entry<'a>> = Vec::new();
+    for sensor in &config.sensors {
+        if entries.iter().any(|entry| entry.config.id == sensor.id) {
+            return Err(format!("sensor `{}` stands there twice", sensor.id));
+        }
+        let stream = stream_of(sensor, base)
+            .map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
+        let rate = stream.to_rate();
+        // One slot may be in the making.
+        let buffer = sensor
+            .buffer
+            .unwrap_or_else(|| suggested_capacity(Some(&rate), 16, 0) - 1);
+        entries.push(Entry {
+            config: sensor,
+            load: SensorLoad {
+                stream,
+                wcet: Nanos::ZERO,
+                copy: sensor.copy.0,
+                buffer: Some(buffer),
+            },
+            buffer,
+        });
+    }
+    for update in &config.updates {
+        let named = update.sensors.as_deref();
+        for id in named.unwrap_or_default() {
+            if !entries.iter().any(|entry| entry.config.id == *id) {
+                return Err(format!(
+                    "update `{}` takes sensor `{id}`, which is not described; add a [[sensor]] with \
+                     this id",
+                    update.name
+                ));
+            }
+        }
+        for entry in &mut entries {
+            if named.is_none_or(|ids| ids.contains(&entry.config.id)) {
+                entry.load.wcet = entry.load.wcet.plus(update.wcet.0);
+            }
+        }
+    }
+    match entries.iter().find(|entry| entry.load.wcet == Nanos::ZERO) {
+        Some(entry) => Err(format!(
+            "sensor `{}` is evaluated by no [[update]] that takes time; add one with its wcet",
+            entry.config.id
+        )),
+        None => Ok(entries),
+    }
+}
+
+fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<Constraint, String> {
+    if let Some(recording) = &sensor.fitted {
+        if sensor.distance.is_some() || sensor.jitter.is_some() {
+            return Err("distance and jitter follow from the fit; leave them out".to_string());
+        }
+        let period = sensor.period.map(|period| period.0);
+        let fitted = fit::fit(&base.join(recording), &sensor.id, period);
+        let fitted = fitted.map_err(|failure| failure.sentence)?;
+        return match fitted.is_complete() {
+            true => Ok(fitted.stream()),
+            false => Err(format!(
+                "{} elements were missed in the recording, so it does not say how fast the sensor \
+                 is; record it again, or declare period, distance and jitter",
+                fitted.missed
+            )),
+        };
+    }
+    let Some(period) = sensor.period else {
+        return Err(
+            "it has no period; give period, distance and jitter, or a recording it is \
+                    fitted to"
+                .to_string(),
+        );
+    };
+    let or_zero = |length: Option<crate::config::Length>| length.map_or(Nanos::ZERO, |l| l.0);
+    let (distance, jitter) = (or_zero(sensor.distance), or_zero(sensor.jitter));
+    Constraint::new(period.0, distance, jitter, Nanos::ZERO).map_err(|error| error.to_string())
+}
+
+/// What would make it fit, where that can be said: the demand alone, or the shortest latency.
+fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
+    let demand: f64 = entries
+        .iter()
+        .map(|entry| entry.load.wcet.as_ns() as f64 / entry.load.stream.period().as_ns() as f64)
+        .sum();
+    let granted = wish.density.numerator() as f64 / wish.density.denominator() as f64;
+    if demand > granted {
+        return format!(
+            "; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
+            demand * 100.0,
+            granted * 100.0
+        );
+    }
+    // Doubling finds a latency that can be had, halving the distance the least of them.
+    let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
+    let fits = |ns: u64| {
+        let latency = Span::from_ns(ns);
+        choose(&loads, &Wish { latency, ..*wish }).is_ok()
+    };
+    let mut low = u64::try_from(wish.latency.as_ns()).unwrap_or(u64::MAX);
+    let Some(mut high) = (1..=10)
+        .map(|doubled| low.max(1_000).saturating_mul(1 << doubled))
+        .find(|&ns| fits(ns))
+    else {
+        return String::new();
+    };
+    // To one part in a hundred.
+    while high - low > high / 100 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    // In whole units, as the file takes them.
+    match high {
+        0..10_000_000 => format!("; a latency of {} us would fit", high.div_ceil(1_000)),
+        _ => format!("; a latency of {} ms would fit", high.div_ceil(1_000_000)),
+    }
+}
+
+impl Entry<'_> {
+    fn report(&self) -> SensorAdmission {
+        let stream = self.load.stream;
+        SensorAdmission {
+            id: self.config.id.clone(),
+            period_ns: stream.period().as_ns(),
+            distance_ns: stream.distance().as_ns(),
+            jitter_ns: stream.jitter().as_ns(),
+            wcet_ns: self.load.wcet.as_ns(),
+            burst_length: stream.burst_length().map(narrow),
+            r_min: None,
+            r_max: None,
+            r: None,
+            buffer_elements: self.buffer,
+            backlog: None,
+            copies: None,
+            latency_ns: None,
+        }
+    }
+}
+
+/// Numbers of elements beyond 64 bits do not occur; they would be shown as the largest.
+fn narrow(count: u128) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn nanos(span: Span) -> u64 {
+    u64::try_from(span.as_ns()).unwrap_or(u64::MAX)
+}
+
+impl AdmissionReport {
+    fn fill(&mut self, entries: &[Entry<'_>], choice: &Choice, reservation: DeadlineReservation) {
+        self.period_ns = Some(reservation.period.as_ns());
+        self.deadline_ns = Some(reservation.deadline.as_ns());
+        self.runtime_ns = Some(reservation.runtime.as_ns());
+        self.utilisation =
+            Some(reservation.runtime.as_ns() as f64 / reservation.period.as_ns() as f64);
+        self.latency_ns = Some(nanos(choice.latency));
+        let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
+        let pool = Pool::new(&loads, choice.task).ok();
+        for (i, (entry, share)) in entries.iter().zip(&choice.shares).enumerate() {
+            let sensor = SingleSensor::new(entry.load.stream, choice.task);
+            // Alone the thesis' bound holds, among others the exact one or the fallback E(l).
+            let backlog = if entries.len() == 1 {
+                sensor.b_max(share.r).ok().flatten()
+            } else {
+                let pool = pool.as_ref().and_then(|pool| {
+                    let bound = pool.backlog(i, choice.evaluations).ok()??;
+                    Some(bound.value)
+                });
+                pool.or(Some(entry.load.stream.elements_within(choice.latency)))
+            };
+            let shown = &mut self.sensors[i];
+            shown.r_min = Some(narrow(sensor.r_min()));
+            shown.r_max = Some(narrow(sensor.r_max()));
+            shown.r = Some(narrow(share.r));
+            shown.backlog = backlog.map(narrow);
+            shown.copies = Some(match share.plan {
+                CopyPlan::Infeasible => 0,
+                plan => narrow(plan.copies()),
+            });
+            shown.latency_ns = sensor.latency(share.r).ok().flatten().map(nanos);
+        }
+    }
+
+    fn hear_kernel(&mut self, verdict: KernelVerdict) {
+        let (word, refusal) = match verdict {
+            KernelVerdict::Accepted => ("accepted", None),
+            // Whether this user may reserve is not a question of the numbers.
+            KernelVerdict::NotPermitted => ("not_permitted", None),
+            KernelVerdict::Busy => (
+                "busy",
+                Some(
+                    "the kernel refuses it: other deadline threads have reserved too much; end one",
+                ),
+            ),
+            KernelVerdict::Unacceptable => (
+                "unacceptable",
+                Some("the kernel refuses these numbers, or has no deadline scheduler"),
+            ),
+        };
+        self.kernel = word;
+        if let Some(refusal) = refusal {
+            self.accepted = false;
+            self.reason = refusal.to_string();
+        }
+    }
+}
+
+/// The answer for people, on one screen.
+#[must_use]
+pub fn render(report: &AdmissionReport) -> String {
+    let time = |ns: u64| Nanos::from_ns(ns).to_string();
+    let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), |n| n.to_string());
+    let mut text = String::new();
+    match (report.accepted, report.latency_ns) {
+        (true, Some(latency)) => {
+            let _ = writeln!(
+                text,
+                "accepted: every element is evaluated within {} (wished: {})",
+                time(latency),
+                time(report.wished_latency_ns)
+            );
+        }
+        _ => {
+            let _ = writeln!(text, "REFUSED: {}", report.reason);
+        }
+    }
+    if let Some(utilisation) = report.utilisation {
+        let _ = writeln!(
+            text,
+            "\nperiod {}, deadline {}, runtime {}: {:.2} % of a CPU",
+            maybe(report.period_ns),
+            maybe(report.deadline_ns),
+            maybe(report.runtime_ns),
+            utilisation * 100.0
+        );
+        let _ = writeln!(
+            text,
+            "the latency contains {} for late wake-ups, tardiness and hold-back",
+            time(report.lateness_ns)
+        );
+    }
+    let present = match report.others {
+        0 => "nobody else has a reservation".to_string(),
+        1 => "1 other thread has a reservation".to_string(),
+        n => format!("{n} other threads have reservations"),
+    };
+    let _ = writeln!(text, "level {}; {present}", report.level);
+    let kernel = match report.kernel {
+        "accepted" => "the kernel takes the reservation (asked for, and given back)",
+        "not_permitted" => {
+            "the kernel was asked and lets this user reserve nothing: needs CAP_SYS_NICE"
+        }
+        "busy" | "unacceptable" => "the kernel refuses the reservation",
+        _ => "the kernel was not asked",
+    };
+    let _ = writeln!(text, "{kernel}\n");
+    let mut table = Table::new(&[
+        ("sensor", false),
+        ("T", true),
+        ("D", true),
+        ("tau", true),
+        ("wcet", true),
+        ("L", true),
+        ("R min", true),
+        ("R", true),
+        ("R max", true),
+        ("buffer", true),
+        ("backlog", true),
+        ("copies", true),
+        ("latency", true),
+    ]);
+    for sensor in &report.sensors {
+        table.row(vec![
+            crate::table::printable(&sensor.id),
+            time(sensor.period_ns),
+            time(sensor.distance_ns),
+            time(sensor.jitter_ns),
+            time(sensor.wcet_ns),
+            sensor
+                .burst_length
+                .map_or_else(|| "endless".to_string(), |l| l.to_string()),
+            number(sensor.r_min),
+            number(sensor.r),
+            number(sensor.r_max),
+            sensor.buffer_elements.to_string(),
+            number(sensor.backlog),
+            number(sensor.copies),
+            maybe(sensor.latency_ns),
+        ]);
+    }
+    text.push_str(&table.render());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use overhear_admission::DeadlineReservation;
+    use overhear_event::Nanos;
+
+    use super::{plan, render, Machine};
+    use crate::config::Config;
+
+    fn machine(present: &[(u64, u64)]) -> Machine {
+        let present = present
+            .iter()
+            .map(|&(runtime, period)| DeadlineReservation {
+                runtime: Nanos::from_ms(runtime),
+                deadline: Nanos::from_ms(period),
+                period: Nanos::from_ms(period),
+            });
+        Machine {
+            cpus: 2,
+            present: present.collect(),
+        }
+    }
+
+    const TWO: &str = r#"
+        [monitor]
+        latency = "50ms"
+        [[sensor]]
+        id = "queue"
+        period = "1ms"
+        distance = "50us"
+        jitter = "5ms"
+        [[sensor]]
+        id = "torque"
+        period = "40us"
+        jitter = "3ms"
+        [[update]]
+        name = "histogram"
+        wcet = "2us"
+        [[update]]
+        name = "alarm"
+        sensors = ["torque"]
+        wcet = "500ns"
+    "#;
+
+    #[test]
+    fn what_is_accepted_adds_up() {
+        let config = Config::parse(TWO).unwrap();
+        let (report, reservation) = plan(&config, Path::new(""), &machine(&[])).unwrap();
+        assert!(report.accepted, "{}", report.reason);
+        assert!(report.latency_ns.unwrap() <= 50_000_000);
+        assert_eq!(
+            reservation.unwrap().period.as_ns(),
+            report.period_ns.unwrap()
+        );
+        let [queue, torque] = report.sensors.as_slice() else {
+            panic!("two sensors");
+        };
+        assert_eq!((queue.wcet_ns, torque.wcet_ns), (2_000, 2_500));
+        assert_eq!(queue.burst_length, Some(6));
+        let r = [queue.r.unwrap(), torque.r.unwrap()];
+        let copies = [queue.copies.unwrap(), torque.copies.unwrap()];
+        let evaluations = r[0] * 2_000 + r[1] * 2_500;
+        let copying = (copies[0] + copies[1]) * 200;
+        let runtime = report.runtime_ns.unwrap();
+        assert!(runtime >= 20_000 + evaluations + copying, "{report:?}");
+        assert!(runtime <= 20_000 + evaluations + copying + 1, "{report:?}");
+        for sensor in &report.sensors {
+            assert!(sensor.backlog.unwrap() <= sensor.buffer_elements);
+            assert!(sensor.latency_ns.unwrap() <= 50_000_000);
+        }
+        let screen = render(&report);
+        assert!(screen.starts_with("accepted: "), "{screen}");
+        assert!(screen.lines().count() <= 24, "{screen}");
+    }
+
+    #[test]
+    fn refusals_say_what_would_fit() {
+        let of = |text: &str, present: &[(u64, u64)]| {
+            let config = Config::parse(text).unwrap();
+            plan(&config, Path::new(""), &machine(present)).unwrap().0
+        };
+        let hasty = of(&TWO.replace("50ms", "2500us"), &[]);
+        assert!(!hasty.accepted && hasty.period_ns.is_none());
+        let (_, wanted) = hasty.reason.split_once("a latency of ").unwrap();
+        let latency = wanted.split(" would").next().unwrap();
+        let patient = of(&TWO.replace("50ms", latency), &[]);
+        assert!(patient.accepted, "{}", hasty.reason);
+        let dear = of(&TWO.replace("500ns", "50us"), &[]);
+        assert!(
+            dear.reason.contains("of a CPU in the mean"),
+            "{}",
+            dear.reason
+        );
+        // Two CPUs with others on them: the shared level counts them, the exclusive one does not.
+        let shared = TWO.replace("[monitor]", "[monitor]\n level = \"shared\"");
+        assert!(of(&shared, &[]).accepted);
+        let crowded = of(&shared, &[(17, 20), (6, 20)]);
+        assert!(crowded.reason.contains("Goossens"), "{}", crowded.reason);
+        assert!(of(TWO, &[(17, 20), (6, 20)]).accepted);
+    }
+
+    #[test]
+    fn mistakes_name_the_entry() {
+        for (from, to, part) in [
+            ("period = \"1ms\"", "period = \"0s\"", "sensor `queue`: "),
+            (
+                "distance = \"50us\"",
+                "distance = \"2ms\"",
+                "sensor `queue`: ",
+            ),
+            ("period = \"40us\"", "", "sensor `torque`: it has no period"),
+            (
+                "[\"torque\"]",
+                "[\"talk\"]",
+                "update `alarm` takes sensor `talk`",
+            ),
+            ("id = \"torque\"", "id = \"queue\"", "stands there twice"),
+            (
+                "latency = \"50ms\"",
+                "latency = \"50ms\"\ncpu_percent = 0",
+                "cpu_percent is 0",
+            ),
+            (
+                "period = \"40us\"\n        jitter = \"3ms\"",
+                "fitted = \"nowhere\"",
+                "sensor `torque`: ",
+            ),
+        ] {
+            let text = TWO.replace(from, to);
+            assert_ne!(text, TWO, "{from}");
+            let config = Config::parse(&text).unwrap();
+            let sentence = plan(&config, Path::new("/none"), &machine(&[])).unwrap_err();
+            assert!(sentence.contains(part), "{sentence}");
+        }
+        let config = Config::parse("[monitor]\nlatency = \"1s\"\n").unwrap();
+        let sentence = plan(&config, Path::new(""), &machine(&[])).unwrap_err();
+        assert!(sentence.contains("[[sensor]]"), "{sentence}");
+    }
+}

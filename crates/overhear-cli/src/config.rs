@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear.toml`: what a user says of a monitor, its sensors and its updates.
+//!
+//! A key that is not known is refused, because what is silently ignored is believed to work.
+//! `docs/overhear.schema.json` is the same as a JSON Schema, and a test holds it to this file.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use overhear_event::Nanos;
+use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer};
+
+use crate::exit::{Failure, USAGE};
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The monitor that evaluates all updates.
+    pub monitor: MonitorConfig,
+    /// The sensors whose elements are evaluated.
+    #[serde(default, rename = "sensor")]
+    pub sensors: Vec<SensorConfig>,
+    /// The evaluations, in the order in which they see an element.
+    #[serde(default, rename = "update")]
+    pub updates: Vec<UpdateConfig>,
+}
+
+/// `[monitor]`: what is wished, and what the machine is like.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MonitorConfig {
+    /// Every element is to be evaluated within this length after its stamp.
+    pub latency: Length,
+    /// Whether the monitor has a CPU of its own or shares all CPUs with other reservations.
+    #[serde(default)]
+    pub level: LevelConfig,
+    /// How many CPUs the shared level may count on; all of this machine by default.
+    #[serde(default)]
+    pub cpus: Option<u32>,
+    /// The shortest period that may be chosen. The kernel takes none below 100 us.
+    #[serde(default = "least_period")]
+    pub least_period: Length,
+    /// The longest period that may be chosen. Buffers are sized for one second by default.
+    #[serde(default = "largest_period")]
+    pub largest_period: Length,
+    /// CPU time per period besides evaluating and copying.
+    #[serde(default = "overhead")]
+    pub overhead: Length,
+    /// By how much a timer wakes the monitor late at most.
+    #[serde(default = "wake_up_lateness")]
+    pub wake_up_lateness: Length,
+    /// How long after its deadline the kernel may let the monitor run: the grain of its tick.
+    #[serde(default = "tardiness")]
+    pub tardiness: Length,
+    /// How old an element must be before it is evaluated.
+    #[serde(default = "hold_back")]
+    pub hold_back: Length,
+    /// The most of a CPU that the monitor may reserve, in per cent.
+    #[serde(default = "cpu_percent")]
+    #[schemars(range(min = 1, max = 100))]
+    pub cpu_percent: u32,
+    /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of sensors.
+    #[serde(default)]
+    pub pooled: bool,
+}
+
+/// How far the guarantee reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LevelConfig {
+    /// A partition of one CPU.
+    #[default]
+    Exclusive,
+    /// All CPUs, with whoever else has reservations.
+    Shared,
+}
+
+/// `[[sensor]]`: how fast elements may come. Either declared by `period`, `distance` and `jitter`,
+/// or fitted to a recording.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SensorConfig {
+    /// Its name; updates refer to it.
+    pub id: String,
+    /// T, the period.
+    #[serde(default)]
+    pub period: Option<Length>,
+    /// D, the least distance of two elements; 0 by default.
+    #[serde(default)]
+    pub distance: Option<Length>,
+    /// tau, by how much elements may come early in sum; 0 by default.
+    #[serde(default)]
+    pub jitter: Option<Length>,
+    /// What `overhear run --out` kept: (T, D, tau) is fitted to the elements that this sensor wrote
+    /// then. A `period` given beside it is the period that is fitted.
+    #[serde(default)]
+    pub fitted: Option<PathBuf>,
+    /// Elements that the shared buffer holds; by default as many as the directory would give.
+    #[serde(default)]
+    pub buffer: Option<u64>,
+    /// The worst-case time of copying an element to private memory.
+    #[serde(default = "copy")]
+    pub copy: Length,
+}
+
+/// `[[update]]`: an evaluation and what it costs.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateConfig {
+    /// For people.
+    pub name: String,
+    /// The ids of the sensors whose elements it takes; all of them by default.
+    #[serde(default)]
+    pub sensors: Option<Vec<String>>,
+    /// The worst-case execution time of evaluating one element.
+    pub wcet: Length,
+}
+
+/// A length of time, written with its unit: `"50 ms"`, `"2500ns"`, `"1s 500ms"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length(pub Nanos);
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let length = humantime::parse_duration(&text).map_err(|error| {
+            serde::de::Error::custom(format!(
+                "`{text}` is not a length of time ({error}); write for example \"50 ms\""
+            ))
+        })?;
+        let ns = u64::try_from(length.as_nanos())
+            .map_err(|_| serde::de::Error::custom(format!("`{text}` is longer than 584 years")))?;
+        Ok(Self(Nanos::from_ns(ns)))
+    }
+}
+
+impl JsonSchema for Length {
+    fn schema_name() -> Cow<'static, str> {
+        "Length".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "a length of time with its unit",
+            "examples": ["50ms", "2500ns", "1s"],
+        })
+    }
+}
+
+const fn least_period() -> Length {
+    Length(Nanos::from_us(100))
+}
+const fn largest_period() -> Length {
+    Length(Nanos::from_ms(1_000))
+}
+const fn overhead() -> Length {
+    Length(Nanos::from_us(20))
+}
+const fn wake_up_lateness() -> Length {
+    Length(Nanos::from_us(300))
+}
+const fn tardiness() -> Length {
+    Length(Nanos::from_us(100))
+}
+const fn hold_back() -> Length {
+    Length(overhear_monitor::HOLD_BACK)
+}
+const fn cpu_percent() -> u32 {
+    50
+}
+const fn copy() -> Length {
+    Length(Nanos::from_ns(200))
+}
+
+impl Config {
+    /// Reads and parses the file.
+    ///
+    /// # Errors
+    /// [`Failure`] with a sentence that names the file, the line and the entry.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::new(USAGE, format!("cannot read {}: {error}", path.display()))
+        })?;
+        Self::parse(&text)
+            .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
+    }
+
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// One sentence that names the line and what is wrong there.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let line = error
+                .span()
+                .and_then(|span| text.get(..span.start))
+                .map_or(1, |before| before.matches('\n').count() + 1);
+            let sentence = error.message().trim_end().replace('\n', ", ");
+            format!("line {line}: {sentence}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::Nanos;
+
+    use super::Config;
+
+    #[test]
+    fn lengths_have_units_and_unknown_keys_are_refused_by_line() {
+        let good = "[monitor]\nlatency = \"1s 500ms\"\n[[sensor]]\nid = \"a\"\n";
+        let config = Config::parse(good).unwrap();
+        assert_eq!(config.monitor.latency.0, Nanos::from_ms(1_500));
+        assert_eq!(config.monitor.cpu_percent, 50);
+        for (bad, line, part) in [
+            ("[monitor]\nlatency = 5\n", "line 2", "string"),
+            (
+                "[monitor]\nlatency = \"5\"\n",
+                "line 2",
+                "`5` is not a length of time",
+            ),
+            ("[monitor]\nlatency = \"-5 ms\"\n", "line 2", "not a length"),
+            (
+                "[monitor]\nlatency = \"5 ms\"\nlatencies = 1\n",
+                "line 3",
+                "latencies",
+            ),
+            (
+                "[monitor]\nlatency = \"5 ms\"\nlevel = \"half\"\n",
+                "line 3",
+                "half",
+            ),
+            ("[[sensor]]\nid = \"a\"\n", "line 1", "monitor"),
+            ("[monitor\n", "line 1", ""),
+        ] {
+            let sentence = Config::parse(bad).unwrap_err();
+            let named = sentence.starts_with(line) && sentence.contains(part);
+            assert!(named, "{bad:?}: {sentence}");
+            assert!(!sentence.contains('\n'), "{sentence:?}");
+        }
+    }
+
+    /// With `OVERHEAR_BLESS` set the file is written instead of compared.
+    #[test]
+    fn the_schema_in_docs_is_this_one() {
+        let root = env!("CARGO_MANIFEST_DIR");
+        let path = std::path::Path::new(root).join("../../docs/overhear.schema.json");
+        let schema = schemars::schema_for!(Config);
+        let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("OVERHEAR_BLESS").is_some() {
+            std::fs::write(&path, &schema).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            kept == schema,
+            "set OVERHEAR_BLESS=1 to write {}",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear admit` and `overhear fit`, from files to exit statuses.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use overhear_event::{
+    ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+    Update,
+};
+use overhear_trace::{TraceIdentity, TraceWriter};
+use serde_json::Value;
+
+use crate::support::{as_nobody, finish, folder, overhear, path};
+
+/// A recording of one sensor `queue` in two lanes; `missed` elements are missing in the middle.
+fn record(dir: &Path, times_us: &[u64], missed: u64) {
+    let lanes = [0, 1].map(|lane| StreamDescriptor {
+        id: StreamId::from_raw(7 + lane),
+        origin: Origin::Program(Task {
+            pid: 42,
+            start: Timestamp::ZERO,
+            comm: "server".to_string(),
+        }),
+        sensor: "queue".to_string(),
+        instance: "disk".to_string(),
+        lane: Some(lane),
+        schema: Arc::new(TypeSchema::builder("nothing").build().unwrap()),
+        rate: None,
+        capacity: 64,
+    });
+    let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
+    for lane in &lanes {
+        writer.open(&Arc::new(lane.clone())).unwrap();
+    }
+    let mut next = [0, 0];
+    for (index, &us) in times_us.iter().enumerate() {
+        let (lane, time) = (index % 2, Timestamp::from_monotonic_ns(us * 1_000));
+        if missed > 0 && index == times_us.len() / 2 {
+            let before = Timestamp::from_monotonic_ns(times_us[index - 1] * 1_000);
+            let gap = Gap {
+                stream: lanes[lane].id,
+                first: next[lane],
+                missed,
+                from: before,
+                to: time,
+                cause: GapCause::Overwritten,
+            };
+            Update::gap(&mut writer, &lanes[lane], &gap);
+            next[lane] += missed;
+        }
+        let element = ElementView {
+            stream: &lanes[lane],
+            sequence: next[lane],
+            time,
+            payload: &[],
+        };
+        Update::element(&mut writer, &element);
+        next[lane] += 1;
+    }
+    writer.finish().unwrap();
+}
+
+/// 0.9 ms apart in the mean, in pairs 100 us apart.
+fn pairs() -> Vec<u64> {
+    (0..50).flat_map(|k| [k * 1_800, k * 1_800 + 100]).collect()
+}
+
+#[test]
+fn a_fit_covers_the_recording_and_says_when_it_cannot() {
+    let folder = folder();
+    let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
+    record(&whole, &pairs(), 0);
+    let fit = |dir: &Path, arguments: &[&str]| {
+        let all = [&["fit", path(dir)][..], arguments].concat();
+        finish(&mut overhear(&all))
+    };
+    let ended = fit(&whole, &["queue#disk", "--period", "800us", "--json"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(json["sensor"], "server(42)/queue#disk");
+    assert_eq!(
+        (json["elements"].as_u64(), json["missed"].as_u64()),
+        (Some(100), Some(0))
+    );
+    // Within a pair 100 us instead of 800 us: 700 us early.
+    assert_eq!(json["period_ns"], 800_000);
+    assert_eq!(
+        (json["distance_ns"].as_u64(), json["jitter_ns"].as_u64()),
+        (Some(100_000), Some(700_000))
+    );
+    let text = fit(&whole, &["queue"]);
+    assert_eq!(text.status, 0, "{text:?}");
+    assert!(text.stdout.contains("period = \""), "{text:?}");
+
+    fit(&whole, &["stack"]).says_only(2, &["there is no sensor `stack`", "server(42)/queue#disk"]);
+    assert_eq!(fit(folder.path(), &["queue"]).status, 2);
+    record(&torn, &pairs(), 3);
+    let ended = fit(&torn, &["queue"]);
+    assert_eq!(ended.status, 3, "{ended:?}");
+    assert!(ended.stdout.contains("3 elements were missed"), "{ended:?}");
+}
+
+#[test]
+fn admission_is_an_exit_status_a_sentence_and_a_document() {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    record(&folder.path().join("whole"), &pairs(), 0);
+    record(&folder.path().join("torn"), &pairs(), 3);
+    let write = |latency: &str, recording: &str| {
+        let text = format!(
+            "[monitor]\nlatency = \"{latency}\"\n[[sensor]]\nid = \"queue\"\nfitted = \"{recording}\"\n\
+             [[update]]\nname = \"count\"\nwcet = \"3us\"\n"
+        );
+        fs::write(&file, text).unwrap();
+    };
+    let admit = |arguments: &[&str]| {
+        let all = [&["admit", "--config", path(&file)][..], arguments].concat();
+        finish(&mut overhear(&all))
+    };
+    write("40ms", "whole");
+    let ended = admit(&["--json"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(json["accepted"], true);
+    assert!(json["latency_ns"].as_u64().unwrap() <= 40_000_000);
+    for key in [
+        "level",
+        "period_ns",
+        "deadline_ns",
+        "runtime_ns",
+        "utilisation",
+        "kernel",
+    ] {
+        assert!(!json[key].is_null(), "{key}");
+    }
+    for key in [
+        "id",
+        "burst_length",
+        "r_min",
+        "r_max",
+        "r",
+        "buffer_elements",
+        "backlog",
+        "latency_ns",
+    ] {
+        assert!(!json["sensors"][0][key].is_null(), "{key}");
+    }
+    // Whoever may not reserve learns what would be, and that the kernel would not give it.
+    if let Some(mut command) = as_nobody(&["admit", "--json", "--config", "/dev/stdin"]) {
+        let text = fs::read_to_string(&file).unwrap();
+        let text = text.replace("fitted = \"whole\"", "period = \"1ms\"");
+        let input = folder.path().join("input");
+        fs::write(&input, text).unwrap();
+        command.stdin(fs::File::open(&input).unwrap());
+        let ended = finish(&mut command);
+        let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(
+            (ended.status, json["kernel"].as_str()),
+            (0, Some("not_permitted"))
+        );
+    } else {
+        println!(
+            "skipped: the part of an ordinary user needs root, and a binary that others may run"
+        );
+    }
+
+    write("2500us", "whole");
+    let refused = admit(&[]);
+    assert_eq!(refused.status, 4, "{refused:?}");
+    assert!(refused.stdout.contains("REFUSED: ") && refused.stdout.contains("would fit"));
+    write("40ms", "torn");
+    admit(&[]).says_only(2, &["sensor `queue`", "3 elements were missed"]);
+    write("40 parsecs", "whole");
+    admit(&[]).says_only(2, &["overhear.toml: line 2", "40 parsecs"]);
+    fs::remove_file(&file).unwrap();
+    admit(&[]).says_only(2, &["cannot read", "overhear.toml"]);
+}
