@@ -224,7 +224,7 @@ fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String
         // One slot may be in the making.
         let buffer = sensor
             .buffer
-            .unwrap_or_else(|| suggested_capacity(Some(&rate), 16, 0, 0) - 1);
+            .unwrap_or_else(|| suggested_capacity(Some(&rate), 16, 1, 0) - 1);
         entries.push(Entry {
             config: sensor,
             load: SensorLoad {
