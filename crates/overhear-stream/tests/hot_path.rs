@@ -10,8 +10,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use overhear_event::{ClockId, Ticks};
+use overhear_stream::sync::Ordering;
 use overhear_stream::{
-    read_hardware_ticks, Geometry, Header, OwnedWords, SimpleWriter, WriterKind,
+    read_hardware_ticks, Geometry, Header, OwnedWords, QueueGeometry, QueueWriter, Shape,
+    SimpleWriter, Words, WriterKind,
 };
 
 const WRITES: u64 = 1_000_000;
@@ -60,6 +62,34 @@ fn write(writer: &mut SimpleWriter<OwnedWords>, mut stamp: impl FnMut() -> Ticks
     }
 }
 
+fn queue_writer() -> QueueWriter<OwnedWords> {
+    let queue = QueueGeometry::new(32, 1024).unwrap();
+    let memory = OwnedWords::zeroed(queue.bytes() / 8);
+    for (at, words) in Shape::Concurrent(queue).initial(ClockId::Monotonic, 1) {
+        for (index, word) in words.into_iter().enumerate() {
+            memory.word(at / 8 + index).store(word, Ordering::Relaxed);
+        }
+    }
+    QueueWriter::new(memory, queue).unwrap()
+}
+
+/// Writes, abandons, and meets an empty queue.
+fn write_queue(writer: &QueueWriter<OwnedWords>, mut stamp: impl FnMut() -> Ticks) -> bool {
+    let mut written = true;
+    for number in 0..WRITES {
+        let mut payload = [0; 32];
+        payload[..8].copy_from_slice(&number.to_ne_bytes());
+        written &= writer.write(1, &payload, &mut stamp).is_ok();
+        if number % 16 == 0 {
+            written &= writer.take().map(drop).is_ok();
+        }
+    }
+    while let Ok(taken) = writer.take() {
+        std::mem::forget(taken);
+    }
+    written && writer.lost_full() == 1
+}
+
 #[test]
 fn a_million_writes_do_not_allocate() {
     let before = allocations();
@@ -70,13 +100,18 @@ fn a_million_writes_do_not_allocate() {
     let before = allocations();
     write(&mut writer, read_hardware_ticks);
     assert_eq!((writer.count(), allocations()), (WRITES, before));
+
+    let writer = queue_writer();
+    let before = allocations();
+    assert!(write_queue(&writer, read_hardware_ticks));
+    assert_eq!(allocations(), before);
 }
 
 #[cfg(target_os = "linux")]
 mod system_calls {
-    use overhear_stream::{hardware_clock, read_hardware_ticks};
+    use overhear_stream::{hardware_clock, read_hardware_ticks, read_hardware_ticks_ordered};
 
-    use super::{write, writer, WRITES};
+    use super::{queue_writer, write, write_queue, writer, WRITES};
 
     const REFUSED: i32 = 99;
 
@@ -156,6 +191,10 @@ mod system_calls {
             write(&mut writer, read_hardware_ticks);
             writer.count() == WRITES
         });
+        assert!(libc::WIFEXITED(status), "killed: wait status {status}");
+        assert_eq!(libc::WEXITSTATUS(status), 0);
+        let writer = queue_writer();
+        let status = guarded(|| write_queue(&writer, read_hardware_ticks_ordered));
         assert!(libc::WIFEXITED(status), "killed: wait status {status}");
         assert_eq!(libc::WEXITSTATUS(status), 0);
     }
