@@ -14,12 +14,15 @@ nobody hears it. The recorded trace comes back as numpy arrays, one per stream::
     for batch in overhear.replay("DIR"):
         print(batch["queue"]["depth"].mean(), batch.missed)
 
+Sensors of a program that runs are read in the same way, while it runs: see `attach`.
+
 Times are nanoseconds of ``CLOCK_MONOTONIC``. Elements that were missed are counted in *gaps*.
 Everything here is a thin layer over the Rust crates of the same project; the names are those of its
 glossary.
 """
 
-from ._core import OverhearError, SchemaError, SensorError, TraceError
+from ._attach import Attachment, SensorRecord, attach, sensors, set_enabled
+from ._core import AttachError, OverhearError, SchemaError, SensorError, TraceError
 from ._fields import Field
 from ._items import Advance, Element, Gap
 from ._batch import Batch
@@ -30,6 +33,8 @@ from ._trace import Replay, read, replay
 
 __all__ = [
     "Advance",
+    "AttachError",
+    "Attachment",
     "Batch",
     "Element",
     "Field",
@@ -40,9 +45,13 @@ __all__ = [
     "SchemaError",
     "Sensor",
     "SensorError",
+    "SensorRecord",
     "Stream",
     "TraceError",
+    "attach",
     "read",
     "read_image",
     "replay",
+    "sensors",
+    "set_enabled",
 ]

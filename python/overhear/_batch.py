@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -31,27 +31,35 @@ class Batch:
     small things; arrays are some hundred times faster.
     """
 
-    #: Every stream known so far, by its number.
-    streams: Mapping[int, Stream]
-    #: The arrays of the streams of which there are elements, by number.
-    arrays: dict[int, np.ndarray]
+    #: Every stream known so far.
+    streams: Sequence[Stream]
+    #: The arrays of the streams of which there are elements.
+    arrays: dict[Stream, np.ndarray]
     #: Gaps, in order: ``stream``, ``first``, ``missed``, ``from_ns``, ``to_ns``, ``cause``.
     gaps: np.ndarray
     #: Nothing older than this comes in a later batch; None if nothing was said since the last.
     advanced_to_ns: Optional[int]
 
-    def __init__(self, streams: dict[int, Stream], plain: dict[str, Any]) -> None:
-        for opened in plain["opened"]:
-            stream = Stream._from_plain(opened)
-            streams[stream.id] = stream
+    def __init__(self, streams: list[Stream], plain: dict[str, Any]) -> None:
+        streams.extend(Stream._from_plain(opened) for opened in plain["opened"])
         self.streams = streams
-        self.arrays = {id: words.view(streams[id].dtype) for id, words in plain["blocks"].items()}
+        self.arrays = {
+            streams[index]: words.view(streams[index].dtype)
+            for index, words in plain["blocks"].items()
+        }
         rows = plain["gaps"].view(_GAP_ROW)
         self.gaps = np.empty(rows.size, _GAP)
         for name in ("stream", "first", "missed", "from_ns", "to_ns"):
             self.gaps[name] = rows[name]
         self.gaps["cause"] = _CAUSES[np.minimum(rows["cause"], len(CAUSES))]
         self.advanced_to_ns = plain["advanced_to"]
+
+    def _stream(self, id: int) -> Stream:
+        """The stream of this number; the newest, if a directory that began anew gave it again."""
+        for stream in reversed(self.streams):
+            if stream.id == id:
+                return stream
+        raise KeyError(f"there is no stream of number {id}")
 
     @property
     def elements(self) -> int:
@@ -75,15 +83,13 @@ class Batch:
         :raises KeyError: if no such stream is known.
         :raises ValueError: if streams of this sensor id have payloads of different types.
         """
-        if isinstance(key, Stream):
-            key = key.id
         if not isinstance(key, str):
-            if key in self.arrays:
-                return self.arrays[key]
-            return np.empty(0, self.streams[key].dtype)
-        streams = [stream for stream in self.streams.values() if stream.sensor == key]
+            stream = key if isinstance(key, Stream) else self._stream(key)
+            array = self.arrays.get(stream)
+            return np.empty(0, stream.dtype) if array is None else array
+        streams = [stream for stream in self.streams if stream.sensor == key]
         if not streams:
-            known = sorted({stream.sensor for stream in self.streams.values()})
+            known = sorted({stream.sensor for stream in self.streams})
             raise KeyError(f"no stream of a sensor `{key}`; there are {', '.join(known) or 'none'}")
         dtypes = {stream.dtype for stream in streams}
         if len(dtypes) > 1:
@@ -91,7 +97,7 @@ class Batch:
                 f"the streams of `{key}` have different types; ask for each of them by its number"
             )
         streams.sort(key=lambda stream: stream.id)
-        arrays = [self.arrays[stream.id] for stream in streams if stream.id in self.arrays]
+        arrays = [self.arrays[stream] for stream in streams if stream in self.arrays]
         if len(arrays) == 1:
             return arrays[0]
         if not arrays:
@@ -104,13 +110,13 @@ class Batch:
         """The items in total order: by time, stream and sequence. A gap stands right before the
         first element after it; the advance comes last."""
         keys, sources = [], []
-        for id, array in sorted(self.arrays.items()):
-            keys.append((array["time_ns"], np.full(array.size, id, "u8"), array["sequence"]))
-            sources.append(_elements(self.streams[id], array))
+        for stream, array in self.arrays.items():
+            keys.append((array["time_ns"], np.full(array.size, stream.id, "u8"), array["sequence"]))
+            sources.append(_elements(stream, array))
         if self.gaps.size:
             keys.append((self.gaps["to_ns"], self.gaps["stream"], self.gaps["first"]))
             sources.append(
-                Gap(self.streams[stream], first, missed, from_ns, to_ns, cause)
+                Gap(self._stream(stream), first, missed, from_ns, to_ns, cause)
                 for stream, first, missed, from_ns, to_ns, cause in self.gaps.tolist()
             )
         if keys:

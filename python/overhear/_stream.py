@@ -16,7 +16,7 @@ from ._sensor import Rate
 _HEAD = ("sequence", "time_ns")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream:
     """All that is known of a stream besides its elements."""
 

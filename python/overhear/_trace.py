@@ -24,8 +24,8 @@ class Replay:
     Made by `replay`. It can be iterated over once.
     """
 
-    #: The streams of the trace, by number.
-    streams: dict[int, Stream]
+    #: The streams of the trace, by their numbers in ascending order.
+    streams: list[Stream]
     #: How many elements the whole trace has.
     elements: int
     #: How many elements its gaps stand for: what the observation missed.
@@ -44,12 +44,9 @@ class Replay:
             raise ValueError(f"a batch has at least one element, not {batch}")
         self._replay = _core.Replay(os.fspath(directory))
         self._limit = batch
-        self.streams = {}
         for name, value in self._replay.facts().items():
             setattr(self, name, value)
-        for plain in self._replay.take_opened():
-            stream = Stream._from_plain(plain)
-            self.streams[stream.id] = stream
+        self.streams = [Stream._from_plain(plain) for plain in self._replay.take_opened()]
 
     @property
     def damage(self) -> list[str]:

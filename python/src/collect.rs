@@ -6,9 +6,12 @@
 //! row of six words, see [`GAP_WORDS`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use numpy::PyArray1;
-use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{
+    ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+};
 use pyo3::prelude::{Bound, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods, PyList, PyListMethods};
 use zerocopy::IntoBytes;
@@ -25,6 +28,10 @@ pub(crate) const GAP_WORDS: usize = 6;
 #[derive(Debug)]
 struct Block {
     stream: StreamId,
+    // Kept, so that no other schema can have its address: whoever has this very schema and the
+    // same number is the same stream. A directory that begins anew gives its numbers anew.
+    schema: Arc<TypeSchema>,
+    descriptor: Arc<StreamDescriptor>,
     row_words: usize,
     words: Vec<u64>,
 }
@@ -56,31 +63,40 @@ impl Block {
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     blocks: Vec<Block>,
-    // The block of each stream; the one used last is looked at first, because elements of a stream
-    // come in runs.
+    // The newest block of each number; the one used last is looked at first, because elements of a
+    // stream come in runs.
     by_stream: BTreeMap<StreamId, usize>,
     last: usize,
+    elements: usize,
     gaps: Vec<u64>,
     advanced_to: Option<Timestamp>,
     // Streams that Python has not been told of.
-    opened: Vec<StreamDescriptor>,
+    opened: Vec<Arc<StreamDescriptor>>,
 }
 
 impl Collector {
-    /// Makes a block for a stream, if it has none, and says which one it is.
+    /// Makes a block for a stream, if it has none, and says which one it is. Python knows streams
+    /// by the indices of their blocks, in the order in which they were opened.
+    #[cold]
     pub(crate) fn open(&mut self, stream: &StreamDescriptor) -> usize {
         if let Some(index) = self.by_stream.get(&stream.id) {
-            return *index;
+            let block = &mut self.blocks[*index];
+            if *block.descriptor == *stream {
+                block.schema = Arc::clone(&stream.schema);
+                return *index;
+            }
         }
         let index = self.blocks.len();
-        let row_words = HEAD_WORDS + (stream.schema.size() as usize).div_ceil(8);
+        let descriptor = Arc::new(stream.clone());
         self.by_stream.insert(stream.id, index);
         self.blocks.push(Block {
             stream: stream.id,
-            row_words,
+            schema: Arc::clone(&stream.schema),
+            descriptor: Arc::clone(&descriptor),
+            row_words: HEAD_WORDS + (stream.schema.size() as usize).div_ceil(8),
             words: Vec::new(),
         });
-        self.opened.push(stream.clone());
+        self.opened.push(descriptor);
         index
     }
 
@@ -94,21 +110,30 @@ impl Collector {
         }
     }
 
+    /// Elements collected.
+    pub(crate) const fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Whether there is an element, a gap or a new stream. A mere advance is nothing yet.
+    pub(crate) fn has_something(&self) -> bool {
+        self.elements > 0 || !self.gaps.is_empty() || !self.opened.is_empty()
+    }
+
     /// Takes the streams that were opened since the last time.
-    pub(crate) fn take_opened(&mut self) -> Vec<StreamDescriptor> {
+    pub(crate) fn take_opened(&mut self) -> Vec<Arc<StreamDescriptor>> {
         std::mem::take(&mut self.opened)
     }
 
     /// Takes what was collected; streams stay known.
     pub(crate) fn take(&mut self) -> Collected {
         let mut blocks = Vec::new();
-        for block in self
-            .blocks
-            .iter_mut()
-            .filter(|block| !block.words.is_empty())
-        {
-            blocks.push((block.stream, std::mem::take(&mut block.words)));
+        for (index, block) in self.blocks.iter_mut().enumerate() {
+            if !block.words.is_empty() {
+                blocks.push((index, std::mem::take(&mut block.words)));
+            }
         }
+        self.elements = 0;
         Collected {
             blocks,
             gaps: std::mem::take(&mut self.gaps),
@@ -121,11 +146,17 @@ impl Collector {
 impl Update for Collector {
     #[inline]
     fn element(&mut self, element: &ElementView<'_>) {
-        let same = |block: &&Block| block.stream == element.stream.id;
-        if self.blocks.get(self.last).filter(same).is_none() {
-            self.last = self.open(element.stream);
+        let stream = element.stream;
+        let is_same = |block: &&Block| {
+            block.stream == stream.id && Arc::ptr_eq(&block.schema, &stream.schema)
+        };
+        if self.blocks.get(self.last).filter(is_same).is_none() {
+            let known = self.by_stream.get(&stream.id).copied();
+            let known = known.filter(|index| is_same(&&self.blocks[*index]));
+            self.last = known.unwrap_or_else(|| self.open(stream));
         }
         self.blocks[self.last].push(element);
+        self.elements += 1;
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
@@ -150,13 +181,23 @@ impl Update for Collector {
 /// What was collected.
 #[derive(Debug)]
 pub(crate) struct Collected {
-    blocks: Vec<(StreamId, Vec<u64>)>,
+    blocks: Vec<(usize, Vec<u64>)>,
     gaps: Vec<u64>,
     advanced_to: Option<Timestamp>,
-    opened: Vec<StreamDescriptor>,
+    opened: Vec<Arc<StreamDescriptor>>,
 }
 
 impl Collected {
+    /// Nothing but an advance.
+    pub(crate) const fn advance(advanced_to: Option<Timestamp>) -> Self {
+        Self {
+            blocks: Vec::new(),
+            gaps: Vec::new(),
+            advanced_to,
+            opened: Vec::new(),
+        }
+    }
+
     /// As a dictionary of plain values and of arrays of words, which take over the memory.
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let opened = PyList::empty(py);
@@ -164,8 +205,8 @@ impl Collected {
             opened.append(schema::descriptor(py, stream)?)?;
         }
         let blocks = PyDict::new(py);
-        for (stream, words) in self.blocks {
-            blocks.set_item(stream.as_raw(), PyArray1::from_vec(py, words))?;
+        for (index, words) in self.blocks {
+            blocks.set_item(index, PyArray1::from_vec(py, words))?;
         }
         let plain = PyDict::new(py);
         plain.set_item("opened", opened)?;

@@ -28,3 +28,9 @@ create_exception!(
     OverhearError,
     "A trace cannot be read."
 );
+create_exception!(
+    overhear,
+    AttachError,
+    OverhearError,
+    "A directory cannot be asked, or says no."
+);

@@ -16,6 +16,7 @@
 //! - The interpreter's lock is given back during every call that reads or waits.
 //! - The stable ABI of Python 3.9: one wheel serves all later versions.
 
+mod attach;
 mod collect;
 mod error;
 mod image;
@@ -30,7 +31,9 @@ use pyo3::prelude::{pymodule, Bound, PyModule, PyModuleMethods, PyResult};
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use crate::error::{OverhearError, SchemaError, SensorError, TraceError};
+    use crate::attach::{sensors, set_enabled, Attachment};
+    #[pymodule_export]
+    use crate::error::{AttachError, OverhearError, SchemaError, SensorError, TraceError};
     #[pymodule_export]
     use crate::image::read_image;
     #[pymodule_export]

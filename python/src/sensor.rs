@@ -10,6 +10,7 @@
 //! thread that forks holds the interpreter's lock. A laned sensor would cost more and gain nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use numpy::PyReadonlyArray1;
 use overhear::{DynamicSensor, Nanos, Rate, SensorRequest};
@@ -28,6 +29,9 @@ use crate::schema::{kind_name, schema, PlainField};
 /// Elements that are written without letting other threads of the interpreter run: about a tenth
 /// of a millisecond.
 const TURN: usize = 8192;
+
+/// How long a sleep lasts before Python may look for signals.
+const LOOK_UP: Duration = Duration::from_millis(100);
 
 /// One argument of `write`.
 struct Argument {
@@ -224,6 +228,48 @@ impl Sensor {
             py.check_signals()?;
         }
         Ok(bytes.len() / self.payload_bytes)
+    }
+
+    /// pace()
+    ///
+    /// Waits until the declared rate (T, D, tau) allows the next element; returns how long, in
+    /// nanoseconds. For producers that may wait: if they ask before each element, monitors find no two
+    /// elements closer than declared. Other threads run meanwhile; only one of them should ask.
+    ///
+    /// Raises SensorError if the sensor has declared no rate, or was unregistered.
+    fn pace(&self, py: Python<'_>) -> PyResult<u64> {
+        let begin = Instant::now();
+        loop {
+            // The mutex is not held while others run: they may write, or fork.
+            let left = {
+                let mut open = self.lock();
+                let sensor = open.as_mut().ok_or_else(|| self.gone())?;
+                let left = sensor.pace_left();
+                left.map_err(|error| {
+                    SensorError::new_err(format!("sensor `{}`: {error}", self.id))
+                })?
+            };
+            if left == Nanos::ZERO {
+                return Ok(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            }
+            py.detach(|| std::thread::sleep(Duration::from_nanos(left.as_ns()).min(LOOK_UP)));
+            py.check_signals()?;
+        }
+    }
+
+    /// register_again()
+    ///
+    /// Registers the sensor again if nobody hears it, and says whether somebody does now: for a
+    /// forked child, which gets a stream of its own, and for programs that were started before
+    /// the directory. What was written before is not heard. May wait half a second.
+    ///
+    /// Raises SensorError if the directory's stream makes no sense; the sensor goes on as it was.
+    fn register_again(&self) -> PyResult<bool> {
+        // The interpreter's lock is kept, because the mutex is held.
+        let mut open = self.lock();
+        let sensor = open.as_mut().ok_or_else(|| self.gone())?;
+        let again = sensor.register_again();
+        again.map_err(|error| SensorError::new_err(format!("sensor `{}`: {error}", self.id)))
     }
 
     /// unregister()

@@ -98,6 +98,17 @@ impl DynamicSensor {
         self.stream.pace(self.writer.count())
     }
 
+    /// How long the declared rate asks to wait before the next element; zero allows it now.
+    ///
+    /// [`DynamicSensor::pace`] without the sleep, for callers with locks to give back before they
+    /// sleep: they ask again until it is zero.
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace_left(&mut self) -> Result<Nanos, PaceError> {
+        self.stream.pace_left(self.writer.count())
+    }
+
     /// Registers the sensor again if nobody hears it; see
     /// [`Sensor::register_again`](crate::Sensor::register_again).
     ///

@@ -33,7 +33,7 @@ pub(crate) struct Pace {
     pacer: Pacer,
     clock: ClockId,
     allowed: Moment,
-    /// Elements written when the last wait ended.
+    /// Elements that the pacer knows of.
     count: u64,
 }
 
@@ -77,26 +77,35 @@ impl Pace {
     }
 
     /// Waits. `last_stamp` is that of the last of `count` elements. Returns how long it waited.
-    pub(crate) fn wait(&mut self, count: u64, last_stamp: impl FnOnce() -> Ticks) -> Nanos {
-        let begin = Moment::now(self.clock);
+    pub(crate) fn wait(&mut self, count: u64, last_stamp: impl Fn() -> Ticks) -> Nanos {
+        let begin = monotonic_now();
+        loop {
+            let left = self.left(count, &last_stamp);
+            if left == Nanos::ZERO {
+                return self.allowed.time.since(begin);
+            }
+            std::thread::sleep(Duration::from_nanos(left.as_ns()));
+        }
+    }
+
+    /// How long is to be waited before the next element; zero allows it. The arguments are those
+    /// of [`Pace::wait`].
+    pub(crate) fn left(&mut self, count: u64, last_stamp: impl Fn() -> Ticks) -> Nanos {
+        let now = Moment::now(self.clock);
         let written = count.wrapping_sub(self.count);
         if written > 0 {
-            let at = when(self.clock, last_stamp(), self.allowed, begin);
+            let at = when(self.clock, last_stamp(), self.allowed, now);
             // Those that did not ask are believed to be as late as the last.
             for _ in 0..written.min(MOST_COUNTED) {
                 self.pacer.written(at);
             }
+            self.count = count;
         }
-        let earliest = self.pacer.earliest();
-        loop {
-            let now = Moment::now(self.clock);
-            let left = earliest.since(now.time);
-            if left == Nanos::ZERO {
-                (self.allowed, self.count) = (now, count);
-                return now.time.since(begin.time);
-            }
-            std::thread::sleep(Duration::from_nanos(left.as_ns()));
+        let left = self.pacer.earliest().since(now.time);
+        if left == Nanos::ZERO {
+            self.allowed = now;
         }
+        left
     }
 }
 

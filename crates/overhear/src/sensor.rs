@@ -101,6 +101,19 @@ impl OpenStream {
 
     /// Waits until the declared rate allows the element behind the `count` that were written.
     pub(crate) fn pace(&mut self, count: u64) -> Result<Nanos, PaceError> {
+        self.with_pace(count, |pace, last_stamp| pace.wait(count, last_stamp))
+    }
+
+    /// How long it would have to wait; zero allows the element.
+    pub(crate) fn pace_left(&mut self, count: u64) -> Result<Nanos, PaceError> {
+        self.with_pace(count, |pace, last_stamp| pace.left(count, last_stamp))
+    }
+
+    fn with_pace(
+        &mut self,
+        count: u64,
+        ask: impl FnOnce(&mut Pace, &dyn Fn() -> Ticks) -> Nanos,
+    ) -> Result<Nanos, PaceError> {
         let pace = match &mut self.pace {
             Some(pace) => pace,
             none => {
@@ -111,7 +124,8 @@ impl OpenStream {
         // SAFETY: the words go out of scope here, the mapping stays.
         let words = unsafe { self.mapping.words() };
         let geometry = &self.geometry;
-        Ok(pace.wait(count, || geometry.own_stamp(&words, count.wrapping_sub(1))))
+        let last_stamp = || geometry.own_stamp(&words, count.wrapping_sub(1));
+        Ok(ask(pace, &last_stamp))
     }
 
     /// A stream to write instead of this one: registered again if this process is not heard through

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Streams of a running directory, batch by batch.
+//!
+//! A thread of its own runs the monitor, so that rings are read while Python computes. It hands over
+//! one batch at a time:
+//!
+//! 1. At the end of a round the thread puts what it has collected into the empty place, and wakes
+//!    whoever waits for it. While the place is taken, it goes on collecting.
+//! 2. Once it holds [`BACKLOG`] elements it stops reading until the place is empty. From then on the
+//!    rings hold what is written, and what they cannot hold is missed and counted: memory stays
+//!    bounded whatever Python does.
+//! 3. Python takes the batch, waiting without the interpreter's lock.
+//! 4. After [`Attachment::close`] the thread runs a last round, leaves what it has, and ends.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use overhear_directory::{
+    client, monotonic_now, AttachError as Refusal, Begin, MonitorConnection, Query, SensorRecord,
+};
+use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
+use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyResult, Python};
+use pyo3::types::{PyDict, PyDictMethods};
+
+use crate::collect::{Collected, Collector};
+use crate::error::AttachError;
+use crate::schema::descriptor;
+
+/// Elements that wait for Python, besides the batch that is ready: some seconds of a busy program.
+const BACKLOG: usize = 1 << 20;
+/// How long a wait lasts before Python may look for signals.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// What both sides see.
+#[derive(Debug, Default)]
+struct State {
+    ready: Option<Collected>,
+    // Left by the last round, behind `ready`.
+    last: Option<Collected>,
+    complaints: Vec<String>,
+    elements: u64,
+    missed: u64,
+    // Everything before it is in batches that were handed over.
+    advanced_to: Option<Timestamp>,
+    wants_end: bool,
+    has_ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn wants_end(&self) -> bool {
+        self.lock().wants_end
+    }
+}
+
+/// Collects, and hands over at the end of each round, which is when time advances.
+struct HandOver {
+    shared: Arc<Shared>,
+    collector: Collector,
+}
+
+impl Update for HandOver {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.collector.element(element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.collector.gap(stream, gap);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.collector.advance(now);
+        let mut state = self.shared.lock();
+        while state.ready.is_some() && self.collector.elements() >= BACKLOG && !state.wants_end {
+            state = self.shared.wait(state, LOOK_UP);
+        }
+        if state.ready.is_none() {
+            if self.collector.has_something() {
+                state.ready = Some(self.collector.take());
+                self.shared.changed.notify_all();
+            }
+            state.advanced_to = Some(now);
+        }
+    }
+}
+
+/// Reads sensors of a running directory.
+#[pyclass(module = "overhear._core", frozen)]
+pub(crate) struct Attachment {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn refused(error: &Refusal) -> PyErr {
+    AttachError::new_err(error.to_string())
+}
+
+/// The socket given, or where the directory of this environment listens.
+fn connect(socket: Option<PathBuf>) -> PyResult<MonitorConnection> {
+    let socket = socket.or_else(client::socket_path).ok_or_else(|| {
+        AttachError::new_err(
+            "no directory listens: OVERHEAR_DIRECTORY is not set, or empty, and none of the usual \
+             sockets exists; start overheard, or give the socket",
+        )
+    })?;
+    MonitorConnection::connect(&socket).map_err(|error| refused(&error))
+}
+
+fn query(names: &str) -> PyResult<Query> {
+    Query::parse(names).map_err(|error| AttachError::new_err(error.to_string()))
+}
+
+/// What the directory says of the sensors that match: one dictionary each.
+#[pyfunction]
+pub(crate) fn sensors<'py>(
+    py: Python<'py>,
+    names: &str,
+    socket: Option<PathBuf>,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let query = query(names)?;
+    let records = py.detach(|| {
+        connect(socket)?
+            .list(&query)
+            .map_err(|error| refused(&error))
+    })?;
+    let plain = |record: &SensorRecord| {
+        let plain = PyDict::new(py);
+        plain.set_item("stream", descriptor(py, &record.descriptor)?)?;
+        plain.set_item("lanes", record.lanes)?;
+        plain.set_item("uid", record.uid)?;
+        plain.set_item("state", record.state.name())?;
+        plain.set_item("is_enabled", record.enabled)?;
+        plain.set_item("bytes", record.bytes)?;
+        plain.set_item("written", record.published)?;
+        plain.set_item("lost_nested", record.lost_nested)?;
+        plain.set_item("lost_full", record.lost_full)?;
+        plain.set_item("monitors", record.monitors)?;
+        Ok(plain)
+    };
+    records.iter().map(plain).collect()
+}
+
+/// Switches the sensors that match on or off; says how many changed.
+#[pyfunction]
+pub(crate) fn set_enabled(
+    py: Python<'_>,
+    names: &str,
+    enabled: bool,
+    socket: Option<PathBuf>,
+) -> PyResult<u32> {
+    let query = query(names)?;
+    py.detach(|| {
+        let mut connection = connect(socket)?;
+        let changed = connection.set_enabled(&query, enabled);
+        changed.map_err(|error| refused(&error))
+    })
+}
+
+#[pymethods]
+impl Attachment {
+    /// Attaches to the sensors that match, from their oldest elements on or from now on.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        names: &str,
+        socket: Option<PathBuf>,
+        from_buffer: bool,
+    ) -> PyResult<Self> {
+        let query = query(names)?;
+        let begin = if from_buffer {
+            Begin::Buffer
+        } else {
+            Begin::Now
+        };
+        let source = py.detach(|| {
+            let connection = connect(socket)?;
+            connection
+                .attach(query, begin)
+                .map_err(|error| refused(&error))
+        })?;
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("overhear-attach".to_owned());
+        let thread = thread.spawn(move || {
+            let mut monitor = Monitor::new(HOLD_BACK);
+            monitor.add_source(Box::new(source));
+            run(monitor, &theirs);
+        })?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// The next batch. Waits for it, for ever or for so many seconds; then it is empty but for the
+    /// advance. `None` behind the last one, after `close`.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        timeout_s: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let timeout = timeout_s
+            .map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX));
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let taken = py.detach(|| {
+                let mut state = self.shared.lock();
+                if state.ready.is_none() && !state.has_ended {
+                    let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+                    state = self
+                        .shared
+                        .wait(state, left.unwrap_or(LOOK_UP).min(LOOK_UP));
+                }
+                let taken = state.ready.take().or_else(|| state.last.take());
+                self.shared.changed.notify_all();
+                match taken {
+                    Some(collected) => Some(Some(collected)),
+                    None if state.has_ended => Some(None),
+                    None if deadline.is_some_and(|end| end <= Instant::now()) => {
+                        Some(Some(Collected::advance(state.advanced_to)))
+                    }
+                    None => None,
+                }
+            });
+            match taken {
+                Some(collected) => return collected.map(|c| c.into_python(py)).transpose(),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Ends the monitor; what it still has can be read.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.end());
+    }
+
+    /// Elements handed over or ready, and elements missed.
+    fn counts(&self) -> (u64, u64) {
+        let state = self.shared.lock();
+        (state.elements, state.missed)
+    }
+
+    /// Sentences about what broke or is damaged, since the last call.
+    fn take_complaints(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().complaints)
+    }
+}
+
+impl Attachment {
+    fn end(&self) {
+        self.shared.lock().wants_end = true;
+        self.shared.changed.notify_all();
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // A panic of the monitor has been printed; there is nothing more to read then.
+            let _ = thread.join();
+            self.shared.lock().has_ended = true;
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn run(mut monitor: Monitor, shared: &Arc<Shared>) {
+    let mut update = HandOver {
+        shared: Arc::clone(shared),
+        collector: Collector::default(),
+    };
+    let wait = |pause| {
+        let state = shared.lock();
+        if !state.wants_end {
+            drop(shared.wait(state, pause));
+        }
+    };
+    best_effort(&mut monitor, &mut update, monotonic_now, wait, |monitor| {
+        account(monitor, shared);
+        !shared.wants_end()
+    });
+    account(&mut monitor, shared);
+    let mut state = shared.lock();
+    state.last = update
+        .collector
+        .has_something()
+        .then(|| update.collector.take());
+    state.has_ended = true;
+    drop(state);
+    shared.changed.notify_all();
+}
+
+fn account(monitor: &mut Monitor, shared: &Shared) {
+    let complaints = monitor.take_complaints();
+    let mut state = shared.lock();
+    state.elements = monitor.elements();
+    state.missed = monitor.losses().missed();
+    state
+        .complaints
+        .extend(complaints.into_iter().map(|complaint| complaint.0));
+}

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Attaching to a running directory: here the one that `overhear run` brings."""
+
+import overhear
+import pytest
+
+#: What the programs below share: they attach to their own sensors.
+HEAD = """
+    import os, signal, threading
+    import numpy as np
+    import overhear
+
+    def take(attachment, elements):
+        batches = []
+        while sum(batch.elements for batch in batches) < elements:
+            batch = attachment.read(5)
+            assert batch is not None
+            batches.append(batch)
+        return batches
+"""
+
+
+def good(run, source):
+    report, out = run(HEAD + source)
+    assert report["exit"] == {"code": 0}
+    return report, out
+
+
+def test_what_is_written_is_read_while_the_program_runs(run):
+    report, _ = good(
+        run,
+        """
+    queue = overhear.Sensor("queue", {"depth": ("u64", "requests")})
+    queue.write(7)
+    with overhear.attach("queue") as attachment, overhear.attach("*", from_buffer=True) as all:
+        late = overhear.Sensor("queue", {"depth": ("u64", "requests")}, instance="late")
+        other = overhear.Sensor("other", {"x": "f64"})
+        for number in range(1000):
+            queue.write(number)
+        late.write_many(np.arange(5000))
+        other.write(0.5)
+        heard = take(attachment, 6000)
+        depths = np.concatenate([batch["queue"]["depth"] for batch in heard if len(batch)])
+        assert sorted(depths) == sorted([*range(1000), *range(5000)])
+        assert {stream.instance for stream in attachment.streams} == {"", "late"}
+        times = [int(t) for batch in heard for t in batch["queue"]["time_ns"]]
+        assert times == sorted(times)
+        whole = take(all, 6002)
+        assert (whole[0]["queue"]["sequence"][0], whole[0]["queue"]["depth"][0]) == (0, 7)
+        assert (attachment.elements, attachment.missed, all.missed) == (6000, 0, 0)
+        assert attachment.complaints == []
+
+        nothing = attachment.read(0.02)
+        assert (nothing.elements, nothing.missed) == (0, 0)
+        assert nothing.advanced_to_ns > times[-1]
+        queue.write(8)
+    # What was read when it was closed is still there; then comes the end.
+    rest = list(attachment)
+    assert [depth for batch in rest for depth in batch["queue"]["depth"].tolist()] == [8]
+    assert attachment.read() is None
+        """,
+    )
+    assert sum(sensor["elements"] for sensor in report["sensors"]) == 6003
+
+
+def test_a_reader_that_is_slow_misses_and_counts(run):
+    report, _ = good(
+        run,
+        """
+    fast = overhear.Sensor("fast", {"x": "u64"})
+    attachment = overhear.attach("fast")
+    # More than waits for Python and lies in the ring together.
+    for turn in range(30):
+        fast.write_many(np.arange(50_000))
+    attachment.close()
+    batches = list(attachment)
+    elements = sum(batch.elements for batch in batches)
+    missed = sum(batch.missed for batch in batches)
+    assert (elements, missed) == (attachment.elements, attachment.missed)
+    assert elements + missed == 1_500_000 and missed > 0, (elements, missed)
+    for batch in batches:
+        assert (batch["fast"]["x"] == batch["fast"]["sequence"] % 50_000).all()
+        """,
+    )
+
+
+def test_an_interrupt_ends_the_wait(run):
+    good(
+        run,
+        """
+    attachment = overhear.attach("nothing")
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        for batch in attachment:
+            pass
+        raise SystemExit(1)
+    except KeyboardInterrupt:
+        pass
+        """,
+    )
+
+
+def test_sensors_are_listed(run):
+    good(
+        run,
+        """
+    queue = overhear.Sensor("queue", {"depth": ("u64", "requests")}, instance="a")
+    queue.write(1)
+    other = overhear.Sensor("other", {})
+    (record,) = overhear.sensors("queue#a")
+    assert record.stream.sensor == "queue" and record.stream.units["depth"] == "requests"
+    assert (record.written, record.state, record.is_enabled) == (1, "live", True)
+    assert record.stream.pid == os.getpid() and record.uid == os.getuid()
+    assert {record.stream.sensor for record in overhear.sensors()} == {"queue", "other"}
+    other.unregister()
+    assert "live" not in {record.state for record in overhear.sensors("other")}
+        """,
+    )
+
+
+def test_a_forked_child_can_be_heard_again(run):
+    report, out = good(
+        run,
+        """
+    sensor = overhear.Sensor("queue", {"x": "u64"})
+    sensor.write(1)
+    child = os.fork()
+    if child == 0:
+        heard = sensor.is_heard, sensor.register_again(), sensor.is_heard
+        sensor.write(2)
+        sensor.unregister()
+        os._exit(0 if heard == (False, True, True) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    sensor.write(3)
+        """,
+    )
+    whole = overhear.read(out)
+    values = sorted(array["x"].tolist() for array in whole.arrays.values())
+    assert values == [[1, 3], [2]]
+
+
+def test_a_paced_producer_keeps_its_rate(run):
+    report, out = good(
+        run,
+        """
+    rate = overhear.Rate(period_ns=1_000_000, distance_ns=500_000, jitter_ns=1_000_000)
+    sensor = overhear.Sensor("paced", {"x": "u64"}, rate=rate)
+    waited = 0
+    for number in range(50):
+        waited += sensor.pace()
+        sensor.write(number)
+    assert waited > 0
+    try:
+        overhear.Sensor("free", {}).pace()
+        raise SystemExit(1)
+    except overhear.SensorError as error:
+        assert "declared no rate" in str(error)
+        """,
+    )
+    array = overhear.read(out)["paced"]
+    times = array["time_ns"].astype("i8")
+    (stream,) = [s for s in overhear.replay(out).streams if s.sensor == "paced"]
+    period, distance, jitter = stream.rate
+    assert array.size == 50
+    for steps in range(1, 50):
+        least = max(steps * distance, steps * period - jitter)
+        assert (times[steps:] - times[:-steps]).min() >= least
+
+
+def test_without_a_directory_it_says_so(tmp_path):
+    for ask in (overhear.attach, overhear.sensors):
+        with pytest.raises(overhear.AttachError, match="no directory listens"):
+            ask()
+        with pytest.raises(overhear.AttachError, match="nobody.sock"):
+            ask(directory=tmp_path / "nobody.sock")
+        with pytest.raises(overhear.AttachError, match="pattern"):
+            ask("[")
+    with pytest.raises(overhear.AttachError, match="no directory listens"):
+        overhear.set_enabled("*", False)
