@@ -44,6 +44,7 @@ extern crate alloc;
 mod event;
 mod flow;
 pub mod kernel;
+pub mod parts;
 mod schema;
 mod stream;
 mod time;

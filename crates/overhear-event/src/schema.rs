@@ -367,7 +367,7 @@ impl TypeSchema {
     }
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+pub(crate) fn array<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     bytes.try_into().ok()
 }
 

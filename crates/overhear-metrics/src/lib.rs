@@ -5,6 +5,7 @@
 //!   thread: run, runnable, blocked and preempted time, switches, migrations, wake-up latency.
 //!   An [`Observer`] sees each interval as it ends; [`Timeline`] is one that keeps them, packed.
 //! - [`SensorStatistics`] keeps an account per program sensor: elements, rate, intervals, values.
+//! - [`Messages`] rejoins what sensors have split over several elements.
 //! - [`Histogram`] is what both count in.
 //!
 //! All of them are pure: time comes in with the elements. So they compute the same live and over
@@ -25,12 +26,14 @@
 #![forbid(unsafe_code)]
 
 mod histogram;
+mod messages;
 mod scheduling;
 mod sensors;
 mod thread;
 mod timeline;
 
 pub use histogram::{Bucket, Histogram};
+pub use messages::Messages;
 pub use scheduling::{Observer, Scheduling};
 pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};
 pub use thread::{Thread, ThreadIndex, ThreadState};

@@ -48,13 +48,16 @@ mod capi;
 mod dynamic;
 mod element;
 mod fork;
+mod message;
 mod pace;
 mod sensor;
 
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use element::{derive_support, Element, ElementField};
+pub use message::{MessageSensor, MessageSensorBuilder, MessageSensorError};
 pub use overhear_derive::Element;
 pub use overhear_directory::client::SensorRequest;
+pub use overhear_event::parts::MessageTooLong;
 pub use overhear_event::{
     FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, WriterKind, MAX_PAYLOAD_BYTES,
 };

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <overhear/sensor.h>
+#include <overhear/parts.h>
 
 extern char **environ;
 
@@ -300,6 +300,31 @@ static void eager(uint64_t count)
     oh_sensor_unregister(sensor);
 }
 
+/* Messages of up to 500 bytes, faster than anybody reads them. */
+static void talks(uint64_t count)
+{
+    static const oh_field parts[] = {OH_PART_FIELDS(40)};
+    oh_sensor_options options = options_of("log");
+    oh_sensor *sensor = NULL;
+    uint64_t message = 0;
+    uint8_t text[501];
+    options.type = "message";
+    options.fields = parts;
+    options.field_count = sizeof parts / sizeof *parts;
+    options.size = OH_PART_SIZE(40);
+    options.capacity = 64;
+    if (oh_sensor_register(&sensor, &options) != 0)
+        exit(1);
+    for (uint64_t number = 0; number < count; number++) {
+        const size_t length = number * 37 % 501;
+        for (size_t at = 0; at < length; at++)
+            text[at] = (uint8_t)(number + at);
+        if (oh_parts_write(sensor, &message, text, length) != 0)
+            exit(1);
+    }
+    oh_sensor_unregister(sensor);
+}
+
 /* Forked workers that are heard through their copies of one sensor. */
 static void workers(void)
 {
@@ -428,6 +453,8 @@ int main(int argc, char **argv)
         family();
     else if (strcmp(mode, "eager") == 0)
         eager(strtoull(argument, NULL, 10));
+    else if (strcmp(mode, "talk") == 0)
+        talks(strtoull(argument, NULL, 10));
     else if (strcmp(mode, "workers") == 0)
         workers();
     else if (strcmp(mode, "close") == 0)

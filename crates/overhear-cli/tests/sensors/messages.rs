@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Output of variable size: written in parts, recorded, rejoined, also where parts were overwritten.
+
+use overhear::MessageSensor;
+use overhear_event::parts::Rejoined;
+use overhear_metrics::Messages;
+use overhear_trace::TraceReader;
+
+use crate::program::program;
+use crate::support::{folder, path, run_json};
+
+const MESSAGES: u64 = 3_000;
+
+/// What the program writes as message `number`: in C, the same.
+fn text(number: u64) -> Vec<u8> {
+    let length = (number * 37 % 501) as usize;
+    (0..length).map(|at| (number as usize + at) as u8).collect()
+}
+
+/// Not a test: the program in Rust.
+#[test]
+#[ignore = "started by the other tests"]
+fn talkative_program() {
+    let mut log = MessageSensor::builder("log")
+        .data_bytes(40)
+        .capacity(64)
+        .register()
+        .unwrap();
+    for number in 0..MESSAGES {
+        log.write(&text(number)).unwrap();
+    }
+}
+
+/// Runs the program, which is faster than any reader, and compares every message with what was
+/// written.
+#[track_caller]
+fn come_whole_or_are_counted(program: &[&str]) {
+    let folder = folder();
+    let out = folder.path().join("out");
+    let (ended, report) = run_json(&["--kernel", "off", "--out", path(&out)], program);
+    assert!([0, 3].contains(&ended.status), "{ended:#?}");
+    let (mut seen, mut lost) = (Vec::new(), Vec::new());
+    let mut messages = Messages::new(|_: &_, _, found: Rejoined<'_>| match found {
+        Rejoined::Message { number, bytes } => {
+            assert_eq!(bytes, text(number), "message {number}");
+            seen.push(number);
+        }
+        Rejoined::Lost { first, count } => lost.extend(first..first + count),
+    });
+    TraceReader::open(&out)
+        .unwrap()
+        .replay(&mut [&mut messages]);
+    assert_eq!(messages.rejected_corrupt(), 0);
+    let counted = messages.lost();
+    drop(messages);
+    assert_eq!(counted, lost.len() as u64);
+    // Nobody overwrites the last one.
+    assert_eq!(seen.last(), Some(&(MESSAGES - 1)));
+    let mut all = [&seen[..], &lost[..]].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..MESSAGES).collect::<Vec<_>>());
+    assert_eq!(report["complete"] == true, lost.is_empty());
+}
+
+#[test]
+fn messages_of_a_program_in_rust_come_whole_or_are_counted() {
+    let here = std::env::current_exe().unwrap();
+    come_whole_or_are_counted(&[
+        path(&here),
+        "--exact",
+        "messages::talkative_program",
+        "--ignored",
+    ]);
+}
+
+#[test]
+fn messages_of_a_program_in_c_come_whole_or_are_counted() {
+    let messages = MESSAGES.to_string();
+    come_whole_or_are_counted(&[path(program()), "talk", &messages]);
+}

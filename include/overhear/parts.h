@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Output of variable size, for C11 and C++17: messages, split over elements of one sensor.
+ *
+ * A sensor for messages is registered with the fields that OH_PART_FIELDS lists; oh_parts_write then
+ * writes a message of any length as that many elements as it needs. Who reads puts them together
+ * again; a message of which an element was missed is lost as a whole, and counted. The layout of a
+ * part is that of crates/overhear-event/src/parts.rs.
+ *
+ *     static const oh_field fields[] = { OH_PART_FIELDS(232) };
+ *     oh_sensor_options options = {0};
+ *     oh_sensor *sensor;
+ *     uint64_t message = 0;
+ *     options.id = "log";
+ *     options.type = "message";
+ *     options.fields = fields;
+ *     options.field_count = 4;
+ *     options.size = OH_PART_SIZE(232);
+ *     options.capacity = 1024;
+ *     if (oh_sensor_register(&sensor, &options) == 0)
+ *         oh_parts_write(sensor, &message, text, strlen(text));
+ *
+ * The sensor needs room for the parts of several of the longest messages: capacity.
+ */
+#ifndef OVERHEAR_PARTS_H
+#define OVERHEAR_PARTS_H
+
+#include <errno.h>
+#include <string.h>
+
+#include "sensor.h"
+
+/* What a part begins with; a piece of the message follows. */
+typedef struct oh_part {
+    uint64_t message; /* the number of the message in its stream, from 0 */
+    uint32_t part;    /* the number of the part in its message, from 0 */
+    uint32_t bytes;   /* bytes of the whole message */
+} oh_part;
+
+OH_ASSERT_FIELD(oh_part, message, 0, 8);
+OH_ASSERT_FIELD(oh_part, part, 8, 4);
+OH_ASSERT_FIELD(oh_part, bytes, 12, 4);
+OH_STATIC_ASSERT(sizeof(oh_part) == 16, "oh_part: size");
+
+/* Bytes of an element that carries so many bytes of a message, 1 to 4072. */
+#define OH_PART_SIZE(data_bytes) ((uint32_t)(sizeof(oh_part) + (data_bytes)))
+
+/* The four fields of such an element. */
+#define OH_PART_FIELDS(data_bytes)                                                                  \
+    {"message", OH_U64, 0, 8, ""}, {"part", OH_U32, 8, 4, ""}, {"bytes", OH_U32, 12, 4, "B"},       \
+    {                                                                                               \
+        "data", OH_TEXT, 16, (uint32_t)(data_bytes), ""                                             \
+    }
+
+/*
+ * oh_parts_write: writes a message as elements of a sensor for parts.
+ *
+ * *message is the number of the next message in this sensor's stream: 0 at first, and again after
+ * oh_sensor_register_again has given the sensor a new stream. It is incremented.
+ *
+ * Ownership: the bytes are copied.
+ *
+ * Returns 0, or a negative errno, and then nothing is written:
+ *   -EMSGSIZE  the message has 4 GiB or more
+ *   -EINVAL    the sensor's elements have no room for a part
+ *
+ * Thread safety: one thread at a time per sensor.
+ * Async-signal safety: yes, unless the signal interrupts a write to the same sensor.
+ * Real-time class: wait-free; its time grows with the length of the message alone.
+ */
+OH_INLINE_ int oh_parts_write(oh_sensor *sensor, uint64_t *message, const void *bytes, size_t length)
+{
+#ifndef OVERHEAR_DISABLE
+    const uint8_t *from = (const uint8_t *)bytes;
+    size_t left = length;
+    size_t room;
+    oh_part part;
+    if (length > UINT32_MAX)
+        return -EMSGSIZE;
+    if (sensor->payload_size <= sizeof part)
+        return -EINVAL;
+    room = sensor->payload_size - sizeof part;
+    part.message = (*message)++;
+    part.part = 0;
+    part.bytes = (uint32_t)length;
+    do {
+        uint8_t *payload = (uint8_t *)oh_sensor_write(sensor);
+        const size_t size = left < room ? left : room;
+        memcpy(payload, &part, sizeof part);
+        if (size > 0) {
+            memcpy(payload + sizeof part, from, size);
+            from += size;
+        }
+        memset(payload + sizeof part + size, 0, room - size);
+        oh_sensor_commit(sensor);
+        part.part++;
+        left -= size;
+    } while (left > 0);
+#else
+    (void)sensor;
+    (void)message;
+    (void)bytes;
+    (void)length;
+#endif
+    return 0;
+}
+
+#endif /* OVERHEAR_PARTS_H */
