@@ -2,12 +2,13 @@
 //! Reading both clocks, and keeping the clock page.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use overhear_event::{ClockId, Nanos, Ticks, Timestamp};
 use overhear_stream::{
-    hardware_clock, read_hardware_ticks, ClockFit, ClockPair, Geometry, Header, Segment,
-    SharedWords, SimpleWriter, WriterKind, CLOCK_PAGE_CAPACITY,
+    hardware_clock, read_hardware_ticks, ClockFit, ClockPair, Geometry, Header, HeaderUntrusted,
+    Reader, Segment, SharedWords, SimpleWriter, WriterKind, CLOCK_PAGE_CAPACITY,
 };
 use rustix::time::{clock_gettime, ClockId as SystemClock};
 
@@ -104,21 +105,65 @@ impl ClockKeeper {
         let header = Header::new(&geometry, WriterKind::Simple, clock, 0);
         let initial = [(0, header.to_words().to_vec())];
         let file = MemoryFile::create("overhear-clock", geometry.bytes(), &initial)?;
+        let mut keeper = Self::with(fit, file)?;
+        let segment = *keeper.fit.current();
+        keeper.publish(&segment);
+        Ok(Some(keeper))
+    }
+
+    /// Goes on with the page of an earlier life: those who have mapped it hear no more of the
+    /// change than a longer segment. A page without segments, or another clock's, is not gone on
+    /// with: then there is a new one.
+    ///
+    /// # Errors
+    /// [`MapError`] if the page cannot be mapped.
+    pub(crate) fn resume(file: MemoryFile) -> Result<Option<Self>, MapError> {
+        let geometry = page_geometry();
+        if file.bytes() < geometry.bytes() || sensor_clock() == ClockId::Monotonic {
+            return Self::start();
+        }
+        let page = Arc::new(Mapping::read_only(&file, file.bytes())?);
+        let words = page.part(0, page.bytes());
+        let header = Header::new(&geometry, WriterKind::Simple, sensor_clock(), 0);
+        let known = HeaderUntrusted::load(&words).and_then(|found| found.check(&header));
+        let mut last = None;
+        if let (Ok(()), Ok(mut reader)) = (known, Reader::from_start(words, geometry)) {
+            // What was overwritten long ago is of no use here.
+            let _ = reader.poll(usize::MAX, |element| {
+                last = Segment::parse(element.stamp, element.payload).or(last);
+            });
+        }
+        match last {
+            Some(last) => Self::with(ClockFit::resume(last, best_pair()), file).map(Some),
+            None => Self::start(),
+        }
+    }
+
+    fn with(fit: ClockFit, file: MemoryFile) -> Result<Self, MapError> {
         let mapping = Mapping::writable(&file, file.bytes())?;
-        file.seal_size()?;
         // SAFETY: the mapping is a field of the same value, dropped after the writer.
         let words = unsafe { mapping.words() };
-        let writer =
-            SimpleWriter::new(words, geometry).expect("the page was sized by its own geometry");
-        let mut keeper = Self {
+        let writer = SimpleWriter::new(words, page_geometry())
+            .expect("the page is as large as its own geometry");
+        Ok(Self {
             fit,
             writer,
             file,
             _mapping: mapping,
-        };
-        let segment = *keeper.fit.current();
-        keeper.publish(&segment);
-        Ok(Some(keeper))
+        })
+    }
+
+    /// Nobody can write the page anew, not even the next directory: for one that will have no next.
+    pub(crate) fn seal(&self) -> Result<(), MapError> {
+        self.file.seal()
+    }
+
+    /// The page's file, to be kept: its size is sealed, its contents are not.
+    ///
+    /// # Errors
+    /// [`MapError`] if it cannot be sealed.
+    pub(crate) fn keep(&self) -> Result<&MemoryFile, MapError> {
+        self.file.seal_size().map(|()| &self.file)
     }
 
     /// Measures again and publishes the next segment.

@@ -59,15 +59,6 @@ impl AsFd for Connection {
     }
 }
 
-/// What a grant needs, checked and reserved.
-struct Plan {
-    id: StreamId,
-    shape: Shape,
-    clock: ClockId,
-    rate: Option<Rate>,
-    schema: overhear_event::TypeSchema,
-}
-
 /// What to do with a connection after a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -235,40 +226,16 @@ impl Connection {
     /// Reserves under the lock, allocates without it: large buffers take time, and monitors must
     /// not wait for them.
     fn grant(&self, request: Register, registry: &Mutex<Registry>) -> Result<Pending, String> {
-        let (plan, place) = {
-            let mut registry = lock(registry);
-            let plan = self.plan(&request, &mut registry)?;
-            let place = registry.place(self.peer.pid, plan.shape.lanes());
-            let place = place.inspect_err(|_| {
-                registry.unreserve(self.peer.uid, plan.shape.bytes() as u64);
-            })?;
-            (plan, place)
-        };
-        let Plan {
-            id,
-            shape,
-            clock,
-            rate,
-            schema,
-        } = plan;
-        let name = format!("overhear-{}", request.sensor);
-        let initial = shape.initial(clock, u64::from(id.as_raw()));
+        let (mut descriptor, shape) = self.checked(request)?;
+        let (clock, place) = self.reserve(&mut descriptor, &shape, &mut lock(registry))?;
+        let name = format!("overhear-{}", descriptor.sensor);
+        let initial = shape.initial(clock, u64::from(descriptor.id.as_raw()));
         let file = MemoryFile::create(&name, shape.bytes(), &initial).map_err(|error| {
             let mut registry = lock(registry);
             registry.unreserve(self.peer.uid, shape.bytes() as u64);
             registry.give_back(self.peer.pid, place, shape.lanes());
             error.to_string()
         })?;
-        let descriptor = StreamDescriptor {
-            id,
-            origin: Origin::Program(task::of_pid(self.peer.pid)),
-            sensor: request.sensor,
-            instance: request.instance,
-            lane: None,
-            schema: Arc::new(schema),
-            rate,
-            capacity: shape.elements().capacity(),
-        };
         Ok(Pending {
             file,
             token: random(),
@@ -279,22 +246,52 @@ impl Connection {
         })
     }
 
-    fn plan(&self, request: &Register, registry: &mut Registry) -> Result<Plan, String> {
+    /// What the request makes of itself: all but the number.
+    fn checked(&self, request: Register) -> Result<(StreamDescriptor, Shape), String> {
         if request.version != VERSION {
             return Err(format!(
                 "it speaks version {} of the protocol, this directory version {VERSION}",
                 request.version
             ));
         }
-        self.may_register.clone()?;
         check_name("id", &request.sensor, false)?;
         check_name("instance", &request.instance, true)?;
-        if let Some(twin) = registry.twin(self.peer.pid, &request.sensor, &request.instance) {
-            if task::maps_file(self.peer.pid, twin.inode) {
+        // A rate from another process has not been checked by its constructor.
+        let rate = request
+            .rate
+            .map(|rate| Rate::new(rate.period, rate.distance, rate.jitter))
+            .transpose()
+            .map_err(|error| error.to_string())?;
+        let (shape, schema) = shape_of(&request, rate.as_ref())?;
+        let descriptor = StreamDescriptor {
+            id: StreamId::default(),
+            origin: Origin::Program(task::of_pid(self.peer.pid)),
+            sensor: request.sensor,
+            instance: request.instance,
+            lane: None,
+            schema: Arc::new(schema),
+            rate,
+            capacity: shape.elements().capacity(),
+        };
+        Ok((descriptor, shape))
+    }
+
+    /// Everything that a sensor needs besides its memory. After an error nothing of it is taken.
+    fn reserve(
+        &self,
+        descriptor: &mut StreamDescriptor,
+        shape: &Shape,
+        registry: &mut Registry,
+    ) -> Result<(ClockId, Place), String> {
+        let Peer { pid, uid, .. } = self.peer;
+        let rules = &registry.rules;
+        rules.register(&self.peer, descriptor, &self.may_register)?;
+        if let Some(twin) = registry.twin(pid, &descriptor.sensor, &descriptor.instance) {
+            if task::maps_file(pid, twin.inode) {
                 return Err(format!(
                     "this process has such a sensor already; give the second one an instance \
                      (id `{}`, instance `{}`)",
-                    request.sensor, request.instance
+                    descriptor.sensor, descriptor.instance
                 ));
             }
             // An `exec` unmaps the stream and ends nothing that the directory watches: the process
@@ -302,13 +299,6 @@ impl Connection {
             let stream = twin.registered.descriptor.id;
             registry.end(stream, SensorState::Retained);
         }
-        // A rate from another process has not been checked by its constructor.
-        let rate = request
-            .rate
-            .map(|rate| Rate::new(rate.period, rate.distance, rate.jitter))
-            .transpose()
-            .map_err(|error| error.to_string())?;
-        let (shape, schema) = shape_of(request, rate.as_ref())?;
         if !registry.has_files() && !registry.has_embedded_monitor() {
             return Err(
                 "this directory has no file descriptors left; raise its limit \
@@ -317,17 +307,14 @@ impl Connection {
             );
         }
         // Counted from here on, mapped or not: the pages are about to exist.
-        registry.reserve(self.peer.uid, shape.bytes() as u64)?;
-        let id = registry.take_streams(shape.streams()).inspect_err(|_| {
-            registry.unreserve(self.peer.uid, shape.bytes() as u64);
-        })?;
-        Ok(Plan {
-            id,
-            shape,
-            clock: registry.clock,
-            rate,
-            schema,
-        })
+        let bytes = shape.bytes() as u64;
+        registry.reserve(uid, bytes)?;
+        let placed = registry
+            .take_streams(shape.streams())
+            .and_then(|id| Ok((id, registry.place(pid, shape.lanes())?)));
+        let (id, place) = placed.inspect_err(|_| registry.unreserve(uid, bytes))?;
+        descriptor.id = id;
+        Ok((registry.clock, place))
     }
 
     fn mapped(&mut self, registry: &Mutex<Registry>) -> Next {

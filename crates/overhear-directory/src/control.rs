@@ -4,6 +4,7 @@
 //! The directory writes them and their task maps them read-only. A task has as many as it needs: a
 //! page has a fixed number of lines, and each further page is as large as all before it.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -31,6 +32,8 @@ pub(crate) struct ControlPage {
     // many there are.
     used: u32,
     free: Vec<(u32, u32)>,
+    // Under which it is kept over a restart; empty if it is not.
+    name: String,
 }
 
 impl ControlPage {
@@ -54,7 +57,12 @@ impl ControlPage {
             lines,
             used: 0,
             free: Vec::new(),
+            name: String::new(),
         })
+    }
+
+    pub(crate) const fn file(&self) -> &MemoryFile {
+        &self.file
     }
 
     fn take(&mut self, lines: u32) -> Option<u32> {
@@ -79,7 +87,7 @@ pub(crate) struct Place {
 
 /// All control pages of a task.
 #[derive(Debug, Default)]
-pub(crate) struct ControlPages(Vec<ControlPage>);
+pub(crate) struct ControlPages(BTreeMap<usize, ControlPage>);
 
 impl ControlPages {
     /// A place for a sensor, switched on, none of its lanes reclaimed. The second value is true if
@@ -89,17 +97,17 @@ impl ControlPages {
         let found = self
             .0
             .iter_mut()
-            .enumerate()
-            .find_map(|(page, control)| Some((page, control.take(lines)?)));
+            .find_map(|(page, control)| Some((*page, control.take(lines)?)));
         let (page, line, new) = match found {
             Some((page, line)) => (page, line, false),
             None => {
-                let all: u32 = self.0.iter().map(|page| page.lines).sum();
+                let all: u32 = self.0.values().map(|page| page.lines).sum();
                 let size = all.clamp(FIRST_LINES, MOST_LINES).max(lines);
                 let mut control = ControlPage::create(size)?;
                 let line = control.take(lines).unwrap_or(0);
-                self.0.push(control);
-                (self.0.len() - 1, line, true)
+                let page = self.0.last_key_value().map_or(0, |(last, _)| last + 1);
+                self.0.insert(page, control);
+                (page, line, true)
             }
         };
         let place = Place { page, line };
@@ -112,7 +120,7 @@ impl ControlPages {
 
     /// The sensor is gone; another may have its line.
     pub(crate) fn give_back(&mut self, place: Place, lanes: u32) {
-        if let Some(page) = self.0.get_mut(place.page) {
+        if let Some(page) = self.0.get_mut(&place.page) {
             let lines = ControlLayout::lines_of_sensor(lanes);
             page.free.push((place.line, lines));
         }
@@ -120,13 +128,45 @@ impl ControlPages {
 
     /// The line at a place.
     pub(crate) fn line(&self, place: Place, lanes: u32) -> Option<MappedLine> {
-        let mapping = &self.0.get(place.page)?.mapping;
+        let mapping = &self.0.get(&place.page)?.mapping;
         ControlLine::new(mapping.part(0, mapping.bytes()), place.line, lanes).ok()
     }
 
     /// What the task gets to map the page with: it can only be read.
     pub(crate) fn reader(&self, place: Place) -> Option<OwnedFd> {
-        self.0.get(place.page)?.file.reader().ok()
+        self.0.get(&place.page)?.file.reader().ok()
+    }
+
+    pub(crate) fn page(&self, index: usize) -> Option<&ControlPage> {
+        self.0.get(&index)
+    }
+
+    /// The pages and the names under which they are kept.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.0
+            .iter()
+            .map(|(index, page)| (*index, page.name.as_str()))
+    }
+
+    /// A page is kept under this name.
+    pub(crate) fn set_name(&mut self, index: usize, name: String) {
+        if let Some(page) = self.0.get_mut(&index) {
+            page.name = name;
+        }
+    }
+
+    /// Puts a page that was kept back to its index.
+    pub(crate) fn restore(&mut self, index: usize, mut page: ControlPage, name: &str) {
+        page.name = name.to_string();
+        self.0.insert(index, page);
+    }
+
+    /// A sensor that was restored uses these lines.
+    pub(crate) fn claim(&mut self, place: Place, lanes: u32) {
+        if let Some(page) = self.0.get_mut(&place.page) {
+            let end = place.line + ControlLayout::lines_of_sensor(lanes);
+            page.used = page.used.max(end);
+        }
     }
 }
 

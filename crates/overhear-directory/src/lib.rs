@@ -24,11 +24,20 @@
 //!
 //! A program that finds no directory writes into private memory and runs on unchanged.
 
+#![cfg_attr(
+    not(feature = "daemon"),
+    allow(dead_code, reason = "what only a service does is written for it")
+)]
+
 mod audience;
 pub mod client;
 mod clock;
 mod connection;
 mod control;
+#[cfg(feature = "daemon")]
+pub mod daemon;
+mod journal;
+mod kept;
 mod memory;
 mod monitor;
 mod packet;

@@ -63,9 +63,19 @@ impl MemoryFile {
         Ok(Self { file, bytes })
     }
 
+    /// A file that this directory made in an earlier life.
+    pub(crate) fn adopt(file: OwnedFd) -> Self {
+        let mut adopted = Self { file, bytes: 0 };
+        adopted.bytes = usize::try_from(adopted.size()).unwrap_or(0);
+        adopted
+    }
+
     /// Forbids changes of size for good; the directory can still write, also after a restart.
     pub(crate) fn seal_size(&self) -> Result<(), MapError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        if rustix::fs::fcntl_get_seals(&self.file).is_ok_and(|present| present.contains(seals)) {
+            return Ok(()); // In an earlier life.
+        }
         rustix::fs::fcntl_add_seals(&self.file, seals)
             .map_err(|errno| MapError::new("seal", self.bytes, errno))
     }

@@ -27,6 +27,17 @@ pub(crate) struct Quotas {
     all: Usage,
 }
 
+impl Default for Quotas {
+    /// A gibibyte for everybody together, and no limit for single users.
+    fn default() -> Self {
+        let each = Usage {
+            bytes: u64::MAX,
+            sensors: u64::MAX,
+        };
+        Self::new(1 << 30, each, BTreeMap::new())
+    }
+}
+
 impl Quotas {
     /// `total_bytes` for all users together, `each` for a user unless `of_users` names it.
     pub(crate) fn new(total_bytes: u64, each: Usage, of_users: BTreeMap<u32, Usage>) -> Self {

@@ -66,13 +66,22 @@ impl SensorRecord {
     /// # Errors
     /// [`LayoutError`] if the numbers make no sensor: the record did not come from a directory.
     pub fn shape(&self) -> Result<Shape, LayoutError> {
-        // The writer is part of the monitors' payload and not of the sensor's.
-        let writer = if self.kind.names_threads() { 8 } else { 0 };
-        let payload = self.descriptor.schema.size();
-        let own = payload.checked_sub(writer);
-        let own = own.ok_or(LayoutError::BadPayload(payload.into()))?;
-        Shape::new(self.kind, own, self.descriptor.capacity, self.lanes)
+        shape_of(&self.descriptor, self.kind, self.lanes)
     }
+}
+
+/// Where everything lies in the memory of a sensor with this descriptor.
+pub(crate) fn shape_of(
+    descriptor: &StreamDescriptor,
+    kind: WriterKind,
+    lanes: u32,
+) -> Result<Shape, LayoutError> {
+    // The writer is part of the monitors' payload and not of the sensor's.
+    let writer = if kind.names_threads() { 8 } else { 0 };
+    let payload = descriptor.schema.size();
+    let own = payload.checked_sub(writer);
+    let own = own.ok_or(LayoutError::BadPayload(payload.into()))?;
+    Shape::new(kind, own, descriptor.capacity, lanes)
 }
 
 /// How a directory is doing.

@@ -19,7 +19,8 @@ use overhear_event::{ClockId, StreamDescriptor, StreamId};
 use overhear_stream::{Header, Shape, Tally};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use crate::control::{ControlPages, Place};
+use crate::control::{ControlPage, ControlPages, Place};
+use crate::journal::{sensor_name, Entry, Journal};
 use crate::memory::{Mapping, MemoryFile};
 use crate::peer::Peer;
 use crate::poller::{Poller, Token};
@@ -109,6 +110,8 @@ pub(crate) struct Registry {
     // Live sensors with lanes, whose threads are looked after.
     pub(crate) laned: BTreeSet<StreamId>,
     poller: Arc<Poller>,
+    /// What the next directory is to know; none where nobody keeps files.
+    pub(crate) journal: Option<Journal>,
     unheard: Unheard,
     all_unheard: u64,
     freed_unread: u64,
@@ -141,7 +144,7 @@ pub(crate) struct Sensor {
     pub(crate) state: SensorState,
     freed_at: Option<Instant>,
     holders: BTreeSet<MonitorId>,
-    was_read: bool,
+    pub(crate) was_read: bool,
 }
 
 impl Sensor {
@@ -231,6 +234,7 @@ impl Registry {
             retained: BTreeSet::new(),
             laned: BTreeSet::new(),
             poller,
+            journal: None,
             unheard: Unheard::default(),
             all_unheard: 0,
             freed_unread: 0,
@@ -286,6 +290,15 @@ impl Registry {
         let task = self.task(pid)?;
         let placed = task.control.place(lanes);
         task.granted += u32::from(placed.is_ok());
+        if let (Ok((place, true)), Some(journal)) = (&placed, &mut self.journal) {
+            if let Some(page) = self.tasks.get_mut(&pid).map(|task| &mut task.control) {
+                let index = place.page;
+                let name = page.page(index).map(|page| journal.keep_page(page.file()));
+                let name = name.unwrap_or_default();
+                page.set_name(index, name.clone());
+                journal.write(&Entry::Page { pid, index, name });
+            }
+        }
         self.forget_if_idle(pid);
         placed
             .map(|(place, _)| place)
@@ -307,10 +320,10 @@ impl Registry {
     }
 
     fn task(&mut self, pid: u32) -> Result<&mut TaskEntry, String> {
-        use std::collections::btree_map::Entry;
+        use std::collections::btree_map::Entry as Slot;
         match self.tasks.entry(pid) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(unwatched) => {
+            Slot::Occupied(known) => Ok(known.into_mut()),
+            Slot::Vacant(unwatched) => {
                 let raw = Pid::from_raw(pid.cast_signed()).ok_or("it has no process id here")?;
                 let cannot = |errno| format!("its process cannot be watched: {errno}");
                 let process = pidfd_open(raw, PidfdFlags::empty()).map_err(cannot)?;
@@ -331,8 +344,108 @@ impl Registry {
     fn forget_if_idle(&mut self, pid: u32) {
         let idle = |task: &TaskEntry| task.granted == 0 && task.sensors.is_empty();
         if self.tasks.get(&pid).is_some_and(idle) {
-            self.tasks.remove(&pid);
+            self.forget_task(pid);
         }
+    }
+
+    fn forget_task(&mut self, pid: u32) -> BTreeSet<StreamId> {
+        let Some(task) = self.tasks.remove(&pid) else {
+            return BTreeSet::new();
+        };
+        if let Some(journal) = &mut self.journal {
+            journal.write(&Entry::TaskGone { pid });
+            for (_, name) in task.control.names() {
+                journal.forget(name);
+            }
+        }
+        task.sensors
+    }
+
+    /// Tasks that were restored, and none of whose sensors were.
+    pub(crate) fn forget_idle_tasks(&mut self) {
+        let all: Vec<u32> = self.tasks.keys().copied().collect();
+        all.into_iter().for_each(|pid| self.forget_if_idle(pid));
+    }
+
+    /// Puts a control page back that was kept; false if its process cannot be watched any more.
+    pub(crate) fn restore_page(
+        &mut self,
+        pid: u32,
+        index: usize,
+        page: ControlPage,
+        name: &str,
+    ) -> bool {
+        let task = self.task(pid);
+        task.map(|task| task.control.restore(index, page, name))
+            .is_ok()
+    }
+
+    pub(crate) fn watches(&self, pid: u32) -> bool {
+        self.tasks.contains_key(&pid)
+    }
+
+    /// The control pages that are kept: whose, which, and under which names.
+    pub(crate) fn page_names(&self) -> impl Iterator<Item = (u32, usize, &str)> {
+        self.tasks.iter().flat_map(|(pid, task)| {
+            let names = task.control.names();
+            names.map(|(index, name)| (*pid, index, name))
+        })
+    }
+
+    pub(crate) const fn next_stream(&self) -> u32 {
+        self.next_stream
+    }
+
+    /// Numbers below this one are taken.
+    pub(crate) fn reserve_streams(&mut self, next: u32) {
+        self.next_stream = self.next_stream.max(next);
+    }
+
+    /// Losses of an earlier life.
+    pub(crate) fn count_lost(&mut self, freed_unread: u64, unheard: u64) {
+        self.freed_unread += freed_unread;
+        self.all_unheard += unheard;
+    }
+
+    /// Writes the journal anew when it has grown, and tells what it cannot keep.
+    pub(crate) fn tend_journal(&mut self) -> Option<String> {
+        let mut journal = self.journal.take()?;
+        if journal.has_grown() {
+            journal.rewrite(self.entries());
+        }
+        let failure = journal.take_failure();
+        self.journal = Some(journal);
+        failure
+    }
+
+    /// Takes a sensor of an earlier life back.
+    pub(crate) fn readmit(&mut self, mut sensor: Sensor, state: SensorState) {
+        let stream = sensor.registered.descriptor.id;
+        let bytes = sensor.registered.shape.bytes() as u64;
+        self.quotas.count(sensor.uid, Usage { bytes, sensors: 1 });
+        let lanes = sensor.registered.shape.lanes();
+        // Its process may have ended meanwhile: then it is ended in a moment.
+        if let (SensorState::Live, Ok(task)) = (state, self.task(sensor.pid)) {
+            task.sensors.insert(stream);
+            if let Some(place) = sensor.place {
+                task.control.claim(place, lanes);
+                let line = task.control.line(place, lanes);
+                sensor.enabled = line.is_none_or(|line| line.is_enabled());
+            }
+        }
+        self.insert(sensor);
+        if state != SensorState::Live {
+            self.end(stream, state);
+        }
+    }
+
+    fn insert(&mut self, sensor: Sensor) {
+        let stream = sensor.registered.descriptor.id;
+        if sensor.registered.shape.lanes() > 0 {
+            self.laned.insert(stream);
+        }
+        self.names.insert(sensor.name(), stream);
+        self.sensors.insert(stream, sensor);
     }
 
     /// Opens a sensor for monitors. A process that has ended meanwhile is no error: its sensor has
@@ -340,11 +453,11 @@ impl Registry {
     pub(crate) fn open(&mut self, sensor: Sensor) {
         let stream = sensor.registered.descriptor.id;
         let pid = sensor.pid;
-        if sensor.registered.shape.lanes() > 0 {
-            self.laned.insert(stream);
+        if let (Some(journal), Some(file)) = (&mut self.journal, &sensor.file) {
+            journal.keep(&sensor_name(stream.as_raw()), file);
+            journal.write(&Entry::Sensor(Box::new(sensor.kept())));
         }
-        self.names.insert(sensor.name(), stream);
-        self.sensors.insert(stream, sensor);
+        self.insert(sensor);
         let interested: Vec<MonitorId> = self
             .monitors
             .iter()
@@ -527,6 +640,10 @@ impl Registry {
             return;
         };
         sensor.state = state;
+        if let Some(journal) = &mut self.journal {
+            let stream = stream.as_raw();
+            journal.write(&Entry::Ended { stream, state });
+        }
         self.laned.remove(&stream);
         let (name, pid) = (sensor.name(), sensor.pid);
         if self.names.get(&name) == Some(&stream) {
@@ -560,9 +677,16 @@ impl Registry {
         let Some(sensor) = self.sensors.remove(&stream) else {
             return;
         };
+        let mut unread = false;
         if let Some(freed_at) = sensor.freed_at {
             self.retained.remove(&(freed_at, stream));
-            self.freed_unread += u64::from(!sensor.was_read);
+            unread = !sensor.was_read;
+            self.freed_unread += u64::from(unread);
+        }
+        if let (Some(journal), Some(_)) = (&mut self.journal, &sensor.file) {
+            let stream = stream.as_raw();
+            journal.write(&Entry::Freed { stream, unread });
+            journal.forget(&sensor_name(stream));
         }
         for id in &sensor.holders {
             if let Some(monitor) = self.monitors.get_mut(id) {
@@ -585,10 +709,7 @@ impl Registry {
 
     /// A process has ended, and with it its sensors.
     pub(crate) fn process_ended(&mut self, pid: u32) {
-        let Some(task) = self.tasks.remove(&pid) else {
-            return;
-        };
-        for stream in task.sensors {
+        for stream in self.forget_task(pid) {
             self.end(stream, SensorState::Retained);
         }
     }

@@ -1,32 +1,227 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may register, attach and switch.
+//! Who may register, attach and switch. Pure: credentials come in, a permission or a sentence comes
+//! out.
+
+use overhear_event::StreamDescriptor;
+use serde::Deserialize;
 
 use crate::peer::Peer;
+use crate::query::Matcher;
 use crate::registry::Sensor;
 
-/// Who may do what. By default: a sensor's own user and root.
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    /// Register sensors with certain names.
+    Register,
+    /// Read sensors, and see them in lists.
+    Attach,
+    /// Switch sensors on and off.
+    Switch,
+}
+
+impl Action {
+    const fn phrase(self) -> &'static str {
+        match self {
+            Self::Register => "register",
+            Self::Attach => "attach to",
+            Self::Switch => "switch",
+        }
+    }
+}
+
+/// One rule: it decides about whoever and whatever it fits.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {}
+pub(crate) struct Rule {
+    /// The rule's name in refusals.
+    pub(crate) title: String,
+    pub(crate) permits: bool,
+    pub(crate) actions: Vec<Action>,
+    /// Who is meant: one of these users, or a member of one of these groups; without both anybody.
+    pub(crate) users: Option<Vec<u32>>,
+    pub(crate) groups: Option<Vec<u32>>,
+    /// Whose sensors are meant, anybody's without.
+    pub(crate) owners: Option<Vec<u32>>,
+    /// Which sensors are meant, all without.
+    pub(crate) sensors: Option<Matcher>,
+}
+
+impl Rule {
+    fn fits(&self, action: Action, peer: &Peer, owner: u32, sensor: &StreamDescriptor) -> bool {
+        let anybody = self.users.is_none() && self.groups.is_none();
+        let named = |users: &Vec<u32>| users.contains(&peer.uid);
+        let member = |groups: &Vec<u32>| peer.groups.iter().any(|group| groups.contains(group));
+        self.actions.contains(&action)
+            && (anybody
+                || self.users.as_ref().is_some_and(named)
+                || self.groups.as_ref().is_some_and(member))
+            && self
+                .owners
+                .as_ref()
+                .is_none_or(|owners| owners.contains(&owner))
+            && self
+                .sensors
+                .as_ref()
+                .is_none_or(|matcher| matcher.matches(sensor))
+    }
+}
+
+/// Who may do what: the first rule that fits decides. If none does, a user may register where the
+/// directory serves it, and may read and switch its own sensors; root may do all of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules(Vec<Rule>);
 
 impl Rules {
+    pub(crate) const fn new(rules: Vec<Rule>) -> Self {
+        Self(rules)
+    }
+
+    /// Whether this peer may register this sensor. `by_default` is what holds without a rule.
+    pub(crate) fn register(
+        &self,
+        peer: &Peer,
+        sensor: &StreamDescriptor,
+        by_default: &Result<(), String>,
+    ) -> Result<(), String> {
+        match self.decide(Action::Register, peer, peer.uid, sensor) {
+            Some(decided) => decided,
+            None => by_default.clone(),
+        }
+    }
+
     /// Whether this peer may read this sensor; the rule that forbids it.
     pub(crate) fn attach(&self, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        own(peer, sensor.uid, "attach to")
+        self.own(Action::Attach, peer, sensor)
     }
 
     /// Whether this peer may switch this sensor on and off; the rule that forbids it.
     pub(crate) fn switch(&self, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        own(peer, sensor.uid, "switch")
+        self.own(Action::Switch, peer, sensor)
+    }
+
+    fn own(&self, action: Action, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
+        let (owner, descriptor) = (sensor.uid, &sensor.registered.descriptor);
+        match self.decide(action, peer, owner, descriptor) {
+            Some(decided) => decided,
+            None if peer.uid == owner || peer.uid == 0 => Ok(()),
+            None => Err(format!(
+                "user {} may not {} sensors of user {owner}: without a rule that permits it, only \
+                 the same user and root may",
+                peer.uid,
+                action.phrase()
+            )),
+        }
+    }
+
+    /// What the first rule that fits says, if one does.
+    fn decide(
+        &self,
+        action: Action,
+        peer: &Peer,
+        owner: u32,
+        sensor: &StreamDescriptor,
+    ) -> Option<Result<(), String>> {
+        let rule = self
+            .0
+            .iter()
+            .find(|rule| rule.fits(action, peer, owner, sensor))?;
+        Some(match rule.permits {
+            true => Ok(()),
+            false => Err(format!(
+                "user {} may not {} `{}`: the rule \"{}\" forbids it",
+                peer.uid,
+                action.phrase(),
+                sensor.sensor_label().escape_debug(),
+                rule.title
+            )),
+        })
     }
 }
 
-fn own(peer: &Peer, owner: u32, action: &str) -> Result<(), String> {
-    if peer.uid == owner || peer.uid == 0 {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema};
+
+    use super::{Action, Rule, Rules};
+    use crate::peer::Peer;
+    use crate::query::Query;
+
+    fn peer(uid: u32, groups: &[u32]) -> Peer {
+        Peer {
+            pid: 1,
+            uid,
+            groups: groups.to_vec(),
+        }
     }
-    Err(format!(
-        "user {} may not {action} sensors of user {owner}: by default only the same user and root \
-         may; a rule of the directory can permit it",
-        peer.uid
-    ))
+
+    fn sensor(name: &str) -> StreamDescriptor {
+        StreamDescriptor {
+            id: StreamId::from_raw(7),
+            origin: Origin::Program(Task {
+                pid: 9,
+                start: Timestamp::ZERO,
+                comm: "server".to_string(),
+            }),
+            sensor: name.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(TypeSchema::builder("t").build().unwrap()),
+            rate: None,
+            capacity: 64,
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let secret = Query::parse("secret*").unwrap().compile().unwrap();
+        let rules = Rules::new(vec![
+            Rule {
+                title: "no secrets".to_string(),
+                actions: vec![Action::Attach, Action::Register],
+                sensors: Some(secret),
+                ..Rule::default()
+            },
+            Rule {
+                title: "operators".to_string(),
+                permits: true,
+                actions: vec![Action::Attach],
+                users: Some(vec![5]),
+                groups: Some(vec![50]),
+                owners: Some(vec![1000]),
+                ..Rule::default()
+            },
+        ]);
+        let decide = |action, peer, owner, name| rules.decide(action, &peer, owner, &sensor(name));
+        let refused = decide(Action::Attach, peer(0, &[]), 0, "secrets").unwrap();
+        let sentence = refused.unwrap_err();
+        assert!(
+            sentence.contains("the rule \"no secrets\" forbids it"),
+            "{sentence}"
+        );
+        assert!(
+            sentence.contains("attach to `server(9)/secrets`"),
+            "{sentence}"
+        );
+        let permitted = Some(Ok(()));
+        assert_eq!(
+            decide(Action::Attach, peer(5, &[]), 1000, "queue"),
+            permitted
+        );
+        assert_eq!(
+            decide(Action::Attach, peer(6, &[1, 50]), 1000, "queue"),
+            permitted
+        );
+        assert_eq!(decide(Action::Attach, peer(6, &[1]), 1000, "queue"), None);
+        assert_eq!(decide(Action::Attach, peer(5, &[]), 1001, "queue"), None);
+        assert_eq!(decide(Action::Switch, peer(5, &[]), 1000, "queue"), None);
+        let by_default = Err("not served".to_string());
+        let refused = rules.register(&peer(5, &[]), &sensor("queue"), &by_default);
+        assert_eq!(refused, by_default);
+        assert!(rules
+            .register(&peer(0, &[]), &sensor("secret"), &Ok(()))
+            .is_err());
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -18,10 +18,13 @@ use rustix::process::{getrlimit, Resource};
 use crate::audience::Told;
 use crate::clock::{sensor_clock, ClockKeeper};
 use crate::connection::{Connection, Next};
+use crate::journal::Store;
+use crate::kept::{Left, CLOCK_NAME};
 use crate::memory::{MapError, Mapping};
 use crate::peer::Peer;
 use crate::poller::{Poller, Token};
 use crate::quota::{Quotas, Usage};
+use crate::record::DirectoryStatus;
 use crate::registry::{lock, Registry, Unheard};
 use crate::rules::Rules;
 use crate::task;
@@ -60,10 +63,22 @@ pub enum DirectoryError {
 #[derive(Clone, Debug)]
 pub struct DirectoryBuilder {
     first_stream: u32,
-    quota_bytes: u64,
+    quotas: Quotas,
     uid: u32,
     standalone: bool,
     retention: Duration,
+    rules: Rules,
+}
+
+/// What comes from the service manager, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    /// Sockets that listen already.
+    pub(crate) listeners: Vec<OwnedFd>,
+    /// What an earlier directory left.
+    pub(crate) left: Left,
+    /// Where files outlive this one.
+    pub(crate) store: Option<Box<dyn Store>>,
 }
 
 impl DirectoryBuilder {
@@ -76,8 +91,22 @@ impl DirectoryBuilder {
 
     /// How many bytes all buffers together may take. 1 GiB by default.
     #[must_use]
-    pub const fn quota_bytes(mut self, bytes: u64) -> Self {
-        self.quota_bytes = bytes;
+    pub fn quota_bytes(mut self, bytes: u64) -> Self {
+        let each = Usage {
+            bytes,
+            sensors: u64::MAX,
+        };
+        self.quotas = Quotas::new(bytes, each, BTreeMap::new());
+        self
+    }
+
+    pub(crate) fn quotas(mut self, quotas: Quotas) -> Self {
+        self.quotas = quotas;
+        self
+    }
+
+    pub(crate) fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -102,6 +131,18 @@ impl DirectoryBuilder {
     /// # Errors
     /// [`DirectoryError`].
     pub fn start(self, socket: &Path) -> Result<Directory, DirectoryError> {
+        let inherited = Inherited {
+            listeners: vec![self.listen(socket)?],
+            ..Inherited::default()
+        };
+        let mut directory = self.start_with(inherited)?;
+        directory.socket = socket.to_path_buf();
+        directory.owns_socket = true;
+        Ok(directory)
+    }
+
+    /// Makes a socket to be asked at.
+    pub(crate) fn listen(&self, socket: &Path) -> Result<OwnedFd, DirectoryError> {
         let fail = |errno: rustix::io::Errno| DirectoryError::Listen {
             socket: socket.to_path_buf(),
             source: errno.into(),
@@ -121,15 +162,31 @@ impl DirectoryBuilder {
             rustix::fs::chmod(socket, Mode::from_raw_mode(0o666)).map_err(fail)?;
         }
         rustix::net::listen(&listener, 256).map_err(fail)?;
+        Ok(listener)
+    }
+
+    /// Starts the directory with what the service manager hands over.
+    pub(crate) fn start_with(self, inherited: Inherited) -> Result<Directory, DirectoryError> {
+        let Inherited {
+            listeners,
+            mut left,
+            store,
+        } = inherited;
+        let fail = |errno: rustix::io::Errno| DirectoryError::Thread(errno.into());
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map(|(read, write)| (write, read))
             .map_err(fail)?;
         let poller = Poller::new().map_err(fail)?;
         poller.add(&stopped, Token::Stop).map_err(fail)?;
-        poller.add(&listener, Token::Listener(0)).map_err(fail)?;
+        for (index, listener) in (0..).zip(&listeners) {
+            poller.add(listener, Token::Listener(index)).map_err(fail)?;
+        }
         let poller = Arc::new(poller);
 
-        let clock = ClockKeeper::start()?;
+        let clock = match left.clock.take() {
+            Some(page) => ClockKeeper::resume(page)?,
+            None => ClockKeeper::start()?,
+        };
         let clock_map = clock.as_ref().map(ClockKeeper::map).transpose()?;
         let clock_file = clock.as_ref().map(ClockKeeper::reader).transpose()?;
         let sensor_clock = if clock.is_some() {
@@ -137,26 +194,35 @@ impl DirectoryBuilder {
         } else {
             ClockId::Monotonic
         };
-        let each = Usage {
-            bytes: self.quota_bytes,
-            sensors: u64::MAX,
-        };
-        let quotas = Quotas::new(self.quota_bytes, each, BTreeMap::new());
         let mut registry = Registry::new(
             self.first_stream,
             sensor_clock,
-            Rules::default(),
-            quotas,
+            self.rules,
+            self.quotas,
             Arc::clone(&poller),
         );
         registry.retention = self.retention;
         registry.most_files = most_files();
+        let mut complaints = Vec::new();
+        match store {
+            Some(store) => {
+                if let Some(clock) = &clock {
+                    if let Err(error) = store.keep(CLOCK_NAME, clock.keep()?.as_fd()) {
+                        let sentence = "the clock page does not outlive a restart";
+                        complaints.push(format!("{sentence}: {error}"));
+                    }
+                }
+                complaints.extend(registry.restore(left, store).err());
+            }
+            // Nobody will go on with these pages, so nobody has to be able to write them anew.
+            None => clock.as_ref().map_or(Ok(()), ClockKeeper::seal)?,
+        }
         if !self.standalone {
             registry.attach_embedded();
         }
         let registry = Arc::new(Mutex::new(registry));
         let service = Service {
-            listeners: vec![listener],
+            listeners,
             _stopped: stopped,
             uid: self.uid,
             clock,
@@ -166,13 +232,15 @@ impl DirectoryBuilder {
             connections: BTreeMap::new(),
             next_connection: 0,
             full: BTreeSet::new(),
+            complaints,
         };
         let thread = std::thread::Builder::new()
             .name("oh-directory".to_string())
             .spawn(move || service.run())
             .map_err(DirectoryError::Thread)?;
         Ok(Directory {
-            socket: socket.to_path_buf(),
+            socket: PathBuf::new(),
+            owns_socket: false,
             registry,
             clock_map: clock_map.map(Arc::new),
             stop: Some(stop),
@@ -193,6 +261,8 @@ fn most_files() -> usize {
 #[derive(Debug)]
 pub struct Directory {
     socket: PathBuf,
+    // The file of the socket goes with a directory that made it.
+    owns_socket: bool,
     registry: Arc<Mutex<Registry>>,
     clock_map: Option<Arc<Mapping>>,
     stop: Option<OwnedFd>,
@@ -206,10 +276,11 @@ impl Directory {
         let uid = rustix::process::geteuid().as_raw();
         DirectoryBuilder {
             first_stream: 1,
-            quota_bytes: 1 << 30,
+            quotas: Quotas::default(),
             uid,
             standalone: false,
             retention: Duration::from_secs(60),
+            rules: Rules::default(),
         }
     }
 
@@ -231,6 +302,12 @@ impl Directory {
         lock(&self.registry).program = Some(pid);
     }
 
+    /// How it is doing.
+    #[must_use]
+    pub fn status(&self) -> DirectoryStatus {
+        lock(&self.registry).status()
+    }
+
     pub(crate) fn registry(&self) -> Arc<Mutex<Registry>> {
         Arc::clone(&self.registry)
     }
@@ -246,7 +323,9 @@ impl Drop for Directory {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.socket);
+        if self.owns_socket {
+            let _ = std::fs::remove_file(&self.socket);
+        }
     }
 }
 
@@ -263,6 +342,8 @@ struct Service {
     next_connection: u32,
     // Connections whose sockets had no room for what they are to be told.
     full: BTreeSet<u32>,
+    // What cannot be kept over a restart, not told yet.
+    complaints: Vec<String>,
 }
 
 impl Service {
@@ -292,9 +373,15 @@ impl Service {
             self.dismiss_overdue(now);
             let mut registry = lock(&self.registry);
             registry.free_outdated(now);
+            self.complaints.extend(registry.tend_journal());
             if now >= next_reclaim {
                 registry.reclaim_lanes();
                 next_reclaim = now + RECLAIM;
+            }
+            drop(registry);
+            // Only services keep files, and theirs is the journal of the service manager.
+            for complaint in self.complaints.drain(..) {
+                eprintln!("overheard: {complaint}");
             }
         }
     }

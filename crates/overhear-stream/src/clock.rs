@@ -206,6 +206,17 @@ impl ClockFit {
         })
     }
 
+    /// Goes on behind a segment that was published earlier, by somebody who is gone: the slope is
+    /// measured anew from this pair on, and the line continues the segment's. If the clocks have
+    /// parted meanwhile, the next pair begins a new epoch.
+    #[must_use]
+    pub fn resume(last: Segment, pair: ClockPair) -> Self {
+        Self {
+            pairs: alloc::vec![pair],
+            current: last,
+        }
+    }
+
     /// The segment in force.
     #[must_use]
     pub const fn current(&self) -> &Segment {
@@ -381,6 +392,25 @@ mod tests {
         map.push(segment);
         map.push(*fit.current());
         assert_eq!(map.convert(Ticks::from_raw(5)), Some(reset.time));
+    }
+
+    #[test]
+    fn another_keeper_goes_on_with_the_line() {
+        let mut fit = ClockFit::begin(pair(0, 0, 0), pair(20 * MS, 0, 0)).unwrap();
+        let before = fit.observe(pair(120 * MS, 0, 5));
+        let mut next = ClockFit::resume(before, pair(600 * MS, 0, 0));
+        let after = next.observe(pair(700 * MS, 0, 0));
+        assert_eq!(after.epoch, before.epoch);
+        assert_eq!(after.convert(after.from), before.convert(after.from));
+        let truth = pair(1_000 * MS, 0, 0);
+        let off = after.convert(truth.ticks).since(truth.time).as_ns();
+        assert!(off <= u64::from(after.error_ns) + 40, "{off}");
+        // The machine slept in between.
+        let mut next = ClockFit::resume(before, pair(600 * MS, 0, 2_000_000_000));
+        assert_eq!(
+            next.observe(pair(700 * MS, 0, 2_000_000_000)).epoch,
+            before.epoch + 1
+        );
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! hand, so that it can also speak it wrongly.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+#[cfg(feature = "daemon")]
+pub mod manager;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The configuration of `overheard`: quotas, retention and rules (`docs/directory.md`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::query::{Query, QueryError};
+use crate::quota::{Quotas, Usage};
+use crate::rules::{Action, Rule, Rules};
+use crate::service::DirectoryBuilder;
+
+/// A configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", .file.display())]
+    Read {
+        /// Where.
+        file: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{}: {reason}", .file.display())]
+    Wrong {
+        /// Where.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// How long the buffers of a process that ended are kept for a monitor to come.
+    retention_seconds: Option<u64>,
+    quota: QuotaSettings,
+    rule: Vec<RuleSettings>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct QuotaSettings {
+    /// For all users together.
+    total_bytes: Option<u64>,
+    /// For each user.
+    bytes: Option<u64>,
+    sensors: Option<u64>,
+    /// For single users, by name or number.
+    user: BTreeMap<String, UserQuota>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserQuota {
+    bytes: Option<u64>,
+    sensors: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleSettings {
+    /// How refusals name it.
+    title: String,
+    /// What it permits, or
+    permit: Option<Vec<Action>>,
+    /// what it forbids.
+    forbid: Option<Vec<Action>>,
+    users: Option<Vec<Who>>,
+    groups: Option<Vec<Who>>,
+    owners: Option<Vec<Who>>,
+    /// A pattern, `TASK/SENSOR#INSTANCE`.
+    sensors: Option<String>,
+}
+
+/// A user or a group, by number or name.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Who {
+    Number(u32),
+    Name(String),
+}
+
+/// Each user's share where the file does not say: much more than programs need, much less than a
+/// machine has.
+const BYTES: u64 = 1 << 30;
+const SENSORS: u64 = 16 * 1024;
+
+/// Reads the configuration from a file that is named, or from the usual place if there is one.
+pub(super) fn load(file: Option<&Path>) -> Result<Checked, SettingsError> {
+    let named = file.is_some();
+    let Some(file) = file.map(Path::to_path_buf).or_else(usual_file) else {
+        return check(Settings::default()).map_err(|reason| SettingsError::Wrong {
+            file: PathBuf::new(),
+            reason,
+        });
+    };
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(source) => return Err(SettingsError::Read { file, source }),
+    };
+    parse(&text).map_err(|reason| SettingsError::Wrong { file, reason })
+}
+
+fn usual_file() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/etc/overhear/directory.toml"));
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folder = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&variable("HOME")?).join(".config")));
+    Some(folder?.join("overhear/directory.toml"))
+}
+
+/// Settings whose every name is resolved.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    retention: Duration,
+    quotas: Quotas,
+    rules: Rules,
+}
+
+impl Checked {
+    pub(super) fn apply(self, builder: DirectoryBuilder) -> DirectoryBuilder {
+        builder
+            .retention(self.retention)
+            .quotas(self.quotas)
+            .rules(self.rules)
+    }
+}
+
+fn parse(text: &str) -> Result<Checked, String> {
+    let settings: Settings = toml::from_str(text).map_err(|error| error.to_string())?;
+    check(settings)
+}
+
+fn check(settings: Settings) -> Result<Checked, String> {
+    let quota = settings.quota;
+    let each = Usage {
+        bytes: quota.bytes.unwrap_or(BYTES),
+        sensors: quota.sensors.unwrap_or(SENSORS),
+    };
+    let mut of_users = BTreeMap::new();
+    for (user, own) in quota.user {
+        let usage = Usage {
+            bytes: own.bytes.unwrap_or(each.bytes),
+            sensors: own.sensors.unwrap_or(each.sensors),
+        };
+        let user = match user.parse() {
+            Ok(number) => number,
+            Err(_) => user_number(&user)?,
+        };
+        of_users.insert(user, usage);
+    }
+    let total = quota.total_bytes.unwrap_or_else(half_of_memory);
+    let rules: Result<Vec<Rule>, String> = settings.rule.into_iter().map(rule).collect();
+    Ok(Checked {
+        retention: Duration::from_secs(settings.retention_seconds.unwrap_or(60)),
+        quotas: Quotas::new(total, each, of_users),
+        rules: Rules::new(rules?),
+    })
+}
+
+fn rule(settings: RuleSettings) -> Result<Rule, String> {
+    let title = settings.title;
+    let wrong = |reason: String| format!("the rule \"{title}\": {reason}");
+    let (permits, actions) = match (settings.permit, settings.forbid) {
+        (Some(actions), None) => (true, actions),
+        (None, Some(actions)) => (false, actions),
+        _ => return Err(wrong("give either `permit` or `forbid`".to_string())),
+    };
+    let numbers = |all: Option<Vec<Who>>, number: fn(&str) -> Result<u32, String>| {
+        let number = |who| match who {
+            Who::Number(number) => Ok(number),
+            Who::Name(name) => number(&name),
+        };
+        all.map(|all| all.into_iter().map(number).collect::<Result<Vec<u32>, _>>())
+            .transpose()
+            .map_err(wrong)
+    };
+    let sensors = settings
+        .sensors
+        .map(|names| Query::parse(&names)?.compile());
+    let sensors = sensors.transpose();
+    let sensors = sensors.map_err(|error: QueryError| wrong(error.to_string()))?;
+    Ok(Rule {
+        permits,
+        actions,
+        users: numbers(settings.users, user_number)?,
+        groups: numbers(settings.groups, group_number)?,
+        owners: numbers(settings.owners, user_number)?,
+        sensors,
+        title: title.clone(),
+    })
+}
+
+fn user_number(name: &str) -> Result<u32, String> {
+    let user = uzers::get_user_by_name(name);
+    user.map(|user| user.uid())
+        .ok_or_else(|| format!("there is no user `{name}` on this machine"))
+}
+
+fn group_number(name: &str) -> Result<u32, String> {
+    let group = uzers::get_group_by_name(name);
+    group
+        .map(|group| group.gid())
+        .ok_or_else(|| format!("there is no group `{name}` on this machine"))
+}
+
+fn half_of_memory() -> u64 {
+    let about = rustix::system::sysinfo();
+    let total = about.totalram as u64 * u64::from(about.mem_unit);
+    // Where the kernel does not say, as much as an embedded directory takes.
+    (total / 2).max(1 << 30)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+    use crate::quota::Usage;
+
+    #[test]
+    fn a_whole_file_is_understood() {
+        let text = r#"
+            retention_seconds = 5
+            [quota]
+            total_bytes = 1000
+            bytes = 500
+            sensors = 10
+            [quota.user.root]
+            sensors = 1
+            [quota.user.4711]
+            bytes = 7
+            [[rule]]
+            title = "operators"
+            permit = ["attach", "switch"]
+            users = [1000, "root"]
+            groups = ["root"]
+            owners = [0]
+            sensors = "server/*"
+            [[rule]]
+            title = "nobody else"
+            forbid = ["register"]
+        "#;
+        let checked = parse(text).unwrap();
+        assert_eq!(checked.retention.as_secs(), 5);
+        let mut quotas = checked.quotas;
+        let usage = |bytes, sensors| Usage { bytes, sensors };
+        quotas.reserve(0, usage(400, 1)).unwrap();
+        assert!(quotas.reserve(0, usage(1, 1)).is_err());
+        assert!(quotas.reserve(4711, usage(8, 1)).is_err());
+        assert!(quotas.reserve(1, usage(500, 1)).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cases = [
+            ("retention = 5", "unknown field `retention`"),
+            ("[quota]\nbytes = -1", "bytes"),
+            ("[quota.user.nosuchuser]\nbytes = 1", "no user `nosuchuser`"),
+            ("[[rule]]\ntitle = 't'", "the rule \"t\": give either"),
+            (
+                "[[rule]]\ntitle = 't'\npermit = ['read']",
+                "unknown variant `read`",
+            ),
+            (
+                "[[rule]]\ntitle = 't'\nforbid = ['attach']\ngroups = ['nosuchgroup']",
+                "no group `nosuchgroup`",
+            ),
+            (
+                "[[rule]]\ntitle = 't'\nforbid = ['attach']\nsensors = '['",
+                "the rule \"t\": `[` is not a pattern",
+            ),
+        ];
+        for (text, words) in cases {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the directory knows, kept for the next one: a journal in a memory file.
+//!
+//! The service manager holds the files of a directory that runs as a service: a file per sensor,
+//! the control pages, the clock page, and this journal, which says what they are. A directory that
+//! was killed finds all of them again.
+//!
+//! # Rules
+//!
+//! 1. A file is given to the store before the journal speaks of it. A file without a line is nobody's
+//!    and is closed at the next start; a line without a file is passed over.
+//! 2. An entry is a line of JSON and is whole if its line break is there: a directory can die at any
+//!    byte of it.
+//! 3. A journal begins with all that is known and the entry `whole`, and is given to the store behind
+//!    it. When what follows has grown, a new journal takes its place: the one with the greatest number
+//!    that has its `whole` counts.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use overhear_event::{ClockId, StreamDescriptor, WriterKind};
+use rustix::fs::MemfdFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::record::SensorState;
+
+/// The version of the journal: another one's is not understood.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes by which a journal may grow before it is written anew, and at least by its own length.
+const GROWTH: u64 = 1 << 20;
+
+/// Where files outlive the directory's process. Names are short: all of them together go into one
+/// variable of the environment.
+pub(crate) trait Store: Send + std::fmt::Debug {
+    /// Keeps a file under a name.
+    fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()>;
+    /// Keeps it no longer.
+    fn forget(&self, name: &str);
+}
+
+/// A file that was kept, and its name.
+pub(crate) type KeptFile = (String, OwnedFd);
+
+/// What is written down.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Entry {
+    Directory {
+        version: u32,
+        identity: u64,
+        clock: ClockId,
+        restarts: u64,
+        freed_unread: u64,
+        unheard: u64,
+    },
+    /// Stream numbers from here on were never given out.
+    Next {
+        stream: u32,
+    },
+    Page {
+        pid: u32,
+        index: usize,
+        name: String,
+    },
+    Sensor(Box<KeptSensor>),
+    /// What came before is all that there was.
+    Whole,
+    Ended {
+        stream: u32,
+        state: SensorState,
+    },
+    Freed {
+        stream: u32,
+        unread: bool,
+    },
+    TaskGone {
+        pid: u32,
+    },
+}
+
+/// A sensor, as the next directory must know it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct KeptSensor {
+    pub(crate) descriptor: StreamDescriptor,
+    pub(crate) kind: WriterKind,
+    pub(crate) lanes: u32,
+    pub(crate) clock: ClockId,
+    pub(crate) token: u64,
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) state: SensorState,
+    pub(crate) was_read: bool,
+    /// Page and line; none once it is not live.
+    pub(crate) place: Option<(usize, u32)>,
+}
+
+/// The journal of this directory, and the store that it describes.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    store: Box<dyn Store>,
+    file: File,
+    number: u64,
+    bytes: u64,
+    // As long as it was when it had its `whole`.
+    begun: u64,
+    pages: u64,
+    failure: Option<String>,
+}
+
+impl Journal {
+    /// A journal with this number, `pages` being the greatest number of a control page so far.
+    pub(crate) fn begin(
+        store: Box<dyn Store>,
+        number: u64,
+        pages: u64,
+        entries: impl Iterator<Item = Entry>,
+    ) -> io::Result<Self> {
+        let mut journal = Self {
+            store,
+            file: fresh()?,
+            number,
+            bytes: 0,
+            begun: 0,
+            pages,
+            failure: None,
+        };
+        journal.fill(entries)?;
+        Ok(journal)
+    }
+
+    fn fill(&mut self, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for entry in entries.chain([Entry::Whole]) {
+            lines.append(&mut line(&entry)?);
+        }
+        self.file.write_all_at(&lines, 0)?;
+        self.bytes = lines.len() as u64;
+        self.begun = self.bytes;
+        let name = journal_name(self.number);
+        self.store.keep(&name, self.file.as_fd())
+    }
+
+    /// Whether it has grown so far that it should be written anew.
+    pub(crate) const fn has_grown(&self) -> bool {
+        self.bytes
+            > self.begun
+                + if self.begun > GROWTH {
+                    self.begun
+                } else {
+                    GROWTH
+                }
+    }
+
+    /// Writes everything anew.
+    pub(crate) fn rewrite(&mut self, entries: impl Iterator<Item = Entry>) {
+        let before = journal_name(self.number);
+        let result = fresh().and_then(|file| {
+            let old = std::mem::replace(&mut self.file, file);
+            self.number += 1;
+            self.fill(entries).inspect_err(|_| {
+                self.number -= 1;
+                self.file = old;
+            })
+        });
+        match result {
+            Ok(()) => self.store.forget(&before),
+            Err(error) => {
+                // The old one still counts; it is tried again when as much has come again.
+                self.begun = self.bytes;
+                self.fail(&error);
+            }
+        }
+    }
+
+    pub(crate) fn write(&mut self, entry: &Entry) {
+        let written = line(entry).and_then(|line| {
+            self.file.write_all_at(&line, self.bytes)?;
+            Ok(line.len() as u64)
+        });
+        match written {
+            Ok(bytes) => self.bytes += bytes,
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    pub(crate) fn keep(&mut self, name: &str, file: impl AsFd) {
+        if let Err(error) = self.store.keep(name, file.as_fd()) {
+            self.fail(&error);
+        }
+    }
+
+    /// Keeps a control page and returns the name.
+    pub(crate) fn keep_page(&mut self, file: impl AsFd) -> String {
+        self.pages += 1;
+        let name = format!("c{}", base36(self.pages));
+        self.keep(&name, file);
+        name
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        self.store.forget(name);
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.failure.get_or_insert_with(|| {
+            format!("what is registered from now on may not outlive a restart: {error}")
+        });
+    }
+
+    /// Why something is not kept, told once.
+    pub(crate) fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+}
+
+fn line(entry: &Entry) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(entry)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn fresh() -> io::Result<File> {
+    let file = rustix::fs::memfd_create("overhear-journal", MemfdFlags::CLOEXEC)?;
+    Ok(File::from(file))
+}
+
+pub(crate) fn journal_name(number: u64) -> String {
+    format!("j{number}")
+}
+
+/// The name of a sensor's file.
+pub(crate) fn sensor_name(stream: u32) -> String {
+    format!("s{}", base36(stream.into()))
+}
+
+fn base36(mut number: u64) -> String {
+    let mut digits = Vec::new();
+    loop {
+        let digit = u32::try_from(number % 36).unwrap_or(0);
+        digits.extend(char::from_digit(digit, 36));
+        number /= 36;
+        if number == 0 {
+            return digits.iter().rev().collect();
+        }
+    }
+}
+
+/// What a journal says.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) number: u64,
+}
+
+/// Reads the journal that counts among the files that were kept, and takes all of them out. The
+/// names of those that do not count any more are returned behind it.
+pub(crate) fn read(files: &mut Vec<KeptFile>) -> (Option<Read>, Vec<String>) {
+    let numbered = |name: &str| name.strip_prefix('j')?.parse::<u64>().ok();
+    let (mut best, mut others): (Option<(String, Read)>, _) = (None, Vec::new());
+    let mut rest = Vec::new();
+    for (name, file) in files.drain(..) {
+        let Some(number) = numbered(&name) else {
+            rest.push((name, file));
+            continue;
+        };
+        let entries = parse(&contents(file).unwrap_or_default());
+        let whole = entries.iter().any(|entry| matches!(entry, Entry::Whole));
+        let newest = best.as_ref().is_none_or(|(_, read)| read.number < number);
+        others.push(name.clone());
+        if whole && newest {
+            best = Some((name, Read { entries, number }));
+        }
+    }
+    *files = rest;
+    if let Some((name, _)) = &best {
+        others.retain(|other| other != name);
+    }
+    (best.map(|(_, read)| read), others)
+}
+
+fn contents(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let file = File::from(file);
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The entries up to the first that is not whole or not understood.
+fn parse(bytes: &[u8]) -> Vec<Entry> {
+    bytes
+        .split_inclusive(|&byte| byte == b'\n')
+        .take_while(|line| line.ends_with(b"\n"))
+        .map_while(|line| serde_json::from_slice(line).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::sync::{Arc, Mutex};
+
+    use super::{base36, parse, read, Entry, Journal, KeptFile, Store};
+
+    /// Keeps files as the service manager does.
+    #[derive(Clone, Debug, Default)]
+    struct Shelf(Arc<Mutex<Vec<KeptFile>>>);
+
+    impl Shelf {
+        fn files(&self) -> Vec<KeptFile> {
+            let files = self.0.lock().unwrap();
+            let again = |file: &OwnedFd| file.as_fd().try_clone_to_owned().unwrap();
+            files
+                .iter()
+                .map(|(name, file)| (name.clone(), again(file)))
+                .collect()
+        }
+    }
+
+    impl Store for Shelf {
+        fn keep(&self, name: &str, file: BorrowedFd<'_>) -> std::io::Result<()> {
+            let file = file.try_clone_to_owned()?;
+            self.0.lock().unwrap().push((name.to_string(), file));
+            Ok(())
+        }
+
+        fn forget(&self, name: &str) {
+            self.0.lock().unwrap().retain(|(other, _)| other != name);
+        }
+    }
+
+    fn freed(entries: &[Entry]) -> Vec<u32> {
+        let freed = |entry: &Entry| match entry {
+            Entry::Freed { stream, .. } => Some(*stream),
+            _ => None,
+        };
+        entries.iter().filter_map(freed).collect()
+    }
+
+    fn free(stream: u32) -> Entry {
+        Entry::Freed {
+            stream,
+            unread: false,
+        }
+    }
+
+    #[test]
+    fn the_newest_whole_journal_counts() {
+        let shelf = Shelf::default();
+        let first = [free(1)].into_iter();
+        let mut journal = Journal::begin(Box::new(shelf.clone()), 1, 0, first).unwrap();
+        journal.write(&free(2));
+        let (found, others) = read(&mut shelf.files());
+        assert_eq!(freed(&found.unwrap().entries), [1, 2]);
+        assert!(others.is_empty());
+        let before = shelf.files();
+        journal.rewrite([free(3)].into_iter());
+        journal.write(&free(4));
+        let mut all = shelf.files();
+        assert_eq!(all.len(), 1, "the old one is forgotten");
+        // A directory that died in between left both.
+        all.splice(0..0, before);
+        let (found, others) = read(&mut all);
+        let found = found.unwrap();
+        assert_eq!((freed(&found.entries), found.number), (vec![3, 4], 2));
+        assert_eq!(others, ["j1"]);
+    }
+
+    #[test]
+    fn a_torn_entry_and_what_follows_is_not_read() {
+        let shelf = Shelf::default();
+        let entries = [free(1), free(2)].into_iter();
+        let journal = Journal::begin(Box::new(shelf.clone()), 1, 0, entries).unwrap();
+        let length = journal.bytes;
+        for cut in 0..length {
+            let file = shelf.files().remove(0).1;
+            let bytes = super::contents(file).unwrap();
+            let found = parse(&bytes[..cut as usize]);
+            let breaks = bytes[..cut as usize]
+                .iter()
+                .filter(|&&b| b == b'\n')
+                .count();
+            assert_eq!(found.len(), breaks);
+        }
+        assert!(parse(b"{\"freed\":{\"stream\":1,\"unread\":false}}\nrubbish\n").len() == 1);
+    }
+
+    #[test]
+    fn names_are_short() {
+        assert_eq!([0, 35, 36, 1295].map(base36), ["0", "z", "10", "zz"]);
+        assert_eq!(super::sensor_name(u32::MAX).len(), 8);
+    }
+}

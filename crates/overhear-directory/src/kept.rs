@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The registry's part of the journal: what it writes down, and how it comes back from it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use overhear_event::{Origin, StreamId};
+
+use crate::control::{ControlPage, Place};
+use crate::journal::{self, sensor_name, Entry, Journal, KeptFile, KeptSensor, Store};
+use crate::memory::{Mapping, MemoryFile};
+use crate::record::{shape_of, SensorState};
+use crate::registry::{Registered, Registry, Sensor};
+use crate::task;
+
+/// The name of the clock page's file.
+pub(crate) const CLOCK_NAME: &str = "clock";
+
+/// What an earlier directory left.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) clock: Option<MemoryFile>,
+    journal: Option<journal::Read>,
+    files: HashMap<String, OwnedFd>,
+    outdated: Vec<String>,
+}
+
+impl Left {
+    /// Takes what the service manager kept.
+    pub(crate) fn new(mut files: Vec<KeptFile>) -> Self {
+        let (journal, outdated) = journal::read(&mut files);
+        let mut files: HashMap<String, OwnedFd> = files.into_iter().collect();
+        let clock = files.remove(CLOCK_NAME).map(MemoryFile::adopt);
+        Self {
+            clock,
+            journal,
+            files,
+            outdated,
+        }
+    }
+}
+
+/// What the journal says in the end.
+#[derive(Debug, Default)]
+struct Account {
+    directory: Option<(u64, overhear_event::ClockId, u64, u64, u64)>,
+    next: u32,
+    pages: BTreeMap<(u32, usize), String>,
+    sensors: BTreeMap<u32, KeptSensor>,
+}
+
+impl Account {
+    fn of(entries: Vec<Entry>) -> Self {
+        let mut all = Self::default();
+        for entry in entries {
+            match entry {
+                Entry::Directory {
+                    version,
+                    identity,
+                    clock,
+                    restarts,
+                    freed_unread,
+                    unheard,
+                } => {
+                    if version == journal::VERSION {
+                        all.directory = Some((identity, clock, restarts, freed_unread, unheard));
+                    }
+                }
+                Entry::Next { stream } => all.next = all.next.max(stream),
+                Entry::Page { pid, index, name } => {
+                    all.pages.insert((pid, index), name);
+                }
+                Entry::Sensor(sensor) => {
+                    let first = sensor.descriptor.id.as_raw();
+                    let behind = first.saturating_add(sensor.lanes.max(1));
+                    all.next = all.next.max(behind);
+                    all.sensors.insert(first, *sensor);
+                }
+                Entry::Whole => {}
+                Entry::Ended { stream, state } => {
+                    if let Some(sensor) = all.sensors.get_mut(&stream) {
+                        sensor.state = state;
+                        sensor.place = None;
+                    }
+                }
+                Entry::Freed { stream, unread } => {
+                    all.sensors.remove(&stream);
+                    if let Some(directory) = &mut all.directory {
+                        directory.3 += u64::from(unread);
+                    }
+                }
+                Entry::TaskGone { pid } => all.pages.retain(|(of, _), _| *of != pid),
+            }
+        }
+        all
+    }
+}
+
+impl Registry {
+    /// Takes up what an earlier directory left, and keeps from now on what there is.
+    ///
+    /// # Errors
+    /// A sentence if nothing can be kept; then the directory works all the same.
+    pub(crate) fn restore(&mut self, left: Left, store: Box<dyn Store>) -> Result<(), String> {
+        let Left {
+            journal,
+            mut files,
+            mut outdated,
+            ..
+        } = left;
+        let (mut number, mut greatest) = (0, 0);
+        if let Some(read) = journal {
+            number = read.number;
+            outdated.push(journal::journal_name(number));
+            let account = Account::of(read.entries);
+            if let Some((identity, clock, restarts, freed_unread, unheard)) = account.directory {
+                self.identity = identity;
+                self.restarts = restarts + 1;
+                self.count_lost(freed_unread, unheard);
+                // Stamps of an earlier clock are told apart by each sensor's own record.
+                let _ = clock;
+                self.reserve_streams(account.next);
+                for ((pid, index), name) in account.pages {
+                    let page = files.remove(&name).map(MemoryFile::adopt);
+                    let number = name.strip_prefix('c');
+                    let number = number.and_then(|digits| u64::from_str_radix(digits, 36).ok());
+                    greatest = greatest.max(number.unwrap_or(0));
+                    let page = page.and_then(|page| ControlPage::adopt(page).ok());
+                    // A process that has ended meanwhile has no use for its pages.
+                    if !page.is_some_and(|page| self.restore_page(pid, index, page, &name)) {
+                        outdated.push(name);
+                    }
+                }
+                for sensor in account.sensors.into_values() {
+                    let name = sensor_name(sensor.descriptor.id.as_raw());
+                    match files.remove(&name) {
+                        Some(file) => {
+                            if self.restore_sensor(sensor, file).is_none() {
+                                outdated.push(name);
+                            }
+                        }
+                        None => self.count_lost(1, 0),
+                    }
+                }
+                self.forget_idle_tasks();
+            }
+        }
+        let begun = Journal::begin(store, number + 1, greatest, self.entries());
+        let journal = begun
+            .map_err(|error| format!("what is registered does not outlive a restart: {error}"))?;
+        // What nobody knows any more.
+        outdated.extend(files.into_keys());
+        for name in outdated {
+            journal.forget(&name);
+        }
+        self.journal = Some(journal);
+        // Processes that have ended while no directory was there, with a journal to say so.
+        self.end_departed();
+        Ok(())
+    }
+
+    fn restore_sensor(&mut self, kept: KeptSensor, file: OwnedFd) -> Option<()> {
+        let file = MemoryFile::adopt(file);
+        let shape = shape_of(&kept.descriptor, kept.kind, kept.lanes).ok()?;
+        if file.bytes() < shape.bytes() {
+            return None;
+        }
+        let mapping = Mapping::read_only(&file, shape.bytes()).ok()?;
+        mapping.lock();
+        let inode = file.inode();
+        let registered = Registered {
+            descriptor: Arc::new(kept.descriptor),
+            mapping: Arc::new(mapping),
+            shape,
+            clock: kept.clock,
+        };
+        let mut sensor = Sensor::new(
+            registered,
+            Some(file),
+            kept.token,
+            inode,
+            kept.pid,
+            kept.uid,
+        );
+        sensor.place = kept.place.map(|(page, line)| Place { page, line });
+        sensor.was_read = kept.was_read;
+        self.readmit(sensor, kept.state);
+        Some(())
+    }
+
+    /// Ends the sensors of processes that are not those any more that registered them.
+    fn end_departed(&mut self) {
+        let departed: Vec<StreamId> = self
+            .sensors_from(StreamId::from_raw(0))
+            .filter(|sensor| sensor.state == SensorState::Live)
+            .filter(|sensor| match &sensor.registered.descriptor.origin {
+                Origin::Program(task) => {
+                    !self.watches(sensor.pid) || task::of_pid(task.pid).start != task.start
+                }
+                _ => true,
+            })
+            .map(|sensor| sensor.registered.descriptor.id)
+            .collect();
+        for stream in departed {
+            self.end(stream, SensorState::Retained);
+        }
+    }
+
+    /// All that is known, for a journal.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let status = self.status();
+        let mut entries = vec![
+            Entry::Directory {
+                version: journal::VERSION,
+                identity: self.identity,
+                clock: self.clock,
+                restarts: self.restarts,
+                freed_unread: status.freed_unread,
+                unheard: status.unheard,
+            },
+            Entry::Next {
+                stream: self.next_stream(),
+            },
+        ];
+        entries.extend(self.page_names().map(|(pid, index, name)| Entry::Page {
+            pid,
+            index,
+            name: name.to_string(),
+        }));
+        entries.extend(
+            self.sensors_from(StreamId::from_raw(0))
+                .filter(|sensor| sensor.file.is_some())
+                .map(|sensor| Entry::Sensor(Box::new(sensor.kept()))),
+        );
+        entries.into_iter()
+    }
+}
+
+impl Sensor {
+    /// What the next directory must know.
+    pub(crate) fn kept(&self) -> KeptSensor {
+        KeptSensor {
+            descriptor: (*self.registered.descriptor).clone(),
+            kind: self.registered.shape.kind(),
+            lanes: self.registered.shape.lanes(),
+            clock: self.registered.clock,
+            token: self.token,
+            pid: self.pid,
+            uid: self.uid,
+            state: self.state,
+            was_read: self.was_read,
+            place: self.place.map(|place| (place.page, place.line)),
+        }
+    }
+}

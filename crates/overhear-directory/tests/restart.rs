@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overheard` is killed while sensors write, and started again with what was kept: every buffer is
+//! there, everything that was known is known, and nothing is lost. The test plays the service
+//! manager's part.
+#![cfg(feature = "daemon")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use overhear_directory::client::{register_at, RegisterError, Registration};
+use overhear_directory::{Begin, MonitorConnection, Query, SensorState};
+use overhear_event::{Source, WriterKind};
+use overhear_stream::sync::Ordering;
+use overhear_stream::{Shape, Words};
+
+use support::manager::Manager;
+use support::{eventually, register_patiently, request, Heard, Writer};
+
+fn connect(manager: &Manager) -> MonitorConnection {
+    MonitorConnection::connect(&manager.socket).unwrap()
+}
+
+#[track_caller]
+fn register(manager: &Manager, sensor: &str) -> Registration {
+    register_patiently(&manager.socket, sensor).unwrap()
+}
+
+fn is_on(registration: &Registration) -> bool {
+    let control = registration.control.as_ref().expect("a control page");
+    control.line().unwrap().is_enabled()
+}
+
+#[test]
+fn a_killed_directory_comes_back_with_everything() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut writers: Vec<Writer> = (0..20)
+        .map(|number| Writer::new(register(&manager, &format!("sensor {number}"))))
+        .collect();
+    writers.iter_mut().for_each(|writer| writer.write(10));
+    let mut source = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| heard.elements == 200);
+    let off = writers[3].registration.stream;
+    connect(&manager)
+        .set_enabled(&Query::stream(off), false)
+        .unwrap();
+    let before = connect(&manager).list(&Query::all()).unwrap();
+
+    manager.kill();
+    // Nobody is there, and nobody is disturbed.
+    writers.iter_mut().for_each(|writer| writer.write(10));
+    heard.until(&mut source, |heard| heard.elements == 400);
+    manager.start();
+
+    let after = connect(&manager).list(&Query::all()).unwrap();
+    assert_eq!(after.len(), 20);
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.descriptor, after.descriptor);
+        assert_eq!((before.uid, before.bytes), (after.uid, after.bytes));
+        assert_eq!(before.enabled, after.enabled);
+        assert_eq!(after.published, 20);
+        assert_eq!(after.state, SensorState::Live);
+    }
+    let status = connect(&manager).status().unwrap();
+    assert_eq!((status.sensors, status.restarts), (20, 1));
+    assert_eq!(
+        status.bytes,
+        after.iter().map(|sensor| sensor.bytes).sum::<u64>()
+    );
+    // A late monitor finds every element.
+    let mut late = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut found = Heard::default();
+    found.until(&mut late, |heard| heard.elements == 400);
+    assert!(found.gaps.is_empty());
+    // The control page is the same.
+    assert!(!is_on(&writers[3].registration));
+    connect(&manager).set_enabled(&Query::all(), true).unwrap();
+    assert!(is_on(&writers[3].registration));
+    // Numbers go on, names are known, tokens are valid.
+    let next = register(&manager, "next");
+    assert!(next.stream > writers[19].registration.stream);
+    let Err(RegisterError::Refused { sentence, .. }) =
+        register_patiently(&manager.socket, "sensor 0")
+    else {
+        panic!("not refused");
+    };
+    assert!(sentence.contains("has such a sensor already"), "{sentence}");
+    writers[0].registration.unregister().unwrap();
+    // The monitor that was there all the time goes on, hears of the new one and of the end.
+    writers[1].write(5);
+    heard.until(&mut source, |heard| {
+        heard.elements == 405 && heard.opened.len() == 21
+    });
+    heard.until(&mut source, |heard| !heard.closed.is_empty());
+    assert_eq!(heard.closed, [writers[0].registration.stream]);
+    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+    assert!(source.is_connected());
+    let mut each = std::collections::BTreeMap::new();
+    for (stream, sequence) in &heard.sequences {
+        let next = each.entry(*stream).or_insert(0);
+        assert_eq!(sequence, next, "in order, and each once");
+        *next += 1;
+    }
+    // And once more: what came after the first restart is kept as well.
+    manager.kill();
+    manager.start();
+    let status = connect(&manager).status().unwrap();
+    assert_eq!(status.restarts, 2);
+    let names = connect(&manager)
+        .list(&Query::parse("*/next").unwrap())
+        .unwrap();
+    assert_eq!(names[0].descriptor.id, next.stream);
+    assert!(manager.terminate().success());
+}
+
+#[test]
+fn a_process_that_ends_while_nobody_is_there_is_missed() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut child = sensor_process(&manager.socket);
+    let query = Query::parse("*/of a child").unwrap();
+    eventually(
+        || connect(&manager).list(&query).unwrap(),
+        |found| found.first().is_some_and(|sensor| sensor.published == 30),
+    );
+    manager.kill();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    manager.start();
+    let found = connect(&manager).list(&query).unwrap();
+    assert_eq!(found[0].state, SensorState::Retained);
+    let mut source = connect(&manager)
+        .attach(query.clone(), Begin::Buffer)
+        .unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| !heard.closed.is_empty());
+    assert_eq!(heard.elements, 30);
+    // Read, and gone with its files.
+    let query = || connect(&manager).list(&query).unwrap();
+    eventually(query, Vec::is_empty);
+    let kept = || {
+        manager
+            .shelf
+            .lock()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let left = eventually(kept, |names| names.len() == 2);
+    assert!(left[0] == "clock" && left[1].starts_with('j'), "{left:?}");
+}
+
+#[test]
+fn lanes_are_given_back_also_after_a_restart() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut laned = request("laned");
+    (laned.kind, laned.lanes) = (WriterKind::Laned, 9);
+    let registration = register_at(&manager.socket, laned).unwrap();
+    manager.kill();
+    manager.start();
+    let Shape::Laned(pool) = &registration.shape else {
+        panic!("{:?}", registration.shape);
+    };
+    // SAFETY: the registration keeps the map.
+    let words = unsafe { registration.mapping.words() };
+    let claim = |lane: u32, owner: u64| {
+        let word = (pool.lane_offset(lane) + 160) / 8;
+        words.word(word).store(owner, Ordering::Release);
+    };
+    let ended = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
+    let ended = u64::from(ended.join().unwrap().unsigned_abs()) | 3 << 32;
+    let alive = u64::from(
+        rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    ) | 1 << 32;
+    claim(8, ended);
+    claim(2, alive);
+    let control = registration.control.as_ref().unwrap().line().unwrap();
+    eventually(|| control.reclaimed(8), |word| *word == ended);
+    assert_eq!(
+        control.reclaimed(2),
+        0,
+        "a thread that lives keeps its lane"
+    );
+    assert_eq!(control.reclaimed(0), 0);
+}
+
+/// Starts a process with one sensor, which has written 30 elements and waits to be killed.
+fn sensor_process(socket: &Path) -> std::process::Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_process_with_a_sensor", "--nocapture"])
+        .env("SENSOR_OF_A_CHILD", socket)
+        .stdout(Stdio::null())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What [`sensor_process`] runs; nothing otherwise.
+#[test]
+fn the_process_with_a_sensor() {
+    let Some(socket) = std::env::var_os("SENSOR_OF_A_CHILD") else {
+        return;
+    };
+    let registration = register_patiently(Path::new(&socket), "of a child").unwrap();
+    Writer::new(registration).write(30);
+    // Its parent ends it, or ends.
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+    std::process::abort();
+}
+
+#[test]
+fn a_manager_that_keeps_nothing_gets_a_directory_that_begins_anew() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut writer = Writer::new(register(&manager, "old"));
+    writer.write(3);
+    let mut source = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| heard.elements == 3);
+    manager.kill();
+    writer.write(2);
+    manager.shelf.lock().unwrap().clear();
+    manager.start();
+    assert_eq!(connect(&manager).status().unwrap().restarts, 0);
+    let mut new = Writer::new(register(&manager, "new"));
+    new.write(4);
+    // The numbers begin anew, too; what was attached is read to its end first.
+    assert_eq!(new.registration.stream, writer.registration.stream);
+    heard.until(&mut source, |heard| heard.elements == 9);
+    assert_eq!((heard.opened.len(), heard.closed.len()), (2, 1));
+    assert_eq!(heard.opened[1].sensor, "new");
+    assert!(!heard.complaints.is_empty());
+    source.poll(&mut heard).unwrap();
+}
