@@ -119,6 +119,14 @@ impl<W: Words> ControlLine<W> {
         self.words.word(self.first).store(word, Ordering::Relaxed);
     }
 
+    /// How often a lane of this sensor has been reclaimed: a thread that found none tries again when
+    /// it has changed.
+    #[must_use]
+    pub fn reclaims(&self) -> u64 {
+        // Relaxed: a hint; what it announces is loaded with acquire.
+        self.words.word(self.first + 1).load(Ordering::Relaxed)
+    }
+
     /// The owner word of the last thread whose claim on this lane has ended; 0 if none has.
     ///
     /// # Panics
@@ -136,11 +144,66 @@ impl<W: Words> ControlLine<W> {
     pub fn reclaim(&self, lane: u32, owner: u64) {
         // SYNC(reclaim): pairs with the load of the thread that claims the lane next.
         self.lane_word(lane).store(owner, Ordering::Release);
+        // Relaxed, and no addition: the directory is the only writer.
+        let reclaims = self.words.word(self.first + 1);
+        reclaims.store(self.reclaims().wrapping_add(1), Ordering::Relaxed);
     }
 
     fn lane_word(&self, lane: u32) -> &crate::sync::AtomicU64 {
         assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
         self.words.word(self.first + LINE_WORDS + lane as usize)
+    }
+}
+
+/// Where a writer looks whether its sensor is switched on: a word of a control page, or one that
+/// always says yes. C has the same pointer in its sensors.
+#[cfg(not(loom))]
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Switch(core::ptr::NonNull<u32>);
+
+// SAFETY: the word is only loaded, atomically, and stays for as long as the value is used (contract
+// of `at`).
+#[cfg(not(loom))]
+unsafe impl Send for Switch {}
+// SAFETY: as for Send.
+#[cfg(not(loom))]
+unsafe impl Sync for Switch {}
+
+#[cfg(not(loom))]
+impl Switch {
+    /// The switch of a sensor without a control page.
+    #[must_use]
+    pub const fn always_on() -> Self {
+        static ON: crate::sync::AtomicU32 = crate::sync::AtomicU32::new(1);
+        // SAFETY: a static has an address.
+        Self(unsafe { core::ptr::NonNull::new_unchecked(ON.as_ptr()) })
+    }
+
+    /// The switch of the line that begins here.
+    ///
+    /// # Safety
+    /// The line stays mapped for as long as this value or a copy of it is used.
+    #[must_use]
+    pub const unsafe fn at(line: core::ptr::NonNull<u64>) -> Self {
+        // `enabled` is the first half of the word, on either byte order (section 8).
+        Self(line.cast())
+    }
+
+    /// Whether the sensor is switched on: one relaxed load.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        // SAFETY: aligned and mapped by the contract of `at`; written by another process, so
+        // loaded atomically. Relaxed: a hint.
+        let word = unsafe { crate::sync::AtomicU32::from_ptr(self.0.as_ptr()) };
+        word.load(Ordering::Relaxed) != 0
+    }
+
+    /// Where the switch is: what C loads.
+    #[must_use]
+    pub const fn as_ptr(self) -> *const u32 {
+        self.0.as_ptr()
     }
 }
 
@@ -167,6 +230,7 @@ mod tests {
         laned.set_enabled(false);
         assert!(!laned.is_enabled() && simple.is_enabled());
         assert_eq!((laned.reclaimed(8), laned.reclaimed(7)), (77, 0));
+        assert_eq!((laned.reclaims(), simple.reclaims()), (1, 0));
         assert!(ControlLine::new(memory.share(), 4, 0).is_err());
         assert!(ControlLine::new(memory.share(), 3, 1).is_err());
         assert!(ControlLayout::new(0).is_err());

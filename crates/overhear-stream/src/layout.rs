@@ -80,12 +80,16 @@ pub enum LayoutError {
 ///
 /// Holding one proves that the capacity is a power of two from 2 to 2^32, that an element's
 /// payload fits behind its lead within the stride, and that the whole size fits into an `usize`.
+///
+/// Laid out as in C, because it is a part of the lanes that C writes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Geometry {
     // What precedes the payload: one word, the stamp, or two, stamp and writer (section 4).
     lead_words: u32,
     payload_bytes: u32,
     stride_words: u32,
+    reserved: u32,
     // Power of two in [2, 2^32].
     capacity: u64,
 }
@@ -146,6 +150,7 @@ impl Geometry {
             lead_words: 1,
             payload_bytes,
             stride_words: stride_bytes / 8,
+            reserved: 0,
             capacity,
         };
         // At most 2^32 * 4096 + 4096 bytes: fits u64; must also fit the address space.
@@ -342,6 +347,11 @@ const _: () = {
     assert!(offset_of!(HeaderTable, stream_id) == 48);
     assert!(offset_of!(HeaderTable, reserved_words) == 56);
     assert!(offset_of!(HeaderTable, counter) == COUNTER_OFFSET);
+    // `struct oh_lane_` of include/overhear/laned.h has it inside.
+    assert!(offset_of!(Geometry, payload_bytes) == 4);
+    assert!(offset_of!(Geometry, stride_words) == 8);
+    assert!(offset_of!(Geometry, capacity) == 16);
+    assert!(size_of::<Geometry>() == 24);
     assert!(size_of::<HeaderTable>() == 72);
 };
 
@@ -354,7 +364,7 @@ pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     }
 }
 
-const fn unpair(word: u64) -> (u32, u32) {
+pub(crate) const fn unpair(word: u64) -> (u32, u32) {
     if cfg!(target_endian = "little") {
         (word as u32, (word >> 32) as u32)
     } else {
@@ -436,6 +446,11 @@ impl HeaderUntrusted {
         Ok(())
     }
 }
+
+/// Words of the header that lanes and pools have besides the counter (section 2).
+pub(crate) const LOST_NESTED_WORD: usize = 136 / 8;
+pub(crate) const LOST_FULL_WORD: usize = 144 / 8;
+pub(crate) const OWNER_WORD: usize = 160 / 8;
 
 /// The element counter's word.
 #[inline(always)]

@@ -10,6 +10,7 @@
 //!   or concurrent; both come from the directory, never from the memory.
 //! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
 //!   [`QueueWriter`] is that of any number of threads at once: lock-free, one total order.
+//! - [`LaneClaims`] gives each thread of a laned sensor a [`Lane`] of its own, lock-free.
 //! - [`Reader`] yields validated copies and the exact number of missed elements.
 //! - [`Segment`] and [`ClockFit`] turn stamps into time; [`ClockMap`] applies them.
 //!
@@ -55,18 +56,24 @@ extern crate alloc;
 
 mod clock;
 mod control;
+mod lanes;
 mod layout;
 mod queue;
 mod reader;
 mod shape;
 pub mod sync;
 mod tally;
+#[cfg(not(loom))]
+mod thread;
 mod ticks;
 mod words;
 mod writer;
 
 pub use clock::{ClockFit, ClockMap, ClockPair, Segment, CLOCK_PAGE_CAPACITY};
+#[cfg(not(loom))]
+pub use control::Switch;
 pub use control::{ControlLayout, ControlLine, CONTROL_LINE_BYTES, CONTROL_MAGIC};
+pub use lanes::{Abandoned, Claimant, Frame, Lane, LaneClaims, Nested};
 pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
 pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
 pub use overhear_event::WriterKind;
@@ -74,6 +81,8 @@ pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
 pub use reader::{Copied, Found, PollReport, Reader};
 pub use shape::{LanePool, QueueGeometry, Shape, StreamGeometry, MAX_LANES, MAX_QUEUE};
 pub use tally::{lane_owner, Tally};
+#[cfg(not(loom))]
+pub use thread::{Remembered, SensorKey, ThreadSlot};
 pub use ticks::{hardware_clock, read_hardware_ticks, read_hardware_ticks_ordered};
 pub use words::{KeptWords, OwnedWords, SharedWords, Words};
 pub use writer::SimpleWriter;

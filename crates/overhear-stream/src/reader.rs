@@ -49,7 +49,7 @@ pub struct Copied<'a> {
 }
 
 /// What a reader finds, in the order of positions and without holes between them, but for the void
-/// elements of a queue.
+/// elements of lanes and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// An element, copied and whole.
@@ -290,7 +290,7 @@ impl<W: Words> Reader<W> {
             self.tell(core::mem::take(&mut run), &mut sink);
             let mut void = 0;
             for index in rejected..batch {
-                if self.queue.is_some() && is_void(&self.geometry, &self.copy, index) {
+                if self.geometry.lead_words() == 2 && is_void(&self.geometry, &self.copy, index) {
                     void += 1;
                     continue;
                 }

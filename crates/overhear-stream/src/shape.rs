@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use overhear_event::{ClockId, WriterKind};
 
 use crate::layout::{check_size, Geometry, Header, LayoutError, HEADER_SIZE};
+use crate::sync::Ordering;
 use crate::words::Words;
 
 /// The largest pool of lanes: a claim searches all of them.
@@ -288,6 +289,19 @@ impl Shape {
             }
         }
         initial
+    }
+
+    /// Stores [`Self::initial`] into memory that is zero and nobody else's yet.
+    ///
+    /// # Panics
+    /// If the memory is smaller than the shape.
+    pub fn store(&self, words: &impl Words, clock: ClockId, stream_id: u64) {
+        for (offset, initial) in self.initial(clock, stream_id) {
+            for (word, value) in words.range(offset / 8, initial.len()).iter().zip(initial) {
+                // Relaxed: the memory is handed over afterwards.
+                word.store(value, Ordering::Relaxed);
+            }
+        }
     }
 }
 

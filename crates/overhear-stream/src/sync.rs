@@ -15,6 +15,9 @@
 //!   position t in `tail` sees that t was taken no earlier than its predecessors were; whoever finds
 //!   an element through its index word sees what its last owner stored into it; whoever sees position
 //!   h in `head` sees the index words before h, or later ones.
+//! - `SYNC(reclaim)`: the directory's release store of a reclaimed word, the acquire load of the
+//!   thread that claims the lane. Who claims a lane finds its counter as the dead owner left it.
+//! - `SYNC(claim)`: the exchange of a lane's owner word, with itself in the thread that claims next.
 
 #[cfg(not(loom))]
 pub use core::hint::spin_loop;
@@ -24,3 +27,12 @@ pub use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub use loom::hint::spin_loop;
 #[cfg(loom)]
 pub use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Orders the memory accesses of a thread for the signal handlers that interrupt it: the compiler
+/// moves none across. It costs no instruction.
+#[inline(always)]
+pub fn signal_fence() {
+    // Loom has no signal handlers, and nothing that one could see out of order.
+    #[cfg(not(loom))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+}

@@ -34,6 +34,23 @@ pub trait Words {
     fn range(&self, start: usize, count: usize) -> &[AtomicU64];
 }
 
+impl<W: Words> Words for &W {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        W::len(self)
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        W::word(self, index)
+    }
+
+    #[inline(always)]
+    fn range(&self, start: usize, count: usize) -> &[AtomicU64] {
+        W::range(self, start, count)
+    }
+}
+
 /// Stores bytes into words, relaxed. The rest of the last word is zeroed. Words behind it stay.
 ///
 /// # Panics
@@ -61,7 +78,9 @@ pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
 /// proves nothing about who else writes them.
 #[cfg(not(loom))]
 #[derive(Debug)]
+#[repr(C)]
 pub struct SharedWords {
+    // First, because a lane that C writes begins with it.
     base: NonNull<u64>,
     len: usize,
 }
@@ -171,13 +190,30 @@ impl<K> Words for KeptWords<K> {
 
 /// Memory of this process, shared between its owners: for private streams and for tests.
 #[derive(Clone, Debug)]
-pub struct OwnedWords(Arc<Vec<AtomicU64>>);
+pub struct OwnedWords {
+    all: Arc<Vec<AtomicU64>>,
+    // The part that this owner sees.
+    start: usize,
+    len: usize,
+}
 
 impl OwnedWords {
     /// `len` words of zero.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        Self(Arc::new((0..len).map(|_| AtomicU64::new(0)).collect()))
+        let all = Arc::new((0..len).map(|_| AtomicU64::new(0)).collect());
+        Self { all, start: 0, len }
+    }
+
+    /// An owner of some of the words alone: a lane of a pool.
+    ///
+    /// # Panics
+    /// If they are out of bounds.
+    #[must_use]
+    pub fn part(&self, start: usize, len: usize) -> Self {
+        let len = self.range(start, len).len();
+        let (all, start) = (Arc::clone(&self.all), self.start + start);
+        Self { all, start, len }
     }
 
     /// Another owner of the same words.
@@ -190,17 +226,17 @@ impl OwnedWords {
 impl Words for OwnedWords {
     #[inline(always)]
     fn len(&self) -> usize {
-        self.0.len()
+        self.len
     }
 
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
-        &self.0[index]
+        &self.all[self.start..][..self.len][index]
     }
 
     #[inline(always)]
     fn range(&self, start: usize, count: usize) -> &[AtomicU64] {
-        &self.0[start..][..count]
+        &self.all[self.start..][..self.len][start..][..count]
     }
 }
 

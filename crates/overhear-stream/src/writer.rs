@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The simple writer.
+//! The simple writer; lanes are written by the same steps.
 //!
 //! # Protocol
 //!
@@ -21,7 +21,7 @@
 use overhear_event::Ticks;
 
 use crate::layout::{counter, Geometry, LayoutError};
-use crate::sync::{fence, Ordering};
+use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 
 /// The right to write a simple stream.
@@ -71,22 +71,56 @@ impl<W: Words> SimpleWriter<W> {
     /// If the payload has another size than the geometry says.
     #[inline(always)]
     pub fn write(&mut self, payload: &[u8], stamp: impl FnOnce() -> Ticks) {
-        assert!(
-            payload.len() == self.geometry.payload_bytes(),
-            "the payload has the wrong size"
+        self.count = append(
+            &self.words,
+            &self.geometry,
+            self.count,
+            None,
+            payload,
+            stamp,
         );
-        // Looked up before the stores: for all the compiler knows, they could change `self`.
-        let (count, counter) = (self.count, counter(&self.words));
-        let slot = self.geometry.slot(count);
-        let slot = self.words.range(slot, 1 + payload.len().div_ceil(8));
-        store_bytes(&slot[1..], payload);
-        // Relaxed: SYNC(publish) makes the stamp visible.
-        slot[0].store(stamp().as_raw(), Ordering::Relaxed);
-        let count = count.wrapping_add(1);
-        // SYNC(publish): pairs with the reader's first load of the counter.
-        counter.store(count, Ordering::Release);
-        self.count = count;
-        // SYNC(overwrite): pairs with the reader's fence before its second load of the counter.
-        fence(Ordering::Release);
     }
+}
+
+/// Steps 1 to 3 for a whole element; returns the new count. `writer` is the word that names the
+/// writing thread, where elements have one (section 4).
+///
+/// # Panics
+/// If the payload has another size than the geometry says.
+#[inline(always)]
+pub(crate) fn append(
+    words: &impl Words,
+    geometry: &Geometry,
+    count: u64,
+    writer: Option<u64>,
+    payload: &[u8],
+    stamp: impl FnOnce() -> Ticks,
+) -> u64 {
+    assert!(
+        payload.len() == geometry.payload_bytes(),
+        "the payload has the wrong size"
+    );
+    // Looked up before the stores: for all the compiler knows, they could change the writer.
+    let counter = counter(words);
+    let lead = 1 + usize::from(writer.is_some());
+    let slot = words.range(geometry.slot(count), lead + payload.len().div_ceil(8));
+    if let Some(writer) = writer {
+        // Relaxed: SYNC(publish) makes it visible.
+        slot[1].store(writer, Ordering::Relaxed);
+    }
+    store_bytes(&slot[lead..], payload);
+    publish(counter, &slot[0], count, stamp())
+}
+
+/// Step 1's last store, and steps 2 and 3; returns the new count.
+#[inline(always)]
+pub(crate) fn publish(counter: &AtomicU64, slot: &AtomicU64, count: u64, stamp: Ticks) -> u64 {
+    // Relaxed: SYNC(publish) makes the stamp visible.
+    slot.store(stamp.as_raw(), Ordering::Relaxed);
+    let count = count.wrapping_add(1);
+    // SYNC(publish): pairs with the reader's first load of the counter.
+    counter.store(count, Ordering::Release);
+    // SYNC(overwrite): pairs with the reader's fence before its second load of the counter.
+    fence(Ordering::Release);
+    count
 }
