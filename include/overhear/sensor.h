@@ -28,7 +28,8 @@
  *
  *     oh_sensor_unregister(sensor);
  *
- * examples/c/hello_sensor.c is this as a program that runs.
+ * examples/c/hello_sensor.c is this as a program that runs. laned.h, a part of this header, has sensors
+ * that many threads write.
  *
  * Design constraints. A write is a fixed number of stores: no lock, no locked instruction, no
  * allocation, no system call, nothing that waits for a reader. The price is that one thread at a
@@ -78,6 +79,8 @@ typedef struct oh_sensor_options {
     uint64_t distance_ns; /* declared rate, D: the least distance of two elements, at most T */
     uint64_t jitter_ns;   /* declared rate, tau: by how much elements may come early in sum */
     uint64_t capacity;    /* least number of slots wanted; 0: the directory decides */
+    uint32_t lanes;       /* laned sensors: how many threads write; 0: the library decides */
+    uint32_t reserved0;   /* 0 */
 } oh_sensor_options;
 
 /*
@@ -92,7 +95,8 @@ typedef struct oh_sensor {
     uint32_t payload_size; /* bytes */
     uint32_t clock_id;     /* OH_CLOCK_*, section 3 */
     uint32_t reserved0;
-    uint64_t reserved1[3];
+    const uint32_t *enabled; /* section 8: the control line, or a word that is always 1 */
+    uint64_t reserved1[2];
 } oh_sensor;
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -103,7 +107,8 @@ OH_ASSERT_FIELD(oh_sensor, stride, 24, 4);
 OH_ASSERT_FIELD(oh_sensor, payload_size, 28, 4);
 OH_ASSERT_FIELD(oh_sensor, clock_id, 32, 4);
 OH_ASSERT_FIELD(oh_sensor, reserved0, 36, 4);
-OH_ASSERT_FIELD(oh_sensor, reserved1, 40, 24);
+OH_ASSERT_FIELD(oh_sensor, enabled, 40, 8);
+OH_ASSERT_FIELD(oh_sensor, reserved1, 48, 16);
 OH_ASSERT_FIELD(oh_field, name, 0, 8);
 OH_ASSERT_FIELD(oh_field, kind, 8, 4);
 OH_ASSERT_FIELD(oh_field, offset, 12, 4);
@@ -120,7 +125,8 @@ OH_ASSERT_FIELD(oh_sensor_options, period_ns, 40, 8);
 OH_ASSERT_FIELD(oh_sensor_options, distance_ns, 48, 8);
 OH_ASSERT_FIELD(oh_sensor_options, jitter_ns, 56, 8);
 OH_ASSERT_FIELD(oh_sensor_options, capacity, 64, 8);
-OH_STATIC_ASSERT(sizeof(oh_sensor_options) == 72, "oh_sensor_options: size");
+OH_ASSERT_FIELD(oh_sensor_options, lanes, 72, 4);
+OH_STATIC_ASSERT(sizeof(oh_sensor_options) == 80, "oh_sensor_options: size");
 #endif
 OH_STATIC_ASSERT(sizeof(oh_sensor) == 64, "oh_sensor: one cache line");
 
@@ -375,14 +381,11 @@ OH_INLINE_ void oh_fill_(uint8_t *payload, const void *value, size_t size)
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
 
-/* Section 5.1, the writer: the stamp (1, its last store), the counter (2), the fence (3). */
-OH_INLINE_ void oh_publish_(oh_sensor *sensor, uint8_t *base, uint8_t *slot, uint64_t count,
-                            uint64_t stamp_ticks)
+/* Section 5.1, the writer: the counter (2) and the fence (3). */
+OH_INLINE_ void oh_counter_store_(uint8_t *base, uint64_t count)
 {
-    oh_word_store_(slot, stamp_ticks);
-    sensor->count = count + 1;
     /* SYNC(publish): pairs with the reader's first load of the counter, an acquire load. */
-    __atomic_store_n((uint64_t *)(void *)(base + OH_COUNTER_OFFSET), count + 1, __ATOMIC_RELEASE);
+    __atomic_store_n((uint64_t *)(void *)(base + OH_COUNTER_OFFSET), count, __ATOMIC_RELEASE);
     /* SYNC(overwrite): pairs with the reader's acquire fence after its copy. Without it a reader
        could see words of the next element under the old counter and believe its copy. */
     __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -391,6 +394,15 @@ OH_INLINE_ void oh_publish_(oh_sensor *sensor, uint8_t *base, uint8_t *slot, uin
 #ifdef __SANITIZE_THREAD__
 #pragma GCC diagnostic pop
 #endif
+
+/* Section 5.1, the writer: the stamp (1, its last store), then the counter. */
+OH_INLINE_ void oh_publish_(oh_sensor *sensor, uint8_t *base, uint8_t *slot, uint64_t count,
+                            uint64_t stamp_ticks)
+{
+    oh_word_store_(slot, stamp_ticks);
+    sensor->count = count + 1;
+    oh_counter_store_(base, count + 1);
+}
 
 #endif /* !OVERHEAR_DISABLE */
 
@@ -412,6 +424,28 @@ static __attribute__((noinline, cold, unused)) uint64_t oh_clock_ns_(int clock)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* The stamp of this moment, see oh_sensor_stamp. */
+OH_INLINE_ uint64_t oh_stamp_(uint32_t clock_id)
+{
+#ifndef OVERHEAR_DISABLE
+#if defined(__x86_64__) || defined(__i386__)
+    if (__builtin_expect(clock_id == OH_CLOCK_X86_TSC, 1))
+        return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    if (__builtin_expect(clock_id == OH_CLOCK_ARM_CNTVCT, 1)) {
+        uint64_t ticks;
+        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return ticks;
+    }
+#endif
+    (void)clock_id;
+    return oh_clock_ns_(OH_LINUX_CLOCK_MONOTONIC_);
+#else
+    (void)clock_id;
+    return 0;
+#endif
+}
+
 /*
  * oh_sensor_stamp: reads the clock that the sensor stamps with (section 3).
  *
@@ -429,18 +463,32 @@ static __attribute__((noinline, cold, unused)) uint64_t oh_clock_ns_(int clock)
 OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 {
 #ifndef OVERHEAR_DISABLE
-#if defined(__x86_64__) || defined(__i386__)
-    if (__builtin_expect(sensor->clock_id == OH_CLOCK_X86_TSC, 1))
-        return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-    if (__builtin_expect(sensor->clock_id == OH_CLOCK_ARM_CNTVCT, 1)) {
-        uint64_t ticks;
-        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-        return ticks;
-    }
-#endif
+    return oh_stamp_(sensor->clock_id);
+#else
     (void)sensor;
-    return oh_clock_ns_(OH_LINUX_CLOCK_MONOTONIC_);
+    return 0;
+#endif
+}
+
+/*
+ * oh_sensor_enabled: tells whether the sensor is switched on.
+ *
+ * Elements of a sensor that is switched off are not published: that is not a loss and not counted.
+ * They cost one load and a branch; this is for observations that cost something to make.
+ *
+ * Ownership: the sensor stays the caller's.
+ *
+ * Returns 1 if it is switched on, else 0; 0 with OVERHEAR_DISABLE.
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: yes.
+ * Real-time class: wait-free.
+ */
+OH_INLINE_ int oh_sensor_enabled(const oh_sensor *sensor)
+{
+#ifndef OVERHEAR_DISABLE
+    /* Relaxed: a hint, which orders nothing. */
+    return __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED) != 0;
 #else
     (void)sensor;
     return 0;
@@ -500,7 +548,8 @@ OH_INLINE_ void *oh_sensor_write(oh_sensor *sensor)
 OH_INLINE_ void oh_sensor_commit_at(oh_sensor *sensor, uint64_t stamp_ticks)
 {
 #ifndef OVERHEAR_DISABLE
-    oh_publish_(sensor, sensor->base, oh_sensor_slot_(sensor), sensor->count, stamp_ticks);
+    if (oh_sensor_enabled(sensor))
+        oh_publish_(sensor, sensor->base, oh_sensor_slot_(sensor), sensor->count, stamp_ticks);
 #else
     (void)sensor;
     (void)stamp_ticks;
@@ -508,7 +557,7 @@ OH_INLINE_ void oh_sensor_commit_at(oh_sensor *sensor, uint64_t stamp_ticks)
 }
 
 /*
- * oh_sensor_commit: stamps the element and publishes it.
+ * oh_sensor_commit: stamps the element and publishes it, unless the sensor is switched off.
  *
  * Ownership: takes the payload that oh_sensor_write handed out.
  *
@@ -520,11 +569,17 @@ OH_INLINE_ void oh_sensor_commit_at(oh_sensor *sensor, uint64_t stamp_ticks)
  */
 OH_INLINE_ void oh_sensor_commit(oh_sensor *sensor)
 {
-    oh_sensor_commit_at(sensor, oh_sensor_stamp(sensor));
+#ifndef OVERHEAR_DISABLE
+    if (oh_sensor_enabled(sensor))
+        oh_publish_(sensor, sensor->base, oh_sensor_slot_(sensor), sensor->count,
+                    oh_sensor_stamp(sensor));
+#else
+    (void)sensor;
+#endif
 }
 
 /*
- * oh_sensor_put: writes, stamps and publishes a whole payload.
+ * oh_sensor_put: writes, stamps and publishes a whole payload, unless the sensor is switched off.
  *
  * A macro, because the size of *value must be known at compile time. It must be the size that was
  * registered; assert says so unless NDEBUG is defined, and then a larger value damages the stream.
@@ -547,6 +602,8 @@ OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_
     uint8_t *slot = oh_sensor_slot_(sensor);
     const uint64_t count = sensor->count;
     assert(size == sensor->payload_size && "oh_sensor_put: another type was registered");
+    if (!oh_sensor_enabled(sensor))
+        return;
     oh_fill_(slot + sizeof(oh_element), value, size);
     oh_publish_(sensor, base, slot, count, oh_sensor_stamp(sensor));
 #else
@@ -568,6 +625,8 @@ OH_INLINE_ void oh_sensor_put_sized_at_(oh_sensor *sensor, const void *value, si
     uint8_t *slot = oh_sensor_slot_(sensor);
     const uint64_t count = sensor->count;
     assert(size == sensor->payload_size && "oh_sensor_put_at: another type was registered");
+    if (!oh_sensor_enabled(sensor))
+        return;
     oh_fill_(slot + sizeof(oh_element), value, size);
     oh_publish_(sensor, base, slot, count, stamp_ticks);
 #else
@@ -646,5 +705,7 @@ OH_INLINE_ const char *oh_last_error(void)
 }
 
 #endif /* OVERHEAR_DISABLE */
+
+#include "laned.h"
 
 #endif /* OVERHEAR_SENSOR_H */

@@ -32,7 +32,9 @@ alignas(64) oh_sensor sensor_object;
 extern "C" int oh_sensor_register_sized(oh_sensor **out, const oh_sensor_options *options,
                                         std::size_t)
 {
+    static const std::uint32_t enabled = 1;
     sensor_object = {};
+    sensor_object.enabled = &enabled;
     sensor_object.base = reinterpret_cast<std::uint8_t *>(sensor_memory);
     sensor_object.mask = capacity - 1;
     sensor_object.stride = (options->size + 7) / 8 * 8 + 8;

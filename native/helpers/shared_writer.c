@@ -24,6 +24,7 @@ struct payload {
 
 int main(int argc, char **argv)
 {
+    static const uint32_t enabled = 1;
     oh_sensor sensor;
     uint64_t elements, position;
     size_t bytes;
@@ -50,6 +51,7 @@ int main(int argc, char **argv)
         return 1;
     }
     sensor.base = (uint8_t *)memory;
+    sensor.enabled = &enabled;
     for (position = 0; position < elements; position++) {
         struct payload value;
         int word;

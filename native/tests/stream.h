@@ -7,6 +7,9 @@
 
 #include <overhear/sensor.h>
 
+/* The switch of every sensor made here: a control line of section 8 begins so. */
+static uint32_t stream_enabled __attribute__((unused)) = 1;
+
 /* Writes the header of section 2 into zeroed memory and returns the right to write behind it. */
 static inline oh_sensor stream_begin(void *memory, uint32_t payload_size, uint64_t capacity,
                                      uint32_t clock_id, uint64_t stream_id)
@@ -29,6 +32,7 @@ static inline oh_sensor stream_begin(void *memory, uint32_t payload_size, uint64
     sensor.stride = header->stride;
     sensor.payload_size = payload_size;
     sensor.clock_id = clock_id;
+    sensor.enabled = &stream_enabled;
     return sensor;
 }
 

@@ -2,6 +2,8 @@
 //! The cold half of `include/overhear/sensor.h`. The structs mirror that header; the assertions
 //! below pin their sizes and offsets.
 
+mod laned;
+
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CStr, CString};
 use std::mem::{offset_of, size_of, MaybeUninit};
@@ -9,6 +11,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use overhear_directory::client::SensorRequest;
 use overhear_event::{Field, FieldKind, Nanos, Rate, TypeSchema};
+use overhear_stream::Switch;
 
 use crate::sensor::{OpenStream, SensorError};
 
@@ -22,7 +25,8 @@ pub(crate) struct RawSensor {
     payload_size: u32,
     clock_id: u32,
     reserved0: u32,
-    reserved1: [u64; 3],
+    switch: Switch,
+    reserved1: [u64; 2],
     // Behind the 64 bytes that C knows.
     stream: OpenStream,
 }
@@ -34,6 +38,7 @@ const _: () = {
     assert!(offset_of!(RawSensor, stride) == 24);
     assert!(offset_of!(RawSensor, payload_size) == 28);
     assert!(offset_of!(RawSensor, clock_id) == 32);
+    assert!(offset_of!(RawSensor, switch) == 40);
     assert!(offset_of!(RawSensor, stream) == 64);
 };
 
@@ -62,18 +67,23 @@ pub(crate) struct RawOptions {
     distance_ns: u64,
     jitter_ns: u64,
     capacity: u64,
+    lanes: u32,
+    reserved0: u32,
 }
 
 /// What `oh_sensor_options` was in its first version.
 const OPTIONS_V1_BYTES: usize = 72;
 
-const _: () = assert!(size_of::<RawOptions>() >= OPTIONS_V1_BYTES);
+const _: () = {
+    assert!(offset_of!(RawOptions, lanes) == OPTIONS_V1_BYTES);
+    assert!(size_of::<RawOptions>() == 80);
+};
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-fn remember(sentence: &str) {
+pub(crate) fn remember(sentence: &str) {
     // A thread that is being torn down has nowhere to remember it.
     let _ = LAST_ERROR.try_with(|last| {
         let text = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
@@ -92,14 +102,58 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
     options: *const RawOptions,
     options_size: usize,
 ) -> c_int {
+    // SAFETY: the caller's contract is passed on.
+    unsafe {
+        register(
+            out,
+            options,
+            options_size,
+            "oh_sensor_register",
+            |options| {
+                let sensor = Box::new(RawSensor::of(OpenStream::open(request(options)?)?));
+                remember(&sensor.stream.unheard);
+                Ok(sensor)
+            },
+        )
+    }
+}
+
+/// Why a registration failed: the code, and the sentence for it.
+pub(crate) struct Failure(c_int, String);
+
+impl From<SensorError> for Failure {
+    fn from(error: SensorError) -> Self {
+        let code = match error {
+            SensorError::Map(_) => -libc::ENOMEM,
+            _ => -libc::EINVAL,
+        };
+        Self(code, error.to_string())
+    }
+}
+
+/// Registers a sensor of any kind: `open` makes it.
+///
+/// # Safety
+/// As [`oh_sensor_register_sized`].
+pub(crate) unsafe fn register<S>(
+    out: *mut *mut S,
+    options: *const RawOptions,
+    options_size: usize,
+    name: &str,
+    open: impl FnOnce(&RawOptions) -> Result<Box<S>, Failure>,
+) -> c_int {
     if out.is_null() {
-        remember("oh_sensor_register: `out` is NULL; pass the address of an oh_sensor pointer");
+        remember(&format!(
+            "{name}: `out` is NULL; pass the address of a pointer to a sensor"
+        ));
         return -libc::EINVAL;
     }
     // SAFETY: `out` is writable by contract and not NULL.
     unsafe { out.write(std::ptr::null_mut()) };
     if options.is_null() || options_size < OPTIONS_V1_BYTES {
-        remember("oh_sensor_register: `options` is NULL or too small; zero-initialise the struct");
+        remember(&format!(
+            "{name}: `options` is NULL or too small; zero-initialise the struct"
+        ));
         return -libc::EINVAL;
     }
     // Members are added at the end alone: what an older program does not have is zero, and what a
@@ -114,40 +168,29 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
         known.assume_init()
     };
     // Nothing may unwind into C.
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: the caller's contract covers the strings and fields.
-        let request = unsafe { request(&options) }?;
-        open(request).map_err(|error| match error {
-            SensorError::Map(_) => (-libc::ENOMEM, error.to_string()),
-            _ => (-libc::EINVAL, error.to_string()),
-        })
-    }));
-    match result {
+    match catch_unwind(AssertUnwindSafe(|| open(&options))) {
         Ok(Ok(sensor)) => {
-            remember(&sensor.stream.unheard);
             // SAFETY: as above.
             unsafe { out.write(Box::into_raw(sensor)) };
             0
         }
-        Ok(Err((code, sentence))) => {
+        Ok(Err(Failure(code, sentence))) => {
             remember(&sentence);
             code
         }
         Err(_) => {
-            remember("oh_sensor_register failed inside liboverhear; this is a bug of the library");
+            remember(&format!(
+                "{name} failed inside liboverhear; this is a bug of the library"
+            ));
             -libc::EINVAL
         }
     }
 }
 
-fn open(request: SensorRequest) -> Result<Box<RawSensor>, SensorError> {
-    Ok(Box::new(RawSensor::of(OpenStream::open(request)?)))
-}
-
 impl RawSensor {
     /// The right to write a stream that nobody has written yet.
     fn of(stream: OpenStream) -> Self {
-        let geometry = stream.geometry;
+        let geometry = *stream.shape.elements();
         Self {
             base: stream.mapping.base().as_ptr(),
             count: 0,
@@ -156,7 +199,8 @@ impl RawSensor {
             payload_size: u32::try_from(geometry.payload_bytes()).unwrap_or(u32::MAX),
             clock_id: stream.clock.as_raw(),
             reserved0: 0,
-            reserved1: [0; 3],
+            switch: stream.switch,
+            reserved1: [0; 2],
             stream,
         }
     }
@@ -222,8 +266,8 @@ pub(crate) unsafe extern "C" fn oh_sensor_pace(sensor: *mut RawSensor) -> c_int 
 
 /// # Safety
 /// The strings and fields of `options` are readable.
-unsafe fn request(options: &RawOptions) -> Result<SensorRequest, (c_int, String)> {
-    let invalid = |sentence: String| (-libc::EINVAL, sentence);
+pub(crate) unsafe fn request(options: &RawOptions) -> Result<SensorRequest, Failure> {
+    let invalid = |sentence: String| Failure(-libc::EINVAL, sentence);
     // SAFETY: a readable string by contract.
     let sensor = unsafe { text(options.id) }
         .filter(|id| !id.is_empty())
@@ -277,7 +321,7 @@ unsafe fn request(options: &RawOptions) -> Result<SensorRequest, (c_int, String)
         rate,
         capacity: options.capacity,
         kind: overhear_stream::WriterKind::Simple,
-        lanes: 0,
+        lanes: options.lanes,
     })
 }
 

@@ -58,21 +58,23 @@ impl DynamicSensor {
     /// Without a directory the sensor works all the same, unheard: that is no error.
     ///
     /// # Errors
-    /// [`SensorError`] if the element is too large or there is no memory.
+    /// [`SensorError`] if the element is too large, there is no memory, or the request is for another
+    /// kind of writer than a simple one.
     pub fn register(request: SensorRequest) -> Result<Self, SensorError> {
         let stream = OpenStream::open(request)?;
         // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
         let words = unsafe { stream.mapping.words() };
-        let writer = SimpleWriter::new(words, stream.geometry)?;
+        let geometry = stream.ring()?;
+        let writer = SimpleWriter::new(words, geometry)?;
         Ok(Self {
             writer,
             clock: stream.clock,
-            payload_bytes: stream.geometry.payload_bytes(),
+            payload_bytes: geometry.payload_bytes(),
             stream,
         })
     }
 
-    /// Appends an element. Wait-free; real-time safe.
+    /// Appends an element, unless the sensor is switched off. Wait-free; real-time safe.
     ///
     /// # Errors
     /// [`PayloadSizeError`] if the payload has another size than the schema.
@@ -85,7 +87,9 @@ impl DynamicSensor {
             });
         }
         let clock = self.clock;
-        self.writer.write(payload, || stamp(clock));
+        if self.stream.switch.is_on() {
+            self.writer.write(payload, || stamp(clock));
+        }
         Ok(())
     }
 
@@ -118,12 +122,18 @@ impl DynamicSensor {
         if let Some(stream) = self.stream.again() {
             // SAFETY: the mapping lives in `stream`, which is put beside the writer below.
             let words = unsafe { stream.mapping.words() };
-            self.writer = SimpleWriter::new(words, stream.geometry)?;
+            self.writer = SimpleWriter::new(words, stream.ring()?)?;
             self.clock = stream.clock;
             // The old memory is unmapped here, after the old writer.
             self.stream = stream;
         }
         Ok(self.is_heard())
+    }
+
+    /// Whether the sensor is switched on: one load.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.stream.switch.is_on()
     }
 
     /// Elements written since the stream's start.

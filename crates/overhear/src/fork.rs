@@ -20,14 +20,19 @@ fn streams() -> MutexGuard<'static, Vec<Weak<Mapping>>> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Remembers a shared stream so that children made by `fork` are kept out of it.
-pub(crate) fn protect(stream: &Arc<Mapping>) {
+/// Makes sure that the handlers run at every `fork`.
+pub(crate) fn install() {
     HANDLERS.call_once(|| {
         // SAFETY: the three handlers have the right type and stay loaded as long as the library;
         // they do not unwind. Without memory for the registration (the only error) forked
         // children are not kept out; there is nobody to tell and the program must go on.
         let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
+}
+
+/// Remembers a shared stream so that children made by `fork` are kept out of it.
+pub(crate) fn protect(stream: &Arc<Mapping>) {
+    install();
     let mut streams = streams();
     streams.retain(|stream| stream.strong_count() > 0);
     streams.push(Arc::downgrade(stream));
@@ -44,6 +49,8 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    // The child has another thread id than its copy of the slot says, and no lane.
+    crate::thread::forget();
     let _ = HELD.try_with(|held| {
         if let Some(streams) = held.take() {
             // Pointers stay valid: the pages change, the addresses do not.

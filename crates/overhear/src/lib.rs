@@ -48,12 +48,15 @@ mod capi;
 mod dynamic;
 mod element;
 mod fork;
+mod laned;
 mod message;
 mod pace;
 mod sensor;
+mod thread;
 
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use element::{derive_support, Element, ElementField};
+pub use laned::{LanedSensor, LanedSensorBuilder, LanedWrite, Refused};
 pub use message::{MessageSensor, MessageSensorBuilder, MessageSensorError};
 pub use overhear_derive::Element;
 pub use overhear_directory::client::SensorRequest;
@@ -63,4 +66,5 @@ pub use overhear_event::{
 };
 pub use pace::{PaceError, PACE_MARGIN};
 pub use sensor::{Sensor, SensorBuilder, SensorError};
+pub use thread::prepare_thread;
 pub use zerocopy;

@@ -8,11 +8,11 @@ use crate::element::Element;
 use crate::fork;
 use crate::pace::{Pace, PaceError};
 use overhear_directory::client::{self, Registration, SensorRequest};
-use overhear_directory::{monotonic_now, MapError, Mapping};
-use overhear_event::{ClockId, Nanos, Rate, Ticks};
+use overhear_directory::{monotonic_now, Control, MapError, MappedLine, Mapping};
+use overhear_event::{ClockId, Nanos, Rate, Ticks, TypeSchema, WriterKind};
 use overhear_stream::{
-    hardware_clock, read_hardware_ticks, Geometry, Header, LayoutError, SharedWords, SimpleWriter,
-    WriterKind,
+    hardware_clock, read_hardware_ticks, Geometry, LayoutError, Shape, SharedWords, SimpleWriter,
+    Switch,
 };
 
 /// Slots of a sensor that nobody hears: enough that writing touches the memory a heard sensor
@@ -35,6 +35,11 @@ pub enum SensorError {
     /// The element is too large for a stream.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// The request is for another kind of writer.
+    #[error(
+        "the request is for a {0:?} sensor, which this type cannot write; ask for a simple one"
+    )]
+    OtherWriter(WriterKind),
     /// There is no memory even for a private stream.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -45,8 +50,9 @@ pub enum SensorError {
 pub(crate) struct OpenStream {
     request: SensorRequest,
     pub(crate) mapping: Arc<Mapping>,
-    pub(crate) geometry: Geometry,
+    pub(crate) shape: Shape,
     pub(crate) clock: ClockId,
+    pub(crate) switch: Switch,
     registration: Option<Registration>,
     // A forked child holds a copy of its parent's registration, which is not its own.
     pid: u32,
@@ -59,25 +65,26 @@ pub(crate) struct OpenStream {
 impl OpenStream {
     /// Registers, or falls back to private memory.
     pub(crate) fn open(request: SensorRequest) -> Result<Self, SensorError> {
-        let geometry = Geometry::new(request.schema.size(), PRIVATE_CAPACITY)?;
+        let (size, lanes) = (request.schema.size(), request.lanes);
+        let shape = Shape::new(request.kind, size, PRIVATE_CAPACITY, lanes)?;
         match client::register(request.clone()) {
             Ok(registration) => Ok(Self::heard(request, registration)),
             Err(reason) => {
-                let mapping = Arc::new(Mapping::private(geometry.bytes())?);
+                let mapping = Arc::new(Mapping::private(shape.bytes())?);
                 // Stamped by the fastest counter: nobody will convert it.
                 let clock = hardware_clock().unwrap_or(ClockId::Monotonic);
                 // SAFETY: the words go out of scope here, the mapping stays.
                 let words = unsafe { mapping.words() };
-                Header::new(&geometry, WriterKind::Simple, clock, 0).store(&words);
-                let unheard = reason.to_string();
+                shape.store(&words, clock, 0);
                 Ok(Self {
                     request,
                     mapping,
-                    geometry,
+                    shape,
                     clock,
+                    switch: Switch::always_on(),
                     registration: None,
                     pid: std::process::id(),
-                    unheard,
+                    unheard: reason.to_string(),
                     pace: None,
                 })
             }
@@ -87,16 +94,37 @@ impl OpenStream {
     fn heard(request: SensorRequest, registration: Registration) -> Self {
         let mapping = Arc::clone(&registration.mapping);
         fork::protect(&mapping);
+        let line = registration.control.as_ref().and_then(Control::address);
         Self {
             request,
             mapping,
-            geometry: *registration.shape.elements(),
+            shape: registration.shape,
             clock: registration.clock,
+            // SAFETY: the registration keeps the page mapped, and is kept beside the switch; whoever
+            // copies the switch keeps the stream.
+            switch: line.map_or(Switch::always_on(), |line| unsafe { Switch::at(line) }),
             registration: Some(registration),
             pid: std::process::id(),
             unheard: String::new(),
             pace: None,
         }
+    }
+
+    /// Where things lie in the only ring of a simple sensor.
+    pub(crate) fn ring(&self) -> Result<Geometry, SensorError> {
+        match self.shape {
+            Shape::Simple(geometry) => Ok(geometry),
+            _ => Err(SensorError::OtherWriter(self.shape.kind())),
+        }
+    }
+
+    /// The line of this sensor in the control page, if there is one.
+    pub(crate) fn control(&self) -> Result<Option<MappedLine>, LayoutError> {
+        let control = self
+            .registration
+            .as_ref()
+            .and_then(|it| it.control.as_ref());
+        control.map(Control::line).transpose()
     }
 
     /// Waits until the declared rate allows the element behind the `count` that were written.
@@ -123,7 +151,7 @@ impl OpenStream {
         };
         // SAFETY: the words go out of scope here, the mapping stays.
         let words = unsafe { self.mapping.words() };
-        let geometry = &self.geometry;
+        let geometry = self.shape.elements();
         let last_stamp = || geometry.own_stamp(&words, count.wrapping_sub(1));
         Ok(ask(pace, &last_stamp))
     }
@@ -163,6 +191,21 @@ impl Drop for OpenStream {
     }
 }
 
+/// The schema of a type, if it describes all of its bytes.
+pub(crate) fn check_schema<E: Element>() -> Result<TypeSchema, SensorError> {
+    let schema = E::schema();
+    let (covered, element) = (schema.size() as usize, size_of::<E>());
+    if covered != element {
+        let id = schema.id().to_string();
+        return Err(SensorError::SchemaMismatch {
+            id,
+            schema: covered,
+            element,
+        });
+    }
+    Ok(schema)
+}
+
 /// The stamp of this moment.
 #[inline(always)]
 pub(crate) fn stamp(clock: ClockId) -> Ticks {
@@ -180,6 +223,7 @@ pub struct Sensor<E> {
     // Declared before the stream whose memory it points into, so dropped before it.
     writer: SimpleWriter<SharedWords>,
     clock: ClockId,
+    switch: Switch,
     stream: OpenStream,
     elements: PhantomData<fn(&E)>,
 }
@@ -197,11 +241,21 @@ impl<E: Element> Sensor<E> {
         }
     }
 
-    /// Appends an element. Wait-free; real-time safe.
+    /// Appends an element, unless the sensor is switched off. Wait-free; real-time safe.
     #[inline(always)]
     pub fn write(&mut self, element: &E) {
         let clock = self.clock;
-        self.writer.write(element.as_bytes(), || stamp(clock));
+        if self.switch.is_on() {
+            self.writer.write(element.as_bytes(), || stamp(clock));
+        }
+    }
+
+    /// Whether the sensor is switched on: one load, so that an observation that costs something can
+    /// be left out while nobody wants it.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.switch.is_on()
     }
 
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long.
@@ -232,8 +286,9 @@ impl<E: Element> Sensor<E> {
         if let Some(stream) = self.stream.again() {
             // SAFETY: the mapping lives in `stream`, which is put beside the writer below.
             let words = unsafe { stream.mapping.words() };
-            self.writer = SimpleWriter::new(words, stream.geometry)?;
+            self.writer = SimpleWriter::new(words, stream.ring()?)?;
             self.clock = stream.clock;
+            self.switch = stream.switch;
             // The old memory is unmapped here, after the old writer.
             self.stream = stream;
         }
@@ -292,16 +347,7 @@ impl<E: Element> SensorBuilder<E> {
     /// # Errors
     /// [`SensorError`] if the schema does not describe the type or there is no memory.
     pub fn register(self) -> Result<Sensor<E>, SensorError> {
-        let schema = E::schema();
-        let (covered, element) = (schema.size() as usize, std::mem::size_of::<E>());
-        if covered != element {
-            let id = schema.id().to_string();
-            return Err(SensorError::SchemaMismatch {
-                id,
-                schema: covered,
-                element,
-            });
-        }
+        let schema = check_schema::<E>()?;
         let stream = OpenStream::open(SensorRequest {
             sensor: self.id,
             instance: self.instance,
@@ -313,11 +359,12 @@ impl<E: Element> SensorBuilder<E> {
         })?;
         // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
         let words = unsafe { stream.mapping.words() };
-        let writer = SimpleWriter::new(words, stream.geometry)?;
+        let writer = SimpleWriter::new(words, stream.ring()?)?;
         let clock = stream.clock;
         Ok(Sensor {
             writer,
             clock,
+            switch: stream.switch,
             stream,
             elements: PhantomData,
         })

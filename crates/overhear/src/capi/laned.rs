@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cold half of `include/overhear/laned.h`, and the rare paths of its writes.
+
+use std::ffi::c_int;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use overhear_stream::{Frame, Lane, SharedWords};
+
+use super::{register, remember, request, RawOptions};
+use crate::laned::OpenLanes;
+use crate::thread;
+
+/// `oh_laned_register_sized`.
+///
+/// # Safety
+/// As `oh_sensor_register_sized`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_laned_register_sized(
+    out: *mut *mut OpenLanes,
+    options: *const RawOptions,
+    options_size: usize,
+) -> c_int {
+    // SAFETY: the caller's contract is passed on.
+    unsafe {
+        register(out, options, options_size, "oh_laned_register", |options| {
+            let sensor = Box::new(OpenLanes::open(request(options)?)?);
+            remember(&sensor.stream.unheard);
+            Ok(sensor)
+        })
+    }
+}
+
+/// `oh_laned_unregister`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_laned_register` and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_laned_unregister(sensor: *mut OpenLanes) {
+    if !sensor.is_null() {
+        // SAFETY: made by Box::into_raw in register; the caller gives it back.
+        let sensor = unsafe { Box::from_raw(sensor) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(sensor)));
+    }
+}
+
+/// `oh_laned_register_again`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_laned_register`, is still registered, and no other thread uses
+/// it.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_laned_register_again(sensor: *mut OpenLanes) -> c_int {
+    // SAFETY: by contract.
+    let Some(sensor) = (unsafe { sensor.as_mut() }) else {
+        remember("oh_laned_register_again: the sensor is NULL");
+        return -libc::EINVAL;
+    };
+    // Nothing may unwind into C.
+    match catch_unwind(AssertUnwindSafe(|| sensor.register_again())) {
+        Ok(Ok(heard)) => {
+            remember(&sensor.stream.unheard);
+            heard.into()
+        }
+        Ok(Err(error)) => {
+            remember(&error.to_string());
+            -libc::ENOMEM
+        }
+        Err(_) => {
+            remember(
+                "oh_laned_register_again failed inside liboverhear; this is a bug of the library",
+            );
+            -libc::EINVAL
+        }
+    }
+}
+
+/// `oh_laned_is_heard`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_laned_register` and is still registered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_laned_is_heard(sensor: *const OpenLanes) -> c_int {
+    // SAFETY: by contract.
+    unsafe { sensor.as_ref() }
+        .is_some_and(|sensor| sensor.stream.is_heard())
+        .into()
+}
+
+/// `oh_laned_prepare_thread`.
+///
+/// # Safety
+/// `sensor` came from `oh_laned_register` and is still registered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_laned_prepare_thread(sensor: *const OpenLanes) -> c_int {
+    // SAFETY: by contract.
+    unsafe { &*sensor }.prepare_thread().is_ok().into()
+}
+
+/// `oh_prepare_thread`.
+#[no_mangle]
+pub(crate) extern "C" fn oh_prepare_thread() {
+    thread::prepare_thread();
+}
+
+/// `oh_lane_claim_`. Does not unwind: it indexes with lanes of the pool alone.
+///
+/// # Safety
+/// `sensor` came from `oh_laned_register` and is still registered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_lane_claim_(
+    sensor: *const OpenLanes,
+) -> *const Lane<SharedWords> {
+    // SAFETY: by contract.
+    let lane = unsafe { &*sensor }.claim();
+    lane.map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// `oh_lane_interrupt_`.
+///
+/// # Safety
+/// Both came from the same registered sensor, and the lane is the calling thread's.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_lane_interrupt_(
+    sensor: *const OpenLanes,
+    lane: *const Lane<SharedWords>,
+    frame: u64,
+) -> c_int {
+    // SAFETY: by contract.
+    let (sensor, lane) = unsafe { (&*sensor, &*lane) };
+    sensor.begin_in(lane, Frame::from_raw(frame)).is_ok().into()
+}
+
+/// `oh_lane_refuse_`.
+///
+/// # Safety
+/// The lane is that of a registered sensor.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_lane_refuse_(lane: *const Lane<SharedWords>) {
+    // SAFETY: by contract.
+    unsafe { &*lane }.refuse();
+}
