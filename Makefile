@@ -23,8 +23,8 @@ miri: ## looks for undefined behaviour in the pure crates (needs a nightly toolc
 	@$(XTASK) miri
 fuzz: ## feeds arbitrary bytes to what parses, SECONDS=60 per target (needs a nightly toolchain)
 	@$(XTASK) fuzz $(SECONDS)
-bench: ## measures sensors against a hand-written floor
-	@$(XTASK) bench
+bench: ## measures sensors and readers against a floor and other tools, PAGE=FILE keeps the tables
+	@$(XTASK) bench $(PAGE)
 docs: ## builds the reference of all crates
 	@$(XTASK) docs
 clean: ## removes everything built

@@ -8,6 +8,7 @@
 //! Exit status: 0 done; 1 something failed; 2 no such verb; 5 something is missing on this machine
 //! that the verb cannot install itself, named in the last sentence.
 
+mod bench;
 mod layers;
 mod native;
 mod packages;

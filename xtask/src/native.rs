@@ -97,19 +97,6 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Compiles and runs every bench of `native/benches`; they print their own figures.
-pub(crate) fn c_benches(workspace: &Workspace) -> Result<()> {
-    let plain = |compiler: &&Compiler| !compiler.threads;
-    for compiler in COMPILERS.iter().filter(plain) {
-        for source in sources(&workspace.root.join("native/benches"), compiler.sources)? {
-            println!("{} ({})", file_name(&source), compiler.program);
-            let binary = compile(workspace, "release", *compiler, &source)?;
-            shell::run(Command::new(binary).current_dir(&workspace.root))?;
-        }
-    }
-    Ok(())
-}
-
 /// The README's example compiles as printed.
 fn readme_example(workspace: &Workspace) -> Result<Tally> {
     const NAME: &str = "the README's example in C";

@@ -92,6 +92,20 @@ pub(crate) const TEST: &[Need] = &[
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
+/// What the benches compare with besides what they compile themselves.
+pub(crate) const PEERS: &[Need] = &[
+    program(
+        "lttng-tools",
+        "lttng-sessiond",
+        "LTTng's session daemon and its commands",
+    ),
+    header(
+        "liblttng-ust-dev",
+        "lttng/tracepoint.h",
+        "the headers of LTTng-UST",
+    ),
+];
+
 /// Makes sure that all of these are there.
 pub(crate) fn ensure(needs: &[&[Need]]) -> Result<()> {
     let missing: Vec<Need> = needs

@@ -12,7 +12,7 @@ use crate::packages::{self, BUILD, DEMO, TEST};
 use crate::shell::{self, Missing};
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{layers, native, python, sources};
+use crate::{bench, layers, native, python, sources};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -76,7 +76,7 @@ impl Verb {
             Self::Loom => conclude(&loom(&workspace)?),
             Self::Miri => miri(&workspace),
             Self::Fuzz => fuzz(&workspace, arguments),
-            Self::Bench => bench(&workspace),
+            Self::Bench => bench::bench(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
         }
@@ -233,15 +233,6 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         shell::run(cargo().args(["fuzz", "run", target, "--", &limit]))?;
     }
     Ok(())
-}
-
-/// Figures; each bench prints its own, against a floor measured in the same run.
-fn bench(workspace: &Workspace) -> Result<()> {
-    packages::ensure(&[BUILD])?;
-    let cargo = || shell::cargo(&workspace.root);
-    shell::run(cargo().args(["bench", "--workspace", "--bench", "*"]))?;
-    shell::run(cargo().args(["build", "--release", "-p", "overhear"]))?;
-    native::c_benches(workspace)
 }
 
 /// The reference of all crates; a broken link is an error.

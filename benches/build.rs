@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Compiles the contenders in C and C++ once per compiler, and LTTng's provider. A compiler that is
+//! not installed is left out, and the run says so.
+
+use std::process::Command;
+
+/// Compiler, source, and the cfg that says it is there.
+const UNITS: [(&str, &str, &str, &str); 4] = [
+    ("gcc", "-std=gnu11", "c/contenders_gcc.c", "has_gcc"),
+    (
+        "clang-19",
+        "-std=gnu11",
+        "c/contenders_clang.c",
+        "has_clang",
+    ),
+    ("g++", "-std=gnu++17", "c/contenders_gxx.cpp", "has_gxx"),
+    (
+        "clang++-19",
+        "-std=gnu++17",
+        "c/contenders_clangxx.cpp",
+        "has_clangxx",
+    ),
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../include");
+    for (compiler, standard, source, cfg) in UNITS {
+        println!("cargo::rustc-check-cfg=cfg({cfg})");
+        let there = Command::new(compiler).arg("--version").output();
+        if !there.is_ok_and(|output| output.status.success()) {
+            continue;
+        }
+        unit(compiler, standard).file(source).compile(cfg);
+        println!("cargo::rustc-cfg={cfg}");
+    }
+    if std::env::var_os("CARGO_FEATURE_LTTNG").is_some() {
+        unit("gcc", "-std=gnu11")
+            .include("c")
+            .file("c/lttng_provider.c")
+            .compile("lttng_provider");
+        // Tracepoints are found by the ends of their section alone, which lld would not keep.
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,nostart-stop-gc");
+        println!("cargo::rustc-link-lib=lttng-ust");
+        println!("cargo::rustc-link-lib=dl");
+    }
+}
+
+/// The flags of a program that a distribution builds.
+fn unit(compiler: &str, standard: &str) -> cc::Build {
+    let mut build = cc::Build::new();
+    build
+        .compiler(compiler)
+        .include("../include")
+        .cpp(standard.contains("++"))
+        .flag(standard)
+        .flag("-pthread")
+        .opt_level(2)
+        .debug(true)
+        .warnings(true);
+    build
+}

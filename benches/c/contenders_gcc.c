@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#define CONTENDERS_TABLE contenders_gcc
+#include "contenders.h"

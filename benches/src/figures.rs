@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a run says: tables for people, JSON for programs.
+
+use std::fmt::Write as _;
+
+use anyhow::{ensure, Context, Result};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::race::Outcome;
+
+/// The lines between which the page keeps the tables.
+const BEGIN: &str = "<!-- figures: begin -->";
+const END: &str = "<!-- figures: end -->";
+
+/// A run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) machine: Machine,
+    pub(crate) rounds: usize,
+    pub(crate) skipped: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A contender's figures. Times are nanoseconds per element.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) section: &'static str,
+    pub(crate) name: String,
+    pub(crate) median_ns: f64,
+    /// A quarter of the batches took at most this long,
+    pub(crate) lower_quartile_ns: f64,
+    /// and a quarter at least this long.
+    pub(crate) upper_quartile_ns: f64,
+    pub(crate) least_ns: f64,
+    pub(crate) against: Option<String>,
+    /// The median by that of `against`.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) target: Option<f64>,
+    pub(crate) met: Option<bool>,
+}
+
+/// Compares each outcome with the one it names.
+pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
+    outcomes
+        .iter()
+        .map(|outcome| {
+            let other = outcome.against.as_ref().and_then(|name| {
+                outcomes
+                    .iter()
+                    .find(|other| other.section == outcome.section && other.name == *name)
+            });
+            let ratio = other.map(|other| outcome.median() / other.median());
+            Row {
+                section: outcome.section,
+                name: outcome.name.clone(),
+                median_ns: outcome.median(),
+                lower_quartile_ns: outcome.quartiles[0],
+                upper_quartile_ns: outcome.quartiles[2],
+                least_ns: outcome.least,
+                against: other.map(|other| other.name.clone()),
+                ratio,
+                target: outcome.target,
+                // As printed: a target of two decimals is not missed by the third.
+                met: ratio
+                    .zip(outcome.target)
+                    .map(|(ratio, target)| (ratio * 100.0).round() <= (target * 100.0).round()),
+            }
+        })
+        .collect()
+}
+
+impl Figures {
+    /// The run as Markdown.
+    pub(crate) fn tables(&self) -> String {
+        let machine = &self.machine;
+        let mut text = format!(
+            "{}: {}, {} CPUs, {}, counter at {:.2} GHz; {} rounds; measured threads {}.\n",
+            machine.date,
+            machine.cpu,
+            machine.cpus,
+            machine.kernel,
+            machine.ticks_per_ns,
+            self.rounds,
+            if machine.fifo {
+                "as SCHED_FIFO"
+            } else {
+                "without precedence (SCHED_FIFO is not permitted)"
+            },
+        );
+        for skipped in &self.skipped {
+            let _ = writeln!(text, "\nLeft out: {skipped}.");
+        }
+        let mut section = "";
+        for row in &self.rows {
+            if row.section != section {
+                section = row.section;
+                let _ = write!(
+                    text,
+                    "\n### {section}\n\n\
+                     | | median ns | quartiles | ratio | of | target | met |\n\
+                     |---|--:|--:|--:|---|--:|---|\n"
+                );
+            }
+            let _ = writeln!(text, "{}", line(row));
+        }
+        let judged = self.rows.iter().filter(|row| row.met.is_some()).count();
+        let missed: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|row| row.met == Some(false))
+            .collect();
+        let _ = write!(
+            text,
+            "\nTargets met: {} of {judged}.",
+            judged - missed.len()
+        );
+        for row in &missed {
+            let _ = write!(
+                text,
+                " Missed: {} ({}): {:.2} instead of {:.2}.",
+                row.name,
+                row.section,
+                row.ratio.unwrap_or_default(),
+                row.target.unwrap_or_default(),
+            );
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn line(row: &Row) -> String {
+    let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+    let met = match row.met {
+        Some(true) => "yes",
+        Some(false) => "**no**",
+        None => "",
+    };
+    format!(
+        "| {} | {} | {} to {} | {} | {} | {} | {met} |",
+        row.name,
+        figure(row.median_ns),
+        figure(row.lower_quartile_ns),
+        figure(row.upper_quartile_ns),
+        number(row.ratio),
+        row.against.as_deref().unwrap_or_default(),
+        row.target
+            .map_or(String::new(), |target| format!("{target:.2}")),
+    )
+}
+
+/// Three digits that mean something.
+fn figure(ns: f64) -> String {
+    let decimals = match ns {
+        ns if ns < 10.0 => 2,
+        ns if ns < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{ns:.decimals$}")
+}
+
+/// The page with these tables in the place of the old ones.
+pub(crate) fn keep(page: &str, tables: &str) -> Result<String> {
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .with_context(|| format!("the page has no line {BEGIN}"))?;
+    let (_, after) = rest
+        .split_once(END)
+        .with_context(|| format!("the page has no line {END}"))?;
+    ensure!(
+        !tables.contains(END),
+        "the tables would end the place twice"
+    );
+    Ok(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{figure, keep, rows};
+    use crate::race::Outcome;
+
+    fn outcome(name: &str, median: f64, target: Option<f64>) -> Outcome {
+        Outcome {
+            section: "one",
+            name: name.to_owned(),
+            quartiles: [median - 1.0, median, median + 1.0],
+            least: 0.0,
+            against: Some("floor".to_owned()),
+            target,
+        }
+    }
+
+    #[test]
+    fn a_target_is_judged_as_it_is_printed() {
+        let outcomes = [
+            outcome("floor", 10.0, None),
+            outcome("good", 11.04, Some(1.1)),
+            outcome("bad", 11.06, Some(1.1)),
+        ];
+        let met: Vec<_> = rows(&outcomes).iter().map(|row| row.met).collect();
+        assert_eq!(met, [None, Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn the_page_keeps_what_stands_around_the_figures() {
+        let page = "a\n<!-- figures: begin -->\nold\n<!-- figures: end -->\nz\n";
+        let kept = keep(page, "new\n").unwrap();
+        assert_eq!(kept, page.replace("old", "new"));
+        assert_eq!(keep(&kept, "new\n").unwrap(), kept);
+        assert!(keep("nothing", "new").is_err());
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!([0.451, 12.34, 117.8].map(figure), ["0.45", "12.3", "118"]);
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine: its CPUs, its counter, and how it is described.
+//!
+//! The measured thread has a CPU of its own and everything else is sent to another one. Where it is
+//! permitted, measured threads run as `SCHED_FIFO`: the machine may have other work, and a batch of
+//! ten microseconds should not be cut by it.
+
+use std::fs;
+use std::mem::size_of_val;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use overhear_stream::read_hardware_ticks;
+use overhear_stream::sync::{fence, Ordering};
+use serde::Serialize;
+
+/// What a reader of the figures must know about where they come from.
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) cpu: String,
+    pub(crate) cpus: usize,
+    pub(crate) kernel: String,
+    pub(crate) ticks_per_ns: f64,
+    pub(crate) fifo: bool,
+    pub(crate) date: String,
+}
+
+/// The CPU of the measured thread, and the one of everything else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cpus {
+    pub(crate) measured: usize,
+    pub(crate) others: usize,
+}
+
+/// Chooses the CPUs and sends every thread of the process to the second; those that they start
+/// later inherit it.
+pub(crate) fn settle() -> Result<Cpus> {
+    // SAFETY: the set is a plain value that the call fills in.
+    let allowed: Vec<usize> = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let filled = libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+        ensure!(
+            filled == 0,
+            "the kernel does not say which CPUs are allowed"
+        );
+        (0..libc::CPU_SETSIZE as usize)
+            .filter(|cpu| libc::CPU_ISSET(*cpu, &set))
+            .collect()
+    };
+    ensure!(
+        allowed.len() >= 2,
+        "one CPU is too few: readers and drains must not run on the measured one"
+    );
+    let cpus = Cpus {
+        measured: allowed[allowed.len() - 1],
+        others: allowed[0],
+    };
+    for thread in fs::read_dir("/proc/self/task")? {
+        let name = thread?.file_name();
+        pin(name.to_string_lossy().parse()?, cpus.others)?;
+    }
+    Ok(cpus)
+}
+
+/// Gives the calling thread this CPU, and precedence on it where that is permitted; says whether
+/// it was.
+pub(crate) fn occupy(cpu: usize) -> Result<bool> {
+    pin(0, cpu)?;
+    // SAFETY: the parameter is a plain value; the call changes the calling thread's policy only.
+    let refused = unsafe {
+        let mut parameter: libc::sched_param = std::mem::zeroed();
+        parameter.sched_priority = 1;
+        // Threads that it starts must not inherit the precedence.
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameter)
+    };
+    Ok(refused == 0)
+}
+
+fn pin(thread: i32, cpu: usize) -> Result<()> {
+    // SAFETY: the set is a plain value that the call reads.
+    let failed = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(thread, size_of_val(&set), &set)
+    };
+    ensure!(failed == 0, "a thread cannot be pinned to CPU {cpu}");
+    Ok(())
+}
+
+/// The counter, ordered with what stands before and behind it in the program.
+#[inline(always)]
+pub(crate) fn ordered_ticks() -> u64 {
+    barrier();
+    let ticks = read_hardware_ticks().as_raw();
+    barrier();
+    ticks
+}
+
+#[inline(always)]
+fn barrier() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instructions exist on every x86-64 CPU and only order others. Stores must have
+    // left the store buffer, else a batch would leave them to the one after it.
+    unsafe {
+        core::arch::x86_64::_mm_mfence();
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
+    #[cfg(target_arch = "x86_64")]
+    let _ = (fence, Ordering::SeqCst);
+}
+
+/// Ticks to nanoseconds. Measured once against the kernel's clock.
+pub(crate) fn nanos(ticks: u64) -> f64 {
+    ticks as f64 / ticks_per_ns()
+}
+
+fn ticks_per_ns() -> f64 {
+    static RATE: OnceLock<f64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        let (begin, from) = (Instant::now(), ordered_ticks());
+        std::thread::sleep(Duration::from_millis(100));
+        let (span, to) = (begin.elapsed(), ordered_ticks());
+        (to - from) as f64 / span.as_nanos() as f64
+    })
+}
+
+/// Describes the machine by what matters to the figures.
+pub(crate) fn describe(fifo: bool) -> Result<Machine> {
+    let info = fs::read_to_string("/proc/cpuinfo")?;
+    let field = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_once(':'))
+            .map_or("", |(_, value)| value.trim())
+            .to_owned()
+    };
+    let (family, model) = (field("cpu family"), field("model\t"));
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let version = release.trim().split(['-', '+']).next().unwrap_or_default();
+    Ok(Machine {
+        cpu: format!("{} (family {family}, model {model})", field("model name")),
+        cpus: std::thread::available_parallelism()
+            .context("the number of CPUs is unknown")?
+            .get()
+            .max(info.matches("processor\t").count()),
+        kernel: format!("Linux {version}"),
+        ticks_per_ns: ticks_per_ns(),
+        fifo,
+        date: today(),
+    })
+}
+
+/// The date in UTC, without a crate for it.
+fn today() -> String {
+    // SAFETY: both calls fill plain values of this frame.
+    let date = unsafe {
+        let now = libc::time(std::ptr::null_mut());
+        let mut date: libc::tm = std::mem::zeroed();
+        libc::gmtime_r(&now, &mut date);
+        date
+    };
+    let (year, month) = (date.tm_year + 1900, date.tm_mon + 1);
+    format!("{year}-{month:02}-{:02}", date.tm_mday)
+}

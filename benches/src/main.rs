@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What sensors and readers cost.
+//!
+//! Everything that is compared runs in one process and takes turns in short batches ([`race`]): a
+//! hand-written floor, Overhear's writers in C, C++ and Rust, registered with a directory of this
+//! process as a program's sensors are, and the tools that people use otherwise. The measured thread
+//! has a CPU of its own ([`machine`]); directories, daemons, drains and readers run on another.
+//! Ratios are those of medians of the same race. Where a target exists the tables say whether it is
+//! met; nothing fails because of it.
+//!
+//! `--only` runs one part (steady, sleep, cold, reader, drain), for whoever is at work on it.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the floor and the start lines of threads use shared words by hand"
+)]
+
+// Provides the C functions that the contenders call.
+extern crate overhear as _;
+
+mod cold;
+mod figures;
+mod floor;
+mod hot;
+mod machine;
+mod native;
+mod peers;
+mod race;
+mod reader;
+mod sensors;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{bail, Context, Result};
+use overhear_directory::{Directory, SOCKET_VARIABLE};
+use overhear_stream::hardware_clock;
+
+use crate::figures::Figures;
+use crate::race::Outcome;
+
+/// Enough for quartiles that stay where they are from run to run.
+const ROUNDS: usize = 1001;
+
+const USAGE: &str = "use [--rounds N] [--only PART] [--json FILE] [--keep PAGE]";
+
+/// A race, or several of one kind.
+type Part<'a> = &'a dyn Fn() -> Result<Vec<Outcome>>;
+
+struct Arguments {
+    rounds: usize,
+    json: Option<PathBuf>,
+    page: Option<PathBuf>,
+    only: Option<String>,
+}
+
+impl Arguments {
+    fn parse() -> Result<Self> {
+        let mut parsed = Self {
+            rounds: ROUNDS,
+            json: None,
+            page: None,
+            only: None,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || {
+                words
+                    .next()
+                    .with_context(|| format!("{word} needs a value"))
+            };
+            match word.as_str() {
+                "--rounds" => parsed.rounds = value()?.parse().context("--rounds N")?,
+                "--json" => parsed.json = Some(value()?.into()),
+                "--keep" => parsed.page = Some(value()?.into()),
+                "--only" => parsed.only = Some(value()?),
+                _ => bail!("{word} is unknown; {USAGE}"),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse()?;
+    if hardware_clock().is_none() {
+        println!("skipped: this CPU has no counter to stamp with, so there is nothing to compare");
+        return Ok(());
+    }
+    let cpus = machine::settle()?;
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("directory.sock");
+    let _directory = Directory::builder().start(&socket)?;
+    std::env::set_var(SOCKET_VARIABLE, &socket);
+    let (peers, skipped) = peers::start();
+    let fifo = machine::occupy(cpus.measured)?;
+
+    let rounds = arguments.rounds;
+    // What lasts longer is repeated less.
+    let (fewer, few) = (rounds / 2 + 1, rounds / 10 + 1);
+    let parts: [(&str, Part<'_>); 5] = [
+        ("steady", &|| hot::steady(rounds, &peers)),
+        ("sleep", &|| hot::after_sleep(fewer, &peers)),
+        ("cold", &|| hot::flushed(rounds)),
+        ("reader", &|| reader::copies(rounds)),
+        ("drain", &|| reader::drain(few, cpus.others)),
+    ];
+    let mut outcomes = Vec::new();
+    for (name, part) in parts {
+        if arguments.only.as_ref().is_none_or(|only| only == name) {
+            outcomes.extend(part()?);
+        }
+    }
+    let figures = Figures {
+        machine: machine::describe(fifo)?,
+        rounds,
+        skipped,
+        rows: figures::rows(&outcomes),
+    };
+    let tables = figures.tables();
+    print!("{tables}");
+    if let Some(file) = arguments.json {
+        fs::write(file, serde_json::to_string_pretty(&figures)?)?;
+    }
+    if let Some(page) = arguments.page {
+        let text = fs::read_to_string(&page)?;
+        fs::write(page, figures::keep(&text, &tables)?)?;
+    }
+    Ok(())
+}
