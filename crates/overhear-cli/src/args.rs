@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     Run(RunArguments),
     /// Reports on a recording; repairs it if its recorder was killed.
     Report(ReportArguments),
+    /// Writes a recording in the format of another tool.
+    Export(ExportArguments),
     /// Says before the start whether every element will be evaluated in time; 4 if not.
     Admit(AdmitArguments),
     /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
@@ -98,6 +100,30 @@ pub(crate) struct ReportArguments {
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    /// What `run --out` kept.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// The format.
+    #[arg(long, value_enum)]
+    pub(crate) to: ExportFormat,
+    /// The file to write; `-` is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// With csv: one sensor, whose fields get columns of their own.
+    #[arg(long, value_name = "SENSOR")]
+    pub(crate) sensor: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Protobuf for ui.perfetto.dev and trace_processor.
+    Perfetto,
+    /// A row for each element and each gap.
+    Csv,
 }
 
 #[derive(Debug, Args)]

@@ -132,7 +132,10 @@ impl FitReport {
 
 /// The one sensor of a program that this name stands for: `sensor`, `sensor#instance`, or with the
 /// task before it, `comm(pid)/sensor#instance`.
-fn find<'a>(reader: &'a TraceReader, name: &str) -> Result<&'a StreamDescriptor, String> {
+pub(crate) fn find<'a>(
+    reader: &'a TraceReader,
+    name: &str,
+) -> Result<&'a StreamDescriptor, String> {
     let mut all: Vec<&StreamDescriptor> = reader
         .streams()
         .map(AsRef::as_ref)

@@ -22,6 +22,7 @@ mod child;
 pub mod config;
 pub mod doctor;
 pub mod exit;
+pub mod export;
 pub mod fit;
 mod interrupts;
 pub mod offline;

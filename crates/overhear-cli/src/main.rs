@@ -10,13 +10,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
-use overhear_cli::{admit, doctor, fit, offline, table};
+use overhear_cli::{admit, doctor, export, fit, offline, table};
 
 use serde::Serialize;
 
 use args::{
-    AdmitArguments, Arguments, DoctorArguments, FitArguments, JsonTarget, ReportArguments,
-    RunArguments, Verb,
+    AdmitArguments, Arguments, DoctorArguments, ExportArguments, ExportFormat, FitArguments,
+    JsonTarget, ReportArguments, RunArguments, Verb,
 };
 
 fn main() -> ExitCode {
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     let result = match arguments.verb {
         Verb::Run(arguments) => run(arguments),
         Verb::Report(arguments) => report(&arguments),
+        Verb::Export(arguments) => export(&arguments),
         Verb::Admit(arguments) => admit(&arguments),
         Verb::Fit(arguments) => fit(&arguments),
         Verb::Doctor(arguments) => doctor(&arguments),
@@ -85,6 +86,26 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         None => print(&table::render(&report))?,
     }
     Ok(if report.complete {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn export(arguments: &ExportArguments) -> Result<u8, Failure> {
+    let format = match (arguments.to, &arguments.sensor) {
+        (ExportFormat::Csv, sensor) => export::Format::Csv {
+            sensor: sensor.clone(),
+        },
+        (ExportFormat::Perfetto, None) => export::Format::Perfetto,
+        (ExportFormat::Perfetto, Some(_)) => {
+            let sentence = "--sensor chooses columns of csv; Perfetto takes the whole recording";
+            return Err(Failure::new(USAGE, sentence));
+        }
+    };
+    let exported = export::export(&arguments.directory, &format, &arguments.output)?;
+    say(&export::sentence(&exported, &arguments.output));
+    Ok(if exported.gaps == 0 {
         COMPLETE
     } else {
         INCONCLUSIVE

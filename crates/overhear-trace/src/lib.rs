@@ -5,7 +5,8 @@
 //! which is an evaluation itself, and becomes a directory in the Common Trace Format 1.8. Out of
 //! it a [`TraceReader`] replays the same calls in the same order to any other evaluation;
 //! babeltrace2, Trace Compass and KernelShark read it without conversion. After a crash,
-//! [`repair()`] cuts what was half written.
+//! [`repair()`] cuts what was half written. [`PerfettoExport`] and [`CsvExport`] are evaluations, too: fed
+//! by a replay they write what other tools read.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -94,6 +95,7 @@
 
 mod catalogue;
 mod error;
+mod export;
 mod map;
 mod metadata;
 mod packet;
@@ -108,6 +110,7 @@ mod writer;
 
 pub use catalogue::TraceIdentity;
 pub use error::{ReadError, RepairError, WriteError};
+pub use export::{CsvExport, ExportError, Exported, PerfettoExport};
 pub use reader::{CorruptStream, TornTail, TraceReader};
 pub use repair::{repair, RepairReport};
 pub use replay::{Replay, ReplaySummary};

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Comma-separated values (RFC 4180): one row for each element and each gap, for whatever reads tables.
+//!
+//! A schema's fields differ from stream to stream, so a row names its own:
+//!
+//! ```text
+//! time_ns,stream,event,sequence,missed,cause,fields
+//! 1000,robot(42)/arm,user:arm,0,,,torque=1.5 name=left
+//! 1000,robot(42)/arm,,1,7,overwritten,
+//! ```
+//!
+//! With one sensor chosen ([`CsvExport::of_sensor`]) its fields have columns of their own.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use overhear_event::{
+    ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update, Value,
+};
+
+use super::{ExportError, Exported};
+
+/// Writes a trace as comma-separated values: an evaluation of everything that is replayed.
+#[derive(Debug)]
+pub struct CsvExport<W: Write> {
+    out: W,
+    error: Option<std::io::Error>,
+    exported: Exported,
+    /// The sensor whose fields are columns.
+    only: Option<(StreamId, Arc<TypeSchema>)>,
+    began: bool,
+}
+
+impl<W: Write> CsvExport<W> {
+    /// An export of all streams.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            error: None,
+            exported: Exported::default(),
+            only: None,
+            began: false,
+        }
+    }
+
+    /// An export of the sensor that this stream belongs to, all its lanes included.
+    pub fn of_sensor(out: W, stream: &StreamDescriptor) -> Self {
+        let only = Some((stream.first_stream(), Arc::clone(&stream.schema)));
+        Self {
+            only,
+            ..Self::new(out)
+        }
+    }
+
+    /// Writes what is left, and says what was written.
+    ///
+    /// # Errors
+    /// [`ExportError`] with the first error of the output; what was written until then stays.
+    pub fn finish(mut self) -> Result<Exported, ExportError> {
+        self.begin();
+        if self.error.is_none() {
+            self.error = self.out.flush().err();
+        }
+        match self.error {
+            None => Ok(self.exported),
+            Some(source) => Err(ExportError {
+                elements: self.exported.elements,
+                source,
+            }),
+        }
+    }
+
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.began, true) {
+            return;
+        }
+        let mut heads: Vec<String> = ["time_ns", "stream", "event", "sequence", "missed", "cause"]
+            .map(str::to_string)
+            .to_vec();
+        match &self.only {
+            None => heads.push("fields".to_string()),
+            Some((_, schema)) => {
+                heads.extend(
+                    schema
+                        .fields()
+                        .iter()
+                        .map(|field| match field.unit.as_str() {
+                            "" => field.name.clone(),
+                            unit => format!("{} [{unit}]", field.name),
+                        }),
+                );
+            }
+        }
+        self.row(&heads);
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        if self.error.is_some() {
+            return;
+        }
+        let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
+        self.error = writeln!(self.out, "{}", cells.join(",")).err();
+    }
+
+    fn wants(&self, stream: &StreamDescriptor) -> bool {
+        let only = self.only.as_ref();
+        only.is_none_or(|(first, _)| *first == stream.first_stream())
+    }
+}
+
+/// A cell; in quotes where a reader of tables would take it apart.
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_string()
+    }
+}
+
+impl<W: Write> Update for CsvExport<W> {
+    fn element(&mut self, element: &ElementView<'_>) {
+        if !self.wants(element.stream) {
+            return;
+        }
+        self.begin();
+        self.exported.elements += 1;
+        let schema = &element.stream.schema;
+        let values = schema.fields().iter().enumerate().map(|(index, field)| {
+            let value = schema.read(index, element.payload);
+            (field.name.as_str(), value.unwrap_or(Value::Text("")))
+        });
+        let mut cells = vec![
+            element.time.as_monotonic_ns().to_string(),
+            element.stream.label(),
+            element.stream.event().to_string(),
+            element.sequence.to_string(),
+            String::new(),
+            String::new(),
+        ];
+        if self.only.is_some() {
+            cells.extend(values.map(|(_, value)| value.to_string()));
+        } else {
+            let named: Vec<String> = values
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            cells.push(named.join(" "));
+        }
+        self.row(&cells);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if !self.wants(stream) {
+            return;
+        }
+        self.begin();
+        self.exported.gaps += 1;
+        self.exported.missed = self.exported.missed.saturating_add(gap.missed);
+        let mut cells = vec![
+            gap.from.as_monotonic_ns().to_string(),
+            stream.label(),
+            String::new(),
+            gap.first.to_string(),
+            gap.missed.to_string(),
+            gap.cause.to_string(),
+        ];
+        let more = match &self.only {
+            Some((_, schema)) => schema.fields().len(),
+            None => 1,
+        };
+        cells.resize(cells.len() + more, String::new());
+        self.row(&cells);
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn cells_that_would_be_taken_apart_are_quoted() {
+        assert_eq!(quoted("plain text"), "plain text");
+        assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
+        assert_eq!(quoted("a\nb"), "\"a\nb\"");
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace in the formats of other tools. Each export is an evaluation, fed by a replay.
+
+mod csv;
+mod perfetto;
+mod schema;
+
+use std::io;
+
+pub use csv::CsvExport;
+pub use perfetto::PerfettoExport;
+
+/// What an export has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Elements of the trace.
+    pub elements: u64,
+    /// Gaps of the trace, each told in the export, too.
+    pub gaps: u64,
+    /// Elements that were missed in them.
+    pub missed: u64,
+}
+
+/// An export could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the export after {elements} elements: {source}")]
+pub struct ExportError {
+    elements: u64,
+    source: io::Error,
+}
+
+impl ExportError {
+    /// What kind of error the output had.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}

@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Perfetto's protobuf format, for `ui.perfetto.dev` and `trace_processor`.
+//!
+//! Kernel elements become ftrace events, from which Perfetto draws CPUs and the states of threads
+//! itself. Elements of program sensors become instants with their fields as arguments, on a track
+//! of the sensor below its process, and each number becomes a counter beside it. Gaps become
+//! instants on the track of the sensor, or on one of the host, that say how many were missed and why.
+//!
+//! Times are those of the trace, `CLOCK_MONOTONIC`. Perfetto keeps time since boot, which differs by
+//! the time that the machine was suspended; a clock snapshot equates the two, and tells the wall
+//! time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{
+    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+};
+use prost::Message;
+
+use super::schema;
+use super::{ExportError, Exported};
+
+/// Events of one CPU that go into one packet.
+const BUNDLE: usize = 512;
+/// The packet sequence that all of ours belong to.
+const SEQUENCE: u32 = 1;
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: the sequence begins here.
+const BEGIN: u32 = 1;
+/// What the kernel gives to threads of ordinary priority; ours is not recorded.
+const PRIORITY: i32 = 120;
+
+const MONOTONIC: u32 = 3;
+
+/// Writes a trace for Perfetto: an evaluation of everything that is replayed.
+#[derive(Debug)]
+pub struct PerfettoExport<W: Write> {
+    out: W,
+    error: Option<std::io::Error>,
+    exported: Exported,
+    threads: BTreeMap<u32, Known>,
+    processes: BTreeMap<u32, String>,
+    cpus: BTreeMap<u32, Cpu>,
+    tracks: BTreeMap<StreamId, Tracks>,
+    process_tracks: BTreeSet<u32>,
+    next_track: u64,
+    lost_track: Option<u64>,
+    offset: Nanos,
+    began: bool,
+}
+
+/// A thread as it was last told.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    pid: u32,
+    comm: String,
+}
+
+/// A CPU's events that have not been written yet, and who runs there.
+#[derive(Debug, Default)]
+struct Cpu {
+    events: Vec<schema::FtraceEvent>,
+    running: u32,
+    last: Timestamp,
+    lost: bool,
+}
+
+/// The tracks of a sensor: its elements, and one counter for each field that is a number.
+#[derive(Debug)]
+struct Tracks {
+    elements: u64,
+    counters: Vec<Option<u64>>,
+}
+
+impl<W: Write> PerfettoExport<W> {
+    /// An export to `out`; `offset` is `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`.
+    pub fn new(out: W, offset: Nanos) -> Self {
+        Self {
+            out,
+            error: None,
+            exported: Exported::default(),
+            threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            cpus: BTreeMap::new(),
+            tracks: BTreeMap::new(),
+            process_tracks: BTreeSet::new(),
+            next_track: 1,
+            lost_track: None,
+            offset,
+            began: false,
+        }
+    }
+
+    /// Writes what is left, and says what was written.
+    ///
+    /// # Errors
+    /// [`ExportError`] with the first error of the output; what was written until then stays.
+    pub fn finish(mut self) -> Result<Exported, ExportError> {
+        let cpus: Vec<u32> = self.cpus.keys().copied().collect();
+        for cpu in cpus {
+            self.flush(cpu);
+        }
+        if self.error.is_none() {
+            self.error = self.out.flush().err();
+        }
+        match self.error {
+            None => Ok(self.exported),
+            Some(source) => Err(ExportError {
+                elements: self.exported.elements,
+                source,
+            }),
+        }
+    }
+
+    /// Packets are the repeated field 1 of the file, so they can be written one by one.
+    fn packet(&mut self, timestamp: Option<Timestamp>, data: schema::Data) {
+        let first = !std::mem::replace(&mut self.began, true);
+        if first {
+            let now = timestamp.map_or(0, Timestamp::as_monotonic_ns);
+            let clock = |clock_id, timestamp| schema::Clock {
+                clock_id,
+                timestamp,
+            };
+            let real = now.saturating_add(self.offset.as_ns());
+            let clocks = schema::ClockSnapshot {
+                clocks: vec![clock(6, now), clock(MONOTONIC, now), clock(1, real)],
+                primary_trace_clock: 6,
+            };
+            self.write(schema::Packet {
+                timestamp: timestamp.map(Timestamp::as_monotonic_ns),
+                trusted_packet_sequence_id: SEQUENCE,
+                sequence_flags: Some(BEGIN),
+                data: Some(schema::Data::Clocks(clocks)),
+            });
+        }
+        self.write(schema::Packet {
+            timestamp: timestamp.map(Timestamp::as_monotonic_ns),
+            trusted_packet_sequence_id: SEQUENCE,
+            sequence_flags: None,
+            data: Some(data),
+        });
+    }
+
+    fn write(&mut self, packet: schema::Packet) {
+        if self.error.is_some() {
+            return;
+        }
+        let trace = schema::Trace {
+            packet: vec![packet],
+        };
+        self.error = self.out.write_all(&trace.encode_to_vec()).err();
+    }
+
+    fn flush(&mut self, number: u32) {
+        let Some(cpu) = self.cpus.get_mut(&number) else {
+            return;
+        };
+        if cpu.events.is_empty() && !cpu.lost {
+            return;
+        }
+        let event = std::mem::take(&mut cpu.events);
+        let lost = std::mem::take(&mut cpu.lost);
+        let begin = event.first().map(|event| event.timestamp);
+        let bundle = schema::FtraceBundle {
+            cpu: number,
+            event,
+            lost_events: lost.then_some(true),
+        };
+        let begin = begin.map(Timestamp::from_monotonic_ns);
+        self.packet(begin, schema::Data::Ftrace(bundle));
+    }
+
+    fn ftrace(&mut self, cpu: u32, time: Timestamp, tid: u32, event: schema::Ftrace) {
+        let events = &mut self.cpus.entry(cpu).or_default().events;
+        events.push(schema::FtraceEvent {
+            timestamp: time.as_monotonic_ns(),
+            pid: tid,
+            event: Some(event),
+        });
+        if events.len() >= BUNDLE {
+            self.flush(cpu);
+        }
+    }
+
+    /// Tells Perfetto which process a thread belongs to and what it is called, if that is new.
+    fn know(&mut self, tid: u32, pid: u32, comm: Option<&str>) {
+        if tid == 0 || tid == Switch::UNKNOWN || pid == Switch::UNKNOWN {
+            return;
+        }
+        let known = self.threads.get(&tid);
+        let same_pid = known.is_some_and(|known| known.pid == pid);
+        let same_comm = known.is_some_and(|known| comm.is_none_or(|comm| known.comm == comm));
+        if same_pid && same_comm {
+            return;
+        }
+        let before = known.map_or("", |known| known.comm.as_str());
+        let comm = comm.unwrap_or(before).to_string();
+        let leader = (tid == pid).then(|| schema::Process {
+            pid: signed(pid),
+            cmdline: vec![comm.clone()],
+            cmdline_is_comm: true,
+        });
+        let thread = (tid != pid).then(|| schema::Thread {
+            tid: signed(tid),
+            name: comm.clone(),
+            tgid: signed(pid),
+        });
+        if tid == pid {
+            self.processes.insert(pid, comm.clone());
+        }
+        self.threads.insert(tid, Known { pid, comm });
+        let tree = schema::ProcessTree {
+            processes: leader.into_iter().collect(),
+            threads: thread.into_iter().collect(),
+        };
+        self.packet(None, schema::Data::Processes(tree));
+    }
+
+    fn comm(&self, tid: u32) -> String {
+        match self.threads.get(&tid) {
+            Some(known) => known.comm.clone(),
+            None if tid == 0 => "swapper".to_string(),
+            None => String::new(),
+        }
+    }
+
+    fn switch(&mut self, cpu: u32, time: Timestamp, switch: &Switch) {
+        self.know(switch.prev_tid, switch.prev_pid, None);
+        self.know(switch.next_tid, switch.next_pid, None);
+        let state = self.cpus.entry(cpu).or_default();
+        let running = state.running;
+        // A perf record tells of one side alone: who ran stays, or nobody runs.
+        let prev = match switch.prev_tid {
+            Switch::UNKNOWN => running,
+            prev => prev,
+        };
+        let next = match switch.next_tid {
+            Switch::UNKNOWN => 0,
+            next => next,
+        };
+        if prev != running {
+            // Its arrival was not told; the kernel's account says when it was.
+            let since = match switch.prev_run_ns {
+                Switch::UNKNOWN => state.last,
+                run => time.minus(Nanos::from_ns(run.into())).max(state.last),
+            };
+            self.switch_event(cpu, since, running, 1, prev);
+        }
+        let bits = prev_state(switch);
+        self.switch_event(cpu, time, prev, bits, next);
+    }
+
+    fn switch_event(&mut self, cpu: u32, time: Timestamp, prev: u32, state: i64, next: u32) {
+        let event = schema::SchedSwitch {
+            prev_comm: self.comm(prev),
+            prev_pid: signed(prev),
+            prev_prio: PRIORITY,
+            prev_state: state,
+            next_comm: self.comm(next),
+            next_pid: signed(next),
+            next_prio: PRIORITY,
+        };
+        let of = self.cpus.entry(cpu).or_default();
+        (of.running, of.last) = (next, time);
+        self.ftrace(cpu, time, prev, schema::Ftrace::Switch(event));
+    }
+
+    fn wake(&mut self, cpu: u32, time: Timestamp, wake: &Wake) {
+        self.know(wake.tid, wake.pid, None);
+        self.know(wake.waker_tid, wake.waker_pid, None);
+        let event = schema::SchedWake {
+            comm: self.comm(wake.tid),
+            pid: signed(wake.tid),
+            prio: PRIORITY,
+            success: 1,
+            target_cpu: signed(wake.target_cpu),
+        };
+        let event = match wake.kind {
+            Wake::WAKING => schema::Ftrace::Waking(event),
+            Wake::NEW => schema::Ftrace::WakeupNew(event),
+            _ => schema::Ftrace::Wakeup(event),
+        };
+        self.ftrace(cpu, time, wake.waker_tid, event);
+    }
+
+    fn life(&mut self, cpu: u32, time: Timestamp, life: &Life) {
+        self.know(life.tid, life.pid, Some(life.comm()));
+        if life.kind == Life::EXIT {
+            let event = schema::SchedProcessExit {
+                comm: life.comm().to_string(),
+                pid: signed(life.tid),
+                tgid: signed(life.pid),
+            };
+            self.ftrace(cpu, time, life.tid, schema::Ftrace::ProcessExit(event));
+        }
+    }
+
+    /// The tracks of a sensor, made at its first element or gap. Lanes share them.
+    fn tracks(&mut self, stream: &StreamDescriptor) -> u64 {
+        let key = stream.first_stream();
+        if let Some(tracks) = self.tracks.get(&key) {
+            return tracks.elements;
+        }
+        let parent = match &stream.origin {
+            Origin::Program(task) => Some(self.process_track(task.pid, &task.comm)),
+            Origin::Kernel { .. } | Origin::Clerk => None,
+        };
+        let name = match stream.instance.as_str() {
+            "" => stream.sensor.clone(),
+            instance => format!("{}#{instance}", stream.sensor),
+        };
+        let elements = self.track(&name, parent, None);
+        let fields = stream.schema.fields().iter();
+        let counters = fields
+            .map(|field| {
+                let is_writer = field.name.starts_with("writer_");
+                (field.kind.is_number() && !is_writer).then(|| {
+                    let counter = schema::CounterDescriptor {
+                        unit_name: field.unit.clone(),
+                    };
+                    self.track(&format!("{name}.{}", field.name), parent, Some(counter))
+                })
+            })
+            .collect();
+        self.tracks.insert(key, Tracks { elements, counters });
+        elements
+    }
+
+    /// Processes have the track of their id, far from the numbers of others.
+    fn process_track(&mut self, pid: u32, comm: &str) -> u64 {
+        let uuid = 1 << 40 | u64::from(pid);
+        if self.process_tracks.insert(pid) {
+            let name = self.processes.get(&pid).filter(|name| !name.is_empty());
+            let process = schema::ProcessDescriptor {
+                pid: signed(pid),
+                process_name: name.cloned().unwrap_or_else(|| comm.to_string()),
+            };
+            let track = schema::TrackDescriptor {
+                uuid,
+                process: Some(process),
+                ..schema::TrackDescriptor::default()
+            };
+            self.packet(None, schema::Data::Track(track));
+        }
+        uuid
+    }
+
+    fn track(
+        &mut self,
+        name: &str,
+        parent_uuid: Option<u64>,
+        counter: Option<schema::CounterDescriptor>,
+    ) -> u64 {
+        let uuid = self.next_track;
+        self.next_track += 1;
+        let track = schema::TrackDescriptor {
+            uuid,
+            name: name.to_string(),
+            parent_uuid,
+            counter,
+            process: None,
+        };
+        self.packet(None, schema::Data::Track(track));
+        uuid
+    }
+
+    fn instant(
+        &mut self,
+        time: Timestamp,
+        track: u64,
+        name: &str,
+        fields: Vec<schema::Annotation>,
+    ) {
+        let event = schema::TrackEvent {
+            kind: 3,
+            track_uuid: track,
+            name: Some(name.to_string()),
+            categories: vec!["overhear".to_string()],
+            debug_annotations: fields,
+            counter: None,
+        };
+        self.packet(Some(time), schema::Data::Event(event));
+    }
+
+    fn sensor(&mut self, element: &ElementView<'_>) {
+        let stream = element.stream;
+        let track = self.tracks(stream);
+        let mut fields = vec![annotation("sequence", Value::Unsigned(element.sequence))];
+        let mut counted = Vec::new();
+        let counters = self.tracks.get(&stream.first_stream());
+        let counters = counters.map_or(&[][..], |tracks| &tracks.counters);
+        for (index, field) in stream.schema.fields().iter().enumerate() {
+            let Some(value) = stream.schema.read(index, element.payload) else {
+                continue;
+            };
+            fields.push(annotation(&field.name, value));
+            if let Some(&Some(counter)) = counters.get(index) {
+                counted.push((counter, counter_value(value)));
+            }
+        }
+        self.instant(element.time, track, &stream.sensor, fields);
+        for (track_uuid, counter) in counted {
+            let event = schema::TrackEvent {
+                kind: 4,
+                track_uuid,
+                counter,
+                ..schema::TrackEvent::default()
+            };
+            self.packet(Some(element.time), schema::Data::Event(event));
+        }
+    }
+}
+
+impl<W: Write> Update for PerfettoExport<W> {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.exported.elements += 1;
+        match element.stream.origin {
+            Origin::Kernel { cpu } => match element.stream.sensor.as_str() {
+                SCHED_SWITCH => {
+                    if let Some(switch) = Switch::parse(element.payload) {
+                        self.switch(cpu, element.time, &switch);
+                    }
+                }
+                SCHED_WAKE => {
+                    if let Some(wake) = Wake::parse(element.payload) {
+                        self.wake(cpu, element.time, &wake);
+                    }
+                }
+                TASK_LIFE => {
+                    if let Some(life) = Life::parse(element.payload) {
+                        self.life(cpu, element.time, &life);
+                    }
+                }
+                _ => self.sensor(element),
+            },
+            Origin::Program(_) | Origin::Clerk => self.sensor(element),
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.exported.gaps += 1;
+        self.exported.missed = self.exported.missed.saturating_add(gap.missed);
+        let track = match stream.origin {
+            Origin::Kernel { cpu } => {
+                self.cpus.entry(cpu).or_default().lost = true;
+                match self.lost_track {
+                    Some(track) => track,
+                    None => {
+                        let track = self.track("missed kernel elements", None, None);
+                        *self.lost_track.insert(track)
+                    }
+                }
+            }
+            Origin::Program(_) | Origin::Clerk => self.tracks(stream),
+        };
+        let fields = vec![
+            annotation("stream", Value::Text(&stream.label())),
+            annotation("missed", Value::Unsigned(gap.missed)),
+            annotation("cause", Value::Text(gap.cause.name())),
+            annotation("from_ns", Value::Unsigned(gap.from.as_monotonic_ns())),
+            annotation("to_ns", Value::Unsigned(gap.to.as_monotonic_ns())),
+        ];
+        let name = format!("{} missed", gap.missed);
+        self.instant(gap.from, track, &name, fields);
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// Ids of threads and CPUs are small; what is not stands for nobody.
+fn signed(id: u32) -> i32 {
+    i32::try_from(id).unwrap_or(-1)
+}
+
+/// The state as ftrace prints it: `R` 0, `S` 1, `D` 2, `T` 4, `t` 8, `X` 16, `Z` 32, `P` 64, `I` 128, and 256
+/// for a thread that was preempted (`R+`).
+fn prev_state(switch: &Switch) -> i64 {
+    const DEAD: u16 = 0x80;
+    const NO_LOAD: u16 = 0x400;
+    let state = switch.prev_state;
+    if switch.flags & Switch::PREEMPTED != 0 {
+        256
+    } else if state & DEAD != 0 {
+        16
+    } else if state & NO_LOAD != 0 && state & 2 != 0 {
+        128
+    } else {
+        i64::from(state & 0x7f)
+    }
+}
+
+fn annotation(name: &str, value: Value<'_>) -> schema::Annotation {
+    let value = match value {
+        Value::Unsigned(value) => schema::Value::Unsigned(value),
+        Value::Signed(value) => schema::Value::Signed(value),
+        Value::Float(value) => schema::Value::Float(value),
+        Value::Text(text) => schema::Value::Text(text.to_string()),
+    };
+    schema::Annotation {
+        name: Some(name.to_string()),
+        value: Some(value),
+    }
+}
+
+/// Counters are signed; what does not fit is told as a floating-point number.
+fn counter_value(value: Value<'_>) -> Option<schema::Counter> {
+    match value {
+        Value::Unsigned(value) => Some(match i64::try_from(value) {
+            Ok(value) => schema::Counter::Integer(value),
+            Err(_) => schema::Counter::Float(value as f64),
+        }),
+        Value::Signed(value) => Some(schema::Counter::Integer(value)),
+        Value::Float(value) => Some(schema::Counter::Float(value)),
+        Value::Text(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::kernel::{Switch, SCHED_SWITCH};
+    use overhear_event::{
+        ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
+        Timestamp, TypeSchema, Update,
+    };
+    use prost::Message;
+
+    use super::super::schema::{Counter, Data, Ftrace, Trace};
+    use super::PerfettoExport;
+
+    fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+        StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin,
+            sensor: sensor.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: 64,
+        }
+    }
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_monotonic_ns(ns)
+    }
+
+    /// Feeds an export and reads back its packets.
+    fn exported(feed: impl FnOnce(&mut PerfettoExport<&mut Vec<u8>>)) -> Vec<Data> {
+        let mut bytes = Vec::new();
+        let mut export = PerfettoExport::new(&mut bytes, Nanos::from_ns(1_000));
+        feed(&mut export);
+        export.finish().unwrap();
+        let trace = Trace::decode(bytes.as_slice()).unwrap();
+        trace
+            .packet
+            .into_iter()
+            .filter_map(|packet| packet.data)
+            .collect()
+    }
+
+    #[test]
+    fn arrivals_that_were_not_told_are_where_the_account_puts_them() {
+        let cpu = stream(1, Origin::Kernel { cpu: 3 }, SCHED_SWITCH, Switch::schema());
+        let switch = |prev_tid, next_tid, prev_state, flags, prev_run_ns| Switch {
+            prev_tid,
+            next_tid,
+            prev_pid: 10,
+            next_pid: 10,
+            prev_state,
+            flags,
+            prev_run_ns,
+        };
+        let packets = exported(|export| {
+            for (sequence, (ns, switch)) in [
+                (100, switch(0, 11, 0, 0, Switch::UNKNOWN)),
+                (300, switch(11, 0, 1, 0, 200)),
+                // 12 came 50 ns before it left, unseen, and was preempted.
+                (500, switch(12, 13, 0, Switch::PREEMPTED, 50)),
+                (600, switch(13, 0, 0x80, 0, 100)),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                export.element(&ElementView {
+                    stream: &cpu,
+                    sequence: sequence as u64,
+                    time: at(ns),
+                    payload: &switch.to_payload(),
+                });
+            }
+        });
+        let bundles: Vec<_> = packets
+            .iter()
+            .filter_map(|data| match data {
+                Data::Ftrace(bundle) => Some(bundle),
+                _ => None,
+            })
+            .collect();
+        assert_eq!((bundles.len(), bundles[0].cpu), (1, 3));
+        let seen: Vec<_> = bundles[0]
+            .event
+            .iter()
+            .filter_map(|event| match &event.event {
+                Some(Ftrace::Switch(s)) => {
+                    Some((event.timestamp, s.prev_pid, s.prev_state, s.next_pid))
+                }
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            (100, 0, 0, 11),
+            (300, 11, 1, 0),
+            (450, 0, 1, 12),
+            (500, 12, 256, 13),
+            (600, 13, 16, 0),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn elements_have_arguments_and_counters_and_gaps_are_told() {
+        let schema = TypeSchema::builder("load")
+            .field("torque", FieldKind::F64, "Nm")
+            .field("name", FieldKind::Text(8), "");
+        let task = Task {
+            pid: 42,
+            start: Timestamp::ZERO,
+            comm: "robot".to_string(),
+        };
+        let sensor = stream(5, Origin::Program(task), "arm", schema.build().unwrap());
+        let packets = exported(|export| {
+            let mut payload = 1.5_f64.to_ne_bytes().to_vec();
+            payload.extend(*b"left\0\0\0\0");
+            export.element(&ElementView {
+                stream: &sensor,
+                sequence: 0,
+                time: at(1_000),
+                payload: &payload,
+            });
+            let gap = Gap {
+                stream: sensor.id,
+                first: 1,
+                missed: 7,
+                from: at(1_000),
+                to: at(2_000),
+                cause: GapCause::Overwritten,
+            };
+            export.gap(&sensor, &gap);
+        });
+        let tracks: Vec<_> = packets
+            .iter()
+            .filter_map(|data| match data {
+                Data::Track(track) => Some((track.name.as_str(), track.parent_uuid.is_some())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(tracks, [("", false), ("arm", true), ("arm.torque", true)]);
+        let events: Vec<_> = packets
+            .iter()
+            .filter_map(|data| match data {
+                Data::Event(event) => Some(event),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(events.iter().map(|e| e.kind).collect::<Vec<_>>(), [3, 4, 3]);
+        assert_eq!(events[0].debug_annotations.len(), 3);
+        assert_eq!(events[1].counter, Some(Counter::Float(1.5)));
+        assert_eq!(events[2].name.as_deref(), Some("7 missed"));
+    }
+}
