@@ -15,8 +15,9 @@ use crate::tally::{PytestReader, Tally};
 use crate::workspace::Workspace;
 
 const RUN: &str = "the Python tests";
-/// What the environment needs: to build the wheel, to run it, and to test it.
-const FROM_PYPI: [&str; 3] = ["maturin", "numpy", "pytest"];
+/// What the environment needs: to build the wheel, to run it, and to test it (`perfetto` has the message
+/// definitions that judge an export).
+const FROM_PYPI: [&str; 4] = ["maturin", "numpy", "pytest", "perfetto"];
 
 /// Builds the wheel with what cargo has built in the debug profile, and runs `python/tests` on it.
 pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {

@@ -2,8 +2,8 @@
 //! `overhear` as its user meets it: exit statuses, sentences, signals, terminals, full disks,
 //! damaged recordings, and recorders that are killed.
 
-mod admission;
 mod kills;
+mod offline;
 mod recordings;
 mod signals;
 mod statuses;

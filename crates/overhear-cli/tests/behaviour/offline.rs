@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear admit` and `overhear fit`, from files to exit statuses.
+//! `overhear admit`, `overhear fit` and `overhear export`, from files to exit statuses.
 
 use std::fs;
 use std::path::Path;
@@ -176,4 +176,43 @@ fn admission_is_an_exit_status_a_sentence_and_a_document() {
     admit(&[]).says_only(2, &["overhear.toml: line 2", "40 parsecs"]);
     fs::remove_file(&file).unwrap();
     admit(&[]).says_only(2, &["cannot read", "overhear.toml"]);
+}
+
+#[test]
+fn exports_tell_gaps_and_close_quietly() {
+    let folder = folder();
+    let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
+    record(&whole, &pairs(), 0);
+    record(&torn, &pairs(), 3);
+    let out = folder.path().join("out");
+    let export = |dir: &Path, arguments: &[&str]| {
+        let all = [
+            &["export", path(dir), "-o", path(&out), "--to"][..],
+            arguments,
+        ]
+        .concat();
+        finish(&mut overhear(&all))
+    };
+    export(&whole, &["perfetto"]).says_only(0, &["100 elements written to", "complete"]);
+    assert!(fs::metadata(&out).unwrap().len() > 1_000);
+    export(&torn, &["csv"]).says_only(3, &["3 elements are missing in 1 gaps"]);
+    let rows = fs::read_to_string(&out).unwrap();
+    assert_eq!(rows.lines().count(), 1 + 100 + 1);
+    assert!(
+        rows.contains(",server(42)/queue#disk[0],,25,3,overwritten,"),
+        "{rows}"
+    );
+    export(&whole, &["csv", "--sensor", "queue"]).says(0, &["100 elements"]);
+    export(&whole, &["perfetto", "--sensor", "queue"]).says_only(2, &["--sensor chooses"]);
+    export(&whole, &["csv", "--sensor", "stack"]).says_only(2, &["there is no sensor `stack`"]);
+    export(folder.path(), &["csv"]).says(2, &["is not a trace of Overhear"]);
+    let full = finish(&mut overhear(&[
+        "export",
+        path(&whole),
+        "--to",
+        "csv",
+        "-o",
+        "/dev/full",
+    ]));
+    full.says_only(3, &["/dev/full", "cannot write the export"]);
 }
