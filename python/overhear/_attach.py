@@ -41,7 +41,7 @@ class Attachment:
         elements, and its advance says until when there were none. None is the end, after `close`.
         """
         plain = self._attachment.read(timeout_s)
-        return None if plain is None else Batch(self.streams, plain)
+        return None if plain is None else Batch._from_plain(self.streams, plain)
 
     def __iter__(self) -> Iterator[Batch]:
         return self

@@ -40,19 +40,30 @@ class Batch:
     #: Nothing older than this comes in a later batch; None if nothing was said since the last.
     advanced_to_ns: Optional[int]
 
-    def __init__(self, streams: list[Stream], plain: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        arrays: dict[Stream, np.ndarray],
+        gaps: np.ndarray,
+        advanced_to_ns: Optional[int],
+    ) -> None:
+        self.streams, self.arrays = streams, arrays
+        self.gaps, self.advanced_to_ns = gaps, advanced_to_ns
+
+    @classmethod
+    def _from_plain(cls, streams: list[Stream], plain: dict[str, Any]) -> Batch:
+        """What the native half has collected; new streams join ``streams``."""
         streams.extend(Stream._from_plain(opened) for opened in plain["opened"])
-        self.streams = streams
-        self.arrays = {
+        arrays = {
             streams[index]: words.view(streams[index].dtype)
             for index, words in plain["blocks"].items()
         }
         rows = plain["gaps"].view(_GAP_ROW)
-        self.gaps = np.empty(rows.size, _GAP)
+        gaps = np.empty(rows.size, _GAP)
         for name in ("stream", "first", "missed", "from_ns", "to_ns"):
-            self.gaps[name] = rows[name]
-        self.gaps["cause"] = _CAUSES[np.minimum(rows["cause"], len(CAUSES))]
-        self.advanced_to_ns = plain["advanced_to"]
+            gaps[name] = rows[name]
+        gaps["cause"] = _CAUSES[np.minimum(rows["cause"], len(CAUSES))]
+        return cls(streams, arrays, gaps, plain["advanced_to"])
 
     def _stream(self, id: int) -> Stream:
         """The stream of this number; the newest, if a directory that began anew gave it again."""

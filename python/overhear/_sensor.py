@@ -97,7 +97,8 @@ class Sensor(_core.Sensor):
         return self
 
     def write_many(self, elements: Any = None, /, **columns: Any) -> int:
-        """Appends many elements, without a loop in Python, and says how many.
+        """Appends many elements, without a loop in Python, and says how many were given. A sensor that
+        is switched off does not write them.
 
         ``elements`` is a structured array with the sensor's fields, in any order; for a sensor of
         one field a plain array will do. Or each field is given as an array of its own, by name.

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Optional, Union
 
+import numpy as np
+
 from . import _core
 from ._batch import Batch
 from ._stream import Stream
@@ -34,6 +36,8 @@ class Replay:
     times_ns: Optional[tuple[int, int]]
     #: Nanoseconds to add to a time to get the wall clock's, since 1970.
     realtime_offset_ns: int
+    #: How many elements each stream has, in the order of `streams`.
+    rows: list[int]
     #: The machine it was recorded on.
     hostname: str
     #: Whether the recorder came to its end; a killed one leaves a readable trace all the same.
@@ -61,7 +65,7 @@ class Replay:
         plain = self._replay.step(self._limit)
         if plain is None:
             raise StopIteration
-        return Batch(self.streams, plain)
+        return Batch._from_plain(self.streams, plain)
 
     def __repr__(self) -> str:
         return (
@@ -85,8 +89,25 @@ def read(directory: Directory) -> Batch:
     :raises TraceError: if there is no trace, or a stream of it cannot be read to its end: then
         `replay` gives what can be read, and says what cannot.
     """
-    whole = Replay(directory, 2**64 - 1)
-    batch = next(whole)
+    whole = Replay(directory)
+    # Batches are copied to their places while the caches hold them, and their memory is used again.
+    # All at once would be slower: fresh memory costs more than the copy.
+    words = {
+        stream: np.empty(rows * (stream.dtype.itemsize // 8), np.uint64)
+        for stream, rows in zip(whole.streams, whole.rows)
+        if rows
+    }
+    filled = dict.fromkeys(words, 0)
+    gaps, advanced_to_ns = [], None
+    for batch in whole:
+        for stream, array in batch.arrays.items():
+            begin = filled[stream]
+            filled[stream] = end = begin + array.size * (stream.dtype.itemsize // 8)
+            words[stream][begin:end] = array.view(np.uint64)
+        gaps.append(batch.gaps)
+        if batch.advanced_to_ns is not None:
+            advanced_to_ns = batch.advanced_to_ns
     if whole.damage:
         raise _core.TraceError("; ".join(whole.damage))
-    return batch
+    arrays = {stream: block.view(stream.dtype) for stream, block in words.items()}
+    return Batch(whole.streams, arrays, np.concatenate(gaps), advanced_to_ns)

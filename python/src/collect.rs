@@ -100,16 +100,6 @@ impl Collector {
         index
     }
 
-    /// Makes room for so many more rows of a stream, so that they are not moved while it grows.
-    pub(crate) fn reserve(&mut self, stream: StreamId, rows: usize) {
-        if let Some(index) = self.by_stream.get(&stream) {
-            let block = &mut self.blocks[*index];
-            block
-                .words
-                .reserve_exact(rows.saturating_mul(block.row_words));
-        }
-    }
-
     /// Elements collected.
     pub(crate) const fn elements(&self) -> usize {
         self.elements
@@ -130,7 +120,9 @@ impl Collector {
         let mut blocks = Vec::new();
         for (index, block) in self.blocks.iter_mut().enumerate() {
             if !block.words.is_empty() {
-                blocks.push((index, std::mem::take(&mut block.words)));
+                // The next batch is likely to be as large as this one.
+                let room = Vec::with_capacity(block.words.len());
+                blocks.push((index, std::mem::replace(&mut block.words, room)));
             }
         }
         self.elements = 0;

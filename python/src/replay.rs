@@ -2,7 +2,9 @@
 //! A recorded trace, batch by batch.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use overhear_event::StreamDescriptor;
 use overhear_trace::{Replay as TraceReplay, TraceReader};
 use pyo3::prelude::{pyclass, pymethods, Bound, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
@@ -55,6 +57,8 @@ impl Replay {
         facts.set_item("elements", reader.events())?;
         facts.set_item("missed", reader.discarded())?;
         let identity = reader.identity();
+        let rows = |stream: &Arc<StreamDescriptor>| reader.count(stream.id).map_or(0, |c| c.0);
+        facts.set_item("rows", reader.streams().map(rows).collect::<Vec<u64>>())?;
         facts.set_item("hostname", &identity.hostname)?;
         facts.set_item("realtime_offset_ns", identity.realtime_offset.as_ns())?;
         let times = reader.times();
@@ -88,18 +92,8 @@ impl Replay {
         let Self {
             replay, collector, ..
         } = self;
-        let more = py.detach(|| {
-            replay.with_dependent_mut(|reader, replay| {
-                // One batch for everything: then the sizes are known, and nothing is moved twice.
-                if limit >= reader.events() {
-                    for stream in reader.streams() {
-                        let rows = reader.count(stream.id).map_or(0, |(events, _)| events);
-                        collector.reserve(stream.id, usize::try_from(rows).unwrap_or(0));
-                    }
-                }
-                replay.step(limit, &mut [collector])
-            })
-        });
+        let more = py
+            .detach(|| replay.with_dependent_mut(|_, replay| replay.step(limit, &mut [collector])));
         self.has_ended = !more;
         self.collector.take().into_python(py).map(Some)
     }

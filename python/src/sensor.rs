@@ -163,7 +163,7 @@ impl Sensor {
     ///
     /// Appends one element. Its fields are given by name, by place in the order of declaration,
     /// or as one instance of the dataclass that declared the sensor. Wait-free beyond the
-    /// interpreter's own work: no system call.
+    /// interpreter's own work: no system call. A sensor that is switched off does not look at them.
     ///
     /// Raises TypeError if a field is missing, unknown or of another kind, OverflowError if a
     /// number and ValueError if a text does not fit its field, SensorError after unregister().
@@ -288,6 +288,14 @@ impl Sensor {
         open.as_ref().is_some_and(DynamicSensor::is_heard)
     }
 
+    /// Whether the sensor is switched on. Writing to one that is off does nothing; a monitor or a
+    /// person switches it by the directory.
+    #[getter]
+    fn is_enabled(&self) -> bool {
+        let open = self.lock();
+        open.as_ref().is_some_and(DynamicSensor::is_enabled)
+    }
+
     /// Why nobody hears the sensor, as a sentence; None if somebody does.
     #[getter]
     fn unheard_because(&self) -> Option<String> {
@@ -321,6 +329,13 @@ impl Sensor {
         &self,
         mut value: impl FnMut(&Argument) -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
+        if self
+            .lock()
+            .as_ref()
+            .is_some_and(|sensor| !sensor.is_enabled())
+        {
+            return Ok(());
+        }
         // Most payloads are small; the others may allocate.
         let mut small = [0; 256];
         let mut large = Vec::new();

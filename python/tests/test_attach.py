@@ -118,6 +118,29 @@ def test_sensors_are_listed(run):
     )
 
 
+def test_sensors_are_switched_off_and_on(run):
+    report, out = good(
+        run,
+        """
+    queue = overhear.Sensor("queue", {"x": "u64"})
+    other = overhear.Sensor("other", {"x": "u64"})
+    assert queue.is_enabled
+    queue.write(1)
+    assert overhear.set_enabled("queue", False) == 1
+    assert not queue.is_enabled and other.is_enabled
+    queue.write(2)
+    assert queue.write_many([3, 4]) == 2 and queue.written == 1
+    other.write(5)
+    assert [record.is_enabled for record in overhear.sensors("queue")] == [False]
+    assert overhear.set_enabled("*", True) == 1
+    queue.write(6)
+        """,
+    )
+    whole = overhear.read(out)
+    assert (whole["queue"]["x"].tolist(), whole["other"]["x"].tolist()) == ([1, 6], [5])
+    assert whole.missed == 0
+
+
 def test_a_forked_child_can_be_heard_again(run):
     report, out = good(
         run,

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long one replay of a trace takes: the floor for what else reads it.
+//!
+//! `cargo run --release -p overhear-trace --example replay_count -- DIR` prints the elements and the
+//! nanoseconds of opening and replaying them.
+
+use std::error::Error;
+use std::time::Instant;
+
+use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_trace::TraceReader;
+
+/// An evaluation that looks at every element: its time and its first byte.
+#[derive(Default)]
+struct Count {
+    elements: u64,
+    sum: u64,
+}
+
+impl Update for Count {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.elements += 1;
+        let first = element.payload.first().copied().unwrap_or(0);
+        let time = element.time.as_monotonic_ns();
+        self.sum = self.sum.wrapping_add(time).wrapping_add(first.into());
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let dir = std::env::args_os()
+        .nth(1)
+        .ok_or("give the trace's folder")?;
+    let begun = Instant::now();
+    let mut count = Count::default();
+    TraceReader::open(dir)?.replay(&mut [&mut count]);
+    let took = begun.elapsed();
+    std::hint::black_box(count.sum);
+    println!("{} {}", count.elements, took.as_nanos());
+    Ok(())
+}

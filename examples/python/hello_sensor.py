@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A first sensor: a loop tells how long each of its turns took and how much it worked.
+
+    overhear run -- python3 examples/python/hello_sensor.py
+
+Without `overhear run` it works just the same; then nobody hears it, and it says so.
+"""
+
+import dataclasses
+import sys
+import time
+from typing import Annotated
+
+import overhear
+
+
+@dataclasses.dataclass
+class Turn:
+    """One observation. Kinds and units let every tool print and plot it without this program."""
+
+    took_ns: Annotated[int, "u64", "ns"]
+    number: Annotated[int, "u32"]
+    sum: Annotated[int, "u32"]
+
+
+def main() -> None:
+    # Registering is the slow part, so it comes before the loop.
+    with overhear.Sensor("turn", Turn, type="hello_turn") as sensor:
+        if not sensor.is_heard:
+            print(f"not heard: {sensor.unheard_because}", file=sys.stderr)
+        for number in range(1000):
+            before_ns = time.perf_counter_ns()
+            total = sum(range(1000 + number))
+            took_ns = time.perf_counter_ns() - before_ns
+            sensor.write(took_ns, number, total)
+
+
+if __name__ == "__main__":
+    main()
