@@ -6,6 +6,8 @@
 //!   An [`Observer`] sees each interval as it ends; [`Timeline`] is one that keeps them, packed.
 //! - [`SensorStatistics`] keeps an account per program sensor: elements, rate, intervals, values.
 //! - [`Messages`] rejoins what sensors have split over several elements.
+//! - [`RecentSensors`] follows program sensors in steps: what they do now, and whether they keep
+//!   their declared rates.
 //! - [`Histogram`] is what both count in.
 //!
 //! All of them are pure: time comes in with the elements. So they compute the same live and over
@@ -27,6 +29,7 @@
 
 mod histogram;
 mod messages;
+mod recent;
 mod scheduling;
 mod sensors;
 mod thread;
@@ -34,6 +37,7 @@ mod timeline;
 
 pub use histogram::{Bucket, Histogram};
 pub use messages::Messages;
+pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};
 pub use scheduling::{Observer, Scheduling};
 pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};
 pub use thread::{Thread, ThreadIndex, ThreadState};
