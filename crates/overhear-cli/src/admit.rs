@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::config::{Config, LevelConfig, SensorConfig};
 use crate::exit::{Failure, USAGE};
 use crate::fit;
-use crate::table::Table;
+use crate::columns::Table;
 
 /// The answer. Without admission the numbers that would have followed are null.
 #[derive(Clone, Debug, Serialize)]
@@ -490,7 +490,7 @@ pub fn render(report: &AdmissionReport) -> String {
     ]);
     for sensor in &report.sensors {
         table.row(vec![
-            crate::table::printable(&sensor.id),
+            crate::columns::printable(&sensor.id),
             time(sensor.period_ns),
             time(sensor.distance_ns),
             time(sensor.jitter_ns),

@@ -12,7 +12,7 @@ use overhear_trace::TraceReader;
 use serde::Serialize;
 
 use crate::exit::{Failure, USAGE};
-use crate::table::Table;
+use crate::columns::Table;
 
 /// Points of the front that are shown.
 const MOST_POINTS: usize = 12;
@@ -236,7 +236,7 @@ pub fn render(fit: &FitReport) -> String {
         table.row(vec![
             time(point.period_ns),
             time(point.jitter_ns),
-            crate::table::rate(1e9 / point.period_ns as f64),
+            crate::columns::rate(1e9 / point.period_ns as f64),
         ]);
     }
     text.push_str("What covers the recording as well, rate against jitter:\n");

@@ -18,13 +18,18 @@
 //! ```
 
 pub mod admit;
+pub mod attach;
 mod child;
+mod columns;
 pub mod config;
 pub mod doctor;
 pub mod exit;
 pub mod export;
 pub mod fit;
+pub mod format;
+pub mod identity;
 mod interrupts;
+pub mod listing;
 pub mod offline;
 pub mod page;
 mod picture;
@@ -34,3 +39,6 @@ pub mod report;
 mod scratch;
 pub mod session;
 pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod top;

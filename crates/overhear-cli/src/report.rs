@@ -152,7 +152,7 @@ pub struct SensorReport {
 }
 
 /// (T, D, tau) as declared.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredReport {
     /// T.
     pub period_ns: u64,

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counts what comes and passes it on to the output, up to a number of elements.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use serde::Serialize;
+
+use super::Layout;
+
+/// Output is passed on at the latest when this much has gathered.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// What came of an observation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Elements shown.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+    /// Gaps; one that missed no element is a damage whose extent is unknown.
+    pub gaps: u64,
+    /// Whether nothing is known or suspected to be missing, and there was something to hear.
+    pub complete: bool,
+    /// From the beginning of the observation to its end.
+    pub duration_ns: u64,
+    /// Why it ended: `interrupted`, `count`, `duration`, `ended`, `closed`.
+    pub ended_by: &'static str,
+    /// The sensors that were attached.
+    pub sensors: Vec<SensorSummary>,
+}
+
+/// What came of one sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SensorSummary {
+    /// `comm(pid)/id#instance`.
+    pub sensor: String,
+    /// Elements shown.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+}
+
+/// An update that writes what it sees.
+pub struct Feed<W> {
+    layout: Box<dyn Layout>,
+    out: W,
+    buffer: Vec<u8>,
+    left: Option<u64>,
+    elements: u64,
+    missed: u64,
+    gaps: u64,
+    notes: u64,
+    // By stream, so that no name is made for each element; lanes come together at the end.
+    sensors: BTreeMap<StreamId, SensorSummary>,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Feed<W> {
+    /// Writes to `out`, at most `count` elements.
+    pub fn new(layout: Box<dyn Layout>, out: W, count: Option<u64>) -> Self {
+        Self {
+            layout,
+            out,
+            buffer: Vec::new(),
+            left: count,
+            elements: 0,
+            missed: 0,
+            gaps: 0,
+            notes: 0,
+            sensors: BTreeMap::new(),
+            failed: None,
+        }
+    }
+
+    /// Whether nothing more will be written: enough elements came, or the output is closed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.left == Some(0) || self.failed.is_some()
+    }
+
+    /// Why the output cannot be written to.
+    #[must_use]
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.failed.as_ref()
+    }
+
+    /// A sensor is attached, whether it writes or not.
+    pub fn announce(&mut self, stream: &StreamDescriptor) {
+        self.sensor(stream);
+        self.layout.stream(stream, &mut self.buffer);
+    }
+
+    /// Something is wrong that does not end the observation; it is not complete any more.
+    pub fn note(&mut self, sentence: &str) {
+        self.notes += 1;
+        self.layout.note(sentence, &mut self.buffer);
+    }
+
+    /// Passes on what has gathered.
+    pub fn flush(&mut self) {
+        if self.failed.is_none() && !self.buffer.is_empty() {
+            let written = self.out.write_all(&self.buffer);
+            self.failed = written.and_then(|()| self.out.flush()).err();
+        }
+        self.buffer.clear();
+    }
+
+    /// Says how it ended.
+    pub fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
+        let mut sensors: Vec<SensorSummary> = Vec::new();
+        for one in self.sensors.values() {
+            match sensors.last_mut().filter(|last| last.sensor == one.sensor) {
+                Some(last) => {
+                    last.elements += one.elements;
+                    last.missed = last.missed.saturating_add(one.missed);
+                }
+                None => sensors.push(one.clone()),
+            }
+        }
+        let summary = Summary {
+            elements: self.elements,
+            missed: self.missed,
+            gaps: self.gaps,
+            complete: self.gaps == 0 && self.notes == 0 && !self.sensors.is_empty(),
+            duration_ns,
+            ended_by,
+            sensors,
+        };
+        self.layout.summary(&summary, &mut self.buffer);
+        self.flush();
+        summary
+    }
+
+    fn sensor(&mut self, stream: &StreamDescriptor) -> &mut SensorSummary {
+        self.sensors
+            .entry(stream.id)
+            .or_insert_with(|| SensorSummary {
+                sensor: stream.sensor_label(),
+                ..SensorSummary::default()
+            })
+    }
+
+    fn gathered(&mut self) {
+        if self.buffer.len() >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+}
+
+impl<W: Write> Update for Feed<W> {
+    fn element(&mut self, element: &ElementView<'_>) {
+        if self.is_full() {
+            return;
+        }
+        self.elements += 1;
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+        }
+        self.sensor(element.stream).elements += 1;
+        self.layout.element(element, &mut self.buffer);
+        self.gathered();
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if self.is_full() {
+            return;
+        }
+        self.gaps += 1;
+        self.missed = self.missed.saturating_add(gap.missed);
+        let sensor = self.sensor(stream);
+        sensor.missed = sensor.missed.saturating_add(gap.missed);
+        self.layout.gap(stream, gap, &mut self.buffer);
+        self.gathered();
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+
+    use overhear_event::{ElementView, Update};
+
+    use super::{Feed, SensorSummary, Summary};
+    use crate::attach::Text;
+    use crate::testing::{at, gap, plain_stream};
+
+    fn write<W: Write>(feed: &mut Feed<W>, sequence: u64, ns: u64) {
+        feed.element(&ElementView {
+            stream: &plain_stream(),
+            sequence,
+            time: at(ns),
+            payload: &5_i64.to_ne_bytes(),
+        });
+    }
+
+    #[test]
+    fn a_count_is_exact_and_what_comes_after_it_does_not_count() {
+        let mut out = Vec::new();
+        let mut feed = Feed::new(Box::new(Text::new(false)), &mut out, Some(2));
+        write(&mut feed, 0, 10);
+        assert!(!feed.is_full());
+        write(&mut feed, 1, 20);
+        assert!(feed.is_full());
+        write(&mut feed, 2, 30);
+        feed.gap(&plain_stream(), &gap(&plain_stream(), 3, 9, 30, 40));
+        let summary = feed.finish(7, "count");
+        let expected = Summary {
+            elements: 2,
+            missed: 0,
+            gaps: 0,
+            complete: true,
+            duration_ns: 7,
+            ended_by: "count",
+            sensors: vec![SensorSummary {
+                sensor: "server(4711)/job".to_string(),
+                elements: 2,
+                missed: 0,
+            }],
+        };
+        assert_eq!(summary, expected);
+        assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn nothing_heard_and_gaps_of_unknown_extent_are_not_complete() {
+        let nothing = Feed::new(Box::new(Text::new(false)), io::sink(), None).finish(1, "count");
+        assert!(!nothing.complete);
+        let mut feed = Feed::new(Box::new(Text::new(false)), io::sink(), None);
+        write(&mut feed, 0, 10);
+        feed.gap(&plain_stream(), &gap(&plain_stream(), 1, 0, 10, 40));
+        let summary = feed.finish(1, "count");
+        assert_eq!((summary.missed, summary.complete), (0, false));
+        let mut feed = Feed::new(Box::new(Text::new(false)), io::sink(), None);
+        write(&mut feed, 0, 10);
+        feed.note("a header is damaged");
+        assert!(!feed.finish(1, "count").complete);
+    }
+
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_output_ends_the_feed_and_costs_no_memory() {
+        let mut feed = Feed::new(Box::new(Text::new(false)), Closed, None);
+        for sequence in 0..10_000 {
+            write(&mut feed, sequence, sequence);
+        }
+        assert!(feed.is_full());
+        assert_eq!(feed.failure().unwrap().kind(), io::ErrorKind::BrokenPipe);
+        assert!(feed.buffer.len() < super::BATCH_BYTES);
+    }
+}

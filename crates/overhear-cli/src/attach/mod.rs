@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear attach`: what sensors write, as it comes.
+//!
+//! A [`Feed`] is an evaluation like any other: it sees elements and gaps in total order, counts
+//! them, and has a [`Layout`] put them into text, JSON or CSV. Gaps appear in their place in each
+//! of them, so that nobody who reads the output can overlook one.
+
+mod csv;
+mod feed;
+mod json;
+mod text;
+
+pub use csv::Csv;
+pub use feed::{Feed, SensorSummary, Summary};
+pub use json::Json;
+pub use text::Text;
+
+use overhear_event::{ElementView, FieldKind, Gap, StreamDescriptor, Value};
+
+/// A form of output: each call appends what it has to say.
+pub trait Layout {
+    /// A sensor is attached.
+    fn stream(&mut self, stream: &StreamDescriptor, out: &mut Vec<u8>);
+    /// An element.
+    fn element(&mut self, element: &ElementView<'_>, out: &mut Vec<u8>);
+    /// Elements that were missed.
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, out: &mut Vec<u8>);
+    /// Something is wrong that does not end the observation.
+    fn note(&mut self, sentence: &str, out: &mut Vec<u8>);
+    /// The end.
+    fn summary(&mut self, summary: &Summary, out: &mut Vec<u8>);
+}
+
+/// A value as text; narrow floats with the digits they have, not with those of a wide one.
+fn value_text(kind: FieldKind, value: Value<'_>) -> String {
+    match (kind, value) {
+        (FieldKind::F32, Value::Float(value)) => (value as f32).to_string(),
+        (_, value) => value.to_string(),
+    }
+}

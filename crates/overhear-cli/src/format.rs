@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Text for people, JSON and CSV for programs.
+
+use clap::ValueEnum;
+
+/// The form of what a command prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// JSON; streams of records are one document per line.
+    Json,
+    /// Comma-separated values with a line of heads.
+    Csv,
+}
+
+/// One line of comma-separated values, quoted where need be.
+pub(crate) fn csv_line<I, T>(cells: I) -> Vec<u8>
+where
+    I: IntoIterator<Item = T>,
+    T: AsRef<[u8]>,
+{
+    let mut writer = csv::WriterBuilder::new()
+        .flexible(true)
+        .from_writer(Vec::new());
+    // Writing to memory does not fail.
+    let _ = writer.write_record(cells);
+    writer.into_inner().unwrap_or_default()
+}
+
+/// A table as comma-separated values.
+pub(crate) fn csv_text<R>(heads: &[&str], rows: impl Iterator<Item = R>) -> String
+where
+    R: IntoIterator<Item = String>,
+{
+    let mut bytes = csv_line(heads);
+    for row in rows {
+        bytes.extend(csv_line(row));
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A course of values in one line of text.
+
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The newest `width` values as bars, right-aligned; a value that is not known is a blank.
+///
+/// The lowest bar stands for the least of the values, the highest for the greatest, so that small
+/// changes of large values show; where all are equal, they stand in the middle.
+pub(crate) fn bars(values: &[Option<f64>], width: usize) -> String {
+    let newest = &values[values.len().saturating_sub(width)..];
+    let known = || newest.iter().flatten().copied().filter(|v| v.is_finite());
+    let least = known().fold(f64::INFINITY, f64::min);
+    let greatest = known().fold(f64::NEG_INFINITY, f64::max);
+    let bar = |value: f64| {
+        let share = (value - least) / (greatest - least);
+        let level = if share.is_finite() {
+            (share * 7.0).round()
+        } else {
+            3.0
+        };
+        LEVELS[(level as usize).min(7)]
+    };
+    let blanks = std::iter::repeat_n(' ', width - newest.len());
+    let drawn = newest
+        .iter()
+        .map(|value| value.filter(|v| v.is_finite()).map_or(' ', bar));
+    blanks.chain(drawn).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bars;
+
+    #[test]
+    fn bars_span_the_range_and_show_what_is_unknown() {
+        let values = [0.0, 1.0, 3.5, 7.0].map(Some);
+        assert_eq!(bars(&values, 4), "▁▂▅█");
+        assert_eq!(bars(&values, 2), "▁█");
+        assert_eq!(bars(&values, 6), "  ▁▂▅█");
+        assert_eq!(bars(&[Some(5.0), None, Some(5.0)], 3), "▄ ▄");
+        assert_eq!(bars(&[Some(f64::NAN), Some(-1.0), Some(1e300)], 3), " ▁█");
+        assert_eq!(bars(&[], 3), "   ");
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear top`: what sensors and threads do now.
+//!
+//! A [`Snapshot`] is what is known at one moment; it is also what `--once` prints. The [`Model`]
+//! holds the newest one and what the user chose; keys change it and are answered by a
+//! [`Request`]. [`draw`] shows a model. None of them reads a clock, a terminal or a directory.
+
+mod bars;
+mod model;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod view;
+
+pub use model::{Model, Page, Request, SensorKey, ThreadKey};
+pub use snapshot::{render, sensor_row, tasks, FieldRow, SensorRow, Snapshot, TaskRow, ThreadRow};
+pub use threads::ThreadRates;
+pub use view::draw;

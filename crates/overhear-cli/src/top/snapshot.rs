@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known at one moment, and how `--once` prints it.
+
+use std::collections::BTreeMap;
+
+use overhear_event::{Nanos, Value};
+use overhear_metrics::{RecentSensor, RecentSensors};
+use serde::Serialize;
+
+use crate::columns::{number, printable, rate, Table};
+use crate::format::{csv_text, Format};
+use crate::identity::Identity;
+use crate::listing::State;
+use crate::report::Quantiles;
+
+/// What `overhear top --once --format json` prints.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Snapshot {
+    /// Version of the program that made it.
+    pub overhear_version: String,
+    /// Where the directory listens.
+    pub socket: String,
+    /// The newest time that was evaluated, on `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// The length of the window that rates and intervals are of.
+    pub window_ns: u64,
+    /// Elements evaluated since the observation began.
+    pub elements: u64,
+    /// Elements missed since then.
+    pub missed: u64,
+    /// Whether nothing is known or suspected to be missing.
+    pub complete: bool,
+    /// The sensors, in the order of registration.
+    pub sensors: Vec<SensorRow>,
+    /// The processes that own them.
+    pub tasks: Vec<TaskRow>,
+    /// The threads of the process that is followed; empty without one.
+    pub threads: Vec<ThreadRow>,
+    /// What is heard of the kernel, and why not more; empty if nothing was asked for.
+    pub kernel: String,
+    /// What else should be known.
+    pub notes: Vec<String>,
+}
+
+/// One sensor.
+#[derive(Clone, Debug, Serialize)]
+pub struct SensorRow {
+    /// Who it is.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// Whether it is written.
+    pub state: State,
+    /// Elements evaluated since the observation began.
+    pub elements: u64,
+    /// Elements missed since then.
+    pub missed: u64,
+    /// Gaps since then.
+    pub gaps: u64,
+    /// Elements per second in the window, missed ones included; null before it is known.
+    pub rate_hz: Option<f64>,
+    /// Elements that came earlier than declared; null where nothing is.
+    pub too_early: Option<u64>,
+    /// Distances of neighbours in the window.
+    pub interval_ns: Option<Quantiles>,
+    /// The values of the newest element.
+    pub values: Vec<FieldRow>,
+    /// Elements per second in each step, oldest first.
+    #[serde(skip)]
+    pub course: Vec<Option<f64>>,
+}
+
+/// A field's newest value.
+#[derive(Clone, Debug, Serialize)]
+pub struct FieldRow {
+    /// Name.
+    pub name: String,
+    /// Unit.
+    pub unit: String,
+    /// Value; null before the first element.
+    pub value: serde_json::Value,
+    /// Its values at the ends of the steps, oldest first.
+    #[serde(skip)]
+    pub course: Vec<Option<f64>>,
+}
+
+/// One process with sensors.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskRow {
+    /// `comm(pid)`.
+    pub task: String,
+    /// The process.
+    pub pid: u32,
+    /// Its sensors.
+    pub sensors: u64,
+    /// Elements per second of all of them.
+    pub rate_hz: f64,
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+}
+
+/// One thread, over the last interval.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadRow {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its newest name.
+    pub comm: String,
+    /// Share of the time on a CPU, 0 to 1.
+    pub run: f64,
+    /// Share of the time waiting for a CPU; null where it cannot be known.
+    pub runnable: Option<f64>,
+    /// Departures per second that the thread asked for.
+    pub voluntary_hz: f64,
+    /// Departures per second that it did not ask for.
+    pub involuntary_hz: f64,
+    /// Migrations since it was followed.
+    pub migrations: u64,
+    /// Wake-up latency since it was followed; null where wake-ups are not heard.
+    pub wakeup_latency_ns: Option<Quantiles>,
+}
+
+/// The row of a sensor.
+#[must_use]
+pub fn sensor_row(recent: &RecentSensors, sensor: &RecentSensor, state: State) -> SensorRow {
+    let identity = Identity::of(&sensor.stream);
+    let per_second = 1e9 / recent.step().as_ns() as f64;
+    let values = identity
+        .fields
+        .iter()
+        .enumerate()
+        .map(|(index, field)| FieldRow {
+            name: field.name.clone(),
+            unit: field.unit.clone(),
+            value: sensor
+                .value(index)
+                .map_or(serde_json::Value::Null, |value| json(value, &field.kind)),
+            course: sensor
+                .steps()
+                .map(|step| step.values.get(index).copied().flatten())
+                .collect(),
+        })
+        .collect();
+    SensorRow {
+        identity,
+        state,
+        elements: sensor.elements,
+        missed: sensor.missed,
+        gaps: sensor.gaps,
+        rate_hz: recent.rate_hz(sensor),
+        too_early: sensor.too_early(),
+        interval_ns: Quantiles::of(&sensor.intervals()),
+        values,
+        course: sensor
+            .steps()
+            .map(|step| Some(step.elements.saturating_add(step.missed) as f64 * per_second))
+            .collect(),
+    }
+}
+
+/// A narrow float keeps the digits it has.
+fn json(value: Value<'_>, kind: &str) -> serde_json::Value {
+    match (kind, value) {
+        ("f32", Value::Float(value)) => serde_json::to_value(value as f32),
+        (_, value) => serde_json::to_value(value),
+    }
+    .unwrap_or_default()
+}
+
+/// The processes of these sensors, in the order in which they came.
+#[must_use]
+pub fn tasks(sensors: &[SensorRow]) -> Vec<TaskRow> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut tasks: Vec<TaskRow> = Vec::new();
+    for sensor in sensors {
+        let identity = &sensor.identity;
+        let place = *places.entry(&identity.task).or_insert_with(|| {
+            tasks.push(TaskRow {
+                task: identity.task.clone(),
+                pid: identity.pid,
+                sensors: 0,
+                rate_hz: 0.0,
+                elements: 0,
+                missed: 0,
+            });
+            tasks.len() - 1
+        });
+        let task = &mut tasks[place];
+        task.sensors += 1;
+        task.rate_hz += sensor.rate_hz.unwrap_or_default();
+        task.elements += sensor.elements;
+        task.missed = task.missed.saturating_add(sensor.missed);
+    }
+    tasks
+}
+
+impl SensorRow {
+    /// The actual rate as a share of the declared one, in per cent.
+    #[must_use]
+    pub fn share_of_declared(&self) -> Option<f64> {
+        let declared = self.identity.declared?;
+        Some(self.rate_hz? * declared.period_ns as f64 / 1e7)
+    }
+
+    /// The newest values on one line: `depth 3  wait 12 ns`.
+    #[must_use]
+    pub fn values_text(&self) -> String {
+        let words: Vec<String> = self
+            .values
+            .iter()
+            .filter(|field| !field.value.is_null() && field.name != overhear_event::WRITER_FLAGS)
+            .map(FieldRow::text)
+            .collect();
+        printable(&words.join("  "))
+    }
+}
+
+impl FieldRow {
+    fn text(&self) -> String {
+        let value = match &self.value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Number(n) if n.is_f64() => number(n.as_f64().unwrap_or_default()),
+            value => value.to_string(),
+        };
+        let space = if self.unit.is_empty() { "" } else { " " };
+        format!("{} {value}{space}{}", self.name, self.unit)
+    }
+}
+
+/// Renders the snapshot for `--once`.
+#[must_use]
+pub fn render(snapshot: &Snapshot, format: Format) -> String {
+    match format {
+        Format::Json => serde_json::to_string_pretty(snapshot).unwrap_or_default() + "\n",
+        Format::Csv => csv(snapshot),
+        Format::Text => text(snapshot),
+    }
+}
+
+pub(crate) fn maybe<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_string(), text)
+}
+
+pub(crate) fn time(ns: u64) -> String {
+    Nanos::from_ns(ns).to_string()
+}
+
+fn text(snapshot: &Snapshot) -> String {
+    let mut table = Table::new(&[
+        ("sensor", false),
+        ("task", false),
+        ("rate", true),
+        ("declared", true),
+        ("of decl", true),
+        ("elements", true),
+        ("missed", true),
+        ("early", true),
+        ("interval p50", true),
+        ("p99", true),
+        ("state", false),
+        ("values", false),
+    ]);
+    for sensor in &snapshot.sensors {
+        let declared = sensor.identity.declared;
+        table.row(vec![
+            printable(&sensor.identity.name()),
+            printable(&sensor.identity.task),
+            maybe(sensor.rate_hz, rate),
+            maybe(declared, |d| rate(1e9 / d.period_ns.max(1) as f64)),
+            maybe(sensor.share_of_declared(), |share| format!("{share:.0} %")),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            maybe(sensor.too_early, |early| early.to_string()),
+            maybe(sensor.interval_ns, |q| time(q.median)),
+            maybe(sensor.interval_ns, |q| time(q.p99)),
+            sensor.state.name().to_string(),
+            sensor.values_text(),
+        ]);
+    }
+    let mut text = String::new();
+    if !table.is_empty() {
+        text = table.render();
+    }
+    let mut table = Table::new(&[
+        ("thread", false),
+        ("pid", true),
+        ("tid", true),
+        ("run", true),
+        ("runnable", true),
+        ("vol/s", true),
+        ("invol/s", true),
+        ("migr", true),
+        ("wake-up p50", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    for thread in &snapshot.threads {
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let latency = thread.wakeup_latency_ns;
+        table.row(vec![
+            printable(&thread.comm),
+            thread.pid.to_string(),
+            thread.tid.to_string(),
+            percent(thread.run),
+            maybe(thread.runnable, percent),
+            number(thread.voluntary_hz),
+            number(thread.involuntary_hz),
+            thread.migrations.to_string(),
+            maybe(latency, |q| time(q.median)),
+            maybe(latency, |q| time(q.p99)),
+            maybe(latency, |q| time(q.max)),
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        text.push_str(&table.render());
+    }
+    text
+}
+
+fn csv(snapshot: &Snapshot) -> String {
+    let heads = [
+        "task",
+        "pid",
+        "id",
+        "instance",
+        "type",
+        "state",
+        "rate_hz",
+        "declared_hz",
+        "elements",
+        "missed",
+        "too_early",
+        "interval_p50_ns",
+        "interval_p99_ns",
+        "interval_max_ns",
+        "values",
+    ];
+    let rows = snapshot.sensors.iter().map(|sensor| {
+        let identity = &sensor.identity;
+        let blank = |value: Option<String>| value.unwrap_or_default();
+        let quantile =
+            |pick: fn(Quantiles) -> u64| blank(sensor.interval_ns.map(|q| pick(q).to_string()));
+        let declared = identity
+            .declared
+            .map(|declared| 1e9 / declared.period_ns.max(1) as f64);
+        [
+            identity.task.clone(),
+            identity.pid.to_string(),
+            identity.id.clone(),
+            identity.instance.clone(),
+            identity.type_id.clone(),
+            sensor.state.name().to_string(),
+            blank(sensor.rate_hz.map(|hz| hz.to_string())),
+            blank(declared.map(|hz| hz.to_string())),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            blank(sensor.too_early.map(|early| early.to_string())),
+            quantile(|q| q.median),
+            quantile(|q| q.p99),
+            quantile(|q| q.max),
+            sensor.values_text(),
+        ]
+    });
+    csv_text(&heads, rows)
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A model from literal elements, keys, and pictures.
+
+use overhear_event::{ElementView, Nanos, Update};
+use overhear_metrics::RecentSensors;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Color;
+use ratatui::Terminal;
+
+use super::{
+    draw, render, sensor_row, tasks, Model, Page, Request, SensorKey, Snapshot, ThreadRow,
+};
+use crate::format::Format;
+use crate::listing::State;
+use crate::report::Quantiles;
+use crate::testing::{at, declared_stream, gap, plain_stream, queue_payload};
+
+/// Two sensors for four seconds: `queue` at its declared kilohertz less a gap, `job` at 2 Hz, then
+/// silent and switched off.
+fn snapshot() -> Snapshot {
+    let (queue, job) = (declared_stream(), plain_stream());
+    let mut recent = RecentSensors::new(Nanos::from_ms(500), 4);
+    let second = 1_000_000_000;
+    for ms in 0..4_000_u64 {
+        let time = at(10 * second + ms * 1_000_000);
+        if ms == 3_000 {
+            let lost = gap(
+                &queue,
+                ms,
+                10,
+                time.as_monotonic_ns() - 1_000_000,
+                time.as_monotonic_ns(),
+            );
+            recent.gap(&queue, &lost);
+        }
+        if !(3_000..3_010).contains(&ms) {
+            recent.element(&ElementView {
+                stream: &queue,
+                sequence: ms,
+                time,
+                payload: &queue_payload(ms / 500 * 100, 12.5, "a\x1bb"),
+            });
+        }
+        if ms % 500 == 7 && ms < 2_000 {
+            recent.element(&ElementView {
+                stream: &job,
+                sequence: ms / 500,
+                time,
+                payload: &(ms as i64 - 1_000).to_ne_bytes(),
+            });
+        }
+    }
+    recent.advance(at(14 * second));
+    let sensors: Vec<_> = recent
+        .sensors()
+        .map(|(_, sensor)| {
+            let on = sensor.stream.sensor == "queue";
+            sensor_row(&recent, sensor, if on { State::On } else { State::Off })
+        })
+        .collect();
+    Snapshot {
+        overhear_version: "0.1.0".to_string(),
+        socket: "/run/overhear/directory.sock".to_string(),
+        time_ns: 14 * second,
+        window_ns: 2 * second,
+        elements: sensors.iter().map(|sensor| sensor.elements).sum(),
+        missed: 10,
+        complete: false,
+        tasks: tasks(&sensors),
+        sensors,
+        ..Snapshot::default()
+    }
+}
+
+fn thread(comm: &str, tid: u32, run: f64, latency: u64) -> ThreadRow {
+    ThreadRow {
+        pid: 4711,
+        tid,
+        comm: comm.to_string(),
+        run,
+        runnable: Some(0.01),
+        voluntary_hz: 1_000.0,
+        involuntary_hz: 2.5,
+        migrations: 3,
+        wakeup_latency_ns: Some(Quantiles {
+            count: 9,
+            min: 900,
+            median: 2_000,
+            p99: 40_000,
+            max: latency,
+        }),
+    }
+}
+
+fn model() -> Model {
+    let mut model = Model::default();
+    model.show(snapshot());
+    model
+}
+
+fn press(model: &mut Model, keys: &str) -> Option<Request> {
+    let mut request = None;
+    for key in keys.chars() {
+        let code = match key {
+            '\n' => KeyCode::Enter,
+            '\x1b' => KeyCode::Esc,
+            '\t' => KeyCode::Tab,
+            '↓' => KeyCode::Down,
+            '→' => KeyCode::Right,
+            '←' => KeyCode::Left,
+            key => KeyCode::Char(key),
+        };
+        request = model.key(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+    request
+}
+
+fn picture(model: &Model, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, model, true)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let lines: Vec<String> = (0..height)
+        .map(|y| {
+            let cells = (0..width).map(|x| buffer[(x, y)].symbol().to_string());
+            cells.collect::<String>().trim_end().to_string()
+        })
+        .collect();
+    lines.join("\n")
+}
+
+fn names(model: &Model) -> Vec<&str> {
+    let sensors = model.sensors();
+    sensors.iter().map(|s| s.identity.id.as_str()).collect()
+}
+
+#[test]
+fn sensors_are_shown_wide() {
+    insta::assert_snapshot!(picture(&model(), 150, 20), @r#"
+        overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  3994 elements
+         1 Sensors   2 Tasks
+        sensor   task               rate   declared  of decl   elements   missed      p50      p99       course               values
+        queue#in server(4711)   1.00 kHz   1.00 kHz    100 %       3990      10!  1.00 ms  1.00 ms                   ▄▄▄▄▄▄▄▄ wait 700 ns  load 12.50 %  label
+        job      server(4711)    0.00 Hz          -        -          4        0        -        - off               ████▁▁▁▁ number 507
+
+
+
+
+
+
+
+
+        ┌ server(4711)/queue#in : queue ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┐
+        │declared T 1.00 ms, D 100 us, tau 5.00 ms: kept                                                                                                     │
+        │intervals: min 1.00 ms  p50 1.00 ms  p99 1.00 ms  max 1.00 ms                                                                                       │
+        │rate                                                                                                               ▄▄▄▄▄▄▄▄ 1.00 kHz .. 1.00 kHz    │
+        │wait 700 ns  load 12.50 %  label a�b                                                                                                                │
+        └────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+        q quit  ? help  Tab page  s sort  / filter  p pause  ←→ course  o on/off
+        "#);
+}
+
+#[test]
+fn sensors_are_shown_narrow() {
+    insta::assert_snapshot!(picture(&model(), 60, 12), @r#"
+        overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  399
+         1 Sensors   2 Tasks
+        sensor         rate  of decl   missed      p99
+        queue#in   1.00 kHz    100 %      10!  1.00 ms
+        job         0.00 Hz        -        0        - off
+
+
+
+
+
+
+        q quit  ? help  Tab page  s sort  / filter  p pause  ←→ cour
+        "#);
+}
+
+#[test]
+fn the_course_of_a_field_is_shown_on_demand() {
+    let mut model = model();
+    assert_eq!(press(&mut model, "→"), None);
+    insta::assert_snapshot!(picture(&model, 80, 16), @r#"
+        overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  3994 elements
+         1 Sensors   2 Tasks
+        sensor   task               rate   declared  of decl   missed      p99
+        queue#in server(4711)   1.00 kHz   1.00 kHz    100 %      10!  1.00 ms
+        job      server(4711)    0.00 Hz          -        -        0        - off
+
+
+
+
+        ┌ server(4711)/queue#in : queue ───────────────────────────────────────────────┐
+        │declared T 1.00 ms, D 100 us, tau 5.00 ms: kept                               │
+        │intervals: min 1.00 ms  p50 1.00 ms  p99 1.00 ms  max 1.00 ms                 │
+        │wait [ns]                                    ▁▂▃▄▅▆▇█ 0 .. 700                │
+        │wait 700 ns  load 12.50 %  label a�b                                          │
+        └──────────────────────────────────────────────────────────────────────────────┘
+        q quit  ? help  Tab page  s sort  / filter  p pause  ←→ course  o on/off
+        "#);
+}
+
+#[test]
+fn threads_are_shown_and_tasks_where_none_is_followed() {
+    let mut model = model();
+    assert_eq!(press(&mut model, "\t"), None);
+    insta::assert_snapshot!(picture(&model, 80, 8), @r#"
+        overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  3994 elements
+         1 Sensors   2 Tasks
+        task          sensors       rate     elements     missed
+        server(4711)        2   1.00 kHz         3994        10!
+
+
+
+        q quit  ? help  Tab page  s sort  / filter  p pause
+        "#);
+    let mut snapshot = snapshot();
+    snapshot.kernel = "kernel sensors: BPF".to_string();
+    snapshot.threads = vec![thread("a", 5, 0.1, 9_000), thread("b", 6, 0.9, 800_000)];
+    model.show(snapshot);
+    insta::assert_snapshot!(picture(&model, 110, 8), @r#"
+        overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  3994 elements
+         1 Sensors   2 Threads  kernel sensors: BPF
+        thread        pid      tid     run▾  runnable    vol/s   invol/s     migr  wake p50      p99      max
+        b            4711        6   90.0 %     1.0 %     1000     2.500        3   2.00 us  40.0 us   800 us
+        a            4711        5   10.0 %     1.0 %     1000     2.500        3   2.00 us  40.0 us  9.00 us
+
+
+        q quit  ? help  Tab page  s sort  / filter  p pause
+        "#);
+}
+
+#[test]
+fn the_help_and_every_size_can_be_drawn() {
+    let mut model = model();
+    assert_eq!(press(&mut model, "?"), None);
+    insta::assert_snapshot!(picture(&model, 80, 20), @r#"
+        overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  3994 elements
+         1 Sensors   2 Tasks
+        sensor   task               rate   declared  of decl   missed      p99
+        queue┌ help: any key closes it ───────────────────────────────────────────┐
+        job  │q, Ctrl-C  quit                 Tab, 1, 2  page                     │
+             │/          filter by name       Esc        show all again           │
+             │s, S       sort by next column  r          reverse the order        │
+             │p, Space   stand still          ?          this help                │
+             │Up, Down   select a row         Left/Right course of rate or field  │
+             │o          switch the selected sensor on or off                     │
+             │                                                                    │
+             │rate       elements per second, missed ones included                │
+             │of decl    share of the declared rate; ! is below 90 %,             │
+        ┌ ser│           or elements came earlier than declared                   │────┐
+        │decl│missed     written, and seen by no evaluation                       │    │
+        │inte│p50, p99   distances of neighbouring elements                       │    │
+        │rate└────────────────────────────────────────────────────────────────────┘    │
+        │wait 700 ns  load 12.50 %  label a�b                                          │
+        └──────────────────────────────────────────────────────────────────────────────┘
+        q quit  ? help  Tab page  s sort  / filter  p pause  ←→ course  o on/off
+        "#);
+    for page in ["1", "2"] {
+        for (width, height) in [(1, 1), (2, 30), (30, 2), (80, 3), (300, 90), (20, 16)] {
+            let _ = picture(&model, width, height);
+            assert_eq!(press(&mut model, page), None);
+            let _ = picture(&model, width, height);
+        }
+    }
+    let nothing = picture(&Model::default(), 80, 6);
+    assert!(nothing.contains("no sensor matches yet"), "{nothing}");
+}
+
+#[test]
+fn without_colours_none_is_used_and_what_is_wrong_is_still_marked() {
+    for coloured in [true, false] {
+        let mut terminal = Terminal::new(TestBackend::new(150, 20)).unwrap();
+        terminal
+            .draw(|frame| draw(frame, &model(), coloured))
+            .unwrap();
+        let cells = terminal.backend().buffer().content();
+        let used = cells
+            .iter()
+            .any(|c| c.fg != Color::Reset || c.bg != Color::Reset);
+        assert_eq!(used, coloured);
+        let text: String = cells.iter().map(|cell| cell.symbol()).collect();
+        assert!(
+            text.contains("10 MISSED!") && text.contains(" 10! "),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn names_from_programs_cannot_reach_the_terminal_raw() {
+    for (width, height) in [(150, 20), (60, 12)] {
+        assert!(!picture(&model(), width, height).contains('\x1b'));
+    }
+}
+
+#[test]
+fn rows_are_sorted_filtered_and_followed() {
+    let mut model = model();
+    assert_eq!(names(&model), ["queue", "job"]);
+    assert_eq!(press(&mut model, "s"), None);
+    assert_eq!(
+        (model.sensor_key, names(&model)),
+        (SensorKey::Name, vec!["job", "queue"])
+    );
+    assert_eq!(press(&mut model, "ss"), None);
+    assert_eq!(
+        (model.sensor_key, names(&model)),
+        (SensorKey::Rate, vec!["queue", "job"])
+    );
+    assert_eq!(press(&mut model, "r"), None);
+    assert_eq!(names(&model), ["job", "queue"]);
+    // The selection stays with its sensor when rows move.
+    assert_eq!(press(&mut model, "↓"), None);
+    assert_eq!(model.selected_sensor().unwrap().identity.id, "queue");
+    assert_eq!(press(&mut model, "r"), None);
+    assert_eq!(
+        (model.selected_row(), names(&model)),
+        (0, vec!["queue", "job"])
+    );
+    assert_eq!(press(&mut model, "/JO\n"), None);
+    assert_eq!(names(&model), ["job"]);
+    assert_eq!(press(&mut model, "\x1b"), None);
+    assert_eq!(names(&model).len(), 2);
+    // While typing, letters are no commands.
+    assert_eq!(press(&mut model, "/q?"), None);
+    assert_eq!((model.filter.as_str(), model.help), ("q?", false));
+    // Backwards from the first key is the last one.
+    model = self::model();
+    assert_eq!(press(&mut model, "S"), None);
+    assert_eq!(model.sensor_key, SensorKey::Interval);
+}
+
+#[test]
+fn keys_ask_for_what_the_world_must_do() {
+    let mut model = model();
+    assert_eq!(
+        press(&mut model, "o"),
+        Some(Request::Switch {
+            stream: 3,
+            on: false
+        })
+    );
+    assert_eq!(
+        press(&mut model, "↓o"),
+        Some(Request::Switch {
+            stream: 4,
+            on: true
+        })
+    );
+    assert_eq!(press(&mut model, "q"), Some(Request::Quit));
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(model.key(control_c), Some(Request::Quit));
+    assert_eq!(
+        press(&mut model, "?q"),
+        None,
+        "a key closes the help and does nothing else"
+    );
+    let mut ended = snapshot();
+    ended.sensors[1].state = State::Ended;
+    model.show(ended);
+    assert_eq!(press(&mut model, "o"), None);
+    assert_eq!(model.message, "this sensor has ended");
+    assert_eq!(
+        Model::default().key(KeyEvent::from(KeyCode::Char('o'))),
+        None
+    );
+}
+
+#[test]
+fn a_paused_picture_stands_still() {
+    let mut model = model();
+    assert_eq!(press(&mut model, "p"), None);
+    model.show(Snapshot::default());
+    assert_eq!(names(&model).len(), 2);
+    assert!(picture(&model, 100, 6).contains(" paused "));
+    assert_eq!(press(&mut model, "p"), None);
+    model.show(Snapshot::default());
+    assert_eq!((names(&model).len(), model.page), (0, Page::Sensors));
+}
+
+#[test]
+fn one_look_is_printed_in_every_format() {
+    let mut snapshot = snapshot();
+    snapshot.threads = vec![thread("a", 5, 0.1, 9_000)];
+    insta::assert_snapshot!(render(&snapshot, Format::Text), @r#"
+        sensor    task              rate  declared  of decl  elements  missed  early  interval p50      p99  state  values
+        queue#in  server(4711)  1.00 kHz  1.00 kHz    100 %      3990      10      0       1.00 ms  1.00 ms  on     wait 700 ns  load 12.50 %  label a�b
+        job       server(4711)   0.00 Hz         -        -         4       0      -             -        -  off    number 507
+
+        thread   pid  tid     run  runnable  vol/s  invol/s  migr  wake-up p50      p99      max
+        a       4711    5  10.0 %     1.0 %   1000    2.500     3      2.00 us  40.0 us  9.00 us
+        "#);
+    insta::assert_snapshot!(render(&snapshot, Format::Csv), @r#"
+        task,pid,id,instance,type,state,rate_hz,declared_hz,elements,missed,too_early,interval_p50_ns,interval_p99_ns,interval_max_ns,values
+        server(4711),4711,queue,in,queue,on,1000,1000,3990,10,0,1000000,1000000,1000000,wait 700 ns  load 12.50 %  label a�b
+        server(4711),4711,job,,job,off,0,,4,0,,,,,number 507
+        "#);
+    let json: serde_json::Value = serde_json::from_str(&render(&snapshot, Format::Json)).unwrap();
+    let queue = &json["sensors"][0];
+    assert_eq!(queue["id"], "queue");
+    assert_eq!(queue["declared"]["period_ns"], 1_000_000);
+    assert_eq!(
+        (&queue["missed"], &queue["rate_hz"]),
+        (&10.into(), &1000.0.into())
+    );
+    assert_eq!(queue["values"][0]["value"], 700);
+    assert_eq!(json["threads"][0]["run"], 0.1);
+    assert_eq!(json["tasks"][0]["sensors"], 2);
+}
