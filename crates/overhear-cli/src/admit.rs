@@ -16,10 +16,10 @@ use overhear_event::Nanos;
 use overhear_monitor::scheduler::{ask_kernel, present_reservations, KernelVerdict};
 use serde::Serialize;
 
+use crate::columns::Table;
 use crate::config::{Config, LevelConfig, SensorConfig};
 use crate::exit::{Failure, USAGE};
 use crate::fit;
-use crate::columns::Table;
 
 /// The answer. Without admission the numbers that would have followed are null.
 #[derive(Clone, Debug, Serialize)]

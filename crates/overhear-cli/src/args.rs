@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use overhear_cli::format::Format;
 use overhear_cli::session::KernelChoice;
 use overhear_event::Nanos;
 
@@ -33,8 +34,20 @@ pub(crate) enum Verb {
     Admit(AdmitArguments),
     /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
     Fit(FitArguments),
+    /// Lists the sensors that a directory knows.
+    List(ListArguments),
+    /// Shows what sensors write, as it comes: those that are there and those that will appear.
+    Attach(AttachArguments),
+    /// Shows what sensors and threads do now: rates, losses, values.
+    Top(TopArguments),
+    /// Switches sensors on or off from outside.
+    Switch(SwitchArguments),
     /// Says what this machine and user can do, and how to get the rest.
     Doctor(DoctorArguments),
+    /// Prints the completions for a shell.
+    Completions(CompletionsArguments),
+    /// Prints the manual page of the command, or writes one per verb into a folder.
+    Man(ManArguments),
 }
 
 #[derive(Debug, Args)]
@@ -48,6 +61,10 @@ pub(crate) struct RunArguments {
     /// How to hear the kernel; a way that is named must work, or nothing is run.
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub(crate) via: Via,
+    /// Lets the directory listen at this socket, which must not exist, so that `overhear list`,
+    /// `attach` and `top` find the program's sensors there while it runs.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
     /// Prints the report as JSON, to standard output (the program's own output then goes to
     /// standard error) or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
@@ -161,11 +178,152 @@ fn length(text: &str) -> Result<Nanos, String> {
         .map_err(|_| "it is longer than 584 years".to_string())
 }
 
+/// A length of time that is not zero.
+fn positive(text: &str) -> Result<Nanos, String> {
+    match length(text)? {
+        Nanos::ZERO => Err("it must be more than zero".to_string()),
+        length => Ok(length),
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
     /// Prints the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How sensors are named.
+const GLOBS: &str = "\
+GLOB is TASK/SENSOR#INSTANCE; each part may hold `*`, `?`, `[abc]` and `{this,that}`. TASK is a \
+process' name, its id, or name(id). Parts that are left out match anything: `queue` is every \
+sensor `queue`, `server/` every sensor of all processes `server`, `4711/queue#in` is one sensor.";
+
+#[derive(Debug, Args)]
+pub(crate) struct DirectoryArguments {
+    /// Talks to the directory at this socket; else to that of OVERHEAR_DIRECTORY, of this user, or
+    /// of the system.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Only sensors whose type's name matches this glob.
+    #[arg(long = "type", value_name = "GLOB")]
+    pub(crate) type_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct ListArguments {
+    /// Which sensors; all of them without it.
+    #[arg(value_name = "GLOB", default_value = "*")]
+    pub(crate) names: String,
+    /// The form of the output.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct AttachArguments {
+    /// Which sensors.
+    #[arg(value_name = "GLOB")]
+    pub(crate) names: String,
+    /// The form of the output; JSON is one document per line (see docs/live.md).
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// From where on sensors are read that are there already; others from their first element.
+    #[arg(long, value_enum, default_value_t = Start::Now)]
+    pub(crate) start: Start,
+    /// Ends after this many elements.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Ends after this time: 500ms, 2s, 3m.
+    #[arg(long, value_name = "LENGTH", value_parser = positive)]
+    pub(crate) duration: Option<Nanos>,
+    /// Ends when all sensors that matched have ended.
+    #[arg(long)]
+    pub(crate) until_ended: bool,
+    /// In CSV, only these fields, as one table for all types.
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    pub(crate) fields: Option<Vec<String>>,
+    /// Records a trace there as well; `overhear report` reads it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Says nothing on standard error but what is wrong.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+/// From where on sensors are read that are there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Start {
+    /// From the next element.
+    Now,
+    /// From the oldest element in the buffer.
+    Oldest,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct TopArguments {
+    /// Which sensors; all of them without it.
+    #[arg(value_name = "GLOB", default_value = "*")]
+    pub(crate) names: String,
+    /// How often the picture changes.
+    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = positive)]
+    pub(crate) interval: Nanos,
+    /// What rates and intervals are taken over.
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = positive)]
+    pub(crate) window: Nanos,
+    /// Follows the threads of this running process with the kernel's sensors.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// Listens for one window, prints one look, and ends.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The form of the look that `--once` prints.
+    #[arg(long, value_enum, requires = "once", default_value_t)]
+    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct SwitchArguments {
+    /// Which sensors.
+    #[arg(value_name = "GLOB")]
+    pub(crate) names: String,
+    /// On or off.
+    #[arg(value_enum)]
+    pub(crate) to: OnOff,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    /// Sensors write.
+    On,
+    /// Sensors do not write; that costs the program a load and a branch.
+    Off,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// For which shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// Writes overhear.1 and a page for each verb into this folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// Where a JSON document goes.

@@ -11,8 +11,8 @@ use overhear_event::{
 use overhear_trace::TraceReader;
 use serde::Serialize;
 
-use crate::exit::{Failure, USAGE};
 use crate::columns::Table;
+use crate::exit::{Failure, USAGE};
 
 /// Points of the front that are shown.
 const MOST_POINTS: usize = 12;

@@ -15,6 +15,12 @@ pub enum Format {
     Csv,
 }
 
+/// Whether colours are wanted: `NO_COLOR` says no, unless it is empty.
+#[must_use]
+pub fn colours_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// One line of comma-separated values, quoted where need be.
 pub(crate) fn csv_line<I, T>(cells: I) -> Vec<u8>
 where

@@ -33,11 +33,13 @@ pub mod listing;
 pub mod offline;
 pub mod page;
 mod picture;
+pub mod place;
 mod progress;
 mod recording;
 pub mod report;
 mod scratch;
 pub mod session;
+mod shared;
 pub mod table;
 #[cfg(test)]
 mod testing;

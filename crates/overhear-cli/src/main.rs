@@ -2,12 +2,13 @@
 //! The command line: parse, run, exit status.
 
 mod args;
+mod live;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
 use overhear_cli::{admit, doctor, export, fit, offline, table};
@@ -15,8 +16,8 @@ use overhear_cli::{admit, doctor, export, fit, offline, table};
 use serde::Serialize;
 
 use args::{
-    AdmitArguments, Arguments, DoctorArguments, ExportArguments, ExportFormat, FitArguments,
-    JsonTarget, ReportArguments, RunArguments, Verb,
+    AdmitArguments, Arguments, CompletionsArguments, DoctorArguments, ExportArguments,
+    ExportFormat, FitArguments, JsonTarget, ManArguments, ReportArguments, RunArguments, Verb,
 };
 
 fn main() -> ExitCode {
@@ -27,7 +28,13 @@ fn main() -> ExitCode {
         Verb::Export(arguments) => export(&arguments),
         Verb::Admit(arguments) => admit(&arguments),
         Verb::Fit(arguments) => fit(&arguments),
+        Verb::List(arguments) => live::list(arguments),
+        Verb::Attach(arguments) => live::attach(arguments),
+        Verb::Top(arguments) => live::top(arguments),
+        Verb::Switch(arguments) => live::switch(arguments),
         Verb::Doctor(arguments) => doctor(&arguments),
+        Verb::Completions(arguments) => completions(&arguments),
+        Verb::Man(arguments) => man(&arguments),
     };
     result.map_or_else(
         |failure| {
@@ -48,6 +55,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .out(arguments.out.clone())
         .kernel(arguments.choice())
         .quiet(arguments.quiet)
+        .socket(arguments.socket.clone())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
         .run(&mut [])?;
     if let Some(place) = place {
@@ -147,6 +155,30 @@ fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {
     } else {
         UNAVAILABLE
     })
+}
+
+fn completions(arguments: &CompletionsArguments) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "overhear", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(COMPLETE)
+}
+
+fn man(arguments: &ManArguments) -> Result<u8, Failure> {
+    let command = Arguments::command();
+    let fail = |error| Failure::new(USAGE, format!("cannot write the manual: {error}"));
+    match &arguments.out {
+        Some(folder) => clap_mangen::generate_to(command, folder).map_err(fail)?,
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command)
+                .render(&mut page)
+                .map_err(fail)?;
+            print(&String::from_utf8_lossy(&page))?;
+        }
+    }
+    Ok(COMPLETE)
 }
 
 fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use overhear_directory::{monotonic_now, Directory, ProgramSource, SOCKET_VARIABLE};
-use overhear_event::{ClockId, Inbox, Nanos, Source, SourceError, StreamId, Update};
+use overhear_event::{ClockId, Nanos, StreamId, Update};
 use overhear_kernel::{Active, Choice, Kernel};
 use overhear_metrics::{Histogram, Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
@@ -21,6 +21,7 @@ use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
 use crate::report::{HistogramReport, Report, SourceReport, TraceReport};
 use crate::scratch::Scratch;
+use crate::shared::Shared;
 
 pub use overhear_kernel::Choice as KernelChoice;
 
@@ -32,6 +33,7 @@ pub struct SessionBuilder {
     kernel: Choice,
     quiet: bool,
     stdout_to_stderr: bool,
+    socket: Option<PathBuf>,
 }
 
 /// A program that is run and listened to.
@@ -60,6 +62,7 @@ impl Session {
             kernel: Choice::Auto,
             quiet: false,
             stdout_to_stderr: false,
+            socket: None,
         }
     }
 }
@@ -93,6 +96,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Where the directory listens, so that others can attach; a place of its own without it.
+    #[must_use]
+    pub fn socket(mut self, socket: Option<PathBuf>) -> Self {
+        self.socket = socket;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
@@ -118,9 +128,11 @@ impl SessionBuilder {
                 format!("cannot make a place for the directory's socket: {error}"),
             )
         })?;
+        let socket = self.socket.clone();
+        let socket = socket.unwrap_or_else(|| scratch.path().join("directory.sock"));
         let directory = Directory::builder()
             .first_stream(behind)
-            .start(&scratch.path().join("directory.sock"))
+            .start(&socket)
             .map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
         let mut sources = vec![kernel_report(&kernel), program_report()];
 
@@ -374,16 +386,7 @@ impl Drop for Unused {
     }
 }
 
-/// A source that somebody else needs to talk to while the monitor reads it.
-struct Shared<S>(Rc<RefCell<S>>);
-
-impl<S: Source> Source for Shared<S> {
-    fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
-        self.0.borrow_mut().poll(inbox)
-    }
-}
-
-fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
+pub(crate) fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
     let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let realtime = u64::try_from(realtime.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(realtime.tv_nsec).unwrap_or(0);
@@ -407,7 +410,7 @@ fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
     })
 }
 
-fn close_trace(
+pub(crate) fn close_trace(
     mut writer: TraceWriter,
     out: &Path,
     recording: &mut Recording,

@@ -25,7 +25,8 @@ pub struct Summary {
     pub complete: bool,
     /// From the beginning of the observation to its end.
     pub duration_ns: u64,
-    /// Why it ended: `interrupted`, `count`, `duration`, `ended`, `closed`.
+    /// Why it ended: `interrupted`, `count`, `duration`, `ended` (all sensors), `directory` (it is
+    /// gone), `closed` (nobody reads the output).
     pub ended_by: &'static str,
     /// The sensors that were attached.
     pub sensors: Vec<SensorSummary>,
@@ -52,7 +53,7 @@ pub struct Feed<W> {
     missed: u64,
     gaps: u64,
     notes: u64,
-    // By stream, so that no name is made for each element; lanes come together at the end.
+    // By the first stream, so that no name is made for each element and lanes are one.
     sensors: BTreeMap<StreamId, SensorSummary>,
     failed: Option<io::Error>,
 }
@@ -98,6 +99,17 @@ impl<W: Write> Feed<W> {
         self.layout.note(sentence, &mut self.buffer);
     }
 
+    /// Something is to be known that makes nothing incomplete.
+    pub fn remark(&mut self, sentence: &str) {
+        self.layout.note(sentence, &mut self.buffer);
+    }
+
+    /// How many sensors were attached so far.
+    #[must_use]
+    pub fn sensors(&self) -> usize {
+        self.sensors.len()
+    }
+
     /// Passes on what has gathered.
     pub fn flush(&mut self) {
         if self.failed.is_none() && !self.buffer.is_empty() {
@@ -109,16 +121,6 @@ impl<W: Write> Feed<W> {
 
     /// Says how it ended.
     pub fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
-        let mut sensors: Vec<SensorSummary> = Vec::new();
-        for one in self.sensors.values() {
-            match sensors.last_mut().filter(|last| last.sensor == one.sensor) {
-                Some(last) => {
-                    last.elements += one.elements;
-                    last.missed = last.missed.saturating_add(one.missed);
-                }
-                None => sensors.push(one.clone()),
-            }
-        }
         let summary = Summary {
             elements: self.elements,
             missed: self.missed,
@@ -126,7 +128,7 @@ impl<W: Write> Feed<W> {
             complete: self.gaps == 0 && self.notes == 0 && !self.sensors.is_empty(),
             duration_ns,
             ended_by,
-            sensors,
+            sensors: self.sensors.values().cloned().collect(),
         };
         self.layout.summary(&summary, &mut self.buffer);
         self.flush();
@@ -135,7 +137,7 @@ impl<W: Write> Feed<W> {
 
     fn sensor(&mut self, stream: &StreamDescriptor) -> &mut SensorSummary {
         self.sensors
-            .entry(stream.id)
+            .entry(stream.first_stream())
             .or_insert_with(|| SensorSummary {
                 sensor: stream.sensor_label(),
                 ..SensorSummary::default()

@@ -5,11 +5,13 @@
 //! them, and has a [`Layout`] put them into text, JSON or CSV. Gaps appear in their place in each
 //! of them, so that nobody who reads the output can overlook one.
 
+mod command;
 mod csv;
 mod feed;
 mod json;
 mod text;
 
+pub use command::{Attachment, Wishes};
 pub use csv::Csv;
 pub use feed::{Feed, SensorSummary, Summary};
 pub use json::Json;

@@ -6,6 +6,7 @@
 //! [`Request`]. [`draw`] shows a model. None of them reads a clock, a terminal or a directory.
 
 mod bars;
+mod command;
 mod model;
 mod snapshot;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 mod threads;
 mod view;
 
+pub use command::{once, watch, Wishes};
 pub use model::{Model, Page, Request, SensorKey, ThreadKey};
 pub use snapshot::{render, sensor_row, tasks, FieldRow, SensorRow, Snapshot, TaskRow, ThreadRow};
 pub use threads::ThreadRates;

@@ -165,9 +165,9 @@ fn sensors_are_shown_narrow() {
     insta::assert_snapshot!(picture(&model(), 60, 12), @r#"
         overhear top  10 MISSED!  2 sensors of 1 task  1.00 kHz  399
          1 Sensors   2 Tasks
-        sensor         rate  of decl   missed      p99
-        queue#in   1.00 kHz    100 %      10!  1.00 ms
-        job         0.00 Hz        -        0        - off
+        sensor   task               rate  of decl   missed
+        queue#in server(4711)   1.00 kHz    100 %      10!
+        job      server(4711)    0.00 Hz        -        0 off
 
 
 

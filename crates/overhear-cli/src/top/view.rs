@@ -296,14 +296,14 @@ fn sensors(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
     let value_width = width_of(values.iter().map(String::as_str), 12, 30);
     let columns = [
         Column::new("sensor", name_width, 0, false, by(SensorKey::Name)),
-        Column::new("task", task_width, 4, false, by(SensorKey::Task)),
+        Column::new("task", task_width, 2, false, by(SensorKey::Task)),
         Column::new("rate", 10, 0, true, by(SensorKey::Rate)),
         Column::new("declared", 10, 5, true, false),
-        Column::new("of decl", 8, 2, true, by(SensorKey::Declared)),
+        Column::new("of decl", 8, 3, true, by(SensorKey::Declared)),
         Column::new("elements", 10, 6, true, by(SensorKey::Elements)),
         Column::new("missed", 8, 0, true, by(SensorKey::Missed)),
         Column::new("p50", 8, 8, true, false),
-        Column::new("p99", 8, 3, true, by(SensorKey::Interval)),
+        Column::new("p99", 8, 4, true, by(SensorKey::Interval)),
         Column::new("", 5, 1, false, false),
         Column::new("course", 20, 9, false, false),
         Column::new("values", value_width, 7, false, false),

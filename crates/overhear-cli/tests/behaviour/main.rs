@@ -4,6 +4,7 @@
 
 mod kills;
 mod offline;
+mod on_terminal;
 mod recordings;
 mod signals;
 mod statuses;

@@ -1,76 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! On a terminal: the progress line, and what Control-C does.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::io::Write;
 
-use crate::support::{awaited, finish, folder, overhear, path, wait};
-
-/// A command on a terminal of its own.
-struct OnTerminal {
-    child: Child,
-    keyboard: File,
-    screen: std::thread::JoinHandle<String>,
-}
-
-impl OnTerminal {
-    fn spawn(mut command: Command) -> Self {
-        let (mut ours, mut theirs) = (-1, -1);
-        // SAFETY: both numbers are writable; the other arguments may be null.
-        let opened = unsafe {
-            libc::openpty(
-                &raw mut ours,
-                &raw mut theirs,
-                std::ptr::null_mut(),
-                std::ptr::null(),
-                std::ptr::null(),
-            )
-        };
-        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: two open descriptors that nobody else knows.
-        let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-        let raw = theirs.as_raw_fd();
-        let login = move || {
-            // SAFETY: in the child, which has the descriptor; system calls only. It becomes the
-            // standard descriptors and the controlling terminal of a new session.
-            match unsafe { libc::login_tty(raw) } {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        };
-        // SAFETY: `login` makes async-signal-safe calls only.
-        unsafe { command.pre_exec(login) };
-        let child = command.spawn().unwrap();
-        drop(theirs);
-        let keyboard = File::from(ours);
-        let mut screen = keyboard.try_clone().unwrap();
-        let screen = std::thread::spawn(move || {
-            let mut shown = Vec::new();
-            let mut some = [0; 4096];
-            // An error, not an end, says that the other side has closed.
-            while let Ok(count) = screen.read(&mut some) {
-                if count == 0 {
-                    break;
-                }
-                shown.extend(&some[..count]);
-            }
-            String::from_utf8_lossy(&shown).into_owned()
-        });
-        Self {
-            child,
-            keyboard,
-            screen,
-        }
-    }
-
-    fn end(mut self) -> (i32, String) {
-        let status = wait(&mut self.child);
-        (status, self.screen.join().unwrap())
-    }
-}
+use crate::on_terminal::OnTerminal;
+use crate::support::{awaited, finish, folder, overhear, path};
 
 const CLEAR: &str = "\r\x1b[K";
 

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attaching to a directory's sensors until something ends it.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
+use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
+use overhear_trace::TraceWriter;
+
+use super::{Feed, Layout, Summary};
+use crate::exit::{Exit, Failure};
+use crate::interrupts::Interrupts;
+use crate::place;
+use crate::recording::{Ending, Recording};
+use crate::report::SourceReport;
+use crate::session::{close_trace, create_trace};
+use crate::shared::Shared;
+
+/// How long a directory that is gone may stay away before a monitor that has nothing to read gives
+/// up: a service manager starts it again within this time.
+const PATIENCE: Nanos = Nanos::from_ms(2_000);
+
+/// Settings of an [`Attachment`].
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// Which sensors.
+    pub query: Query,
+    /// From where on those are read that are there already.
+    pub begin: Begin,
+    /// At most this many elements.
+    pub count: Option<u64>,
+    /// At most this long.
+    pub duration: Option<Nanos>,
+    /// Until all sensors have ended that matched.
+    pub until_ended: bool,
+    /// Records a trace there too.
+    pub out: Option<PathBuf>,
+    /// The command as the recording remembers it.
+    pub command: Vec<String>,
+}
+
+/// Attached: whatever is written from now on is shown or counted as missed.
+pub struct Attachment<'a> {
+    wishes: &'a Wishes,
+    interrupts: Interrupts,
+    writer: Option<TraceWriter>,
+    source: AttachedSource,
+    begun: Timestamp,
+}
+
+impl<'a> Attachment<'a> {
+    /// Attaches to the sensors that are there.
+    ///
+    /// # Errors
+    /// [`Failure`] if the directory refuses, or the recording cannot be begun.
+    pub fn begin(connection: MonitorConnection, wishes: &'a Wishes) -> Result<Self, Failure> {
+        let interrupts = Interrupts::listen()?;
+        let begun = monotonic_now();
+        let source = connection
+            .attach(wishes.query.clone(), wishes.begin)
+            .map_err(place::refused)?;
+        let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
+        if let Some(writer) = &mut writer {
+            // Errors are remembered by the writer and come out at the end.
+            let _ = writer.attach_document("run", &recording(wishes, begun).to_json());
+        }
+        Ok(Self {
+            wishes,
+            interrupts,
+            writer,
+            source,
+            begun,
+        })
+    }
+
+    /// How many sensors are there.
+    #[must_use]
+    pub fn sensors(&self) -> usize {
+        self.source.sensors()
+    }
+
+    /// Shows what the sensors write until something ends it.
+    pub fn run(
+        self,
+        layout: Box<dyn Layout>,
+        out: impl Write,
+        mut told: impl FnMut(&str),
+    ) -> Summary {
+        let Self {
+            wishes,
+            mut interrupts,
+            writer,
+            source,
+            begun,
+        } = self;
+        let source = Rc::new(RefCell::new(source));
+        let mut monitor = Monitor::new(HOLD_BACK);
+        monitor.add_source(Box::new(Shared(Rc::clone(&source))));
+        let sink = Rc::new(RefCell::new(Sink {
+            feed: Feed::new(layout, out, wishes.count),
+            writer,
+            pids: BTreeSet::new(),
+        }));
+
+        let mut ended_by = "interrupted";
+        let mut watch = Watch::new(begun);
+        let wait = std::thread::sleep;
+        let mut update = Shared(Rc::clone(&sink));
+        best_effort(&mut monitor, &mut update, monotonic_now, wait, |monitor| {
+            let now = monotonic_now();
+            let sink = &mut *sink.borrow_mut();
+            let source = &source.borrow();
+            sink.hear(monitor, watch.has_lost(source), &mut told);
+            sink.feed.flush();
+            let done = if sink.feed.failure().is_some() {
+                Some("closed")
+            } else if sink.feed.is_full() {
+                Some("count")
+            } else if !interrupts.take().is_empty() {
+                Some("interrupted")
+            } else if wishes.duration.is_some_and(|most| now.since(begun) >= most) {
+                Some("duration")
+            } else if wishes.until_ended && sink.feed.sensors() > 0 && source.sensors() == 0 {
+                Some("ended")
+            } else {
+                watch
+                    .is_hopeless(source, &sink.pids, now)
+                    .then_some("directory")
+            };
+            ended_by = done.unwrap_or(ended_by);
+            done.is_none()
+        });
+        let ended = monotonic_now();
+        let sink = &mut *sink.borrow_mut();
+        sink.hear(&mut monitor, false, &mut told);
+        let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
+        if let (Some(writer), Some(out)) = (sink.writer.take(), &wishes.out) {
+            let mut recording = recording(wishes, begun);
+            recording.end = Some(Ending {
+                end_ns: ended.as_monotonic_ns(),
+                exit: Exit::Code(0),
+            });
+            let source = source.borrow();
+            let trace = close_trace(writer, out, &mut recording, source.clock_segments());
+            for note in recording.notes {
+                told(&note);
+                summary.complete = false;
+            }
+            summary.complete &= trace.unrecorded == 0;
+        }
+        summary
+    }
+}
+
+fn recording(wishes: &Wishes, begun: Timestamp) -> Recording {
+    let source = SourceReport {
+        name: "programs".to_string(),
+        active: "directory".to_string(),
+        sentence: format!("program sensors: attached to `{}`", wishes.query),
+    };
+    let command: Vec<_> = wishes.command.iter().map(Into::into).collect();
+    Recording::begin(&command, vec![source], begun)
+}
+
+/// Where items go: to the output and, if wished, to a trace. What the output no longer takes,
+/// because it has enough, the trace does not hold either.
+struct Sink<W> {
+    feed: Feed<W>,
+    writer: Option<TraceWriter>,
+    // The processes whose sensors were attached.
+    pids: BTreeSet<u32>,
+}
+
+impl<W: Write> Sink<W> {
+    /// Takes what the monitor has found besides items.
+    fn hear(&mut self, monitor: &mut Monitor, lost: bool, told: &mut impl FnMut(&str)) {
+        for stream in monitor.take_opened() {
+            self.feed.announce(&stream);
+            if let Origin::Program(task) = &stream.origin {
+                let _ = self.pids.insert(task.pid);
+            }
+            if let Some(writer) = &mut self.writer {
+                // Errors are remembered by the writer and come out at the end.
+                let _ = writer.open(&stream);
+            }
+        }
+        for complaint in monitor.take_complaints() {
+            let sentence = complaint.to_string();
+            told(&sentence);
+            // Without a directory nobody can register: what is attached is read to its end, so
+            // that nothing is missing for that reason.
+            if lost {
+                self.feed.remark(&sentence);
+            } else {
+                self.feed.note(&sentence);
+            }
+        }
+    }
+}
+
+impl<W: Write> Update for Sink<W> {
+    fn element(&mut self, element: &ElementView<'_>) {
+        if self.feed.is_full() {
+            return;
+        }
+        self.feed.element(element);
+        if let Some(writer) = &mut self.writer {
+            Update::element(writer, element);
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if self.feed.is_full() {
+            return;
+        }
+        self.feed.gap(stream, gap);
+        if let Some(writer) = &mut self.writer {
+            Update::gap(writer, stream, gap);
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        if let Some(writer) = &mut self.writer {
+            Update::advance(writer, now);
+        }
+    }
+}
+
+/// Watches whether a directory is there.
+struct Watch {
+    connected: bool,
+    heard_at: Timestamp,
+}
+
+impl Watch {
+    const fn new(now: Timestamp) -> Self {
+        Self {
+            connected: true,
+            heard_at: now,
+        }
+    }
+
+    /// Whether the directory went away since the last call.
+    fn has_lost(&mut self, source: &AttachedSource) -> bool {
+        let before = std::mem::replace(&mut self.connected, source.is_connected());
+        before && !self.connected
+    }
+
+    /// Whether nobody writes and nobody could tell of somebody who does.
+    ///
+    /// A directory that ends with its program, as that of `overhear run` does, may not have had the
+    /// time to say that the sensors have ended.
+    fn is_hopeless(
+        &mut self,
+        source: &AttachedSource,
+        pids: &BTreeSet<u32>,
+        now: Timestamp,
+    ) -> bool {
+        if source.is_connected() {
+            self.heard_at = now;
+        }
+        now.since(self.heard_at) >= PATIENCE
+            && (source.sensors() == 0 || !pids.iter().any(|&pid| place::lives(pid)))
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The verbs that talk to a running directory.
+
+use std::io::{self, IsTerminal};
+
+use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
+use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE};
+use overhear_cli::format::{colours_wanted, Format};
+use overhear_cli::listing::{self, Listing};
+use overhear_cli::{place, top};
+use overhear_directory::{Begin, Query};
+use overhear_event::Nanos;
+
+use crate::args::{
+    AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments, TopArguments,
+};
+use crate::{print, say};
+
+fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, Failure> {
+    place::query(names, directory.type_id.as_deref())
+}
+
+pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
+    let query = query(&arguments.names, &arguments.directory)?;
+    let socket = place::socket(arguments.directory.socket)?;
+    let mut connection = place::connect(&socket)?;
+    let records = connection.list(&query).map_err(place::refused)?;
+    let listing = Listing {
+        overhear_version: env!("CARGO_PKG_VERSION").to_string(),
+        socket: socket.display().to_string(),
+        sensors: records.iter().map(place::listed).collect(),
+    };
+    if let Some(text) = listing::render(&listing, arguments.format) {
+        print(&text)?;
+    }
+    if !listing.sensors.is_empty() {
+        return Ok(COMPLETE);
+    }
+    let all = connection.list(&Query::all()).map_err(place::refused)?;
+    say(&format!(
+        "overhear: {}\n",
+        nothing(&query, all.len(), &listing.socket)
+    ));
+    Ok(INCONCLUSIVE)
+}
+
+/// Why nothing is shown: an empty table would leave that open.
+fn nothing(query: &Query, others: usize, socket: &str) -> String {
+    match others {
+        0 => format!(
+            "the directory at {socket} knows no sensor that you may hear; programs register \
+             theirs when they start, and must find this directory"
+        ),
+        1 => format!("no sensor matches `{query}`; one other is there (`overhear list`)"),
+        more => format!("no sensor matches `{query}`; {more} others are there (`overhear list`)"),
+    }
+}
+
+pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
+    let query = query(&arguments.names, &arguments.directory)?;
+    if arguments.fields.is_some() && arguments.format != Format::Csv {
+        let sentence = "--fields chooses the columns of CSV; give --format csv as well";
+        return Err(Failure::new(USAGE, sentence));
+    }
+    let socket = place::socket(arguments.directory.socket)?;
+    let wishes = attach::Wishes {
+        query,
+        begin: match arguments.start {
+            Start::Now => Begin::Now,
+            Start::Oldest => Begin::Buffer,
+        },
+        count: arguments.count,
+        duration: arguments.duration,
+        until_ended: arguments.until_ended,
+        out: arguments.out,
+        command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
+    };
+    let attachment = Attachment::begin(place::connect(&socket)?, &wishes)?;
+    if !arguments.quiet {
+        let sensors = match attachment.sensors() {
+            0 => "no sensor yet; those that appear are attached".to_string(),
+            1 => "1 sensor, and those that appear".to_string(),
+            more => format!("{more} sensors, and those that appear"),
+        };
+        say(&format!(
+            "overhear: attached to `{}`: {sensors}\n",
+            wishes.query
+        ));
+    }
+    let stdout = io::stdout();
+    let layout: Box<dyn Layout> = match arguments.format {
+        Format::Text => Box::new(Text::new(stdout.is_terminal() && colours_wanted())),
+        Format::Json => Box::new(Json::default()),
+        Format::Csv => Box::new(Csv::new(arguments.fields)),
+    };
+    let told = |sentence: &str| say(&format!("overhear: {sentence}\n"));
+    let summary = attachment.run(layout, stdout.lock(), told);
+    if !arguments.quiet || !summary.complete {
+        say(&format!(
+            "overhear: {}\n",
+            end_sentence(&summary, &arguments.names)
+        ));
+    }
+    Ok(if summary.complete {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn end_sentence(summary: &Summary, names: &str) -> String {
+    if summary.sensors.is_empty() {
+        return format!("no sensor matched `{names}`: nothing was heard");
+    }
+    let elements = match summary.elements {
+        1 => "1 element".to_string(),
+        more => format!("{more} elements"),
+    };
+    let sensors = match summary.sensors.len() {
+        1 => "1 sensor".to_string(),
+        more => format!("{more} sensors"),
+    };
+    let duration = Nanos::from_ns(summary.duration_ns);
+    let whole = match (summary.missed, summary.complete) {
+        (0, true) => "complete: nothing missed".to_string(),
+        (0, false) => "INCOMPLETE: how much is missing is not known".to_string(),
+        (1, _) => "INCOMPLETE: 1 element missed".to_string(),
+        (missed, _) => format!("INCOMPLETE: {missed} elements missed"),
+    };
+    format!("{elements} of {sensors} in {duration}; {whole}")
+}
+
+pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
+    let query = query(&arguments.names, &arguments.directory)?;
+    let wishes = top::Wishes {
+        socket: place::socket(arguments.directory.socket)?,
+        query,
+        interval: arguments.interval,
+        window: arguments.window.max(arguments.interval),
+        pid: arguments.pid,
+    };
+    if !arguments.once {
+        if !io::stdout().is_terminal() {
+            let sentence = "standard output is no terminal; `overhear top --once` prints one look";
+            return Err(Failure::new(USAGE, sentence));
+        }
+        let snapshot = top::watch(&wishes, colours_wanted())?;
+        if snapshot.missed > 0 {
+            say(&format!("overhear: {} elements missed\n", snapshot.missed));
+        }
+        return Ok(COMPLETE);
+    }
+    let wishes = top::Wishes {
+        window: arguments.window,
+        ..wishes
+    };
+    let snapshot = top::once(&wishes)?;
+    print(&top::render(&snapshot, arguments.format))?;
+    for note in &snapshot.notes {
+        say(&format!("overhear: {note}\n"));
+    }
+    if snapshot.sensors.is_empty() {
+        say(&format!("overhear: no sensor matches `{}`\n", wishes.query));
+    }
+    Ok(if snapshot.complete && !snapshot.sensors.is_empty() {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+pub(crate) fn switch(arguments: SwitchArguments) -> Result<u8, Failure> {
+    let query = query(&arguments.names, &arguments.directory)?;
+    let socket = place::socket(arguments.directory.socket)?;
+    let mut connection = place::connect(&socket)?;
+    let matching = connection.list(&query).map_err(place::refused)?.len();
+    if matching == 0 {
+        let all = connection.list(&Query::all()).map_err(place::refused)?;
+        let sentence = nothing(&query, all.len(), &socket.display().to_string());
+        return Err(Failure::new(INCONCLUSIVE, sentence));
+    }
+    let (on, word) = match arguments.to {
+        OnOff::On => (true, "on"),
+        OnOff::Off => (false, "off"),
+    };
+    let changed = connection.set_enabled(&query, on).map_err(place::refused)?;
+    print(&format!(
+        "{changed} of {matching} sensors switched {word}\n"
+    ))?;
+    Ok(COMPLETE)
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listening for `overhear top`, on a terminal or for one look.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
+use overhear_event::{Nanos, StreamId, Timestamp};
+use overhear_kernel::{Choice, Kernel};
+use overhear_metrics::{RecentSensors, Scheduling};
+use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::DefaultTerminal;
+
+use super::{draw, sensor_row, tasks, Model, Request, Snapshot, ThreadRates};
+use crate::exit::{Failure, UNAVAILABLE};
+use crate::interrupts::Interrupts;
+use crate::listing::State;
+use crate::place;
+use crate::shared::Shared;
+
+/// How often sensors are read; at most so long a key waits.
+const ROUND: Duration = Duration::from_millis(10);
+/// Streams of the kernel have numbers that no directory gives to sensors.
+const KERNEL_STREAMS: u32 = 1 << 31;
+/// Notes that are kept.
+const MOST_NOTES: usize = 20;
+
+/// Settings of `overhear top`.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// Where the directory is.
+    pub socket: PathBuf,
+    /// Which sensors.
+    pub query: Query,
+    /// How often the picture changes.
+    pub interval: Nanos,
+    /// What rates and intervals are of.
+    pub window: Nanos,
+    /// A process whose threads are followed.
+    pub pid: Option<u32>,
+}
+
+/// What listens.
+struct Listener {
+    socket: PathBuf,
+    query: Query,
+    window: Nanos,
+    monitor: Monitor,
+    source: Rc<RefCell<AttachedSource>>,
+    kernel: Option<Rc<RefCell<Kernel>>>,
+    kernel_sentence: String,
+    recent: RecentSensors,
+    scheduling: Scheduling<()>,
+    rates: ThreadRates,
+    // Asked again for each snapshot; none while the directory is away.
+    asking: Option<MonitorConnection>,
+    states: BTreeMap<u32, State>,
+    notes: Vec<String>,
+    // A note besides that the directory went away.
+    doubtful: bool,
+    was_connected: bool,
+}
+
+impl Listener {
+    fn start(wishes: &Wishes, step: Nanos) -> Result<Self, Failure> {
+        let mut asking = place::connect(&wishes.socket)?;
+        let source = place::connect(&wishes.socket)?
+            .attach(wishes.query.clone(), Begin::Now)
+            .map_err(place::refused)?;
+        let source = Rc::new(RefCell::new(source));
+        let mut monitor = Monitor::new(HOLD_BACK);
+        monitor.add_source(Box::new(Shared(Rc::clone(&source))));
+        let mut scheduling = Scheduling::new(());
+        let mut kernel_sentence = String::new();
+        let mut kernel = None;
+        if let Some(pid) = wishes.pid {
+            let followed = follow(pid)?;
+            kernel_sentence.clone_from(&followed.status().sentence);
+            if followed.status().active == overhear_kernel::Active::Bpf {
+                scheduling.expect_wakeups();
+            }
+            let followed = Rc::new(RefCell::new(followed));
+            monitor.add_source(Box::new(Shared(Rc::clone(&followed))));
+            kernel = Some(followed);
+        }
+        let window = wishes.window.as_ns() / step.as_ns().max(1);
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        let states = states(&mut asking, &wishes.query).unwrap_or_default();
+        Ok(Self {
+            socket: wishes.socket.clone(),
+            query: wishes.query.clone(),
+            window: wishes.window,
+            monitor,
+            source,
+            kernel,
+            kernel_sentence,
+            recent: RecentSensors::new(step, window),
+            scheduling,
+            rates: ThreadRates::default(),
+            asking: Some(asking),
+            states,
+            notes: Vec::new(),
+            doubtful: false,
+            was_connected: true,
+        })
+    }
+
+    /// One round of the monitor.
+    fn round(&mut self, now: Timestamp) {
+        let mut fanout = Fanout(vec![&mut self.recent, &mut self.scheduling]);
+        self.monitor.round(now, &mut fanout);
+        for stream in self.monitor.take_opened() {
+            self.recent.announce(&stream, now.minus(HOLD_BACK));
+        }
+        let connected = self.source.borrow().is_connected();
+        let lost = std::mem::replace(&mut self.was_connected, connected) && !connected;
+        for complaint in self.monitor.take_complaints() {
+            self.doubtful |= !lost;
+            if self.notes.len() == MOST_NOTES {
+                self.notes.remove(0);
+            }
+            self.notes.push(complaint.to_string());
+        }
+    }
+
+    /// Asks which sensors are on, off and gone.
+    fn ask(&mut self) {
+        if self.asking.is_none() {
+            self.asking = MonitorConnection::connect(&self.socket).ok();
+        }
+        let Some(asking) = &mut self.asking else {
+            return;
+        };
+        match states(asking, &self.query) {
+            Ok(states) => self.states = states,
+            Err(_) => self.asking = None,
+        }
+    }
+
+    fn switch(&mut self, stream: u32, on: bool) -> String {
+        let Some(asking) = &mut self.asking else {
+            return "the directory is gone: nobody can switch sensors".to_string();
+        };
+        let query = Query::stream(StreamId::from_raw(stream));
+        let word = if on { "on" } else { "off" };
+        match asking.set_enabled(&query, on) {
+            Ok(0) => format!("it was {word} already"),
+            Ok(_) => format!("switched {word}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn snapshot(&mut self, now: Timestamp) -> Snapshot {
+        self.ask();
+        // What the directory no longer knows has been read to its end.
+        let sensors: Vec<_> = self
+            .recent
+            .sensors()
+            .map(|(id, sensor)| {
+                let known = self.states.get(&id.as_raw()).copied();
+                let mut row = sensor_row(&self.recent, sensor, known.unwrap_or(State::Ended));
+                if self.asking.is_none() && !place::lives(row.identity.pid) {
+                    row.state = State::Ended;
+                }
+                row
+            })
+            .collect();
+        let losses = self.monitor.losses();
+        let mut threads = match &self.kernel {
+            Some(_) => self.rates.rows(&self.scheduling, now),
+            None => Vec::new(),
+        };
+        for thread in &mut threads {
+            // The kernel tells names when they are given; those of before are in /proc.
+            if thread.comm.is_empty() {
+                let file = format!("/proc/{}/task/{}/comm", thread.pid, thread.tid);
+                let name = std::fs::read_to_string(file).unwrap_or_default();
+                thread.comm = name.trim_end().to_string();
+            }
+        }
+        Snapshot {
+            overhear_version: env!("CARGO_PKG_VERSION").to_string(),
+            socket: self.socket.display().to_string(),
+            time_ns: now.minus(HOLD_BACK).as_monotonic_ns(),
+            window_ns: self.window.as_ns(),
+            elements: sensors.iter().map(|sensor| sensor.elements).sum(),
+            missed: losses.missed(),
+            complete: losses.iter().next().is_none() && !self.doubtful,
+            tasks: tasks(&sensors),
+            sensors,
+            threads,
+            kernel: self.kernel_sentence.clone(),
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+fn follow(pid: u32) -> Result<Kernel, Failure> {
+    let unavailable = |error: &dyn std::fmt::Display| Failure::new(UNAVAILABLE, error.to_string());
+    let mut kernel = Kernel::builder()
+        .choice(Choice::Auto)
+        .first_stream(StreamId::from_raw(KERNEL_STREAMS))
+        .build()
+        .map_err(|error| unavailable(&error))?;
+    kernel.follow(pid).map_err(|error| unavailable(&error))?;
+    if kernel.status().active == overhear_kernel::Active::None {
+        return Err(unavailable(&format!(
+            "the threads of process {pid} cannot be followed: {}",
+            kernel.status().sentence
+        )));
+    }
+    Ok(kernel)
+}
+
+fn states(
+    asking: &mut MonitorConnection,
+    query: &Query,
+) -> Result<BTreeMap<u32, State>, overhear_directory::AttachError> {
+    let records = asking.list(query)?;
+    Ok(records
+        .iter()
+        .map(|record| (record.descriptor.id.as_raw(), place::state(record)))
+        .collect())
+}
+
+/// Listens for one window and says what was heard.
+///
+/// # Errors
+/// [`Failure`] if nothing can be listened to.
+pub fn once(wishes: &Wishes) -> Result<Snapshot, Failure> {
+    let mut interrupts = Interrupts::listen()?;
+    // Short steps, so that the window is full but for a tenth.
+    let step = Nanos::from_ns((wishes.window.as_ns() / 10).max(1));
+    let mut listener = Listener::start(wishes, step)?;
+    let begun = monotonic_now();
+    let _ = listener.rates.rows(&listener.scheduling, begun);
+    let mut now = begun;
+    while now.since(begun) < wishes.window.plus(HOLD_BACK) && interrupts.take().is_empty() {
+        std::thread::sleep(ROUND);
+        now = monotonic_now();
+        listener.round(now);
+    }
+    Ok(listener.snapshot(now))
+}
+
+/// Shows a picture on the terminal until the user leaves.
+///
+/// # Errors
+/// [`Failure`] if nothing can be listened to, or there is no terminal.
+pub fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, Failure> {
+    let mut interrupts = Interrupts::listen()?;
+    let mut listener = Listener::start(wishes, wishes.interval)?;
+    let mut terminal = ratatui::try_init().map_err(|error| no_terminal(&error))?;
+    let result = attend(
+        &mut terminal,
+        &mut listener,
+        &mut interrupts,
+        wishes.interval,
+        coloured,
+    );
+    let restored = ratatui::try_restore();
+    result.and(restored).map_err(|error| no_terminal(&error))?;
+    Ok(listener.snapshot(monotonic_now()))
+}
+
+fn no_terminal(error: &io::Error) -> Failure {
+    let sentence =
+        format!("cannot draw on this terminal: {error}; `overhear top --once` prints one look");
+    Failure::new(UNAVAILABLE, sentence)
+}
+
+fn attend(
+    terminal: &mut DefaultTerminal,
+    listener: &mut Listener,
+    interrupts: &mut Interrupts,
+    interval: Nanos,
+    coloured: bool,
+) -> io::Result<()> {
+    let mut model = Model::default();
+    model.show(listener.snapshot(monotonic_now()));
+    let mut next = monotonic_now().plus(Nanos::from_ms(100));
+    let mut stale = true;
+    loop {
+        let now = monotonic_now();
+        listener.round(now);
+        if now >= next {
+            next = now.plus(interval);
+            model.show(listener.snapshot(now));
+            stale = true;
+        }
+        if std::mem::take(&mut stale) {
+            terminal.draw(|frame| draw(frame, &model, coloured))?;
+        }
+        if !interrupts.take().is_empty() {
+            return Ok(());
+        }
+        // One wait per round, then whatever has gathered.
+        let mut wait = ROUND;
+        while event::poll(wait)? {
+            wait = Duration::ZERO;
+            stale = true;
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => match model.key(key) {
+                    Some(Request::Quit) => return Ok(()),
+                    Some(Request::Switch { stream, on }) => {
+                        model.message = listener.switch(stream, on);
+                        model.show(listener.snapshot(monotonic_now()));
+                    }
+                    None => {}
+                },
+                _ => {}
+            }
+        }
+    }
+}

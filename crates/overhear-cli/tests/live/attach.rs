@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attaching: early, late, while sensors come, go and die, and with an output that does not keep
+//! up.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::program::program;
+use crate::session::{Heard, Live};
+use crate::support::{as_nobody, eventually, finish, is_root, path, report_json, wait, Started};
+
+const JSON: [&str; 2] = ["--format", "json"];
+
+fn attach<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["attach", "*"], &JSON[..], more].concat()
+}
+
+#[test]
+fn a_sensor_that_comes_later_is_heard_from_its_first_element_to_its_last() {
+    let command = format!("sleep 0.5; exec {} paced 300", path(program()));
+    let live = Live::start(&["sh", "-c", &command]);
+    let heard = Heard::of(live.ask(&attach(&["--until-ended"])));
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
+    heard.is_whole();
+    assert_eq!((heard.elements.len(), heard.number("missed")), (300, 0));
+    assert_eq!(heard.elements[0]["sequence"], 0);
+    assert_eq!(heard.summary["complete"], true);
+    assert!(
+        heard.ended.stderr.contains("no sensor yet"),
+        "{:#?}",
+        heard.ended
+    );
+    let ended = live.end();
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert!(
+        ended.stderr.contains("complete: nothing missed"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn attaching_late_at_any_moment_misses_nothing_after_the_first_element() {
+    let live = Live::program(&["paced", "2500"]);
+    let mut started = Vec::new();
+    for pause_ms in [0, 7, 130, 41, 313, 3] {
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        started.push(Started::spawn(&mut live.verb(&attach(&["--until-ended"]))));
+    }
+    let mut last_first = 0;
+    for attached in started {
+        let heard = Heard::of(attached.end());
+        assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
+        heard.is_whole();
+        let first = heard.elements[0]["sequence"].as_u64().unwrap();
+        assert_eq!(heard.elements.len() as u64, 2_500 - first);
+        assert!(
+            first > 0 && first >= last_first,
+            "{first} after {last_first}"
+        );
+        last_first = first;
+    }
+}
+
+#[test]
+fn the_oldest_element_is_where_one_may_begin() {
+    let live = Live::program(&["paced", "1500"]);
+    eventually("some elements lie in the buffer", || {
+        live.listed()[0]["elements"].as_u64() > Some(100)
+    });
+    let heard = Heard::of(live.ask(&attach(&["--start", "oldest", "--count", "60"])));
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
+    heard.is_whole();
+    assert_eq!(
+        (heard.elements.len(), &heard.elements[0]["sequence"]),
+        (60, &0.into())
+    );
+    assert_eq!(heard.summary["ended_by"], "count");
+}
+
+#[test]
+fn a_program_that_is_killed_is_heard_to_its_last_element() {
+    let live = Live::program(&["paced", "40000"]);
+    let attached = Started::spawn(&mut live.verb(&attach(&["--until-ended"])));
+    std::thread::sleep(Duration::from_millis(300));
+    live.kill_program();
+    let heard = Heard::of(attached.end());
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
+    heard.is_whole();
+    assert!(!heard.elements.is_empty());
+    assert_eq!(heard.summary["complete"], true);
+    // The directory's own monitor has heard it to the same element.
+    let ended = live.end();
+    assert_eq!(ended.status, 128 + libc::SIGKILL, "{ended:#?}");
+    let last = heard.elements.last().unwrap()["sequence"].as_u64().unwrap();
+    let row = ended
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("pace#first"));
+    let elements = row.unwrap().split_whitespace().nth(2);
+    assert_eq!(elements, Some(&*(last + 1).to_string()), "{ended:#?}");
+}
+
+#[test]
+fn an_interrupt_ends_it_with_a_summary() {
+    let live = Live::program(&["paced", "4000"]);
+    let attached = Started::spawn(&mut live.verb(&attach(&[])));
+    std::thread::sleep(Duration::from_millis(300));
+    attached.signal(libc::SIGINT);
+    let heard = Heard::of(attached.end());
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
+    heard.is_whole();
+    assert_eq!(heard.summary["ended_by"], "interrupted");
+    assert!(
+        heard.ended.stderr.contains("complete: nothing missed"),
+        "{:#?}",
+        heard.ended
+    );
+}
+
+#[test]
+fn the_end_of_the_directory_ends_it_too() {
+    let live = Live::program(&["paced", "400"]);
+    let heard = Heard::of(live.ask(&attach(&[])));
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
+    heard.is_whole();
+    assert_eq!(heard.summary["ended_by"], "directory");
+}
+
+#[test]
+fn a_closed_output_is_no_error() {
+    let live = Live::program(&["paced", "4000"]);
+    let mut command = live.verb(&["attach", "*"]);
+    let mut attached = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(attached.stdout.take().unwrap());
+    let _ = stdout.read_line(&mut line).unwrap();
+    drop(stdout);
+    assert!(line.contains("/pace#first  number "), "{line}");
+    assert_eq!(wait(&mut attached), 0);
+    let mut said = String::new();
+    let _ = attached.stderr.unwrap().read_to_string(&mut said).unwrap();
+    assert!(
+        !said.contains("cannot") && !said.contains("panicked"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_an_output_that_does_not_keep_up_misses_is_told_in_its_place() {
+    // 65,536 slots at most, two million elements, and a pipe that nobody reads for a while.
+    let gate = crate::support::folder();
+    let (go, count) = (gate.path().join("go"), 2_000_000_u64);
+    let command = format!(
+        "while [ ! -e {} ]; do sleep 0.01; done; exec {} tight {count}",
+        path(&go),
+        path(program())
+    );
+    let live = Live::start(&["sh", "-c", &command]);
+    let mut attached = live
+        .verb(&attach(&["--until-ended"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(attached.stderr.take().unwrap());
+    let mut line = String::new();
+    let _ = said.read_line(&mut line).unwrap();
+    assert!(line.contains("attached to"), "{line}");
+    std::fs::write(&go, "").unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let mut text = String::new();
+    let mut stdout = attached.stdout.take().unwrap();
+    let _ = stdout.read_to_string(&mut text).unwrap();
+    let status = wait(&mut attached);
+    let mut stderr = String::new();
+    let _ = said.read_to_string(&mut stderr).unwrap();
+    let ended = crate::support::Ended {
+        status,
+        stdout: text,
+        stderr,
+    };
+    let heard = Heard::of(ended);
+    heard.is_whole();
+    assert_eq!(heard.number("elements") + heard.number("missed"), count);
+    assert!(heard.number("missed") > 0);
+    assert_eq!(heard.gaps[0]["cause"], "overwritten");
+    assert_eq!(status, 3);
+    assert!(
+        heard.ended.stderr.contains("INCOMPLETE"),
+        "{}",
+        heard.ended.stderr
+    );
+}
+
+#[test]
+fn a_recording_holds_what_was_shown() {
+    let live = Live::program(&["paced", "1500"]);
+    let out = live.folder.path().join("out");
+    let attached = live.ask(&attach(&["--count", "200", "--out", path(&out)]));
+    let heard = Heard::of(attached);
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
+    let (ended, report) = report_json(&out);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(report["sensors"][0]["elements"], 200);
+    assert_eq!(
+        report["command"],
+        serde_json::json!(["overhear", "attach", "*"])
+    );
+    let first = heard.elements[0]["sequence"].as_f64().unwrap();
+    assert_eq!(report["sensors"][0]["fields"][0]["min"], first);
+}
+
+#[test]
+fn csv_is_one_table_per_type() {
+    let live = Live::program(&["paced", "1500"]);
+    let options = ["--count", "20", "--format", "csv"];
+    let ended = live.ask(&[&["attach", "pace"], &options[..]].concat());
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let heads = "type,time_ns,stream,task,pid,id,instance,sequence,missed,cause,";
+    assert_eq!(lines[0], format!("{heads}number,load,change,word"));
+    assert_eq!(lines.len(), 21);
+    assert!(
+        lines[1].starts_with("sample,") && lines[1].ends_with(",abc"),
+        "{}",
+        lines[1]
+    );
+    let chosen = ["--fields", "word,nothing"];
+    let ended = live.ask(&[&["attach", "pace"], &options[..], &chosen].concat());
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(lines[0], format!("{heads}word,nothing"));
+    assert!(lines[1].ends_with(",abc,"), "{}", lines[1]);
+    live.ask(&["attach", "pace", "--fields", "a"])
+        .says_only(2, &["--format csv"]);
+}
+
+#[test]
+fn nothing_heard_is_said_and_is_not_success() {
+    let live = Live::program(&["paced", "1500"]);
+    let heard = Heard::of(live.ask(&[
+        "attach",
+        "nothing",
+        "--format",
+        "json",
+        "--duration",
+        "50ms",
+    ]));
+    assert_eq!(heard.ended.status, 3);
+    assert_eq!(heard.summary["complete"], false);
+    let said = "no sensor matched `nothing`";
+    assert!(heard.ended.stderr.contains(said), "{:#?}", heard.ended);
+    live.ask(&["attach", "["]).says_only(2, &["`[`", "pattern"]);
+}
+
+#[test]
+fn another_user_is_told_why_not() {
+    if !is_root() {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let Some(_) = as_nobody(&["--version"]) else {
+        println!("skipped: the user nobody cannot execute the command");
+        return;
+    };
+    let live = Live::program(&["paced", "1500"]);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(live.folder.path(), open).unwrap();
+    for verb in [
+        &["attach", "*"][..],
+        &["switch", "*", "off"],
+        &["top", "--once"],
+    ] {
+        let mut command = as_nobody(verb).unwrap();
+        let ended = finish(command.env("OVERHEAR_DIRECTORY", live.socket()));
+        ended.does_not_panic();
+        assert!(ended.status == 5 || ended.status == 3, "{ended:#?}");
+        assert_eq!(ended.stdout, "", "{ended:#?}");
+        assert!(ended.stderr.contains("overhear: "), "{ended:#?}");
+    }
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear list`, `attach`, `top` and `switch` against a running directory: that of `overhear
+//! run --socket`, with the C program of the suite `sensors` under it.
+
+mod attach;
+#[path = "../behaviour/on_terminal.rs"]
+mod on_terminal;
+#[path = "../sensors/program.rs"]
+#[allow(dead_code, reason = "the suite `sensors` uses the rest")]
+mod program;
+mod session;
+#[path = "../behaviour/support.rs"]
+mod support;
+mod verbs;

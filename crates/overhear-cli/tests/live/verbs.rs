@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listing, switching, looking, and what comes from the definitions of the command line.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::on_terminal::OnTerminal;
+use crate::session::Live;
+use crate::support::{eventually, finish, folder, overhear, path};
+
+#[test]
+fn a_list_says_who_is_there() {
+    let live = Live::program(&["paced", "2000"]);
+    let text = live.ask(&["list"]);
+    assert_eq!(text.status, 0, "{text:#?}");
+    for word in [
+        "pace#first",
+        "simple",
+        "1.00 kHz (T 1.00 ms",
+        "sample { number u64, load f64 %",
+    ] {
+        assert!(text.stdout.contains(word), "{word}: {text:#?}");
+    }
+    let sensors = live.listed();
+    assert_eq!((sensors.len(), &sensors[0]["id"]), (1, &"pace".into()));
+    assert_eq!(sensors[0]["state"], "on");
+    assert_eq!(sensors[0]["declared"]["jitter_ns"], 5_000_000);
+    let csv = live.ask(&["list", "program/*", "--format", "csv"]).stdout;
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    live.ask(&["list", "other/*"])
+        .says_only(3, &["`other/*`", "one other"]);
+    live.ask(&["list", "--type", "other"])
+        .says_only(3, &["of type other"]);
+    let socket = live.socket();
+    drop(live);
+    finish(overhear(&["list", "--socket", path(&socket)]).env_remove("XDG_RUNTIME_DIR"))
+        .says_only(5, &["cannot", path(&socket)]);
+}
+
+#[test]
+fn without_a_directory_a_sentence_says_where_one_was_looked_for() {
+    let nowhere = folder();
+    for verb in [
+        &["list"][..],
+        &["attach", "*"],
+        &["top", "--once"],
+        &["switch", "*", "on"],
+    ] {
+        let mut command = overhear(verb);
+        let ended = finish(command.env("XDG_RUNTIME_DIR", nowhere.path()));
+        if std::path::Path::new("/run/overhear/directory.sock").exists() {
+            println!("skipped: this machine has a directory");
+            return;
+        }
+        ended.says_only(5, &["no directory", "--socket"]);
+    }
+}
+
+#[test]
+fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
+    let live = Live::program(&["paced", "8000"]);
+    let elements = || live.listed()[0]["elements"].as_u64().unwrap();
+    let ended = live.ask(&["switch", "pace", "off"]);
+    assert_eq!(
+        (ended.status, &*ended.stdout),
+        (0, "1 of 1 sensors switched off\n")
+    );
+    assert_eq!(live.listed()[0]["state"], "off");
+    // The program may be in the middle of one write.
+    std::thread::sleep(Duration::from_millis(50));
+    let before = elements();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(elements(), before);
+    let ended = live.ask(&["switch", "pace", "off"]);
+    assert_eq!(
+        (ended.status, &*ended.stdout),
+        (0, "0 of 1 sensors switched off\n")
+    );
+    let ended = live.ask(&["switch", "program/pace", "on"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    eventually("it writes again", || elements() > before + 10);
+    live.ask(&["switch", "nothing", "off"])
+        .says_only(3, &["`nothing`"]);
+}
+
+#[test]
+fn one_look_tells_actual_and_declared_rate() {
+    let live = Live::program(&["paced", "4000"]);
+    let options = ["--once", "--window", "500ms", "--format", "json"];
+    let ended = live.ask(&[&["top"], &options[..]].concat());
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let look: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let sensor = &look["sensors"][0];
+    // Each pause is at least a millisecond: a bound that holds on any machine.
+    let rate = sensor["rate_hz"].as_f64().unwrap();
+    assert!(rate > 0.0 && rate <= 1_000.0, "{sensor:#}");
+    assert_eq!(
+        (&sensor["missed"], &sensor["too_early"]),
+        (&0.into(), &0.into())
+    );
+    assert!(
+        sensor["interval_ns"]["min"].as_u64() >= Some(1_000_000),
+        "{sensor:#}"
+    );
+    assert_eq!(look["complete"], true);
+    let ended = live.ask(&["top", "--once", "--window", "100ms"]);
+    assert!(
+        ended.stdout.contains("of decl") && ended.stdout.contains("pace#first"),
+        "{ended:#?}"
+    );
+    live.ask(&["top"]).says_only(2, &["no terminal", "--once"]);
+    live.ask(&["top", "--once", "--pid", "4194304"])
+        .says_only(5, &["4194304"]);
+    live.ask(&["top", "nothing", "--once", "--window", "50ms"])
+        .says_only(3, &["`nothing`"]);
+}
+
+#[test]
+fn top_draws_obeys_keys_and_leaves_the_terminal_as_it_was() {
+    let live = Live::program(&["paced", "8000"]);
+    for (leave, how) in [("q", "a key"), ("\x03", "an interrupt")] {
+        let mut top = OnTerminal::spawn(live.verb(&["top", "--interval", "100ms"]));
+        std::thread::sleep(Duration::from_millis(700));
+        top.keyboard.write_all(b"?x\tsro").unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        top.keyboard.write_all(leave.as_bytes()).unwrap();
+        let (status, screen) = top.end();
+        assert_eq!(status, 0, "{how}: {screen:?}");
+        assert!(screen.contains("pace#first"), "{how}: {screen:?}");
+        let (_, after) = screen.rsplit_once("\x1b[?1049l").unwrap();
+        assert!(!after.contains("pace"), "{how}: {after:?}");
+    }
+    // The key `o` on the page of tasks switches nothing.
+    assert_eq!(live.listed()[0]["state"], "on");
+}
+
+#[test]
+fn completions_and_manual_come_from_the_definitions() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = finish(&mut overhear(&["completions", shell]));
+        assert_eq!(ended.status, 0, "{ended:#?}");
+        assert!(ended.stdout.contains("until-ended"), "{shell}");
+    }
+    let page = finish(&mut overhear(&["man"]));
+    assert!(page.stdout.contains(".TH overhear 1"), "{page:#?}");
+    let folder = folder();
+    let ended = finish(&mut overhear(&["man", "--out", path(folder.path())]));
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let attach = std::fs::read_to_string(folder.path().join("overhear-attach.1")).unwrap();
+    assert!(attach.contains("GLOB"), "{attach}");
+}
