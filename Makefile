@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz bench docs clean
+.PHONY: help demo test python lint loom miri fuzz bench docs install clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -27,5 +27,7 @@ bench: ## measures sensors and readers against a floor and other tools, PAGE=FIL
 	@$(XTASK) bench $(PAGE)
 docs: ## builds the reference of all crates
 	@$(XTASK) docs
+install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)
+	@$(XTASK) install $(PREFIX)
 clean: ## removes everything built
 	@$(XTASK) clean

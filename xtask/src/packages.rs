@@ -86,6 +86,7 @@ pub(crate) const TEST: &[Need] = &[
     ),
     program("babeltrace2", "babeltrace2", "the trace reader babeltrace2"),
     program("chromium", "chromium", "the browser chromium"),
+    program("cmake", "cmake", "the build system cmake"),
     program("strace", "strace", "the system call tracer strace"),
     program("linux-perf", "perf", "the kernel's profiler perf"),
     // Debian's python3 alone cannot make environments: it lacks ensurepip.

@@ -3,11 +3,12 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
 
+use crate::install::Installation;
 use crate::packages::{self, BUILD, DEMO, TEST};
 use crate::shell::{self, Missing};
 use crate::tally::{CargoReader, Tally};
@@ -29,11 +30,12 @@ pub(crate) enum Verb {
     Fuzz,
     Bench,
     Docs,
+    Install,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -43,6 +45,7 @@ impl Verb {
         Self::Fuzz,
         Self::Bench,
         Self::Docs,
+        Self::Install,
         Self::Clean,
     ];
 
@@ -57,6 +60,7 @@ impl Verb {
             Self::Fuzz => "fuzz",
             Self::Bench => "bench",
             Self::Docs => "docs",
+            Self::Install => "install",
             Self::Clean => "clean",
         }
     }
@@ -78,6 +82,7 @@ impl Verb {
             Self::Fuzz => fuzz(&workspace, arguments),
             Self::Bench => bench::bench(&workspace, arguments),
             Self::Docs => docs(&workspace),
+            Self::Install => install(&workspace, arguments),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
         }
     }
@@ -242,6 +247,35 @@ fn docs(workspace: &Workspace) -> Result<()> {
     cargo.env("RUSTDOCFLAGS", "-D warnings");
     // Libraries only: the program `overhear` and the crate `overhear` would share one page.
     shell::run(cargo.args(["doc", "--workspace", "--no-deps", "--lib"]))
+}
+
+/// The release, under the folder that is named, else under `/usr/local`; below `DESTDIR` if it is
+/// set, as those who make packages expect.
+fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let prefix = arguments.first().map_or("/usr/local", |prefix| prefix);
+    ensure!(
+        Path::new(prefix).is_absolute(),
+        "the prefix {prefix} must begin with a slash"
+    );
+    let stage = std::env::var("DESTDIR").unwrap_or_default();
+    let to = PathBuf::from(format!("{stage}{prefix}"));
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["build", "--release", "-p", "overhear", "-p", "overhear-cli"]);
+    shell::run(cargo.args(["-p", "overhear-directory"]))?;
+    let installation = Installation {
+        root: &workspace.root,
+        built: &workspace.target.join("release"),
+        prefix: &to,
+        called: prefix.trim_end_matches('/'),
+    };
+    installation.perform()?;
+    println!("Overhear is installed under {}.", to.display());
+    if stage.is_empty() && to.starts_with("/usr") && !shell::succeeds(&mut Command::new("ldconfig"))
+    {
+        println!("Type `ldconfig` as root so that programs find liboverhear.");
+    }
+    Ok(())
 }
 
 /// Seed 000's client and server, then an unmodified program from Debian.

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Putting what was built where programs and their builds find it.
+//!
+//! ```text
+//! PREFIX/bin/overhear                       and overheard, where it is built
+//! PREFIX/include/overhear/                  the headers
+//! PREFIX/lib/liboverhear.a
+//! PREFIX/lib/liboverhear.so.VERSION         with links .so.MAJOR, its soname, and .so
+//! PREFIX/lib/pkgconfig/overhear.pc
+//! PREFIX/lib/cmake/Overhear/                for find_package(Overhear)
+//! PREFIX/lib/systemd/{system,user}/         units of overheard
+//! ```
+//!
+//! No file but the units contains the prefix, so the folder may be moved. The shared library is linked here from
+//! the static one: cargo gives its own no soname, and tests inside the repository would not find one
+//! that had it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+/// What is installed from where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Installation<'a> {
+    /// The repository.
+    pub(crate) root: &'a Path,
+    /// Where cargo has put the libraries and programs.
+    pub(crate) built: &'a Path,
+    /// Where to.
+    pub(crate) prefix: &'a Path,
+    /// What the prefix is called where the programs run: without the folder in which a package is
+    /// put together.
+    pub(crate) called: &'a str,
+}
+
+/// The version of all crates, and what is derived from it.
+struct Version {
+    full: &'static str,
+    major: &'static str,
+    minor: &'static str,
+}
+
+const VERSION: Version = Version {
+    full: env!("CARGO_PKG_VERSION"),
+    major: env!("CARGO_PKG_VERSION_MAJOR"),
+    minor: env!("CARGO_PKG_VERSION_MINOR"),
+};
+
+impl Version {
+    fn soname(&self) -> String {
+        format!("liboverhear.so.{}", self.major)
+    }
+
+    fn fill(&self, template: &str) -> String {
+        template
+            .replace("@VERSION@", self.full)
+            .replace("@SONAME@", &self.soname())
+            .replace("@MAJOR@", self.major)
+            .replace("@MINOR@", self.minor)
+    }
+}
+
+impl Installation<'_> {
+    /// Does it; files that are there are replaced.
+    pub(crate) fn perform(&self) -> Result<()> {
+        self.headers()?;
+        self.libraries()?;
+        self.descriptions()?;
+        self.programs()
+    }
+
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.prefix.join(name);
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    fn headers(&self) -> Result<()> {
+        let folder = self.folder("include/overhear")?;
+        for entry in fs::read_dir(self.root.join("include/overhear"))? {
+            let file = entry?;
+            put(&file.path(), &folder.join(file.file_name()))?;
+        }
+        Ok(())
+    }
+
+    fn libraries(&self) -> Result<()> {
+        let folder = self.folder("lib")?;
+        let archive = folder.join("liboverhear.a");
+        put(&self.built.join("liboverhear.a"), &archive)?;
+        let (soname, file) = (VERSION.soname(), format!("liboverhear.so.{}", VERSION.full));
+        // What is exported: the functions and the variable of the headers, nothing of Rust's.
+        let exports = folder.join("overhear.map");
+        fs::write(&exports, "{ global: oh_*; local: *; };\n")?;
+        let mut link = Command::new("cc");
+        link.args(["-shared", "-Wl,--gc-sections", "-o"])
+            .arg(folder.join(&file))
+            .arg(format!("-Wl,-soname,{soname}"))
+            .arg(format!("-Wl,--version-script={}", exports.display()))
+            .arg("-Wl,--whole-archive")
+            .arg(&archive)
+            .args(["-Wl,--no-whole-archive", "-lm", "-ldl", "-lpthread"]);
+        let linked = shell::output(&mut link);
+        fs::remove_file(&exports)?;
+        linked.context("the shared library was not linked")?;
+        for (link, target) in [(&*soname, &*file), ("liboverhear.so", &*soname)] {
+            let link = folder.join(link);
+            if fs::symlink_metadata(&link).is_ok() {
+                fs::remove_file(&link)?;
+            }
+            symlink(target, &link)?;
+        }
+        Ok(())
+    }
+
+    fn descriptions(&self) -> Result<()> {
+        let cmake = "lib/cmake/Overhear";
+        for (folder, name) in [
+            ("lib/pkgconfig", "overhear.pc"),
+            (cmake, "OverhearConfig.cmake"),
+            (cmake, "OverhearConfigVersion.cmake"),
+        ] {
+            let to = self.folder(folder)?.join(name);
+            fs::write(to, self.template(name)?)?;
+        }
+        Ok(())
+    }
+
+    fn template(&self, name: &str) -> Result<String> {
+        let file = self.root.join("packaging").join(format!("{name}.in"));
+        let text = fs::read_to_string(&file);
+        Ok(VERSION.fill(&text.with_context(|| format!("cannot read {}", file.display()))?))
+    }
+
+    fn programs(&self) -> Result<()> {
+        let folder = self.folder("bin")?;
+        put(&self.built.join("overhear"), &folder.join("overhear"))?;
+        let service = self.built.join("overheard");
+        if !service.is_file() {
+            return Ok(());
+        }
+        put(&service, &folder.join("overheard"))?;
+        for kind in ["system", "user"] {
+            let units = self.folder(&format!("lib/systemd/{kind}"))?;
+            for entry in fs::read_dir(self.root.join("systemd").join(kind))? {
+                let file = entry?;
+                let unit = fs::read_to_string(file.path())?;
+                let program = format!("ExecStart={}/bin/overheard", self.called);
+                let unit = unit.replace("ExecStart=/usr/bin/overheard", &program);
+                fs::write(units.join(file.file_name()), unit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies a file to a new one: a program that runs, or a library in use, keeps the old one.
+fn put(from: &Path, to: &Path) -> Result<()> {
+    let new = to.with_extension("new");
+    fs::copy(from, &new)
+        .and_then(|_| fs::rename(&new, to))
+        .with_context(|| format!("cannot install {} as {}", from.display(), to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::{Installation, VERSION};
+    use crate::shell;
+
+    /// What `make test` has built beside this test, installed into a folder that is moved
+    /// afterwards; `None` where there is nothing to install.
+    fn installed() -> Option<(PathBuf, PathBuf)> {
+        let here = std::env::current_exe().unwrap();
+        let built = here.parent().unwrap().parent().unwrap();
+        if !built.join("liboverhear.a").is_file() || !built.join("overhear").is_file() {
+            println!("skipped: nothing is built to be installed; type `cargo build --workspace`");
+            return None;
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folder = built.join("install-test");
+        let _ = fs::remove_dir_all(&folder);
+        let (first, prefix) = (folder.join("first"), folder.join("prefix"));
+        let installation = Installation {
+            root: &root,
+            built,
+            prefix: &first,
+            called: "/opt/overhear",
+        };
+        installation.perform().unwrap();
+        // A second time, over what is there.
+        installation.perform().unwrap();
+        fs::rename(&first, &prefix).unwrap();
+        Some((root, prefix))
+    }
+
+    /// A program that was built against the installation runs with its library, unheard.
+    #[track_caller]
+    fn runs(program: &Path, prefix: &Path) {
+        let mut command = Command::new(program);
+        command
+            .env("LD_LIBRARY_PATH", prefix.join("lib"))
+            .env("OVERHEAR_DIRECTORY", "");
+        shell::output(&mut command).unwrap();
+    }
+
+    #[track_caller]
+    fn needs(program: &Path, library: &str) -> bool {
+        let mut objdump = Command::new("objdump");
+        let text = shell::output(objdump.arg("-p").arg(program)).unwrap();
+        let mut needed = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("NEEDED"));
+        needed.any(|name| name.trim() == library)
+    }
+
+    #[test]
+    fn programs_are_built_against_an_installation() {
+        let Some((root, prefix)) = installed() else {
+            return;
+        };
+        with_pkg_config(&root, &prefix);
+        if shell::on_path("cmake").is_none() {
+            println!("skipped: cmake is not installed");
+        } else {
+            with_cmake(&root, &prefix);
+        }
+        fs::remove_dir_all(prefix.parent().unwrap()).unwrap();
+    }
+
+    fn with_pkg_config(root: &Path, prefix: &Path) {
+        let mut pkg_config = Command::new("pkg-config");
+        pkg_config
+            .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+            .args(["--cflags", "--libs", "overhear"]);
+        let flags = shell::output(&mut pkg_config).unwrap();
+        for (compiler, source) in [
+            ("gcc", "examples/c/hello_sensor.c"),
+            ("g++", "examples/cpp/hello_sensor.cpp"),
+        ] {
+            let program = prefix.join(format!("hello-{compiler}"));
+            let mut compile = Command::new(compiler);
+            compile
+                .arg(root.join(source))
+                .args(["-Wall", "-Wextra", "-Werror", "-o"])
+                .arg(&program)
+                .args(flags.split_whitespace());
+            shell::output(&mut compile).unwrap();
+            assert!(needs(&program, &VERSION.soname()));
+            runs(&program, prefix);
+        }
+        let mut overhear = Command::new(prefix.join("bin/overhear"));
+        let said = shell::output(overhear.arg("--version")).unwrap();
+        assert!(said.contains(VERSION.full), "{said}");
+        if prefix.join("bin/overheard").is_file() {
+            for kind in ["system", "user"] {
+                let unit = prefix.join(format!("lib/systemd/{kind}/overheard.service"));
+                let unit = fs::read_to_string(unit).unwrap();
+                assert!(unit.contains("ExecStart=/opt/overhear/bin/overheard\n"));
+            }
+        }
+    }
+
+    fn with_cmake(root: &Path, prefix: &Path) {
+        let (project, build) = (prefix.join("consumer"), prefix.join("build"));
+        fs::create_dir_all(&project).unwrap();
+        let installation = Installation {
+            root,
+            built: Path::new(""),
+            prefix,
+            called: "",
+        };
+        let lists = installation.template("consumer/CMakeLists.txt").unwrap();
+        fs::write(project.join("CMakeLists.txt"), &lists).unwrap();
+        let configure = |project: &Path| {
+            let mut cmake = Command::new("cmake");
+            cmake
+                .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
+                .arg(format!("-DEXAMPLES={}", root.join("examples").display()))
+                .arg("-S")
+                .arg(project)
+                .arg("-B")
+                .arg(&build);
+            shell::output(&mut cmake)
+        };
+        configure(&project).unwrap();
+        shell::output(Command::new("cmake").arg("--build").arg(&build)).unwrap();
+        assert!(needs(&build.join("in_c"), &VERSION.soname()));
+        assert!(!needs(&build.join("in_cxx"), &VERSION.soname()));
+        runs(&build.join("in_c"), prefix);
+        runs(&build.join("in_cxx"), prefix);
+        // Another version is refused.
+        let old = format!("Overhear {}.{}", VERSION.major, VERSION.minor);
+        fs::write(
+            project.join("CMakeLists.txt"),
+            lists.replace(&old, "Overhear 99.0"),
+        )
+        .unwrap();
+        let said = configure(&project).unwrap_err().to_string();
+        assert!(said.contains("99.0"), "{said}");
+    }
+}
