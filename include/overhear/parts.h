@@ -55,6 +55,9 @@ OH_STATIC_ASSERT(sizeof(oh_part) == 16, "oh_part: size");
 /*
  * oh_parts_write: writes a message as elements of a sensor for parts.
  *
+ * While the sensor is switched off, nothing is written, which is no loss. A message during which it is
+ * switched is one.
+ *
  * *message is the number of the next message in this sensor's stream: 0 at first, and again after
  * oh_sensor_register_again has given the sensor a new stream. It is incremented.
  *
@@ -79,6 +82,8 @@ OH_INLINE_ int oh_parts_write(oh_sensor *sensor, uint64_t *message, const void *
         return -EMSGSIZE;
     if (sensor->payload_size <= sizeof part)
         return -EINVAL;
+    if (!oh_sensor_enabled(sensor))
+        return 0;
     room = sensor->payload_size - sizeof part;
     part.message = (*message)++;
     part.part = 0;

@@ -25,8 +25,8 @@
  * examples/cpp/hello_sensor.cpp is this as a program that runs.
  *
  * Design constraints are those of sensor.h, on which this header stands: a write is inline, a fixed
- * number of stores, and one thread at a time may write to a sensor. A payload is trivially
- * copyable, and its described members cover every byte of it, so that no stack bytes leak.
+ * number of stores, and one thread at a time may write to a sensor; to a laned_sensor, many. A payload
+ * is trivially copyable, and its described members cover every byte of it, so that no stack bytes leak.
  *
  * With OVERHEAR_DISABLE defined before the header is included, a sensor is an empty class whose
  * functions do nothing, and liboverhear need not be linked.
@@ -245,6 +245,13 @@ class options {
         return *this;
     }
 
+    /* Laned sensors: how many threads write at the same time. */
+    constexpr options &lanes(std::uint32_t threads) noexcept
+    {
+        lanes_ = threads;
+        return *this;
+    }
+
     /* The same for the C library, for a payload of this type. */
     template <class payload> oh_sensor_options raw(const char *id) const noexcept
     {
@@ -260,6 +267,7 @@ class options {
         raw.distance_ns = static_cast<std::uint64_t>(distance_.count());
         raw.jitter_ns = static_cast<std::uint64_t>(jitter_.count());
         raw.capacity = capacity_;
+        raw.lanes = lanes_;
         return raw;
     }
 
@@ -269,9 +277,162 @@ class options {
     std::chrono::nanoseconds distance_{0};
     std::chrono::nanoseconds jitter_{0};
     std::uint64_t capacity_ = 0;
+    std::uint32_t lanes_ = 0;
 };
 
+namespace detail {
+
+/* The functions of C for each kind of sensor, told apart by the handle. */
+inline int register_it(oh_sensor **out, const oh_sensor_options *raw) noexcept
+{
+    return oh_sensor_register(out, raw);
+}
+inline int register_it(oh_laned_sensor **out, const oh_sensor_options *raw) noexcept
+{
+    return oh_laned_register(out, raw);
+}
+inline void unregister(oh_sensor *sensor) noexcept
+{
+    oh_sensor_unregister(sensor);
+}
+inline void unregister(oh_laned_sensor *sensor) noexcept
+{
+    oh_laned_unregister(sensor);
+}
+inline int register_again(oh_sensor *sensor) noexcept
+{
+    return oh_sensor_register_again(sensor);
+}
+inline int register_again(oh_laned_sensor *sensor) noexcept
+{
+    return oh_laned_register_again(sensor);
+}
+inline int is_heard(const oh_sensor *sensor) noexcept
+{
+    return oh_sensor_is_heard(sensor);
+}
+inline int is_heard(const oh_laned_sensor *sensor) noexcept
+{
+    return oh_laned_is_heard(sensor);
+}
+OH_ALWAYS_INLINE_ int is_enabled(const oh_sensor *sensor) noexcept
+{
+    return oh_sensor_enabled(sensor);
+}
+OH_ALWAYS_INLINE_ int is_enabled(const oh_laned_sensor *sensor) noexcept
+{
+    return oh_laned_enabled(sensor);
+}
+
+/*
+ * What all kinds of sensors have: one owner, registration, being heard.
+ *
+ * Holding one that converts to true proves that it is registered, heard or not. One that was moved
+ * from, or whose registration failed, converts to false and must not be written to.
+ */
+template <class payload, class handle_type> class registered {
+    static_assert(is_payload<payload>(), "the type cannot be an element");
+
+  public:
+#ifndef OVERHEAR_DISABLE
+    registered(registered &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+
+    registered &operator=(registered &&other) noexcept
+    {
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+
+    ~registered()
+    {
+        unregister(handle_);
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return handle_ != nullptr;
+    }
+
+    /* The sensor as C knows it; it stays this object's. NULL with OVERHEAR_DISABLE. */
+    handle_type *handle() const noexcept
+    {
+        return handle_;
+    }
+#else
+    registered(registered &&) noexcept = default;
+    registered &operator=(registered &&) noexcept = default;
+
+    explicit operator bool() const noexcept
+    {
+        return true;
+    }
+
+    handle_type *handle() const noexcept
+    {
+        return nullptr;
+    }
+#endif
+
+    /* Whether it is switched on: one load, for observations that cost something to make. */
+    OH_ALWAYS_INLINE_ bool is_enabled() const noexcept
+    {
+        return detail::is_enabled(handle()) == 1;
+    }
+
+    /* Whether a directory owns the stream, so that monitors can hear it. */
+    bool is_heard() const noexcept
+    {
+        return detail::is_heard(handle()) == 1;
+    }
+
+    /* Registers again if nobody hears it, as in a forked child; returns whether somebody does now,
+       else last_error() says why not. See oh_sensor_register_again. */
+    bool register_again() noexcept
+    {
+        return detail::register_again(handle()) == 1;
+    }
+
+  protected:
+    registered() noexcept = default;
+
+    int open(const char *id, const options &settings) noexcept
+    {
+        const oh_sensor_options raw = settings.template raw<payload>(id);
+#ifndef OVERHEAR_DISABLE
+        return register_it(&handle_, &raw);
+#else
+        (void)raw;
+        return 0;
+#endif
+    }
+
+#if defined(__cpp_exceptions)
+    void open_or_throw(const char *id, const options &settings)
+    {
+        const int code = open(id, settings);
+        if (code != 0)
+            throw register_error(code);
+    }
+#endif
+
+    OH_ALWAYS_INLINE_ handle_type *writable() const noexcept
+    {
+#ifndef OVERHEAR_DISABLE
+        assert(handle_ != nullptr && "write, begin: the sensor was moved from or not registered");
+#endif
+        return handle();
+    }
+
+#ifndef OVERHEAR_DISABLE
+  private:
+    handle_type *handle_ = nullptr;
+#endif
+};
+
+} // namespace detail
+
 template <class payload> class sensor;
+template <class payload> class laned_sensor;
 
 /*
  * An element that is being filled in place, from sensor::begin to commit. Without commit the
@@ -322,7 +483,7 @@ template <class payload> class element {
     oh_sensor *sensor_;
     payload *filled_;
 #else
-    element() noexcept {}
+    explicit element(oh_sensor *) noexcept {}
 
     payload *payload_() noexcept
     {
@@ -335,14 +496,10 @@ template <class payload> class element {
 };
 
 /*
- * A sensor with elements of one type, which OVERHEAR_FIELDS or OVERHEAR_EVENT has described.
- *
- * Holding one that converts to true proves that it is registered, heard or not. One that was moved
- * from, or whose registration failed, converts to false and must not be written to.
+ * A sensor with elements of one type, which OVERHEAR_FIELDS or OVERHEAR_EVENT has described. One
+ * thread at a time may write to it.
  */
-template <class payload> class sensor {
-    static_assert(detail::is_payload<payload>(), "the type cannot be an element");
-
+template <class payload> class sensor : public detail::registered<payload, oh_sensor> {
   public:
     /* No sensor yet. */
     sensor() noexcept = default;
@@ -354,9 +511,7 @@ template <class payload> class sensor {
      */
     explicit sensor(const char *id, const options &settings = options())
     {
-        const int code = open(id, settings);
-        if (code != 0)
-            throw register_error(code);
+        this->open_or_throw(id, settings);
     }
 #endif
 
@@ -369,102 +524,124 @@ template <class payload> class sensor {
         return made;
     }
 
-#ifndef OVERHEAR_DISABLE
-    sensor(sensor &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-
-    sensor &operator=(sensor &&other) noexcept
-    {
-        std::swap(handle_, other.handle_);
-        return *this;
-    }
-
-    ~sensor()
-    {
-        oh_sensor_unregister(handle_);
-    }
-
-    explicit operator bool() const noexcept
-    {
-        return handle_ != nullptr;
-    }
-
-    /* The sensor as C knows it; it stays this object's. */
-    oh_sensor *handle() const noexcept
-    {
-        return handle_;
-    }
-#else
-    sensor(sensor &&) noexcept = default;
-    sensor &operator=(sensor &&) noexcept = default;
-
-    explicit operator bool() const noexcept
-    {
-        return true;
-    }
-
-    oh_sensor *handle() const noexcept
-    {
-        return nullptr;
-    }
-#endif
-
-    /* Appends an element: a copy, stamped and published. Wait-free; one thread at a time. */
+    /* Appends an element: a copy, stamped and published. Wait-free. */
     OH_ALWAYS_INLINE_ void write(const payload &value) noexcept
     {
-#ifndef OVERHEAR_DISABLE
-        assert(handle_ != nullptr && "sensor::write: the sensor was moved from or not registered");
-        oh_sensor_put_sized_(handle_, &value, detail::payload_size<payload>);
-#else
-        (void)value;
-#endif
+        oh_sensor_put_sized_(this->writable(), &value, detail::payload_size<payload>);
     }
 
-    /* Begins an element in place. Wait-free; one thread at a time, one element at a time. */
+    /* Begins an element in place. Wait-free; one element at a time. */
     [[nodiscard]] OH_ALWAYS_INLINE_ element<payload> begin() noexcept
     {
-#ifndef OVERHEAR_DISABLE
-        assert(handle_ != nullptr && "sensor::begin: the sensor was moved from or not registered");
-        return element<payload>(handle_);
-#else
-        return element<payload>();
-#endif
-    }
-
-    /* Whether a directory owns the stream, so that monitors can hear it. */
-    bool is_heard() const noexcept
-    {
-        return oh_sensor_is_heard(handle()) == 1;
-    }
-
-    /* Registers again if nobody hears it, as in a forked child; returns whether somebody does now,
-       else last_error() says why not. See oh_sensor_register_again. */
-    bool register_again() noexcept
-    {
-        return oh_sensor_register_again(handle()) == 1;
+        return element<payload>(this->writable());
     }
 
     /* Waits until the declared rate allows the next element; false if none was declared. May sleep.
        See oh_sensor_pace. */
     bool pace() noexcept
     {
-        return oh_sensor_pace(handle()) == 0;
+        return oh_sensor_pace(this->handle()) == 0;
+    }
+};
+
+/*
+ * An element of a laned sensor that is being filled in place. It converts to false where the write was
+ * refused: see oh_laned_write; then there is nothing to fill or commit. It is the thread's that began
+ * it, and must end in the function that began it.
+ */
+template <class payload> class laned_element {
+  public:
+    laned_element(const laned_element &) = delete;
+    laned_element &operator=(const laned_element &) = delete;
+
+    OH_ALWAYS_INLINE_ ~laned_element()
+    {
+        if (filled_ != nullptr)
+            oh_laned_abandon(sensor_);
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return filled_ != nullptr;
+    }
+
+    payload *operator->() noexcept
+    {
+        return filled_;
+    }
+
+    payload &operator*() noexcept
+    {
+        return *filled_;
+    }
+
+    /* Stamps the element and publishes it; the guard is spent. False if it was taken for abandoned.
+       Wait-free. */
+    OH_ALWAYS_INLINE_ bool commit() noexcept
+    {
+        assert(filled_ != nullptr && "laned_element::commit: it was refused or is committed already");
+        filled_ = nullptr;
+        return oh_laned_commit(sensor_) == 1;
     }
 
   private:
-    int open(const char *id, const options &settings) noexcept
+    friend class laned_sensor<payload>;
+
+    OH_ALWAYS_INLINE_ explicit laned_element(oh_laned_sensor *sensor) noexcept : sensor_(sensor)
     {
-        const oh_sensor_options raw = settings.template raw<payload>(id);
-#ifndef OVERHEAR_DISABLE
-        return oh_sensor_register(&handle_, &raw);
-#else
-        (void)raw;
-        return 0;
-#endif
+        void *slot = oh_laned_write(sensor);
+        if (slot != nullptr)
+            filled_ = ::new (slot) payload;
     }
 
-#ifndef OVERHEAR_DISABLE
-    oh_sensor *handle_ = nullptr;
+    oh_laned_sensor *sensor_;
+    payload *filled_ = nullptr;
+};
+
+/*
+ * A sensor that many threads may write at once, each into a lane of its own: see laned.h. A write can
+ * be refused, which is counted where it is a loss.
+ */
+template <class payload> class laned_sensor : public detail::registered<payload, oh_laned_sensor> {
+  public:
+    /* No sensor yet. */
+    laned_sensor() noexcept = default;
+
+#if defined(__cpp_exceptions)
+    /* Registers a sensor; as sensor's. options::lanes says how many threads write at once; rate and
+       capacity are those of each lane. */
+    explicit laned_sensor(const char *id, const options &settings = options())
+    {
+        this->open_or_throw(id, settings);
+    }
 #endif
+
+    /* The same without exceptions; as sensor::try_register. */
+    static laned_sensor try_register(const char *id, const options &settings = options()) noexcept
+    {
+        laned_sensor made;
+        (void)made.open(id, settings);
+        return made;
+    }
+
+    /* Claims a lane for the calling thread and touches its memory; false if none is free. */
+    bool prepare_thread() noexcept
+    {
+        return oh_laned_prepare_thread(this->handle()) == 1;
+    }
+
+    /* Appends an element of the calling thread; false if it was refused. Wait-free but for a
+       thread's first write. */
+    OH_ALWAYS_INLINE_ bool write(const payload &value) noexcept
+    {
+        return oh_laned_put_sized_(this->writable(), &value, detail::payload_size<payload>) == 1;
+    }
+
+    /* Begins an element in place. */
+    [[nodiscard]] OH_ALWAYS_INLINE_ laned_element<payload> begin() noexcept
+    {
+        return laned_element<payload>(this->writable());
+    }
 };
 
 } // namespace overhear

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tap.h"
@@ -114,6 +115,40 @@ void events()
               "an event is its stamp alone");
 }
 
+/* Deeper on the stack than its caller, as a signal handler or a function called meanwhile is. */
+__attribute__((noinline)) bool writes_deeper(overhear::laned_sensor<server::request> &sensor)
+{
+    return sensor.write(value);
+}
+
+void lanes()
+{
+    overhear::laned_sensor<server::request> sensor("laned", overhear::options().lanes(2));
+    tap_check(bool(sensor) && sensor.is_enabled(), "a laned sensor is registered, and on");
+    tap_check(sensor.prepare_thread() && sensor.write(value), "a thread writes into its lane");
+    const auto written = [&sensor] {
+        return sensor.handle()->lanes[0].count + sensor.handle()->lanes[1].count;
+    };
+    tap_check(written() == 1, "one element");
+    bool nested = true;
+    {
+        auto open = sensor.begin();
+        nested = !open || writes_deeper(sensor);
+        open->took_ns = 3;
+    }
+    tap_check(!nested, "inside another write a write is refused");
+    auto element = sensor.begin();
+    tap_check(bool(element), "an element that was not committed gives its slot back");
+    *element = value;
+    tap_check(element.commit() && written() == 2, "and the next one is published");
+    std::thread([&sensor] {
+        tap_check(sensor.write(value) && sensor.write(value), "another thread has a lane, too");
+    }).join();
+    tap_check(written() == 4, "four elements in two lanes");
+    overhear::laned_sensor<server::request> moved(std::move(sensor));
+    tap_check(!sensor && moved.write(value), "it moves like others");
+}
+
 void refuses()
 {
     std::string said;
@@ -139,6 +174,7 @@ int main()
     writes();
     moves();
     events();
+    lanes();
     refuses();
     return tap_done();
 }

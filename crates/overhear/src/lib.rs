@@ -45,6 +45,7 @@
 struct Readme;
 
 mod capi;
+mod cpu_time;
 mod dynamic;
 mod element;
 mod fork;
@@ -54,6 +55,7 @@ mod pace;
 mod sensor;
 mod thread;
 
+pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use element::{derive_support, Element, ElementField};
 pub use laned::{LanedSensor, LanedSensorBuilder, LanedWrite, Refused};

@@ -1,31 +1,180 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples of `examples/rust` run, also where nobody listens.
+//! The examples: the same programs in C, C++ and Rust. Each runs under `overhear run`, where all its
+//! elements must be heard, described in the same way whatever the language; and where nobody listens.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::{json, Value};
+
+/// Every example, and what a monitor must hear of its sensors.
+fn examples() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "hello_sensor",
+            json!([{
+                "id": "turn", "instance": "", "type": "hello_turn", "elements": 1000,
+                "declared": null, "fields": [["cpu_ns", "ns"], ["number", ""], ["sum", ""]],
+            }]),
+        ),
+        (
+            "spans",
+            json!([{
+                "id": "work", "instance": "", "type": "work_edge", "elements": 1000,
+                "declared": null, "fields": [["unit", ""], ["edge", ""], ["amount", "steps"]],
+            }]),
+        ),
+        (
+            "threads",
+            json!([{
+                "id": "step", "instance": "", "type": "step", "elements": 1000,
+                "declared": null,
+                "fields": [
+                    ["writer_tid", ""], ["writer_flags", ""], ["worker", ""], ["number", ""],
+                ],
+            }]),
+        ),
+        (
+            "paced",
+            json!([{
+                "id": "level", "instance": "", "type": "level", "elements": 200,
+                "declared": [1_000_000, 100_000, 10_000_000],
+                "fields": [["number", ""], ["volts", "V"]],
+            }]),
+        ),
+    ]
+}
+
+/// Where cargo has put what it built: the folder of the tests, and the one above it.
+fn built() -> (PathBuf, PathBuf) {
+    let here = std::env::current_exe().unwrap();
+    let tests = here.parent().unwrap();
+    (tests.to_owned(), tests.parent().unwrap().to_owned())
+}
+
+/// The program of each example in each language, with both; those that can be had here.
+fn programs() -> &'static [(&'static str, &'static str, PathBuf)] {
+    static PROGRAMS: OnceLock<Vec<(&str, &str, PathBuf)>> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        let examples = examples().into_iter();
+        examples
+            .flat_map(|(name, _)| {
+                let programs = programs_of(name).into_iter();
+                programs.map(move |(language, program)| (name, language, program))
+            })
+            .collect()
+    })
+}
+
+fn programs_of(name: &str) -> Vec<(&'static str, PathBuf)> {
+    let (tests, built) = built();
+    let mut programs = Vec::new();
+    // Cargo builds the examples of a crate before it runs all of its tests.
+    let rust = built.join("examples").join(name);
+    if rust.exists() {
+        programs.push(("rust", rust));
+    } else {
+        println!("skipped: the examples are not built; type `cargo build --examples -p overhear`");
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (language, compiler, standard, ending) in [
+        ("c", "gcc", "-std=c11", "c"),
+        ("cpp", "g++", "-std=c++17", "cpp"),
+    ] {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{language}"));
+        let mut command = Command::new(compiler);
+        command
+            .args([standard, "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
+            .arg("-I")
+            .arg(root.join("include"))
+            .arg(root.join(format!("examples/{language}/{name}.{ending}")))
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(&tests)
+            .arg("-loverhear")
+            // The old kind of run path goes before LD_LIBRARY_PATH, in which cargo names a folder
+            // that may hold the library of an earlier build.
+            .arg(format!(
+                "-Wl,--disable-new-dtags,-rpath,{}",
+                tests.display()
+            ));
+        match command.output() {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{said}");
+                programs.push((language, program));
+            }
+            Err(_) => println!("skipped: the compiler {compiler} is not installed"),
+        }
+    }
+    programs
+}
+
+/// What the report says of the sensors, without what differs from run to run.
+fn heard(report: &Value) -> Value {
+    let sensors = report["sensors"].as_array().unwrap().iter();
+    let sensors = sensors.map(|sensor| {
+        let fields = sensor["fields"].as_array().unwrap().iter();
+        let fields = fields.map(|field| json!([field["name"], field["unit"]]));
+        let declared = match &sensor["declared"] {
+            Value::Null => Value::Null,
+            rate => json!([rate["period_ns"], rate["distance_ns"], rate["jitter_ns"]]),
+        };
+        json!({
+            "id": sensor["id"], "instance": sensor["instance"], "type": sensor["type"],
+            "elements": sensor["elements"], "declared": declared,
+            "fields": fields.collect::<Vec<_>>(),
+        })
+    });
+    let mut sensors: Vec<_> = sensors.collect();
+    sensors.sort_by_key(|sensor| sensor["instance"].to_string());
+    Value::Array(sensors)
+}
 
 #[test]
-fn the_first_sensor_runs_unheard() {
-    // Cargo builds the examples of a crate before it runs all of its tests.
-    let here = std::env::current_exe().unwrap();
-    let example = here
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .join("examples/hello_sensor");
-    if !example.exists() {
-        println!("skipped: the examples are not built; type `cargo build --examples -p overhear`");
+fn every_example_is_heard_alike_in_every_language() {
+    let overhear = built().1.join("overhear");
+    if !overhear.exists() {
+        println!("skipped: the command overhear is not built; type `cargo build -p overhear-cli`");
         return;
     }
-    let output = Command::new(example)
-        .env("OVERHEAR_DIRECTORY", "")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success());
-    assert_eq!(output.stdout, b"");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.starts_with("not heard: no directory listens"),
-        "{said}"
-    );
+    let folder = tempfile::tempdir().unwrap();
+    for (name, expected) in examples() {
+        for (_, language, program) in programs().iter().filter(|program| program.0 == name) {
+            let file = folder.path().join(format!("{name}-{language}.json"));
+            let output = Command::new(&overhear)
+                .args(["run", "--quiet", "--kernel", "off"])
+                .arg(format!("--json={}", file.display()))
+                .arg("--")
+                .arg(program)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name} in {language}: {said}");
+            assert!(!said.contains("not heard"), "{name} in {language}: {said}");
+            let report = std::fs::read_to_string(&file).unwrap();
+            let report: Value = serde_json::from_str(&report).unwrap();
+            assert_eq!(heard(&report), expected, "{name} in {language}");
+            assert_eq!(report["complete"], true, "{name} in {language}");
+        }
+    }
+}
+
+#[test]
+fn every_example_runs_unheard_and_says_so() {
+    for (name, language, program) in programs() {
+        let output = Command::new(program)
+            .env("OVERHEAR_DIRECTORY", "")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name} in {language}: {said}");
+        assert_eq!(output.stdout, b"", "{name} in {language}");
+        let begin = "not heard: no directory listens";
+        assert!(said.starts_with(begin), "{name} in {language}: {said}");
+    }
 }

@@ -182,6 +182,7 @@ const PROGRAM_IN_CXX: &str = r#"
 struct sample { uint64_t depth; double load; };
 OVERHEAR_FIELDS(sample, "sample", OVERHEAR_FIELD(depth, ""), OVERHEAR_FIELD(load, "%"));
 static overhear::sensor<sample> sensor;
+static overhear::laned_sensor<sample> laned;
 extern "C" {
 int start(void)
 {
@@ -195,6 +196,9 @@ void in_place(uint64_t depth)
     element->depth = depth;
     element->load = 0.5;
     element.commit();
+    laned.write({depth, 0.5});
+    if (auto other = laned.begin())
+        other.commit();
 }
 void end(void) { sensor.register_again(); }
 }
