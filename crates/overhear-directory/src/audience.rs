@@ -47,7 +47,9 @@ impl Connection {
             Ok(matcher) => matcher,
             Err(sentence) => return self.deny(&sentence),
         };
-        self.become_monitor();
+        if let Err(sentence) = self.become_monitor() {
+            return self.deny(&sentence);
+        }
         self.listing = Some((matcher, StreamId::from_raw(0)));
         match self.tell(&mut lock(registry)) {
             Told::Gone => Next::Close,
@@ -90,6 +92,9 @@ impl Connection {
             Ok(matcher) => matcher,
             Err(sentence) => return self.deny(&sentence),
         };
+        if let Err(sentence) = self.become_monitor() {
+            return self.deny(&sentence);
+        }
         let mut registry = lock(registry);
         let peer = self.peer().clone();
         let (denied, sentence) = registry.attach(self.monitor(), peer, matcher);
@@ -99,7 +104,6 @@ impl Connection {
             sentence,
         });
         drop(registry);
-        self.become_monitor();
         let clock: Vec<_> = self.clock().into_iter().collect();
         match self.reply(&reply, &clock) {
             true => Next::Keep,
@@ -116,7 +120,9 @@ impl Connection {
             Ok(matcher) => matcher,
             Err(sentence) => return self.deny(&sentence),
         };
-        self.become_monitor();
+        if let Err(sentence) = self.become_monitor() {
+            return self.deny(&sentence);
+        }
         let mut registry = lock(registry);
         let (mut meant, mut forbidden) = (Vec::new(), None);
         for sensor in registry.sensors_from(StreamId::from_raw(0)) {
@@ -164,7 +170,9 @@ impl Connection {
             );
             return self.deny(&sentence);
         }
-        self.become_monitor();
+        if let Err(sentence) = self.become_monitor() {
+            return self.deny(&sentence);
+        }
         let status = lock(registry).status();
         match self.reply(&Reply::Status(status), &[]) {
             true => Next::Keep,

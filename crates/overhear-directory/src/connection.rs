@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     peer: Peer,
     // Whether the peer may register sensors; it may always ask.
     may_register: Result<(), String>,
+    /// Whether there is room for it as a monitor.
+    pub(crate) may_monitor: Result<(), String>,
     // None for a monitor: it may be silent as long as it likes.
     deadline: Option<Instant>,
     pending: Option<Pending>,
@@ -79,6 +81,7 @@ impl Connection {
             number,
             peer,
             may_register,
+            may_monitor: Ok(()),
             deadline: Some(Instant::now() + PATIENCE),
             pending: None,
             clock,
@@ -113,9 +116,13 @@ impl Connection {
         self.clock.as_ref().map(|clock| clock.as_fd())
     }
 
-    /// From now on it may be silent as long as it likes.
-    pub(crate) fn become_monitor(&mut self) {
-        self.deadline = None;
+    /// From now on it may be silent as long as it likes, if there is room for another monitor.
+    pub(crate) fn become_monitor(&mut self) -> Result<(), String> {
+        if self.deadline.is_some() {
+            self.may_monitor.clone()?;
+            self.deadline = None;
+        }
+        Ok(())
     }
 
     /// Takes one packet.

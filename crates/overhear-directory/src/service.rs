@@ -352,15 +352,19 @@ impl Service {
         let mut next_reclaim = Instant::now() + RECLAIM;
         loop {
             let wait = next_tick.saturating_duration_since(Instant::now());
+            let mut ready = BTreeSet::new();
             for token in self.poller.wait(wait) {
                 match token {
                     Token::Stop => return,
-                    Token::Connection(number) => self.serve(number),
+                    Token::Connection(number) => {
+                        ready.insert(number);
+                        self.serve(number);
+                    }
                     Token::Listener(index) => self.accept(index as usize),
                     Token::Process(pid) => lock(&self.registry).process_ended(pid),
                 }
             }
-            self.tell_monitors();
+            self.tell_monitors(&ready);
             let now = Instant::now();
             if now < next_tick {
                 continue;
@@ -455,37 +459,39 @@ impl Service {
     }
 
     fn serve(&mut self, number: u32) {
+        let room = self.room_for_monitor(number);
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        let was_monitor = connection.is_monitor();
-        let next = connection.serve(&self.registry);
-        let becomes_monitor = !was_monitor && connection.is_monitor();
-        if next == Next::Close || becomes_monitor && self.too_many_monitors(number) {
+        connection.may_monitor = room;
+        if connection.serve(&self.registry) == Next::Close {
             self.close(number);
         }
     }
 
-    fn too_many_monitors(&self, number: u32) -> bool {
-        let Some(newcomer) = self.connections.get(&number) else {
-            return false;
+    /// Whether a connection may become a monitor's.
+    fn room_for_monitor(&self, number: u32) -> Result<(), String> {
+        let newcomer = self.connections.get(&number).filter(|c| !c.is_monitor());
+        let Some(uid) = newcomer.map(|newcomer| newcomer.peer().uid) else {
+            return Ok(());
         };
-        let uid = newcomer.peer().uid;
         let monitors = self.connections.values().filter(|c| c.is_monitor());
         let (mut all, mut of_user) = (0, 0);
         for monitor in monitors {
             all += 1;
             of_user += usize::from(monitor.peer().uid == uid);
         }
-        let sentence = if of_user > MAX_MONITORS_OF_USER && uid != 0 {
-            format!("user {uid} has {MAX_MONITORS_OF_USER} monitors here already; end one of them")
-        } else if all > MAX_MONITORS {
-            format!("{MAX_MONITORS} monitors are here already; end one of them")
-        } else {
-            return false;
-        };
-        newcomer.deny(&sentence);
-        true
+        if of_user >= MAX_MONITORS_OF_USER && uid != 0 {
+            return Err(format!(
+                "user {uid} has {MAX_MONITORS_OF_USER} monitors here already; end one of them"
+            ));
+        }
+        if all >= MAX_MONITORS {
+            return Err(format!(
+                "{MAX_MONITORS} monitors are here already; end one of them"
+            ));
+        }
+        Ok(())
     }
 
     fn close(&mut self, number: u32) {
@@ -507,7 +513,9 @@ impl Service {
         }
     }
 
-    fn tell_monitors(&mut self) {
+    /// Tells monitors what is new. Those whose sockets were full are asked again when there is room,
+    /// that is if they are among the `ready`: who does not read costs nothing.
+    fn tell_monitors(&mut self, ready: &BTreeSet<u32>) {
         let (mut waiting, lost) = lock(&self.registry).waiting_monitors();
         for number in lost {
             self.close(number);
@@ -515,6 +523,9 @@ impl Service {
         let listing = self.connections.iter().filter(|(_, c)| c.listing.is_some());
         waiting.extend(listing.map(|(number, _)| *number));
         waiting.extend(&self.full);
+        waiting.retain(|number| ready.contains(number) || !self.full.contains(number));
+        waiting.sort_unstable();
+        waiting.dedup();
         for number in waiting {
             let Some(connection) = self.connections.get_mut(&number) else {
                 continue;

@@ -4,82 +4,17 @@
 
 mod support;
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use overhear_directory::Mapping;
-use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use serde_json::json;
 
+use support::attempts::{can_only_be_read, is_sealed};
 use support::{register_packet, Here, Raw};
-
-/// Maps a file as asked and says what the kernel thinks of it; a map that is granted is undone.
-fn map(file: impl AsFd, bytes: usize, protection: ProtFlags) -> Result<(), Errno> {
-    // SAFETY: a fresh map at an address of the kernel's choice, unmapped before anyone uses it.
-    unsafe {
-        let base = rustix::mm::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            protection,
-            MapFlags::SHARED,
-            file,
-            0,
-        )?;
-        rustix::mm::munmap(base, bytes)
-    }
-}
-
-/// Maps a file for reading and asks for the right to write afterwards.
-fn map_and_raise(file: impl AsFd, bytes: usize) -> Result<(), Errno> {
-    // SAFETY: as in `map`; raising the rights of a fresh map changes nothing else.
-    unsafe {
-        let base = rustix::mm::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            file,
-            0,
-        )?;
-        let raised = rustix::mm::mprotect(base, bytes, MprotectFlags::READ | MprotectFlags::WRITE);
-        rustix::mm::munmap(base, bytes)?;
-        raised
-    }
-}
-
-/// Everything that would change the stream through this descriptor.
-fn is_sealed(file: &OwnedFd, bytes: usize) {
-    let both = ProtFlags::READ | ProtFlags::WRITE;
-    assert_eq!(
-        map(file, bytes, ProtFlags::READ),
-        Ok(()),
-        "reading is allowed"
-    );
-    assert_eq!(map(file, bytes, both), Err(Errno::PERM));
-    assert_eq!(map(file, bytes, ProtFlags::WRITE), Err(Errno::PERM));
-    assert_eq!(map_and_raise(file, bytes), Err(Errno::ACCESS));
-    assert_eq!(rustix::io::pwrite(file, &[1; 8], 64), Err(Errno::PERM));
-    assert_eq!(rustix::io::write(file, &[1; 8]), Err(Errno::PERM));
-    let size = bytes as u64;
-    for other in [0, size - 4096, size + 4096] {
-        assert_eq!(rustix::fs::ftruncate(file, other), Err(Errno::PERM));
-    }
-    let keep = FallocateFlags::KEEP_SIZE;
-    let hole = keep | FallocateFlags::PUNCH_HOLE;
-    assert_eq!(rustix::fs::fallocate(file, hole, 0, 4096), Err(Errno::PERM));
-    let grow = FallocateFlags::empty();
-    assert_eq!(
-        rustix::fs::fallocate(file, grow, 0, size + 4096),
-        Err(Errno::PERM)
-    );
-    assert_eq!(
-        rustix::fs::fcntl_add_seals(file, SealFlags::WRITE),
-        Err(Errno::PERM)
-    );
-}
 
 #[test]
 fn nobody_can_change_a_stream_behind_its_writers_back() {
@@ -119,16 +54,60 @@ fn nobody_can_change_a_stream_behind_its_writers_back() {
 }
 
 #[test]
+fn a_monitor_can_change_nothing_of_what_it_gets() {
+    let here = Here::standalone();
+    let registration = here.register("watched");
+    let raw = Raw::connect(&here.socket());
+    assert!(raw.send(&json!({ "attach": { "version": 1, "query": {} } })));
+    let (attached, clock) = raw.receive();
+    assert!(attached["attached"]["directory"].is_u64(), "{attached}");
+    let (opened, file) = raw.receive();
+    assert_eq!(opened["opened"]["sensor"]["kind"], "simple");
+    let (file, bytes) = (file.unwrap(), registration.shape.bytes());
+    is_sealed(&file, bytes);
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if let Ok(again) = rustix::fs::open(&path, OFlags::RDWR, Mode::empty()) {
+        is_sealed(&again, bytes);
+    }
+    // The clock page, where there is one.
+    if let Some(clock) = clock {
+        let bytes = rustix::fs::fstat(&clock).unwrap().st_size as usize;
+        can_only_be_read(&clock, bytes);
+    }
+}
+
+#[test]
+fn a_program_can_only_read_its_control_page() {
+    let here = Here::start();
+    let raw = Raw::connect(&here.socket());
+    assert!(raw.send(&register_packet("switched")));
+    let (granted, files) = raw.receive_all();
+    assert!(granted["granted"]["line"].is_u64(), "{granted}");
+    let [_, control] = &files[..] else {
+        panic!("{files:?}");
+    };
+    let bytes = rustix::fs::fstat(control).unwrap().st_size as usize;
+    can_only_be_read(control, bytes);
+    let path = format!("/proc/self/fd/{}", control.as_raw_fd());
+    let again = rustix::fs::open(&path, OFlags::RDWR, Mode::empty());
+    // The mode binds everybody whom the kernel asks for it.
+    if !rustix::process::geteuid().is_root() {
+        assert_eq!(again.map(drop), Err(Errno::ACCESS));
+    }
+}
+
+#[test]
 fn seals_bind_an_ordinary_user_too() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: the other test ran as an ordinary user already");
+        println!("skipped: the other tests ran as an ordinary user already");
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([
-            "--exact",
             "nobody_can_change_a_stream_behind_its_writers_back",
+            "a_monitor_can_change_nothing_of_what_it_gets",
+            "a_program_can_only_read_its_control_page",
         ])
         .uid(65_534)
         .gid(65_534)
@@ -140,7 +119,7 @@ fn seals_bind_an_ordinary_user_too() {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && text.contains("1 passed"),
+        output.status.success() && text.contains("3 passed"),
         "{text}"
     );
 }

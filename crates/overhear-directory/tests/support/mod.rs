@@ -3,6 +3,7 @@
 //! hand, so that it can also speak it wrongly.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod attempts;
 #[cfg(feature = "daemon")]
 pub mod manager;
 
@@ -152,8 +153,15 @@ impl Raw {
     /// The next answer and the file with it; `Null` if the directory has closed.
     #[track_caller]
     pub fn receive(&self) -> (Value, Option<OwnedFd>) {
+        let (answer, files) = self.receive_all();
+        (answer, files.into_iter().next())
+    }
+
+    /// The next answer and all files with it.
+    #[track_caller]
+    pub fn receive_all(&self) -> (Value, Vec<OwnedFd>) {
         let mut packet = vec![0; 1 << 20];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [IoSliceMut::new(&mut packet)];
         let result = rustix::net::recvmsg(&self.0, slices, &mut ancillary, RecvFlags::empty());
@@ -162,14 +170,18 @@ impl Raw {
             Err(rustix::io::Errno::CONNRESET) => 0,
             Err(error) => panic!("the directory does not answer: {error}"),
         };
-        let file = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-            _ => None,
-        });
+        let files = ancillary
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(files) => Some(files),
+                _ => None,
+            })
+            .flatten()
+            .collect();
         if bytes == 0 {
-            return (Value::Null, file);
+            return (Value::Null, files);
         }
-        (serde_json::from_slice(&packet[..bytes]).unwrap(), file)
+        (serde_json::from_slice(&packet[..bytes]).unwrap(), files)
     }
 
     /// Sends a packet and asserts that it is refused with these words.

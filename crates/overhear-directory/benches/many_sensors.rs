@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many sensors at once: how fast they are registered, what they cost the directory in memory and
+//! descriptors, and how long a list and an attachment take.
+//!
+//! `cargo bench -p overhear-directory --bench many_sensors [COUNT]...`
+#![allow(missing_docs)]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use overhear_directory::client::{register_at, Registration, SensorRequest};
+use overhear_directory::{Begin, MonitorConnection, Query};
+use overhear_event::{FieldKind, Nanos, Rate, TypeSchema, WriterKind};
+
+fn main() {
+    let counts: Vec<u32> = std::env::args()
+        .filter_map(|argument| argument.parse().ok())
+        .collect();
+    let counts = match counts.is_empty() {
+        true => vec![1_000, 2_000, 5_000, 10_000],
+        false => counts,
+    };
+    println!(
+        "{:>8} {:>14} {:>12} {:>12} {:>12} {:>8} {:>10} {:>10}",
+        "sensors",
+        "registered/s",
+        "its CPU each",
+        "own memory",
+        "buffers",
+        "files",
+        "list",
+        "attach"
+    );
+    for count in counts {
+        measure(count);
+    }
+}
+
+fn measure(count: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("directory.sock");
+    let service = Service::start(&socket);
+    let begun = Instant::now();
+    let sensors: Vec<Registration> = (0..count).map(|n| register(&socket, n)).collect();
+    let took = begun.elapsed();
+    // The rate depends on whatever else the machine does; this does so less.
+    let cpu = service.cpu();
+    let connect = || MonitorConnection::connect(&socket).unwrap();
+    let begun = Instant::now();
+    let listed = connect().list(&Query::all()).unwrap();
+    let list = begun.elapsed();
+    assert_eq!(listed.len(), sensors.len());
+    let begun = Instant::now();
+    let source = connect().attach(Query::all(), Begin::Now).unwrap();
+    let attach = begun.elapsed();
+    assert_eq!(source.sensors(), sensors.len());
+    let buffers: u64 = listed.iter().map(|sensor| sensor.bytes).sum();
+    println!(
+        "{:>8} {:>14.0} {:>9.0} us {:>8.1} MiB {:>8.1} MiB {:>8} {:>7.1} ms {:>7.1} ms",
+        count,
+        f64::from(count) / took.as_secs_f64(),
+        cpu.as_secs_f64() * 1e6 / f64::from(count),
+        service.own_kib() as f64 / 1024.0,
+        buffers as f64 / (1 << 20) as f64,
+        service.files(),
+        list.as_secs_f64() * 1e3,
+        attach.as_secs_f64() * 1e3,
+    );
+}
+
+fn register(socket: &Path, number: u32) -> Registration {
+    let second = Nanos::from_ms(1_000);
+    let schema = TypeSchema::builder("sample").field("value", FieldKind::U64, "");
+    let request = SensorRequest {
+        sensor: format!("sensor {number}"),
+        instance: String::new(),
+        schema: schema.build().unwrap(),
+        rate: Some(Rate::new(second, second, Nanos::ZERO).unwrap()),
+        capacity: 0,
+        kind: WriterKind::Simple,
+        lanes: 0,
+    };
+    register_at(socket, request).unwrap()
+}
+
+/// An `overheard` of this bench's own.
+struct Service(Child);
+
+impl Service {
+    fn start(socket: &Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_overheard"))
+            .arg("--socket")
+            .arg(socket)
+            .env_remove("NOTIFY_SOCKET")
+            .env("XDG_CONFIG_HOME", socket.parent().unwrap())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while MonitorConnection::connect(socket).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self(child)
+    }
+
+    /// Memory that is the directory's own and no buffer's: its private pages.
+    fn own_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.0.id());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.unwrap_or(0)
+    }
+
+    /// The time that it ran, in steps of 10 ms.
+    fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()));
+        let stat = stat.unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(10 * ticks)
+    }
+
+    fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).map_or(0, Iterator::count)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Another user: what the rules of a directory let it do, and what it hears otherwise.
+#![cfg(feature = "daemon")]
+
+mod support;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use overhear_directory::client::{register_at, RegisterError};
+use overhear_directory::{AttachError, Begin, MonitorConnection, Query};
+use rustix::fs::{Mode, OFlags};
+use serde_json::json;
+
+use support::attempts::is_sealed;
+use support::manager::Manager;
+use support::{register_patiently, request, Heard, Raw, Writer};
+
+const NOBODY: u32 = 65_534;
+
+const RULES: &str = r#"
+[quota.user.65534]
+sensors = 2
+
+[[rule]]
+title = "secrets stay where they are"
+forbid = ["attach", "register"]
+users = [65534]
+sensors = "*/secret*"
+
+[[rule]]
+title = "nobody may read what root permits"
+permit = ["attach"]
+users = [65534]
+owners = [0]
+sensors = "*/open*"
+"#;
+
+/// A directory of root with these rules, which everybody can reach.
+fn manager() -> Manager {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("directory.toml");
+    std::fs::write(&rules, RULES).unwrap();
+    let mut manager = Manager::new(&["--config", rules.to_str().unwrap()]);
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(manager.folder.path(), everybody).unwrap();
+    let everybody = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(&manager.socket, everybody).unwrap();
+    manager.start();
+    manager
+}
+
+/// Runs a test of this file as another user, with the socket of a directory; false if that cannot
+/// be done here.
+fn as_nobody(test: &str, socket: &Path) -> bool {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env("OPEN_TO_NOBODY", socket)
+        .env("TMPDIR", "/tmp")
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY);
+    let Ok(output) = command.output() else {
+        println!("skipped: another user may not run this test");
+        return false;
+    };
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+    true
+}
+
+#[test]
+fn another_user_may_do_what_the_rules_permit_and_no_more() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: it takes root to be two users");
+        return;
+    }
+    let manager = manager();
+    let register = |name| Writer::new(register_patiently(&manager.socket, name).unwrap());
+    let mut open = register("open");
+    let mut private = register("private");
+    let _secret = register("secret");
+    open.write(5);
+    private.write(5);
+    if !as_nobody("what_nobody_tries", &manager.socket) {
+        return;
+    }
+    // Root hears everybody.
+    let mut root = MonitorConnection::connect(&manager.socket).unwrap();
+    let all = root.list(&Query::all()).unwrap();
+    let owners: Vec<u32> = all.iter().map(|sensor| sensor.uid).collect();
+    assert!(owners.contains(&0), "{owners:?}");
+    assert!(all.iter().all(|sensor| sensor.enabled));
+}
+
+/// What the other user runs; nothing otherwise.
+#[test]
+fn what_nobody_tries() {
+    let Some(socket) = std::env::var_os("OPEN_TO_NOBODY") else {
+        return;
+    };
+    let socket = Path::new(&socket);
+    let connect = || MonitorConnection::connect(socket).unwrap();
+    let names = |query: &Query| -> Vec<String> {
+        let found = connect().list(query).unwrap();
+        found
+            .into_iter()
+            .map(|sensor| sensor.descriptor.sensor)
+            .collect()
+    };
+    assert_eq!(names(&Query::all()), ["open"]);
+    let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| heard.elements == 5);
+    assert_eq!(heard.opened.len(), 1);
+    assert!(
+        heard.complaints[0].contains("2 sensors that match"),
+        "{:?}",
+        heard.complaints
+    );
+
+    let refused = |names: &str| match connect().attach(Query::parse(names).unwrap(), Begin::Now) {
+        Err(AttachError::Refused { sentence, .. }) => sentence,
+        other => panic!("not refused: {other:?}"),
+    };
+    let sentence = refused("private");
+    assert!(
+        sentence.contains("user 65534 may not attach to sensors of user 0"),
+        "{sentence}"
+    );
+    let sentence = refused("secret");
+    assert!(
+        sentence.contains("the rule \"secrets stay where they are\""),
+        "{sentence}"
+    );
+    for names in ["open", "private"] {
+        let query = Query::parse(names).unwrap();
+        let error = connect()
+            .set_enabled(&query, false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("user 65534 may not switch"), "{error}");
+    }
+
+    // Sensors of its own: by the rules' names, and as many as its quota allows.
+    let register = |name: &str| match register_at(socket, request(name)) {
+        Err(RegisterError::Refused { sentence, .. }) => Err(sentence),
+        other => Ok(other.unwrap()),
+    };
+    let sentence = register("secret of mine").unwrap_err();
+    assert!(sentence.contains("may not register"), "{sentence}");
+    assert!(
+        sentence.contains("the rule \"secrets stay where they are\""),
+        "{sentence}"
+    );
+    let _own = [register("mine").unwrap(), register("open of mine").unwrap()];
+    let sentence = register("one too many").unwrap_err();
+    assert!(
+        sentence.contains("user 65534 has 2 sensors already"),
+        "{sentence}"
+    );
+    assert_eq!(names(&Query::all()), ["open", "mine", "open of mine"]);
+    assert_eq!(
+        connect()
+            .set_enabled(&Query::parse("mine").unwrap(), false)
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        connect()
+            .set_enabled(&Query::parse("mine").unwrap(), true)
+            .unwrap(),
+        1
+    );
+
+    // What it got of root's can only be read.
+    let raw = Raw::connect(socket);
+    assert!(raw.send(&json!({ "attach": { "version": 1, "query": { "names": "open" } } })));
+    let (_, clock) = raw.receive();
+    let (opened, file) = raw.receive();
+    let file = file.unwrap_or_else(|| panic!("{opened}"));
+    let bytes = opened["opened"]["sensor"]["bytes"].as_u64().unwrap() as usize;
+    is_sealed(&file, bytes);
+    for file in [Some(&file), clock.as_ref()].into_iter().flatten() {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // Memory files are open to everybody unless somebody says otherwise.
+        if let Ok(again) = rustix::fs::open(&path, OFlags::RDWR, Mode::empty()) {
+            is_sealed(&again, bytes);
+        }
+    }
+    if let Some(clock) = clock {
+        support::attempts::can_only_be_read(&clock, 4096);
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Monitors and programs that mean harm to the directory itself: its memory and its time stay bounded,
+//! and everybody else is served.
+
+mod support;
+
+use overhear_directory::client::{register_at, RegisterError};
+use overhear_directory::{Begin, MonitorConnection, Query};
+use overhear_event::{Source, WriterKind};
+use overhear_stream::sync::Ordering;
+use overhear_stream::Words;
+use serde_json::{json, Value};
+
+use support::{request, Heard, Here, Raw, Writer};
+
+fn connect(here: &Here) -> MonitorConnection {
+    MonitorConnection::connect(here.directory.socket()).unwrap()
+}
+
+#[test]
+fn a_monitor_that_never_reads_holds_nobody_up() {
+    let here = Here::standalone();
+    let attach = json!({ "attach": { "version": 1, "query": {} } });
+    let list = json!({ "list": { "version": 1, "query": {} } });
+    let lazy = Raw::connect(&here.socket());
+    assert!(lazy.send(&attach));
+    let _kept: Vec<_> = (0..600)
+        .map(|n| here.register(&format!("kept {n}")))
+        .collect();
+    let lister = Raw::connect(&here.socket());
+    for _ in 0..20 {
+        lister.send(&list);
+    }
+    // Sensors come and go, and are not kept for it beyond what it holds.
+    for number in 0..300 {
+        here.register(&format!("brief {number}"))
+            .unregister()
+            .unwrap();
+    }
+    assert_eq!(connect(&here).list(&Query::all()).unwrap().len(), 900);
+    drop(lazy);
+    support::eventually(|| here.directory.status(), |status| status.sensors == 600);
+    let mut writer = Writer::new(here.register("witness"));
+    let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
+    writer.write(1);
+    Heard::default().until(&mut source, |heard| heard.elements == 1);
+    // What it asked for is still there for it.
+    let mut listed = 0;
+    while listed < 601 {
+        let answer = lister.receive().0;
+        let sensors = answer["sensors"]["sensors"].as_array().expect("a list");
+        listed += sensors.len();
+    }
+}
+
+#[test]
+fn monitors_of_one_user_are_counted() {
+    let here = Here::standalone();
+    let status = json!({ "status": { "version": 1 } });
+    let all: Vec<Raw> = (0..300)
+        .map(|_| {
+            let raw = Raw::connect(&here.socket());
+            assert!(raw.send(&status));
+            raw
+        })
+        .collect();
+    let answers: Vec<Value> = all.iter().map(|raw| raw.receive().0).collect();
+    let served = answers
+        .iter()
+        .filter(|answer| answer["status"].is_object())
+        .count();
+    // Root may have all places, others some of them.
+    let most = if rustix::process::geteuid().is_root() {
+        256
+    } else {
+        64
+    };
+    assert_eq!(served, most);
+    let refused = answers.iter().find(|answer| answer["refused"].is_object());
+    let sentence = refused.expect("some are refused").to_string();
+    assert!(sentence.contains("monitors"), "{sentence}");
+    here.register("programs register all the same");
+    drop(all);
+    support::eventually(
+        || {
+            MonitorConnection::connect(here.directory.socket())
+                .unwrap()
+                .status()
+                .is_ok()
+        },
+        |served| *served,
+    );
+}
+
+#[test]
+fn sizes_beyond_reason_are_refused_with_a_sentence() {
+    let here = Here::standalone();
+    let refused = |change: &dyn Fn(&mut overhear_directory::client::SensorRequest)| {
+        let mut wanted = request("huge");
+        change(&mut wanted);
+        match register_at(&here.socket(), wanted) {
+            Err(RegisterError::Refused { sentence, .. }) => sentence,
+            other => panic!("not refused: {other:?}"),
+        }
+    };
+    let quota = "left of the quota";
+    assert!(refused(&|wanted| wanted.capacity = 1 << 32).contains(quota));
+    assert!(refused(&|wanted| wanted.capacity = u64::MAX).contains(quota));
+    let lanes = |lanes| {
+        refused(&|wanted| {
+            (wanted.kind, wanted.lanes, wanted.capacity) = (WriterKind::Laned, lanes, 1 << 20);
+        })
+    };
+    assert!(lanes(4096).contains(quota));
+    assert!(lanes(4097).contains("a pool of 4097 lanes"));
+    assert!(lanes(u32::MAX).contains("lanes is out of range"));
+    let sentence = refused(&|wanted| {
+        (wanted.kind, wanted.capacity) = (WriterKind::Concurrent, 1 << 17);
+    });
+    assert!(sentence.contains("131072"), "{sentence}");
+    assert!(refused(&|wanted| wanted.kind = WriterKind::Kernel).contains("only the kernel"));
+    assert_eq!(here.directory.status().bytes, 0, "nothing of it is counted");
+    here.register("witness");
+}
+
+#[test]
+fn thousands_of_grants_that_nobody_takes_leave_nothing() {
+    let here = Here::standalone();
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = files();
+    for number in 0..2_000 {
+        let raw = Raw::connect(&here.socket());
+        raw.send(&support::register_packet(&format!("dropped {number}")));
+        if number % 2 == 0 {
+            assert!(raw.receive().0["granted"].is_object());
+        }
+    }
+    let status = || here.directory.status();
+    support::eventually(status, |status| status.bytes == 0 && status.sensors == 0);
+    // Other tests of this process come and go.
+    support::eventually(files, |now| *now < before + 1_000);
+    assert!(here.directory.take_unheard().count > 0);
+}
+
+#[test]
+fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
+    let here = Here::standalone();
+    let victim = here.register("rubbish");
+    let mut laned = request("rubbish in lanes");
+    (laned.kind, laned.lanes) = (WriterKind::Laned, 4);
+    let laned = register_at(&here.socket(), laned).unwrap();
+    let mut sound = Writer::new(here.register("sound"));
+    let mut source = connect(&here).attach(Query::all(), Begin::Now).unwrap();
+    let mut heard = Heard::default();
+    let mut chance = 0x9E37_79B9_7F4A_7C15_u64;
+    for round in 0..200 {
+        for registration in [&victim, &laned] {
+            // SAFETY: the registration keeps the map.
+            let words = unsafe { registration.mapping.words() };
+            for index in 0..words.len() {
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                let value = if round % 3 == 0 { chance >> 40 } else { chance };
+                words.word(index).store(value, Ordering::Relaxed);
+            }
+        }
+        sound.write(10);
+        source.poll(&mut heard).unwrap();
+        let _ = connect(&here).list(&Query::all()).unwrap();
+    }
+    let stream = sound.registration.stream;
+    let mine = heard.sequences.iter().filter(|(of, _)| *of == stream);
+    assert!(mine.map(|(_, sequence)| *sequence).eq(0..2_000));
+    assert!(heard.gaps.iter().all(|(of, ..)| *of != stream));
+    assert!(heard
+        .complaints
+        .iter()
+        .any(|said| said.contains("damaged") || said.contains("over")));
+    assert!(!heard.gaps.is_empty());
+}
