@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use overhear_directory::{MonitorConnection, Query};
 use overhear_event::ClockId;
 use overhear_kernel::{Choice, Kernel};
 use serde::Serialize;
@@ -50,6 +51,7 @@ pub fn examine() -> Vec<Finding> {
         perf(),
         clock(),
         locked_memory(),
+        directory(),
         tools(),
     ]
 }
@@ -143,6 +145,45 @@ fn locked_memory() -> Finding {
     }
 }
 
+fn directory() -> Finding {
+    let Some(socket) = overhear_directory::client::socket_path() else {
+        return Finding::good(
+            "directory",
+            "no directory runs; `overhear run` brings its own, `overheard` serves all programs",
+        );
+    };
+    let place = socket.display();
+    let mut connection = match MonitorConnection::connect(&socket) {
+        Ok(connection) => connection,
+        Err(error) => {
+            return Finding::bad(
+                "directory",
+                error.to_string(),
+                "start `overheard`, or unset OVERHEAR_DIRECTORY: sensors are not heard",
+            )
+        }
+    };
+    let listed = connection
+        .status()
+        .and_then(|status| Ok((status.sensors, connection.list(&Query::all())?.len())));
+    match listed {
+        Ok((all, heard)) if all == 0 || heard > 0 => Finding::good(
+            "directory",
+            format!("the directory at {place} lets you hear {heard} of {all} sensors"),
+        ),
+        Ok((all, _)) => Finding::bad(
+            "directory",
+            format!("the directory at {place} lets you hear none of {all} sensors"),
+            "sensors of other users need a rule in its directory.toml",
+        ),
+        Err(error) => Finding::bad(
+            "directory",
+            error.to_string(),
+            "you may not attach here: ask for a rule in its directory.toml, or run your own",
+        ),
+    }
+}
+
 fn tools() -> Finding {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join("babeltrace2").exists());
@@ -163,11 +204,11 @@ pub fn render(findings: &[Finding]) -> String {
     for finding in findings {
         let mark = if finding.ok { "ok     " } else { "missing" };
         text.push_str(&format!(
-            "{mark}  {:<7} {}\n",
+            "{mark}  {:<9} {}\n",
             finding.name, finding.sentence
         ));
         if !finding.advice.is_empty() {
-            text.push_str(&format!("{:18}-> {}\n", "", finding.advice));
+            text.push_str(&format!("{:20}-> {}\n", "", finding.advice));
         }
     }
     text

@@ -4,11 +4,11 @@
 use std::io::{self, IsTerminal};
 
 use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
-use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE};
+use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::format::{colours_wanted, Format};
 use overhear_cli::listing::{self, Listing};
 use overhear_cli::{place, top};
-use overhear_directory::{Begin, Query};
+use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
 
 use crate::args::{
@@ -36,23 +36,49 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
     if !listing.sensors.is_empty() {
         return Ok(COMPLETE);
     }
-    let all = connection.list(&Query::all()).map_err(place::refused)?;
-    say(&format!(
-        "overhear: {}\n",
-        nothing(&query, all.len(), &listing.socket)
-    ));
-    Ok(INCONCLUSIVE)
+    Err(nothing(&mut connection, &query, &listing.socket)?)
 }
 
 /// Why nothing is shown: an empty table would leave that open.
-fn nothing(query: &Query, others: usize, socket: &str) -> String {
-    match others {
-        0 => format!(
-            "the directory at {socket} knows no sensor that you may hear; programs register \
-             theirs when they start, and must find this directory"
+fn nothing(
+    connection: &mut MonitorConnection,
+    query: &Query,
+    socket: &str,
+) -> Result<Failure, Failure> {
+    let heard = connection.list(&Query::all()).map_err(place::refused)?;
+    let known = connection.status().map_err(place::refused)?.sensors;
+    let (status, sentence) = match (heard.len(), known) {
+        (0, 0) => (
+            INCONCLUSIVE,
+            format!(
+                "the directory at {socket} knows no sensor; programs register theirs when they \
+                 start, and must find this directory"
+            ),
         ),
-        1 => format!("no sensor matches `{query}`; one other is there (`overhear list`)"),
-        more => format!("no sensor matches `{query}`; {more} others are there (`overhear list`)"),
+        (0, known) => (
+            UNAVAILABLE,
+            format!(
+                "the directory at {socket} lets you hear none of its {}; those of other users need \
+                 a rule in its directory.toml",
+                sensors(known)
+            ),
+        ),
+        (1, _) => (
+            INCONCLUSIVE,
+            format!("no sensor matches `{query}`; one other is there (`overhear list`)"),
+        ),
+        (more, _) => (
+            INCONCLUSIVE,
+            format!("no sensor matches `{query}`; {more} others are there (`overhear list`)"),
+        ),
+    };
+    Ok(Failure::new(status, sentence))
+}
+
+fn sensors(number: u64) -> String {
+    match number {
+        1 => "1 sensor".to_string(),
+        more => format!("{more} sensors"),
     }
 }
 
@@ -79,8 +105,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
     if !arguments.quiet {
         let sensors = match attachment.sensors() {
             0 => "no sensor yet; those that appear are attached".to_string(),
-            1 => "1 sensor, and those that appear".to_string(),
-            more => format!("{more} sensors, and those that appear"),
+            some => format!("{}, and those that appear", sensors(some as u64)),
         };
         say(&format!(
             "overhear: attached to `{}`: {sensors}\n",
@@ -116,10 +141,7 @@ fn end_sentence(summary: &Summary, names: &str) -> String {
         1 => "1 element".to_string(),
         more => format!("{more} elements"),
     };
-    let sensors = match summary.sensors.len() {
-        1 => "1 sensor".to_string(),
-        more => format!("{more} sensors"),
-    };
+    let sensors = sensors(summary.sensors.len() as u64);
     let duration = Nanos::from_ns(summary.duration_ns);
     let whole = match (summary.missed, summary.complete) {
         (0, true) => "complete: nothing missed".to_string(),
@@ -175,17 +197,18 @@ pub(crate) fn switch(arguments: SwitchArguments) -> Result<u8, Failure> {
     let mut connection = place::connect(&socket)?;
     let matching = connection.list(&query).map_err(place::refused)?.len();
     if matching == 0 {
-        let all = connection.list(&Query::all()).map_err(place::refused)?;
-        let sentence = nothing(&query, all.len(), &socket.display().to_string());
-        return Err(Failure::new(INCONCLUSIVE, sentence));
+        return Err(nothing(
+            &mut connection,
+            &query,
+            &socket.display().to_string(),
+        )?);
     }
     let (on, word) = match arguments.to {
         OnOff::On => (true, "on"),
         OnOff::Off => (false, "off"),
     };
     let changed = connection.set_enabled(&query, on).map_err(place::refused)?;
-    print(&format!(
-        "{changed} of {matching} sensors switched {word}\n"
-    ))?;
+    let matching = sensors(matching as u64);
+    print(&format!("{changed} of {matching} switched {word}\n"))?;
     Ok(COMPLETE)
 }

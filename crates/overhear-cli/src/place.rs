@@ -30,7 +30,10 @@ pub fn socket(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
 /// # Errors
 /// [`Failure`] if nobody answers.
 pub fn connect(socket: &Path) -> Result<MonitorConnection, Failure> {
-    MonitorConnection::connect(socket).map_err(refused)
+    MonitorConnection::connect(socket).map_err(|error| {
+        let sentence = format!("{error}; is `overheard` running, or `overhear run --socket`?");
+        Failure::new(UNAVAILABLE, sentence)
+    })
 }
 
 /// Which sensors are meant: any of the globs' sensors cannot be asked for at once, so there is one.

@@ -278,8 +278,16 @@ fn another_user_is_told_why_not() {
         let mut command = as_nobody(verb).unwrap();
         let ended = finish(command.env("OVERHEAR_DIRECTORY", live.socket()));
         ended.does_not_panic();
-        assert!(ended.status == 5 || ended.status == 3, "{ended:#?}");
-        assert_eq!(ended.stdout, "", "{ended:#?}");
-        assert!(ended.stderr.contains("overhear: "), "{ended:#?}");
+        assert_eq!((ended.status, &*ended.stdout), (5, ""), "{ended:#?}");
+        let why = [
+            "may not attach to sensors of user 0",
+            "lets you hear none of its 1 sensor",
+        ];
+        assert!(
+            why.iter().any(|why| ended.stderr.contains(why)),
+            "{ended:#?}"
+        );
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:#?}");
     }
+    assert_eq!(live.listed()[0]["state"], "on");
 }

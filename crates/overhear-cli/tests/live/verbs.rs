@@ -65,7 +65,7 @@ fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
     let ended = live.ask(&["switch", "pace", "off"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
-        (0, "1 of 1 sensors switched off\n")
+        (0, "1 of 1 sensor switched off\n")
     );
     assert_eq!(live.listed()[0]["state"], "off");
     // The program may be in the middle of one write.
@@ -76,7 +76,7 @@ fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
     let ended = live.ask(&["switch", "pace", "off"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
-        (0, "0 of 1 sensors switched off\n")
+        (0, "0 of 1 sensor switched off\n")
     );
     let ended = live.ask(&["switch", "program/pace", "on"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
@@ -134,6 +134,29 @@ fn top_draws_obeys_keys_and_leaves_the_terminal_as_it_was() {
     }
     // The key `o` on the page of tasks switches nothing.
     assert_eq!(live.listed()[0]["state"], "on");
+}
+
+#[test]
+fn the_doctor_says_whether_a_directory_answers() {
+    let finding = |arguments: &mut std::process::Command| -> Value {
+        let ended = finish(arguments.args(["--json"]));
+        ended.does_not_panic();
+        let findings: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
+        let directory = findings.into_iter().find(|one| one["name"] == "directory");
+        directory.unwrap()
+    };
+    let live = Live::program(&["paced", "2000"]);
+    let found = finding(&mut live.verb(&["doctor"]));
+    assert_eq!(found["ok"], true, "{found}");
+    let sentence = found["sentence"].as_str().unwrap();
+    assert!(sentence.contains("lets you hear 1 of 1 sensor"), "{found}");
+    let mut doctor = overhear(&["doctor"]);
+    let found = finding(doctor.env("OVERHEAR_DIRECTORY", "/nowhere/directory.sock"));
+    assert_eq!(found["ok"], false, "{found}");
+    assert!(
+        found["advice"].as_str().unwrap().contains("overheard"),
+        "{found}"
+    );
 }
 
 #[test]
