@@ -80,7 +80,7 @@ typedef struct oh_sensor_options {
     uint64_t jitter_ns;   /* declared rate, tau: by how much elements may come early in sum */
     uint64_t capacity;    /* least number of slots wanted; 0: the directory decides */
     uint32_t lanes;       /* laned sensors: how many threads write; 0: the library decides */
-    uint32_t reserved0;   /* 0 */
+    uint32_t writers;     /* concurrent sensors: how many write at once; 0: the library decides */
 } oh_sensor_options;
 
 /*
@@ -126,6 +126,7 @@ OH_ASSERT_FIELD(oh_sensor_options, distance_ns, 48, 8);
 OH_ASSERT_FIELD(oh_sensor_options, jitter_ns, 56, 8);
 OH_ASSERT_FIELD(oh_sensor_options, capacity, 64, 8);
 OH_ASSERT_FIELD(oh_sensor_options, lanes, 72, 4);
+OH_ASSERT_FIELD(oh_sensor_options, writers, 76, 4);
 OH_STATIC_ASSERT(sizeof(oh_sensor_options) == 80, "oh_sensor_options: size");
 #endif
 OH_STATIC_ASSERT(sizeof(oh_sensor) == 64, "oh_sensor: one cache line");
@@ -707,5 +708,6 @@ OH_INLINE_ const char *oh_last_error(void)
 #endif /* OVERHEAR_DISABLE */
 
 #include "laned.h"
+#include "concurrent.h"
 
 #endif /* OVERHEAR_SENSOR_H */
