@@ -66,6 +66,7 @@ mod tally;
 #[cfg(not(loom))]
 mod thread;
 mod ticks;
+mod two_words;
 mod words;
 mod writer;
 
@@ -84,6 +85,7 @@ pub use tally::{lane_owner, Tally};
 #[cfg(not(loom))]
 pub use thread::{Remembered, SensorKey, ThreadSlot};
 pub use ticks::{hardware_clock, read_hardware_ticks, read_hardware_ticks_ordered};
+pub use two_words::{TwoWordCounter, FLAG_TWO_WORD_COUNTER};
 pub use words::{KeptWords, OwnedWords, SharedWords, Words};
 pub use writer::SimpleWriter;
 

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Appendix: an element counter in two words of 32 bits, for targets without atomics of 64
+//! (section 6 of the layout page; seed 000, section 4.1.1, figure 7).
+//!
+//! None of the writers here needs it; it shows that such a target can write streams that the readers
+//! of others follow, if they honour [`FLAG_TWO_WORD_COUNTER`].
+//!
+//! # Protocol
+//!
+//! The count has 63 bits: `high` holds all but the lowest 31, `low` holds those, and above them
+//! the lowest bit of `high` again.
+//!
+//! Writer, alone, to publish a count:
+//! 1. Store `low`, release: `SYNC(low)`.
+//! 2. If its topmost bit changed, store `high`, release: `SYNC(high)`.
+//!
+//! Reader:
+//! 1. Load `high`, acquire: `SYNC(high)`; `low`, acquire: `SYNC(low)`; `high` again, relaxed.
+//! 2. If `high` changed, try again, three times at most. A second retry means that 2^31 elements and
+//!    more were written meanwhile: the reader was asleep, or the memory is damaged.
+//! 3. If the topmost bit of `low` differs from the lowest of `high`, the writer is between its two
+//!    steps, or was when `low` was read: `high` is one more.
+//!
+//! Step 3 is never wrong by two: `low` of the count after next is stored after the next `high`, so
+//! whoever has seen it finds `high` changed. Progress: wait-free on both sides.
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// The header's flag for such a counter (section 2).
+pub const FLAG_TWO_WORD_COUNTER: u32 = 1;
+
+/// Bits of the count in `low`. Fewer under loom, so that a model sees `high` change.
+const LOW_BITS: u32 = if cfg!(loom) { 1 } else { 31 };
+const LOW_MASK: u64 = (1 << (LOW_BITS + 1)) - 1;
+const RETRIES: u32 = 3;
+
+/// The two words, as they lie in the header where others have one.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct TwoWordCounter {
+    low: AtomicU32,
+    high: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(core::mem::offset_of!(TwoWordCounter, low) == 0);
+    assert!(core::mem::offset_of!(TwoWordCounter, high) == 4);
+    assert!(size_of::<TwoWordCounter>() == 8);
+};
+
+impl TwoWordCounter {
+    /// A counter that says so many.
+    #[must_use]
+    pub fn new(count: u64) -> Self {
+        Self {
+            low: AtomicU32::new((count & LOW_MASK) as u32),
+            high: AtomicU32::new((count >> LOW_BITS) as u32),
+        }
+    }
+
+    /// Publishes the element behind `count` others, and returns their new number. Only the writer
+    /// calls it, which knows the count; bit 63 is not kept.
+    pub fn publish(&self, count: u64) -> u64 {
+        let next = count.wrapping_add(1);
+        // SYNC(low): pairs with the reader's load.
+        self.low.store((next & LOW_MASK) as u32, Ordering::Release);
+        if (next ^ count) >> LOW_BITS != 0 {
+            // SYNC(high): pairs with the reader's first load.
+            self.high
+                .store((next >> LOW_BITS) as u32, Ordering::Release);
+        }
+        next
+    }
+
+    /// The number of elements that have been published; `None` if `high` changed again and again.
+    #[must_use]
+    pub fn load(&self) -> Option<u64> {
+        for _ in 0..=RETRIES {
+            // SYNC(high): pairs with the writer's store.
+            let high = self.high.load(Ordering::Acquire);
+            // SYNC(low): pairs with the writer's store, and keeps the next load behind it.
+            let low = self.low.load(Ordering::Acquire);
+            // Relaxed: SYNC(low) orders it.
+            if self.high.load(Ordering::Relaxed) != high {
+                continue;
+            }
+            let behind = (low >> LOW_BITS ^ high) & 1;
+            let high = high.wrapping_add(behind);
+            let below = u64::from(low) & (LOW_MASK >> 1);
+            return Some(u64::from(high) << LOW_BITS | below);
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::TwoWordCounter;
+    use crate::sync::Ordering;
+
+    #[test]
+    fn the_count_crosses_both_borders() {
+        for border in [1_u64 << 31, 1 << 32, 3 << 31, 1 << 62] {
+            let counter = TwoWordCounter::new(border - 2);
+            let mut count = border - 2;
+            for _ in 0..4 {
+                assert_eq!(counter.load(), Some(count));
+                count = counter.publish(count);
+            }
+        }
+    }
+
+    #[test]
+    fn a_writer_between_its_steps_is_understood() {
+        let count = (1 << 31) - 1;
+        let counter = TwoWordCounter::new(count);
+        // Step 1 of the next one.
+        counter.low.store(1 << 31, Ordering::Relaxed);
+        assert_eq!(counter.load(), Some(count + 1));
+        assert_eq!(counter.high.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::atomic::AtomicU64;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::TwoWordCounter;
+    use crate::sync::Ordering;
+
+    /// `high` changes with every second element, twice in all. What is read lies between what was published before
+    /// and what will be, never goes back, and comes with the elements.
+    #[test]
+    fn loom_two_words_are_read_as_one() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let first = 1;
+            let shared = Arc::new((TwoWordCounter::new(first), AtomicU64::new(first)));
+            let writing = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let (counter, newest) = &*shared;
+                    (0..3).fold(first, |count, _| {
+                        newest.store(count + 1, Ordering::Relaxed);
+                        counter.publish(count)
+                    })
+                })
+            };
+            let (counter, newest) = &*shared;
+            let mut last = first;
+            for _ in 0..2 {
+                // Fewer than the retries.
+                let count = counter.load().expect("few changes");
+                assert!((last..=first + 3).contains(&count), "{last} to {count}");
+                assert!(newest.load(Ordering::Relaxed) >= count, "with its element");
+                last = count;
+            }
+            let count = writing.join().expect("the writer ends");
+            assert_eq!(counter.load(), Some(count));
+        });
+    }
+}
