@@ -28,8 +28,8 @@
  *
  *     oh_sensor_unregister(sensor);
  *
- * examples/c/hello_sensor.c is this as a program that runs. laned.h, a part of this header, has sensors
- * that many threads write.
+ * examples/c/hello_sensor.c is this as a program that runs. laned.h and concurrent.h, parts
+ * of this header, have sensors that many threads write.
  *
  * Design constraints. A write is a fixed number of stores: no lock, no locked instruction, no
  * allocation, no system call, nothing that waits for a reader. The price is that one thread at a

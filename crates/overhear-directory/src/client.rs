@@ -35,7 +35,8 @@ pub struct SensorRequest {
     pub capacity: u64,
     /// Who will write.
     pub kind: WriterKind,
-    /// How many lanes a laned sensor wants, 0 for the directory's choice; no meaning for others.
+    /// How many lanes a laned sensor wants, 0 for the directory's choice. Of a concurrent sensor: how
+    /// many spare elements, for writes at the same time. No meaning for others.
     pub lanes: u32,
 }
 

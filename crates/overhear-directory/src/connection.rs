@@ -19,7 +19,7 @@ use crate::protocol::{Granted, Register, Reply, Request, Unregister, VERSION};
 use crate::query::Matcher;
 use crate::record::SensorState;
 use crate::registry::{lock, random, MonitorId, Registered, Registry, Sensor};
-use crate::sizing::suggested_capacity;
+use crate::sizing::{suggested_capacity, suggested_queue};
 use crate::task;
 
 /// How long a program may take between two packets.
@@ -394,7 +394,10 @@ fn shape_of(
     };
     let schema = schema.map_err(|error| error.to_string())?;
     let stride = u64::from(schema.size().div_ceil(8) + 1) * 8;
-    let capacity = suggested_capacity(rate, stride, lanes, request.capacity);
+    let capacity = match kind {
+        WriterKind::Concurrent => suggested_queue(rate, stride, request.lanes, request.capacity),
+        _ => suggested_capacity(rate, stride, lanes, request.capacity),
+    };
     let shape = Shape::new(kind, request.schema.size(), capacity, lanes);
     let shape = shape.map_err(|error| error.to_string())?;
     Ok((shape, schema))

@@ -53,7 +53,7 @@ pub(crate) struct Register {
     pub(crate) capacity: u64,
     #[serde(default)]
     pub(crate) kind: WriterKind,
-    /// Of a laned sensor; 0 for the directory's choice.
+    /// Of a laned sensor; 0 for the directory's choice. Of a concurrent sensor: spare elements.
     #[serde(default)]
     pub(crate) lanes: u32,
 }

@@ -43,7 +43,36 @@ pub fn suggested_capacity(
     rings: u32,
     at_least: u64,
 ) -> u64 {
+    wanted(rate, stride_bytes, rings)
+        .max(at_least)
+        .min(MAX_CAPACITY)
+        .next_power_of_two()
+}
+
+/// Elements for a queue: a power of two, which may be more than a queue can have.
+///
+/// The elements that are in the hands of `writers` come on top of those that are wanted to be read:
+/// of those for the rate and of `at_least`, but not of the default, which is arbitrary and large.
+#[must_use]
+pub(crate) fn suggested_queue(
+    rate: Option<&Rate>,
+    stride_bytes: u64,
+    writers: u32,
+    at_least: u64,
+) -> u64 {
+    let wanted = wanted(rate, stride_bytes, 1);
     let wanted = match rate {
+        Some(_) => wanted.max(at_least),
+        None if at_least > 0 => at_least,
+        None => wanted.saturating_sub(writers.into()).max(LEAST_ELEMENTS),
+    };
+    let all = wanted.saturating_add(writers.into());
+    all.min(MAX_CAPACITY).next_power_of_two()
+}
+
+/// Elements that a ring should have room for, as far as the directory knows.
+fn wanted(rate: Option<&Rate>, stride_bytes: u64, rings: u32) -> u64 {
+    match rate {
         Some(rate) => {
             let span = LARGEST_PERIOD.plus(LARGEST_PERIOD).plus(ALLOWANCE);
             elements_within(rate, span)
@@ -57,15 +86,14 @@ pub fn suggested_capacity(
             let fitting = 1 << fitting.ilog2();
             DEFAULT_ELEMENTS.min(fitting)
         }
-    };
-    wanted.max(at_least).min(MAX_CAPACITY).next_power_of_two()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use overhear_event::{Nanos, Rate};
 
-    use super::{elements_within, suggested_capacity};
+    use super::{elements_within, suggested_capacity, suggested_queue};
 
     fn rate(period: u64, distance: u64, jitter: u64) -> Rate {
         Rate::new(
@@ -113,5 +141,20 @@ mod tests {
             suggested_capacity(Some(&rate(1_000_000_000, 0, 0)), 16, 1, 0),
             64
         );
+    }
+
+    #[test]
+    fn writers_of_a_queue_get_spare_elements() {
+        // The default has room for them; what is asked for gets them on top.
+        assert_eq!(suggested_queue(None, 16, 16, 0), 65_536);
+        assert_eq!(suggested_queue(None, 4096, 16, 0), 1_024);
+        assert_eq!(suggested_queue(None, 4096, 2_000, 0), 4_096);
+        assert_eq!(suggested_queue(None, 16, 1, 1_024), 2_048);
+        assert_eq!(suggested_queue(None, 16, 24, 1_000), 1_024);
+        // 1 kHz: 2,050 in 2.05 s, two spare, and the writers.
+        let rate = rate(1_000_000, 1_000_000, 0);
+        assert_eq!(suggested_queue(Some(&rate), 16, 100, 0), 4_096);
+        assert_eq!(suggested_queue(Some(&rate), 16, 3_000, 0), 8_192);
+        assert_eq!(suggested_queue(None, 16, 1, 65_536), 131_072);
     }
 }

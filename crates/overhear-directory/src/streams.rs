@@ -11,8 +11,8 @@ use overhear_event::{
     ClockId, GapCause, Inbox, Nanos, SourceError, StreamDescriptor, StreamId, Ticks, Timestamp,
 };
 use overhear_stream::{
-    ClockMap, Found, Geometry, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, Segment,
-    Shape, Tally, Words, HEADER_SIZE,
+    ClockMap, Found, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, Segment, Shape,
+    StreamGeometry, Tally, Words, HEADER_SIZE,
 };
 
 use crate::clock::page_geometry;
@@ -221,9 +221,10 @@ impl Sensor {
                 });
                 (Some(header), lanes.collect())
             }
-            Shape::Concurrent(_) => {
-                let sentence = format!("{label}: concurrent sensors cannot be read yet");
-                return Err(SourceError(sentence));
+            Shape::Concurrent(queue) => {
+                let whole = mapping.part(0, queue.bytes());
+                let queue = Ring::new(whole, *queue, header, descriptor, begin, epoch);
+                (None, vec![queue])
             }
         };
         let rings: Result<Vec<Ring>, LayoutError> = rings.into_iter().collect();
@@ -287,7 +288,7 @@ impl Sensor {
 impl Ring {
     fn new(
         part: Part,
-        geometry: Geometry,
+        geometry: impl Into<StreamGeometry>,
         header: Header,
         descriptor: Arc<StreamDescriptor>,
         begin: Option<Begin>,
@@ -300,13 +301,7 @@ impl Ring {
         let reader = match begin {
             None => Reader::from_start(part, geometry)?,
             Some(Begin::Now) => Reader::from_now(part, geometry)?,
-            Some(Begin::Buffer) => {
-                let mut reader = Reader::from_start(part, geometry)?;
-                let gone = reader.published().saturating_sub(geometry.capacity() - 1);
-                // All of them are gone, so none of them is delivered.
-                let _ = reader.poll_until(gone, |_| {})?;
-                reader
-            }
+            Some(Begin::Buffer) => Reader::from_oldest(part, geometry)?,
         };
         Ok(Self {
             descriptor,

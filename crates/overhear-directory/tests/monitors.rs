@@ -5,11 +5,11 @@ mod support;
 
 use overhear_directory::client::register_at;
 use overhear_directory::{
-    AttachError, Begin, MonitorConnection, ProgramSource, Query, SensorState,
+    monotonic_now, AttachError, Begin, MonitorConnection, ProgramSource, Query, SensorState,
 };
-use overhear_event::{GapCause, Source, StreamId, WriterKind};
+use overhear_event::{ClockId, GapCause, Source, StreamId, Ticks, WriterKind};
 use overhear_stream::sync::Ordering;
-use overhear_stream::{Shape, Words};
+use overhear_stream::{read_hardware_ticks_ordered, QueueWriter, Shape, Words};
 
 use support::{request, Heard, Here, Writer};
 
@@ -237,4 +237,58 @@ fn lanes_are_streams_of_one_sensor_and_their_losses_are_told_once() {
     );
     registration.unregister().unwrap();
     heard.until(&mut source, |heard| heard.closed.len() == 2);
+}
+
+#[test]
+fn a_concurrent_sensor_is_one_stream_in_the_order_of_commits() {
+    let here = Here::standalone();
+    let mut concurrent = request("concurrent");
+    // 64 elements for the rate, and those of the writers on top.
+    (concurrent.kind, concurrent.lanes) = (WriterKind::Concurrent, 3);
+    let registration = register_at(&here.socket(), concurrent).unwrap();
+    let Shape::Concurrent(queue) = registration.shape else {
+        panic!("{:?}", registration.shape);
+    };
+    assert_eq!(queue.capacity(), 128);
+    // SAFETY: the registration keeps the map.
+    let words = unsafe { registration.mapping.words() };
+    let writer = QueueWriter::new(words, queue).unwrap();
+    let stamp = || match registration.clock {
+        ClockId::Monotonic => Ticks::from_raw(monotonic_now().as_monotonic_ns()),
+        _ => read_hardware_ticks_ordered(),
+    };
+    for thread in 0..200 {
+        writer.write(thread, &[7; 16], stamp).unwrap();
+    }
+    // What is there already, but for what is gone.
+    let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
+    let mut heard = Heard::default();
+    source.poll(&mut heard).unwrap();
+    assert_eq!(heard.opened[0].schema.fields()[0].name, "writer_tid");
+    assert_eq!(sequences(&heard), (72..200).collect::<Vec<_>>());
+    let mut first = writer.take().unwrap();
+    first.fill(&[8; 16]);
+    writer.write(2, &[9; 16], stamp).unwrap();
+    first.commit(1, stamp);
+    drop(writer.take().unwrap());
+    let held: Vec<_> = std::iter::from_fn(|| writer.take().ok()).collect();
+    let before = heard.payloads.len();
+    source.poll(&mut heard).unwrap();
+    // All elements are held, so the three that were not read are gone, which is told with what was
+    // refused.
+    let stream = registration.stream;
+    let gone = (stream, 200, 3, GapCause::Overwritten);
+    let full = (stream, 203, 1, GapCause::Full);
+    assert_eq!(heard.payloads.len(), before);
+    assert_eq!(heard.gaps, [gone, full]);
+    drop(held);
+    writer.write(4, &[6; 16], stamp).unwrap();
+    source.poll(&mut heard).unwrap();
+    // 128 void elements lie between; 127 of them are still there.
+    assert_eq!(heard.sequences.last(), Some(&(stream, 203 + 128)));
+    assert_eq!(heard.gaps[2..], [(stream, 203, 1, GapCause::Overwritten)]);
+    assert_eq!(heard.payloads[before][..4], 4_u32.to_ne_bytes());
+    let record = &connect(&here).list(&query("concurrent")).unwrap()[0];
+    assert_eq!((record.published, record.lost_full), (332, 1));
+    assert_eq!(heard.complaints, [""; 0]);
 }

@@ -28,6 +28,9 @@ pub enum LayoutError {
     /// The capacity is no power of two, or out of range.
     #[error("a capacity of {0} elements is not a power of two from 2 to 2^32; round it up to one")]
     BadCapacity(u64),
+    /// The queue is too large.
+    #[error("a queue of {0} elements exceeds 65,536, with those for concurrent writers; ask for fewer, or use a laned sensor")]
+    BadQueue(u64),
     /// The payload is too large.
     #[error("a payload of {0} bytes exceeds {MAX_PAYLOAD_BYTES}; split it over several elements")]
     BadPayload(u64),

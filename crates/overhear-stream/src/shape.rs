@@ -91,10 +91,10 @@ impl QueueGeometry {
     /// A queue of `capacity` elements, those in the hands of writers included.
     ///
     /// # Errors
-    /// [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`].
+    /// [`LayoutError::BadQueue`], [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`].
     pub fn new(payload_bytes: u32, capacity: u64) -> Result<Self, LayoutError> {
         if capacity > MAX_QUEUE {
-            return Err(LayoutError::BadCapacity(capacity));
+            return Err(LayoutError::BadQueue(capacity));
         }
         let elements = Geometry::with_writer(payload_bytes, capacity)?;
         Ok(Self { elements })
@@ -340,7 +340,7 @@ mod tests {
         assert!(queue.element_word(u16::MAX) * 8 + 24 <= queue.bytes());
         assert_eq!(
             QueueGeometry::new(8, 1 << 17),
-            Err(LayoutError::BadCapacity(1 << 17))
+            Err(LayoutError::BadQueue(1 << 17))
         );
         let shape = Shape::Concurrent(QueueGeometry::new(8, 4).unwrap());
         let initial = shape.initial(ClockId::Monotonic, 9);

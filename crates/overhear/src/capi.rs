@@ -2,6 +2,7 @@
 //! The cold half of `include/overhear/sensor.h`. The structs mirror that header; the assertions
 //! below pin their sizes and offsets.
 
+mod concurrent;
 mod laned;
 
 use std::cell::RefCell;
@@ -68,7 +69,7 @@ pub(crate) struct RawOptions {
     jitter_ns: u64,
     capacity: u64,
     lanes: u32,
-    reserved0: u32,
+    writers: u32,
 }
 
 /// What `oh_sensor_options` was in its first version.

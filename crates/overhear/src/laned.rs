@@ -28,6 +28,9 @@ pub enum Refused {
     /// All lanes belong to other threads. Counted in the sensor's `lost_full`.
     #[error("the sensor has no lane left for this thread; register it with more lanes")]
     NoLane,
+    /// All elements of a concurrent sensor are in the hands of threads. Counted in its `lost_full`.
+    #[error("the sensor has no element left for this write; register it with more writers")]
+    Full,
     /// The sensor is switched off. This is not a loss.
     #[error("the sensor is switched off")]
     Off,

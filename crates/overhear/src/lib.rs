@@ -21,6 +21,10 @@
 //! # Ok::<(), overhear::SensorError>(())
 //! ```
 //!
+//! A [`LanedSensor`] and a [`ConcurrentSensor`] may be written by many threads at once: the first gives
+//! each thread a ring of its own, the second keeps one total order. [`MessageSensor`] writes what has no
+//! fixed size.
+//!
 //! Run the program with `overhear run -- PROGRAM` to see the elements.
 //!
 //! # Forks
@@ -45,6 +49,7 @@
 struct Readme;
 
 mod capi;
+mod concurrent;
 mod cpu_time;
 mod dynamic;
 mod element;
@@ -55,6 +60,7 @@ mod pace;
 mod sensor;
 mod thread;
 
+pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};
 pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use element::{derive_support, Element, ElementField};

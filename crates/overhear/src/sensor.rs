@@ -66,7 +66,12 @@ impl OpenStream {
     /// Registers, or falls back to private memory.
     pub(crate) fn open(request: SensorRequest) -> Result<Self, SensorError> {
         let (size, lanes) = (request.schema.size(), request.lanes);
-        let shape = Shape::new(request.kind, size, PRIVATE_CAPACITY, lanes)?;
+        let capacity = match request.kind {
+            // The spare elements come on top, as with a directory.
+            WriterKind::Concurrent => (PRIVATE_CAPACITY + u64::from(lanes)).next_power_of_two(),
+            _ => PRIVATE_CAPACITY,
+        };
+        let shape = Shape::new(request.kind, size, capacity, lanes)?;
         match client::register(request.clone()) {
             Ok(registration) => Ok(Self::heard(request, registration)),
             Err(reason) => {

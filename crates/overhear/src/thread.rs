@@ -141,6 +141,12 @@ pub(crate) fn identify() -> Claimant {
     })
 }
 
+/// Where the id of any thread lies behind its thread pointer: the first word of its slot, 0 until it is
+/// known. For C, which asks [`identify`] then.
+pub(crate) fn tid_distance() -> usize {
+    fixed::distance()
+}
+
 /// Asks the kernel for the calling thread's id, so that no later write has to.
 ///
 /// This alone is enough for sensors of which a thread needs no part of its own. To get a lane as
