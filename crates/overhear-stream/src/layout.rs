@@ -210,6 +210,16 @@ impl Geometry {
         HEADER_SIZE / 8 + (position & (self.capacity - 1)) as usize * self.stride_words as usize
     }
 
+    /// Words of an element: stamp, what names the writer, and payload.
+    pub(crate) const fn used_words(&self) -> usize {
+        1 + self.body_bytes().div_ceil(8)
+    }
+
+    /// Slots from this position's on, its own included, until the ring begins again.
+    pub(crate) const fn until_wrap(&self, position: u64) -> u64 {
+        self.capacity - (position & (self.capacity - 1))
+    }
+
     /// The stamp in the slot of this position, as its own writer finds it. Another process needs a
     /// [`Reader`](crate::Reader), which proves that it belongs to this position.
     ///

@@ -26,16 +26,20 @@
 use alloc::vec::Vec;
 
 use overhear_event::Ticks;
+use zerocopy::IntoBytes as _;
 
 use crate::layout::{counter, pair, Geometry, LayoutError};
 use crate::queue::{QueueView, ELEMENT_VOID};
 use crate::shape::{QueueGeometry, StreamGeometry};
 use crate::sync::{fence, Ordering};
-use crate::words::Words;
+use crate::words::{load_words, Words};
 
 /// How many elements are validated by one check of the counter. Larger batches cost fewer checks,
 /// but a reader close to being lapped loses more of them.
 const BATCH: u64 = 256;
+
+/// Words between two elements that are rather loaded than left out: half a cache line.
+const MOST_SPARE_WORDS: usize = 4;
 
 /// An element that was copied and found whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +90,6 @@ pub struct Reader<W> {
     queue: Option<QueueGeometry>,
     position: u64,
     copy: Vec<u64>,
-    bytes: Vec<u8>,
 }
 
 impl<W: Words> Reader<W> {
@@ -107,14 +110,12 @@ impl<W: Words> Reader<W> {
         };
         let batch = BATCH.min(geometry.capacity()) as usize;
         let copy = alloc::vec![0; batch * geometry.stride_words()];
-        let bytes = alloc::vec![0; geometry.body_bytes().div_ceil(8) * 8];
         Ok(Self {
             words,
             geometry,
             queue,
             position: 0,
             copy,
-            bytes,
         })
     }
 
@@ -288,20 +289,7 @@ impl<W: Words> Reader<W> {
                 continue;
             }
             self.tell(core::mem::take(&mut run), &mut sink);
-            let mut void = 0;
-            for index in rejected..batch {
-                if self.geometry.lead_words() == 2 && is_void(&self.geometry, &self.copy, index) {
-                    void += 1;
-                    continue;
-                }
-                sink(Found::Element(Self::element(
-                    &self.geometry,
-                    &self.copy,
-                    &mut self.bytes,
-                    index,
-                    self.position.wrapping_sub(rejected),
-                )));
-            }
+            let void = self.deliver(rejected, batch, &mut sink);
             report.void += void;
             report.delivered += batch - rejected - void;
             limit -= batch - rejected - void;
@@ -350,16 +338,7 @@ impl<W: Words> Reader<W> {
         if self.queue.is_some() {
             return self.copy_from_queue(batch);
         }
-        let stride = self.geometry.stride_words();
-        let used = 1 + self.geometry.body_bytes().div_ceil(8);
-        for index in 0..batch {
-            let slot = self.geometry.slot(self.position.wrapping_add(index));
-            let copy = &mut self.copy[index as usize * stride..][..used];
-            for (offset, word) in copy.iter_mut().enumerate() {
-                // Relaxed: validated below.
-                *word = self.words.word(slot + offset).load(Ordering::Relaxed);
-            }
-        }
+        self.copy_slots(batch);
         // SYNC(overwrite): pairs with the writer's fence before the next fill.
         fence(Ordering::Acquire);
         let now = counter(&self.words).load(Ordering::Relaxed);
@@ -409,29 +388,74 @@ impl<W: Words> Reader<W> {
         Ok(rejected)
     }
 
-    fn element<'a>(
-        geometry: &Geometry,
-        copy: &[u64],
-        bytes: &'a mut [u8],
-        index: u64,
-        position: u64,
-    ) -> Copied<'a> {
-        let words = &copy[index as usize * geometry.stride_words()..];
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&words[1..]) {
-            chunk.copy_from_slice(&word.to_ne_bytes());
-        }
-        Copied {
-            sequence: position.wrapping_add(index),
-            stamp: Ticks::from_raw(words[0]),
-            payload: &bytes[..geometry.body_bytes()],
+    /// Loads `batch` slots of a ring from the position on into the copy: at most two runs of
+    /// slots that follow each other, each behind one check of its bounds.
+    fn copy_slots(&mut self, batch: u64) {
+        let stride = self.geometry.stride_words();
+        let used = self.geometry.used_words();
+        let mut copied = 0;
+        while copied < batch {
+            let position = self.position.wrapping_add(copied);
+            let run = self.geometry.until_wrap(position).min(batch - copied);
+            let to = &mut self.copy[copied as usize * stride..][..run as usize * stride];
+            let start = self.geometry.slot(position);
+            // What lies between two elements is loaded as well where that costs less than to leave
+            // it out; nobody looks at it.
+            if stride - used <= MOST_SPARE_WORDS {
+                load_words(to, self.words.range(start, to.len()));
+            } else {
+                for (index, to) in to.chunks_exact_mut(stride).enumerate() {
+                    let from = self.words.range(start + index * stride, used);
+                    load_words(&mut to[..used], from);
+                }
+            }
+            copied += run;
         }
     }
-}
 
-/// Whether a copied element, which names its writer, was abandoned.
-fn is_void(geometry: &Geometry, copy: &[u64], index: u64) -> bool {
-    let signed = copy[index as usize * geometry.stride_words() + 1];
-    signed & pair(0, ELEMENT_VOID) != 0
+    /// Hands out the copies from `first` to `end`, and returns how many of them are void.
+    #[inline(always)]
+    fn deliver(&self, first: u64, end: u64, sink: &mut impl FnMut(Found<'_>)) -> u64 {
+        // The commonest element, stamp and one word, has a loop of its own, whose numbers the
+        // compiler knows.
+        match (self.geometry.stride_words(), self.geometry.body_bytes()) {
+            (2, 8) if self.geometry.lead_words() == 1 => {
+                self.deliver_each(first, end, 2, 8, false, sink)
+            }
+            (stride, body) => {
+                let signed = self.geometry.lead_words() == 2;
+                self.deliver_each(first, end, stride, body, signed, sink)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn deliver_each(
+        &self,
+        first: u64,
+        end: u64,
+        stride: usize,
+        body: usize,
+        signed: bool,
+        sink: &mut impl FnMut(Found<'_>),
+    ) -> u64 {
+        let copies = &self.copy[first as usize * stride..end as usize * stride];
+        let mut sequence = self.position;
+        let mut void = 0;
+        for words in copies.chunks_exact(stride) {
+            if signed && words[1] & pair(0, ELEMENT_VOID) != 0 {
+                void += 1;
+            } else {
+                sink(Found::Element(Copied {
+                    sequence,
+                    stamp: Ticks::from_raw(words[0]),
+                    payload: &words[1..].as_bytes()[..body],
+                }));
+            }
+            sequence = sequence.wrapping_add(1);
+        }
+        void
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -485,6 +509,31 @@ mod tests {
         assert_eq!(read(&mut reader, 2), ([1_004, 1_005].to_vec(), 997));
         assert_eq!(read(&mut reader, 9), ([1_006].to_vec(), 0));
         assert_eq!(read(&mut reader, 9), ([].to_vec(), 0));
+    }
+
+    #[test]
+    fn every_stride_is_read_alike_across_the_wrap() {
+        // With no words between the elements, with a few, and with so many that they are left out.
+        for (payload, stride) in [(8, 16), (8, 24), (20, 32), (8, 128), (72, 128)] {
+            let geometry = Geometry::with_stride(payload, stride, 16).unwrap();
+            let memory = OwnedWords::zeroed(geometry.words());
+            let mut writer = SimpleWriter::new(memory.share(), geometry).unwrap();
+            let mut reader = Reader::from_start(memory, geometry).unwrap();
+            for round in 0..20_u64 {
+                let body = |count: u64| alloc::vec![(count + 1) as u8; payload as usize];
+                let begin = writer.count();
+                for count in begin..begin + 1 + round % 15 {
+                    writer.write(&body(count), || Ticks::from_raw(count));
+                }
+                let mut next = begin;
+                let report = reader.poll(usize::MAX, |element| {
+                    assert_eq!((element.sequence, element.stamp.as_raw()), (next, next));
+                    assert_eq!(element.payload, body(next));
+                    next += 1;
+                });
+                assert_eq!((report.unwrap().missed, next), (0, writer.count()));
+            }
+        }
     }
 
     /// The elements read until `end`, and (first, count) of the missed ones.

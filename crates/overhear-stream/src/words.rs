@@ -72,6 +72,59 @@ pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
+/// Loads as many words as fit into both, relaxed: others may store them meanwhile, so what was
+/// loaded is worth nothing before it is validated.
+#[inline(always)]
+pub(crate) fn load_words(to: &mut [u64], from: &[AtomicU64]) {
+    // The compiler neither widens atomic loads nor unrolls their loops.
+    let (to_runs, to_rest) = to.as_chunks_mut::<8>();
+    let (from_runs, from_rest) = from.as_chunks::<8>();
+    for (to, from) in to_runs.iter_mut().zip(from_runs) {
+        *to = load_line(from);
+    }
+    for (to, from) in to_rest.iter_mut().zip(from_rest) {
+        *to = from.load(Ordering::Relaxed);
+    }
+}
+
+/// Loads eight words.
+#[inline(always)]
+#[cfg(any(loom, miri, not(target_arch = "x86_64")))]
+fn load_line(from: &[AtomicU64; 8]) -> [u64; 8] {
+    core::array::from_fn(|at| from[at].load(Ordering::Relaxed))
+}
+
+/// Loads eight words by the vector loads that every x86-64 CPU has: half the time of word by word.
+///
+/// The compiler sees one opaque reader of memory, which it moves neither across fences nor across
+/// other accesses to memory, and no data race. To the CPU these are loads like all others, ordered
+/// with the loads before and behind them; a pair of words may be torn apart, as two single loads
+/// may be.
+#[inline(always)]
+#[cfg(not(any(loom, miri, not(target_arch = "x86_64"))))]
+fn load_line(from: &[AtomicU64; 8]) -> [u64; 8] {
+    use core::arch::x86_64::__m128i;
+
+    let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
+    // SAFETY: reads the 64 bytes of the array, which are mapped, and writes the four registers;
+    // these are plain bits of the same size.
+    unsafe {
+        core::arch::asm!(
+            "movdqu {a}, xmmword ptr [{from}]",
+            "movdqu {b}, xmmword ptr [{from} + 16]",
+            "movdqu {c}, xmmword ptr [{from} + 32]",
+            "movdqu {d}, xmmword ptr [{from} + 48]",
+            from = in(reg) from.as_ptr(),
+            a = out(xmm_reg) a,
+            b = out(xmm_reg) b,
+            c = out(xmm_reg) c,
+            d = out(xmm_reg) d,
+            options(nostack, preserves_flags, readonly),
+        );
+        core::mem::transmute::<[__m128i; 4], [u64; 8]>([a, b, c, d])
+    }
+}
+
 /// Memory mapped from elsewhere.
 ///
 /// Holding one proves that the words exist and are aligned for as long as the value lives; it
