@@ -145,6 +145,17 @@ impl OpenLanes {
         Ok(unsafe { &*self.lanes.add(lane as usize) })
     }
 
+    /// Appends an element of the calling thread; its bytes are as many as the schema says.
+    #[inline(always)]
+    pub(crate) fn write(&self, payload: &[u8]) -> Result<(), Refused> {
+        if !self.is_enabled() {
+            return Err(Refused::Off);
+        }
+        let (lane, clock) = (self.lane()?, self.clock);
+        lane.write(Frame::here(), is_abandoned, payload, || stamp(clock))
+            .map_err(|_| Refused::Nested)
+    }
+
     /// The lane of a thread that has none, or does not remember it; a refusal is counted.
     #[cold]
     #[inline(never)]
@@ -295,15 +306,7 @@ impl<E: Element> LanedSensor<E> {
     /// [`Refused`]: nothing was written, and what is a loss was counted.
     #[inline(always)]
     pub fn write(&self, element: &E) -> Result<(), Refused> {
-        let open = &*self.open;
-        if !open.is_enabled() {
-            return Err(Refused::Off);
-        }
-        let (lane, clock) = (open.lane()?, open.clock);
-        lane.write(Frame::here(), is_abandoned, element.as_bytes(), || {
-            stamp(clock)
-        })
-        .map_err(|_| Refused::Nested)
+        self.open.write(element.as_bytes())
     }
 
     /// Begins an element, to be filled and committed later. Dropping the guard gives the slot back.
