@@ -27,6 +27,17 @@
 //!
 //! Run the program with `overhear run -- PROGRAM` to see the elements.
 //!
+//! # Threads
+//!
+//! A [`Sensor`] belongs to one thread at a time. A [`LanedSensor`] is shared by many: each writes a lane
+//! of its own, which costs about the same. A write can be refused there, and the sensor says why:
+//! [`Refused`]. Real-time threads call [`LanedSensor::prepare_thread`] before their loop.
+//!
+//! # The switch
+//!
+//! The directory can switch a sensor off while the program runs. Then a write costs a load and a branch,
+//! and publishes nothing; [`Sensor::is_enabled`] lets a program skip what is dear to observe.
+//!
 //! # Forks
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
