@@ -15,7 +15,7 @@ use overhear_stream::{
 };
 
 use crate::element::Element;
-use crate::sensor::{check_schema, stamp, OpenStream, SensorError};
+use crate::sensor::{check_schema, is_on, stamp, OpenStream, SensorError};
 use crate::{fork, thread};
 
 /// A write was refused. Nothing was published; the program goes on.
@@ -130,7 +130,7 @@ impl OpenLanes {
 
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
-        self.switch.is_on()
+        is_on(self.switch)
     }
 
     /// The lane of the calling thread.

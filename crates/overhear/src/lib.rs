@@ -50,6 +50,11 @@
 //! its parent's. It must call [`Sensor::register_again`] before it writes. `vfork` and
 //! `posix_spawn` are harmless, because their child only execs.
 //!
+//! # Without sensors
+//!
+//! With the feature `disable`, writes leave no code, and registration asks no directory: what
+//! `OVERHEAR_DISABLE` is in C. The program says so if it asks why it is not heard.
+//!
 //! # The C library
 //!
 //! This crate is also built as `liboverhear` with the cold functions that
