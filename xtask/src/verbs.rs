@@ -157,22 +157,30 @@ fn lint(workspace: &Workspace) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Every interleaving of the protocols' models, at small capacities.
+/// Every interleaving of the protocols' models, at small capacities; then random schedules of larger
+/// ones.
 fn loom(workspace: &Workspace) -> Result<Tally> {
+    let mut tally = models(workspace, "loom", "--cfg loom")?;
+    tally.add(models(workspace, "shuttle", "--cfg loom --cfg shuttle")?);
+    Ok(tally)
+}
+
+/// The models that an explorer runs; their names contain its own.
+fn models(workspace: &Workspace, explorer: &str, flags: &str) -> Result<Tally> {
     let mut cargo = shell::cargo(&workspace.root);
     // Another cfg is another build of everything, so it lives apart.
     cargo
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", workspace.target.join("loom"));
+        .env("RUSTFLAGS", flags)
+        .env("CARGO_TARGET_DIR", workspace.target.join(explorer));
     cargo.args([
         "test",
         "-p",
         "overhear-stream",
         "--release",
         "--lib",
-        "loom",
+        explorer,
     ]);
-    cargo_test("the loom models", &mut cargo)
+    cargo_test(&format!("the {explorer} models"), &mut cargo)
 }
 
 fn cargo_test(what: &str, cargo: &mut Command) -> Result<Tally> {

@@ -89,5 +89,5 @@ pub use two_words::{TwoWordCounter, FLAG_TWO_WORD_COUNTER};
 pub use words::{KeptWords, OwnedWords, SharedWords, Words};
 pub use writer::SimpleWriter;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, loom, not(shuttle)))]
 mod loom_tests;

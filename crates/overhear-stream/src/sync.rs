@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The atomics of the whole project, replaced by loom's under `--cfg loom`.
+//! The atomics of the whole project, replaced by loom's under `--cfg loom`, and by shuttle's under
+//! `--cfg loom --cfg shuttle`: the same small layout, other schedules.
 //!
 //! Every operation stronger than relaxed carries a label `SYNC(name)` in the code; its partner
 //! carries the same label. The labels of this crate:
@@ -23,10 +24,14 @@
 pub use core::hint::spin_loop;
 #[cfg(not(loom))]
 pub use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
-#[cfg(loom)]
+#[cfg(all(loom, not(shuttle)))]
 pub use loom::hint::spin_loop;
-#[cfg(loom)]
+#[cfg(all(loom, not(shuttle)))]
 pub use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(shuttle)]
+pub use shuttle::hint::spin_loop;
+#[cfg(shuttle)]
+pub use shuttle::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Orders the memory accesses of a thread for the signal handlers that interrupt it: the compiler
 /// moves none across. It costs no instruction.

@@ -122,7 +122,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, loom, not(shuttle)))]
 mod loom_tests {
     use loom::sync::atomic::AtomicU64;
     use loom::sync::Arc;

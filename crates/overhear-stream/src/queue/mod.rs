@@ -98,8 +98,12 @@
 
 mod writer;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, loom, not(shuttle)))]
 mod loom_tests;
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
