@@ -25,7 +25,8 @@
  * examples/cpp/hello_sensor.cpp is this as a program that runs.
  *
  * Design constraints are those of sensor.h, on which this header stands: a write is inline, a fixed
- * number of stores, and one thread at a time may write to a sensor; to a laned_sensor, many. A payload
+ * number of stores, and one thread at a time may write to a sensor; to a laned_sensor
+ * or concurrent_sensor, many. A payload
  * is trivially copyable, and its described members cover every byte of it, so that no stack bytes leak.
  *
  * With OVERHEAR_DISABLE defined before the header is included, a sensor is an empty class whose
@@ -38,163 +39,19 @@
 #error "overhear/sensor.hpp needs C++17; compile with -std=c++17 or later, or include sensor.h"
 #endif
 
-#include <array>
 #include <cassert>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 
+#include "fields.hpp"
 #include "sensor.h"
 
 #define OH_ALWAYS_INLINE_ inline __attribute__((always_inline))
 
-/*
- * OVERHEAR_FIELDS(type, "type_id", OVERHEAR_FIELD(member, "unit"), ...): describes a payload.
- *
- * It stands behind the struct, in the same namespace. The type id is a name (letters, digits, _);
- * units are "ns", "%", or "" for a plain number. Members are integers, bool, enumerations, float,
- * double, and arrays of char (UTF-8, ended by a zero byte where it is shorter). They are described
- * in the order in which they are declared, all of them.
- */
-#define OVERHEAR_FIELDS(type, type_id, ...)                                                         \
-    inline constexpr auto overhear_describe(const type *)                                           \
-    {                                                                                               \
-        using overhear_payload_ = type;                                                             \
-        static_assert(::std::is_standard_layout<overhear_payload_>::value,                          \
-                      "an element's members lie in the order of their declaration: no base with "   \
-                      "members, no virtual function, no mixed access");                             \
-        return ::overhear::detail::describe(type_id, __VA_ARGS__);                                  \
-    }                                                                                               \
-    static_assert(::overhear::detail::is_payload<type>(), #type " cannot be an element")
-
-/* A member in OVERHEAR_FIELDS, and its unit. */
-#define OVERHEAR_FIELD(member, unit)                                                                \
-    ::overhear::detail::field<decltype(overhear_payload_::member)>(                                 \
-        #member, offsetof(overhear_payload_, member), unit)
-
-/* OVERHEAR_EVENT(type, "type_id"): describes an empty struct; its elements are their stamps. */
-#define OVERHEAR_EVENT(type, type_id)                                                               \
-    inline constexpr auto overhear_describe(const type *)                                           \
-    {                                                                                               \
-        return ::overhear::detail::describe(type_id);                                               \
-    }                                                                                               \
-    static_assert(::overhear::detail::is_payload<type>(), #type " cannot be an element")
-
 namespace overhear {
-
-namespace detail {
-
-template <class> inline constexpr bool never = false;
-
-/* The kind of an arithmetic type by size and class, 0 if it has none. */
-template <class number> constexpr std::uint32_t kind_of_number()
-{
-    if constexpr (std::is_floating_point<number>::value)
-        return sizeof(number) == 4 ? OH_F32 : sizeof(number) == 8 ? OH_F64 : 0;
-    else if constexpr (std::is_signed<number>::value)
-        return sizeof(number) == 1 ? OH_I8 : sizeof(number) == 2 ? OH_I16
-             : sizeof(number) == 4 ? OH_I32 : OH_I64;
-    else
-        return sizeof(number) == 1 ? OH_U8 : sizeof(number) == 2 ? OH_U16
-             : sizeof(number) == 4 ? OH_U32 : OH_U64;
-}
-
-template <class member> constexpr std::uint32_t kind_of()
-{
-    if constexpr (std::is_array<member>::value) {
-        static_assert(sizeof(std::remove_extent_t<member>) == 1 &&
-                          std::is_integral<std::remove_extent_t<member>>::value,
-                      "OVERHEAR_FIELD: of arrays, only those of char can be fields");
-        return OH_TEXT;
-    } else if constexpr (std::is_enum<member>::value) {
-        return kind_of_number<std::underlying_type_t<member>>();
-    } else if constexpr (std::is_arithmetic<member>::value && sizeof(member) <= 8) {
-        return kind_of_number<member>();
-    } else {
-        static_assert(never<member>, "OVERHEAR_FIELD: a field is an integer, bool, enumeration, "
-                                     "float, double or array of char");
-        return 0;
-    }
-}
-
-template <class member>
-constexpr oh_field field(const char *name, std::size_t offset, const char *unit)
-{
-    return {name, kind_of<member>(), static_cast<std::uint32_t>(offset),
-            static_cast<std::uint32_t>(sizeof(member)), unit};
-}
-
-template <std::size_t count> struct description {
-    const char *type_id;
-    std::array<oh_field, count> fields;
-};
-
-template <class... fields>
-constexpr description<sizeof...(fields)> describe(const char *type_id, fields... described)
-{
-    return {type_id, {{described...}}};
-}
-
-template <> constexpr description<0> describe(const char *type_id)
-{
-    return {type_id, {}};
-}
-
-template <class payload>
-inline constexpr auto description_of = overhear_describe(static_cast<const payload *>(nullptr));
-
-/* C++ gives an empty struct one byte, of which an element has none. */
-template <class payload>
-inline constexpr std::size_t payload_size = std::is_empty<payload>::value ? 0 : sizeof(payload);
-
-/* Whether the fields follow one another and leave no byte out. */
-template <std::size_t count>
-constexpr bool cover(const std::array<oh_field, count> &fields, std::size_t size)
-{
-    std::size_t end = 0;
-    for (std::size_t index = 0; index < count; index++) {
-        if (fields[index].offset != end)
-            return false;
-        end += fields[index].size;
-    }
-    return end == size;
-}
-
-constexpr bool is_name(const char *text)
-{
-    std::size_t length = 0;
-    for (; text[length] != '\0'; length++) {
-        const char letter = text[length];
-        const bool is_digit = letter >= '0' && letter <= '9';
-        const bool is_letter = (letter >= 'a' && letter <= 'z') ||
-                               (letter >= 'A' && letter <= 'Z') || letter == '_';
-        if (!is_letter && !(is_digit && length > 0))
-            return false;
-    }
-    return length > 0 && length <= 64;
-}
-
-/* Says by its own assertions what is wrong. */
-template <class payload> constexpr bool is_payload()
-{
-    static_assert(std::is_trivially_copyable<payload>::value,
-                  "an element is copied byte by byte: its type must be trivially copyable");
-    static_assert(cover(description_of<payload>.fields, payload_size<payload>),
-                  "the fields do not cover every byte in order: a member is not described, or there "
-                  "is padding, whose bytes would leak; order members from large to small");
-    static_assert(payload_size<payload> <= OH_MAX_PAYLOAD,
-                  "an element has at most OH_MAX_PAYLOAD bytes: write it in parts");
-    static_assert(alignof(payload) <= 8, "elements are aligned to 8 bytes");
-    static_assert(is_name(description_of<payload>.type_id),
-                  "a type id has letters, digits and _, at most 64, not a digit first");
-    return true;
-}
-
-} // namespace detail
 
 /* Why a sensor could not be registered: what() is the sentence of oh_last_error. */
 class register_error : public std::runtime_error {
@@ -252,6 +109,13 @@ class options {
         return *this;
     }
 
+    /* Concurrent sensors: how many elements may be out, between begin and commit, at the same time. */
+    constexpr options &writers(std::uint32_t elements) noexcept
+    {
+        writers_ = elements;
+        return *this;
+    }
+
     /* The same for the C library, for a payload of this type. */
     template <class payload> oh_sensor_options raw(const char *id) const noexcept
     {
@@ -268,6 +132,7 @@ class options {
         raw.jitter_ns = static_cast<std::uint64_t>(jitter_.count());
         raw.capacity = capacity_;
         raw.lanes = lanes_;
+        raw.writers = writers_;
         return raw;
     }
 
@@ -278,6 +143,7 @@ class options {
     std::chrono::nanoseconds jitter_{0};
     std::uint64_t capacity_ = 0;
     std::uint32_t lanes_ = 0;
+    std::uint32_t writers_ = 0;
 };
 
 namespace detail {
@@ -291,6 +157,10 @@ inline int register_it(oh_laned_sensor **out, const oh_sensor_options *raw) noex
 {
     return oh_laned_register(out, raw);
 }
+inline int register_it(oh_concurrent_sensor **out, const oh_sensor_options *raw) noexcept
+{
+    return oh_concurrent_register(out, raw);
+}
 inline void unregister(oh_sensor *sensor) noexcept
 {
     oh_sensor_unregister(sensor);
@@ -298,6 +168,10 @@ inline void unregister(oh_sensor *sensor) noexcept
 inline void unregister(oh_laned_sensor *sensor) noexcept
 {
     oh_laned_unregister(sensor);
+}
+inline void unregister(oh_concurrent_sensor *sensor) noexcept
+{
+    oh_concurrent_unregister(sensor);
 }
 inline int register_again(oh_sensor *sensor) noexcept
 {
@@ -307,6 +181,10 @@ inline int register_again(oh_laned_sensor *sensor) noexcept
 {
     return oh_laned_register_again(sensor);
 }
+inline int register_again(oh_concurrent_sensor *sensor) noexcept
+{
+    return oh_concurrent_register_again(sensor);
+}
 inline int is_heard(const oh_sensor *sensor) noexcept
 {
     return oh_sensor_is_heard(sensor);
@@ -315,6 +193,10 @@ inline int is_heard(const oh_laned_sensor *sensor) noexcept
 {
     return oh_laned_is_heard(sensor);
 }
+inline int is_heard(const oh_concurrent_sensor *sensor) noexcept
+{
+    return oh_concurrent_is_heard(sensor);
+}
 OH_ALWAYS_INLINE_ int is_enabled(const oh_sensor *sensor) noexcept
 {
     return oh_sensor_enabled(sensor);
@@ -322,6 +204,10 @@ OH_ALWAYS_INLINE_ int is_enabled(const oh_sensor *sensor) noexcept
 OH_ALWAYS_INLINE_ int is_enabled(const oh_laned_sensor *sensor) noexcept
 {
     return oh_laned_enabled(sensor);
+}
+OH_ALWAYS_INLINE_ int is_enabled(const oh_concurrent_sensor *sensor) noexcept
+{
+    return oh_concurrent_enabled(sensor);
 }
 
 /*
@@ -433,6 +319,7 @@ template <class payload, class handle_type> class registered {
 
 template <class payload> class sensor;
 template <class payload> class laned_sensor;
+template <class payload> class concurrent_sensor;
 
 /*
  * An element that is being filled in place, from sensor::begin to commit. Without commit the
@@ -641,6 +528,100 @@ template <class payload> class laned_sensor : public detail::registered<payload,
     [[nodiscard]] OH_ALWAYS_INLINE_ laned_element<payload> begin() noexcept
     {
         return laned_element<payload>(this->writable());
+    }
+};
+
+/*
+ * An element of a concurrent sensor that is being filled in place. It converts to false where the write
+ * was refused: see oh_concurrent_write; then there is nothing to fill or commit. Any thread may
+ * commit it.
+ */
+template <class payload> class concurrent_element {
+  public:
+    concurrent_element(const concurrent_element &) = delete;
+    concurrent_element &operator=(const concurrent_element &) = delete;
+
+    OH_ALWAYS_INLINE_ ~concurrent_element()
+    {
+        if (filled_ != nullptr)
+            oh_concurrent_abandon(sensor_, filled_);
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return filled_ != nullptr;
+    }
+
+    payload *operator->() noexcept
+    {
+        return filled_;
+    }
+
+    payload &operator*() noexcept
+    {
+        return *filled_;
+    }
+
+    /* Stamps the element and publishes it; the guard is spent. Lock-free. */
+    OH_ALWAYS_INLINE_ void commit() noexcept
+    {
+        assert(filled_ != nullptr && "concurrent_element::commit: refused, or committed already");
+        oh_concurrent_commit(sensor_, std::exchange(filled_, nullptr));
+    }
+
+  private:
+    friend class concurrent_sensor<payload>;
+
+    OH_ALWAYS_INLINE_ explicit concurrent_element(oh_concurrent_sensor *sensor) noexcept
+        : sensor_(sensor)
+    {
+        void *slot = oh_concurrent_write(sensor);
+        if (slot != nullptr)
+            filled_ = ::new (slot) payload;
+    }
+
+    oh_concurrent_sensor *sensor_;
+    payload *filled_ = nullptr;
+};
+
+/*
+ * A sensor that many threads may write at once, into one queue with one order: see concurrent.h. A
+ * write can be refused, which is counted where it is a loss.
+ */
+template <class payload>
+class concurrent_sensor : public detail::registered<payload, oh_concurrent_sensor> {
+  public:
+    /* No sensor yet. */
+    concurrent_sensor() noexcept = default;
+
+#if defined(__cpp_exceptions)
+    /* Registers a sensor; as sensor's. options::writers says how many elements may be out at once. */
+    explicit concurrent_sensor(const char *id, const options &settings = options())
+    {
+        this->open_or_throw(id, settings);
+    }
+#endif
+
+    /* The same without exceptions; as sensor::try_register. */
+    static concurrent_sensor try_register(const char *id,
+                                          const options &settings = options()) noexcept
+    {
+        concurrent_sensor made;
+        (void)made.open(id, settings);
+        return made;
+    }
+
+    /* Appends an element; false if it was refused. Lock-free. */
+    OH_ALWAYS_INLINE_ bool write(const payload &value) noexcept
+    {
+        return oh_concurrent_put_sized_(this->writable(), &value,
+                                        detail::payload_size<payload>) == 1;
+    }
+
+    /* Begins an element in place. Lock-free. */
+    [[nodiscard]] OH_ALWAYS_INLINE_ concurrent_element<payload> begin() noexcept
+    {
+        return concurrent_element<payload>(this->writable());
     }
 };
 

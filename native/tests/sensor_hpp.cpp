@@ -149,6 +149,27 @@ void lanes()
     tap_check(!sensor && moved.write(value), "it moves like others");
 }
 
+void queues()
+{
+    overhear::concurrent_sensor<server::request> sensor("queue", overhear::options().writers(2));
+    tap_check(bool(sensor) && sensor.is_enabled(), "a concurrent sensor is registered, and on");
+    tap_check(sensor.write(value), "an element is written");
+    {
+        auto abandoned = sensor.begin();
+        abandoned->took_ns = 9;
+    }
+    auto first = sensor.begin();
+    auto second = sensor.begin();
+    tap_check(first && second && &*first != &*second, "elements that are out are different ones");
+    *first = value;
+    *second = value;
+    std::thread([&second] { second.commit(); }).join();
+    first.commit();
+    tap_check(sensor.write(value), "another thread may commit, and the queue goes on");
+    overhear::concurrent_sensor<server::request> moved(std::move(sensor));
+    tap_check(!sensor && moved.write(value), "it moves like others");
+}
+
 void refuses()
 {
     std::string said;
@@ -175,6 +196,7 @@ int main()
     moves();
     events();
     lanes();
+    queues();
     refuses();
     return tap_done();
 }

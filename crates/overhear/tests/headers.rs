@@ -183,6 +183,7 @@ struct sample { uint64_t depth; double load; };
 OVERHEAR_FIELDS(sample, "sample", OVERHEAR_FIELD(depth, ""), OVERHEAR_FIELD(load, "%"));
 static overhear::sensor<sample> sensor;
 static overhear::laned_sensor<sample> laned;
+static overhear::concurrent_sensor<sample> queue;
 extern "C" {
 int start(void)
 {
@@ -198,6 +199,9 @@ void in_place(uint64_t depth)
     element.commit();
     laned.write({depth, 0.5});
     if (auto other = laned.begin())
+        other.commit();
+    queue.write({depth, 0.5});
+    if (auto other = queue.begin())
         other.commit();
 }
 void end(void) { sensor.register_again(); }
