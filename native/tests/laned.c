@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* links: overhear; sanitizes: threads. Laned sensors, written from threads and read back from private memory. */
-#define _GNU_SOURCE 1
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,6 +10,8 @@
 #include <overhear/sensor.h>
 
 #include "tap.h"
+
+extern long syscall(long number, ...);
 
 enum { THREADS = 3, ELEMENTS = 20 };
 
@@ -186,16 +187,6 @@ static __attribute__((noinline)) void write_and_jump(oh_laned_sensor *sensor)
     longjmp(landing, 1);
 }
 
-/* Overwrites the stack far below its caller, and writes from there. */
-static __attribute__((noinline)) int put_far_deeper(oh_laned_sensor *sensor, uint64_t value)
-{
-    volatile char room[8192];
-    size_t at;
-    for (at = 0; at < sizeof room; at++)
-        room[at] = (char)(at + 1);
-    return put(sensor, value) + (room[turn] - 1);
-}
-
 static void a_jump_past_commit_gives_the_slot_back(void)
 {
     oh_laned_sensor *const sensor = begin(1);
@@ -208,41 +199,12 @@ static void a_jump_past_commit_gives_the_slot_back(void)
               "the slot that was jumped over is void");
     if (setjmp(landing) == 0)
         write_and_jump(sensor);
+    /* The frame of write_and_jump is gone, and put_deeper may lie lower: undecidable from here. */
     oh_laned_abandon(sensor);
-    tap_check(put_deeper(sensor, 3) == 1 && is(lane, 3, 3), "abandon leaves no doubt");
-    if (setjmp(landing) == 0)
-        write_and_jump(sensor);
-    tap_check(put_far_deeper(sensor, 5) == 1 && element(lane, 4)->flags == OH_ELEMENT_VOID &&
-                  is(lane, 5, 5),
-              "an overwritten return address tells, from however deep");
-    tap_check(lost_nested(lane) == 0 && counter(lane) == 6, "nothing was lost");
+    tap_check(put_deeper(sensor, 3) == 1 && is(lane, 3, 3), "abandon ends the doubt");
+    tap_check(lost_nested(lane) == 0, "nothing was lost");
     oh_laned_unregister(sensor);
 }
-
-#ifdef __cplusplus
-static __attribute__((noinline)) void write_and_throw(oh_laned_sensor *sensor)
-{
-    if (oh_laned_write(sensor) != NULL && turn == 0)
-        throw 1;
-    oh_laned_commit(sensor);
-}
-
-static void an_exception_past_commit_gives_the_slot_back(void)
-{
-    oh_laned_sensor *const sensor = begin(1);
-    const oh_lane_ *const lane = &sensor->lanes[0];
-    int caught = 0;
-    try {
-        write_and_throw(sensor);
-    } catch (int thrown) {
-        caught = thrown;
-    }
-    tap_check(caught == 1 && put_far_deeper(sensor, 1) == 1 && is(lane, 1, 1) &&
-                  element(lane, 0)->flags == OH_ELEMENT_VOID && lost_nested(lane) == 0,
-              "an exception past commit gives the slot back");
-    oh_laned_unregister(sensor);
-}
-#endif
 
 static void a_switched_off_sensor_writes_nothing(void)
 {
@@ -281,9 +243,6 @@ int main(void)
     a_thread_without_lane_is_counted();
     a_nested_write_is_refused();
     a_jump_past_commit_gives_the_slot_back();
-#ifdef __cplusplus
-    an_exception_past_commit_gives_the_slot_back();
-#endif
     a_switched_off_sensor_writes_nothing();
     refuses_what_contradicts_itself();
     return tap_done();
