@@ -36,10 +36,12 @@
 //! thread, so what they share in the process (`count` and `open`) needs to be ordered for the
 //! compiler only.
 //!
-//! 1. `open` is 0, or the *frame* of a write that has begun and is not committed.
-//! 2. A write begins by storing its frame into `open`, if that is 0, and ends by storing 0 after
-//!    `count`. A handler that comes before the first store or after the last writes as if it
-//!    were alone; one that comes between finds `open` and is *nested*.
+//! 1. `open` is 0, or the place of the [`Frame`] of a write that has begun and is not committed; `mark`
+//!    is 0, or the frame's mark.
+//! 2. A write begins by storing its place into `open`, if that is 0, and then its mark; it ends by
+//!    storing 0 into `mark`, and then into `open`, after `count`. A handler that comes before the first
+//!    store or after the last writes as if it were alone; one that comes between finds `open` and is
+//!    *nested*. A mark that is not 0 is always that of the open write.
 //! 3. A nested write is refused and counted in the lane's `lost_nested`, unless the open write was
 //!    abandoned: jumped over by `longjmp`, or forgotten. The frames tell, see [`Frame`].
 //! 4. The slot of a write that was found abandoned is published as a void element, and the new write
@@ -59,7 +61,7 @@ use crate::layout::{counter, pair, Geometry, LayoutError};
 use crate::layout::{LOST_FULL_WORD, LOST_NESTED_WORD, OWNER_WORD};
 use crate::queue::ELEMENT_VOID;
 use crate::shape::LanePool;
-use crate::sync::{signal_fence, AtomicU64, Ordering};
+use crate::sync::{signal_fence, AtomicU32, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 use crate::writer::{append, publish};
 
@@ -215,14 +217,26 @@ impl<W: Words, C: Words> LaneClaims<W, C> {
     }
 }
 
-/// Where on the stack a write was begun: the stack pointer of the function that did it.
+/// Where on the stack a write was begun, and perhaps what stood there.
 ///
 /// Stacks grow downwards, and a function ends before those that called it. So if a write is begun
 /// in a frame that is *not deeper* than that of the write that is open, on the same stack, the open
 /// one's function has ended or has been left by a jump, or it begins anew: it was abandoned. In a
-/// deeper frame the open write may be alive, and the frames cannot tell; it is taken for alive.
+/// deeper frame the place cannot tell. But C gives the place of the function's return address, which
+/// stays as it is for as long as the function has not ended: if another value stands there now, the
+/// open write was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame(u64);
+pub struct Frame {
+    // An address in bits 3 to 63; the others say what it is.
+    place: u64,
+    // The lower half of the word at the place; 0 if it is not known.
+    mark: u32,
+}
+
+/// A destructor guards the write.
+const GUARDED: u64 = 1;
+/// The place is that of a return address.
+const WITNESSED: u64 = 2;
 
 impl Frame {
     /// The frame of the function that this is inlined into.
@@ -245,19 +259,31 @@ impl Frame {
             let local = 0_u8;
             pointer = (&raw const local).addr() as u64 & !7;
         }
-        Self(pointer)
+        Self::from_raw(pointer, 0)
     }
 
-    /// A frame at this address, rounded down to a word: what C passes.
+    /// A frame as C tells it: its place with the bits that say what it is, and its mark.
+    #[inline(always)]
     #[must_use]
-    pub const fn from_raw(address: u64) -> Self {
-        Self(address)
+    pub const fn from_raw(place: u64, mark: u32) -> Self {
+        Self { place, mark }
     }
 
     /// The address on the stack.
     #[must_use]
-    pub const fn as_raw(self) -> u64 {
-        self.0
+    pub const fn address(self) -> u64 {
+        self.place & !7
+    }
+
+    /// What must stand in the lower half of the word at the address as long as the function that
+    /// began the write has not ended; `None` if that is not known.
+    #[must_use]
+    pub const fn witness(self) -> Option<u32> {
+        if self.place & WITNESSED != 0 && self.mark != 0 {
+            Some(self.mark)
+        } else {
+            None
+        }
     }
 
     /// The frame as that of a write which something on the stack guards: it is given up by its own
@@ -265,15 +291,17 @@ impl Frame {
     #[inline(always)]
     #[must_use]
     pub const fn guarded(self) -> Self {
-        // Stack pointers are aligned; the next address above is that of no frame.
-        Self(self.0 | 1)
+        Self {
+            place: self.place | GUARDED,
+            mark: self.mark,
+        }
     }
 
     /// Whether a write that was begun in `open` has been abandoned when this frame, on the same
     /// stack, begins another.
     #[must_use]
     pub const fn is_not_deeper(self, open: Self) -> bool {
-        self.0 >= open.0
+        self.place >= open.place
     }
 }
 
@@ -298,10 +326,12 @@ pub struct Lane<W> {
     geometry: Geometry,
     // Elements written; the memory's counter is a copy that is read at a claim alone.
     count: AtomicU64,
-    // 0 or the frame of the write that is open.
+    // 0 or the place of the write that is open.
     open: AtomicU64,
-    // The second word of elements: tid, no flags.
-    writer: AtomicU64,
+    // The thread that owns the lane: the second word of elements, without flags.
+    tid: AtomicU32,
+    // The mark of the write that is open; 0 if none is, or while it is not known yet.
+    mark: AtomicU32,
 }
 
 impl<W: Words> Lane<W> {
@@ -316,7 +346,8 @@ impl<W: Words> Lane<W> {
             geometry,
             count: AtomicU64::new(0),
             open: AtomicU64::new(0),
-            writer: AtomicU64::new(0),
+            tid: AtomicU32::new(0),
+            mark: AtomicU32::new(0),
         })
     }
 
@@ -329,7 +360,8 @@ impl<W: Words> Lane<W> {
         let now = counter(&self.words).load(Ordering::Relaxed);
         let (relaxed, count) = (Ordering::Relaxed, &self.count);
         let _ = count.compare_exchange(before, now, relaxed, relaxed);
-        self.writer.store(pair(tid, 0), Ordering::Relaxed);
+        self.tid.store(tid, Ordering::Relaxed);
+        self.mark.store(0, Ordering::Relaxed);
         self.open.store(0, Ordering::Relaxed);
     }
 
@@ -378,7 +410,7 @@ impl<W: Words> Lane<W> {
             "the payload has the wrong size"
         );
         let count = self.begin(frame, abandoned, &stamp)?;
-        let writer = Some(self.writer.load(Ordering::Relaxed));
+        let writer = Some(self.writer(0));
         let count = append(&self.words, &self.geometry, count, writer, payload, stamp);
         self.end(count);
         Ok(())
@@ -398,12 +430,24 @@ impl<W: Words> Lane<W> {
         // Relaxed: see the protocol.
         let open = self.open.load(Ordering::Relaxed);
         if open != 0 {
-            self.interrupt(Frame(open), frame, abandoned, stamp)?;
+            let open = Frame::from_raw(open, self.mark.load(Ordering::Relaxed));
+            self.interrupt(open, frame, abandoned, stamp)?;
+        } else {
+            self.open(frame);
         }
-        self.open.store(frame.0, Ordering::Relaxed);
-        // From here on a handler is nested: what follows must not rise above.
-        signal_fence();
         Ok(self.count())
+    }
+
+    /// Rule 2. The mark is 0 before.
+    #[inline(always)]
+    fn open(&self, frame: Frame) {
+        // Relaxed: see the protocol. From here on a handler is nested.
+        self.open.store(frame.place, Ordering::Relaxed);
+        signal_fence();
+        if frame.place & WITNESSED != 0 {
+            self.mark.store(frame.mark, Ordering::Relaxed);
+            signal_fence();
+        }
     }
 
     /// Rules 3 and 4, rare.
@@ -421,12 +465,12 @@ impl<W: Words> Lane<W> {
             return Err(Nested);
         }
         // Taken over first: a handler that comes now is nested in this write.
-        self.open.store(frame.0, Ordering::Relaxed);
+        self.mark.store(0, Ordering::Relaxed);
         signal_fence();
+        self.open(frame);
         let slot = self.words.range(self.geometry.slot(self.count()), 2);
-        let (tid, _) = crate::layout::unpair(self.writer.load(Ordering::Relaxed));
         // Relaxed: SYNC(publish) makes it visible.
-        slot[1].store(pair(tid, ELEMENT_VOID), Ordering::Relaxed);
+        slot[1].store(self.writer(ELEMENT_VOID), Ordering::Relaxed);
         let count = publish(counter(&self.words), &slot[0], self.count(), stamp());
         self.count.store(count, Ordering::Relaxed);
         signal_fence();
@@ -445,7 +489,7 @@ impl<W: Words> Lane<W> {
     #[inline(always)]
     #[must_use]
     pub fn is_open(&self, frame: Frame, position: u64) -> bool {
-        self.open.load(Ordering::Relaxed) == frame.0 && self.count() == position
+        self.open.load(Ordering::Relaxed) == frame.place && self.count() == position
     }
 
     /// Fills the element of the open write.
@@ -467,7 +511,7 @@ impl<W: Words> Lane<W> {
     pub fn commit(&self, stamp: impl FnOnce() -> Ticks) {
         let slot = self.words.range(self.geometry.slot(self.count()), 2);
         // Relaxed: SYNC(publish) makes it visible.
-        slot[1].store(self.writer.load(Ordering::Relaxed), Ordering::Relaxed);
+        slot[1].store(self.writer(0), Ordering::Relaxed);
         let count = publish(counter(&self.words), &slot[0], self.count(), stamp());
         self.end(count);
     }
@@ -476,7 +520,16 @@ impl<W: Words> Lane<W> {
     #[inline(always)]
     pub fn abandon(&self) {
         signal_fence();
+        // Before `open`: where there is a mark it is that of the open write.
+        self.mark.store(0, Ordering::Relaxed);
+        signal_fence();
         self.open.store(0, Ordering::Relaxed);
+    }
+
+    /// The second word of an element.
+    #[inline(always)]
+    fn writer(&self, flags: u32) -> u64 {
+        pair(self.tid.load(Ordering::Relaxed), flags)
     }
 
     /// Closes the write that led to this count.
@@ -498,7 +551,8 @@ const _: () = {
         assert!(offset_of!(Mapped, geometry) == 16);
         assert!(offset_of!(Mapped, count) == 40);
         assert!(offset_of!(Mapped, open) == 48);
-        assert!(offset_of!(Mapped, writer) == 56);
+        assert!(offset_of!(Mapped, tid) == 56);
+        assert!(offset_of!(Mapped, mark) == 60);
         assert!(size_of::<Mapped>() == 64);
     }
 };
@@ -506,3 +560,7 @@ const _: () = {
 #[cfg(all(test, not(loom)))]
 #[path = "lanes/tests.rs"]
 mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "lanes/loom_tests.rs"]
+mod loom_tests;

@@ -75,7 +75,7 @@ fn by_depth(open: Frame, now: Frame) -> bool {
 }
 
 fn put(lane: &Lane<OwnedWords>, value: u64) -> Result<(), Nested> {
-    let frame = Frame::from_raw(0x1000);
+    let frame = Frame::from_raw(0x1000, 0);
     lane.write(frame, never, &value.to_ne_bytes(), || {
         Ticks::from_raw(value)
     })
@@ -145,7 +145,7 @@ fn a_lane_goes_on_behind_its_last_owner() {
     pool.claim(thread(7, 1)).unwrap();
     put(lane, 1).unwrap();
     // The owner dies in the middle of a write.
-    lane.begin(Frame::from_raw(9), never, || Ticks::from_raw(0))
+    lane.begin(Frame::from_raw(9, 0), never, || Ticks::from_raw(0))
         .unwrap();
     lane.fill(&99_u64.to_ne_bytes());
     pool.control.reclaim(0, pool.owner(0));
@@ -178,9 +178,9 @@ fn a_nested_write_is_refused_and_counted() {
     let pool = pool(1);
     let lane = &pool.lanes[0];
     pool.claim(thread(7, 1)).unwrap();
-    let outer = Frame::from_raw(0x1000);
+    let outer = Frame::from_raw(0x1000, 0);
     let position = lane.begin(outer, by_depth, || Ticks::from_raw(0)).unwrap();
-    let inner = Frame::from_raw(0xf00);
+    let inner = Frame::from_raw(0xf00, 0);
     let nested = lane.write(inner, by_depth, &[0; 8], || Ticks::from_raw(0));
     assert_eq!((nested, lane.lost_nested()), (Err(Nested), 1));
     assert!(lane.is_open(outer, position));
@@ -196,13 +196,13 @@ fn an_abandoned_write_becomes_void_and_is_no_loss() {
     pool.claim(thread(7, 1)).unwrap();
     let mut reader = pool.reader(0);
     let begin = |frame| lane.begin(frame, by_depth, || Ticks::from_raw(1)).is_ok();
-    let deep = Frame::from_raw(0x1000);
+    let deep = Frame::from_raw(0x1000, 0);
     assert!(begin(deep));
     // The same frame begins anew, unless a guard there is alive.
     assert!(begin(deep));
     assert!(begin(deep.guarded()));
     assert!(!begin(deep));
-    assert!(begin(Frame::from_raw(0x1010)));
+    assert!(begin(Frame::from_raw(0x1010, 0)));
     lane.fill(&1_u64.to_ne_bytes());
     lane.commit(|| Ticks::from_raw(1));
     assert_eq!(read(&mut reader), ([(7, 1)].to_vec(), 3));
@@ -215,15 +215,33 @@ fn an_abandoned_write_becomes_void_and_is_no_loss() {
 }
 
 #[test]
+fn a_frame_is_known_by_its_place_and_its_mark() {
+    let frame = Frame::from_raw(0x1008 | 2, 77);
+    assert_eq!((frame.address(), frame.witness()), (0x1008, Some(77)));
+    assert_eq!(Frame::from_raw(0x1008, 77).witness(), None);
+    assert_eq!(Frame::from_raw(0x1008 | 2, 0).witness(), None);
+    let pool = pool(1);
+    let lane = &pool.lanes[0];
+    pool.claim(thread(7, 1)).unwrap();
+    lane.begin(frame, never, || Ticks::from_raw(0)).unwrap();
+    let seen = |open: Frame, _: Frame| open == Frame::from_raw(0x1008 | 2, 77);
+    let inner = Frame::from_raw(0x1000 | 2, 78);
+    lane.begin(inner, seen, || Ticks::from_raw(0)).unwrap();
+    lane.commit(|| Ticks::from_raw(0));
+    let mark = lane.mark.load(Ordering::Relaxed);
+    assert_eq!((mark, lane.open.load(Ordering::Relaxed)), (0, 0));
+}
+
+#[test]
 fn a_judgement_that_was_wrong_tears_nothing() {
     let pool = pool(1);
     let lane = &pool.lanes[0];
     pool.claim(thread(7, 1)).unwrap();
-    let outer = Frame::from_raw(0x1000);
+    let outer = Frame::from_raw(0x1000, 0);
     let position = lane.begin(outer, by_depth, || Ticks::from_raw(0)).unwrap();
     let slot = lane.geometry.slot(position);
     lane.write(
-        Frame::from_raw(0x2000),
+        Frame::from_raw(0x2000, 0),
         by_depth,
         &5_u64.to_ne_bytes(),
         || Ticks::from_raw(5),
