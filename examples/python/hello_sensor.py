@@ -19,7 +19,7 @@ import overhear
 class Turn:
     """One observation. Kinds and units let every tool print and plot it without this program."""
 
-    took_ns: Annotated[int, "u64", "ns"]
+    cpu_ns: Annotated[int, "u64", "ns"]
     number: Annotated[int, "u32"]
     sum: Annotated[int, "u32"]
 
@@ -30,10 +30,10 @@ def main() -> None:
         if not sensor.is_heard:
             print(f"not heard: {sensor.unheard_because}", file=sys.stderr)
         for number in range(1000):
-            before_ns = time.perf_counter_ns()
+            before_ns = time.thread_time_ns()
             total = sum(range(1000 + number))
-            took_ns = time.perf_counter_ns() - before_ns
-            sensor.write(took_ns, number, total)
+            cpu_ns = time.thread_time_ns() - before_ns
+            sensor.write(cpu_ns, number, total)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,8 @@ typedef struct oh_control_page {
 typedef struct oh_control_line {
     uint32_t enabled; /* 1 on, 0 off */
     uint32_t reserved0;
-    uint64_t reserved1[7];
+    uint64_t reclaims; /* laned: how often a lane has been reclaimed */
+    uint64_t reserved1[6];
 } oh_control_line;
 
 #define OH_ASSERT_FIELD(type, field, offset, size)                                                  \
@@ -179,7 +180,8 @@ OH_ASSERT_FIELD(oh_control_page, reserved1, 24, 4072);
 OH_STATIC_ASSERT(sizeof(oh_control_page) == OH_HEADER_SIZE, "oh_control_page: size");
 OH_ASSERT_FIELD(oh_control_line, enabled, 0, 4);
 OH_ASSERT_FIELD(oh_control_line, reserved0, 4, 4);
-OH_ASSERT_FIELD(oh_control_line, reserved1, 8, 56);
+OH_ASSERT_FIELD(oh_control_line, reclaims, 8, 8);
+OH_ASSERT_FIELD(oh_control_line, reserved1, 16, 48);
 OH_STATIC_ASSERT(sizeof(oh_control_line) == 64, "oh_control_line: size");
 
 /*

@@ -25,16 +25,19 @@
  * to others, and while the sensor is switched off. The first two are losses, which are counted.
  *
  * Writes that are left without commit, by longjmp for example, give their slot back. A write remembers
- * the frame, the place on the stack, of the function that began it. If the same thread begins
- * another while one is open:
- *   - in a frame that is not deeper on the same stack: the function of the open write has ended, was
- *     jumped out of, or begins anew. The open write is abandoned and becomes a void element, which
- *     readers skip; the new one goes on.
- *   - in a deeper frame, or in a handler on the alternate signal stack: the open write may be alive,
- *     and the frames cannot tell. The new one is refused and counted, also if the open one had been
- *     jumped over. oh_laned_abandon, called where longjmp lands, ends that.
- *   - anywhere, while the open one was begun on the alternate stack and the thread is not on it: the
- *     handler was left by a jump; abandoned.
+ * the frame of the function that began it: its place on the stack, and the return address that stands
+ * there as long as the function has not ended. If the same thread begins another write while one is
+ * open, the open one was abandoned
+ *   - if it was begun on the alternate signal stack and the thread is not on it: a handler was left;
+ *   - if its frame is not deeper on the same stack than that of the new one: its function has ended,
+ *     was jumped out of, or begins anew;
+ *   - if its return address has been overwritten: its function has ended.
+ * An abandoned write becomes a void element, which readers skip, and the new one goes on. Else the
+ * open write may be alive: the new one is nested, refused and counted. This errs where the place of
+ * an ended function still holds, by chance, the same return address, as when it was called again by
+ * the same caller, has not written yet, and calls another that writes. oh_laned_abandon, called where
+ * longjmp lands, leaves no doubt.
+ *
  * Two rules follow. A function that calls oh_laned_write must not return before the commit: a wrapper is
  * inlined. And a write must not be open while the thread changes to a stack of the program's own
  * making (coroutines, SS_AUTODISARM). Where they are broken, a write that is open may be taken for
@@ -46,6 +49,9 @@
 #define OVERHEAR_LANED_H
 
 #include "sensor.h"
+
+/* What a place is, in its lowest bits: a destructor guards the write; a return address is there. */
+enum { OH_FRAME_GUARDED_ = 1, OH_FRAME_WITNESSED_ = 2 };
 
 /*
  * A lane as the thread that owns it writes it, section 5.2; one cache line. Mirrors `Lane` in
@@ -60,8 +66,9 @@ typedef struct oh_lane_ {
     uint32_t reserved0;
     uint64_t capacity; /* a power of two */
     uint64_t count;    /* elements written; the lane's counter is a copy, read at a claim alone */
-    uint64_t open;     /* 0 or the frame of the write that is open */
-    uint64_t writer;   /* second word of elements: tid, no flags */
+    uint64_t open;     /* 0 or the place of the write that is open, with OH_FRAME_ bits */
+    uint32_t tid;      /* of the thread that owns the lane */
+    uint32_t mark;     /* lower half of the return address at `open`; 0 while it is not known */
 } __attribute__((aligned(64))) oh_lane_;
 
 /*
@@ -89,7 +96,8 @@ OH_ASSERT_FIELD(oh_lane_, stride_words, 24, 4);
 OH_ASSERT_FIELD(oh_lane_, capacity, 32, 8);
 OH_ASSERT_FIELD(oh_lane_, count, 40, 8);
 OH_ASSERT_FIELD(oh_lane_, open, 48, 8);
-OH_ASSERT_FIELD(oh_lane_, writer, 56, 8);
+OH_ASSERT_FIELD(oh_lane_, tid, 56, 4);
+OH_ASSERT_FIELD(oh_lane_, mark, 60, 4);
 OH_ASSERT_FIELD(oh_laned_sensor, enabled, 0, 8);
 OH_ASSERT_FIELD(oh_laned_sensor, key, 8, 8);
 OH_ASSERT_FIELD(oh_laned_sensor, entry_distance, 16, 8);
@@ -209,8 +217,8 @@ void oh_prepare_thread(void);
 
 /* The lane of a thread that has none or does not remember it; NULL, counted, if none is free. */
 oh_lane_ *oh_lane_claim_(oh_laned_sensor *sensor);
-/* A write in `frame` finds another one open: 1 if that one was abandoned, else 0, counted. */
-int oh_lane_interrupt_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t frame);
+/* A write finds another one open: takes over if that one was abandoned, 1; else 0, counted. */
+int oh_lane_interrupt_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t place, uint32_t mark);
 /* Counts a commit whose write is not open. */
 void oh_lane_refuse_(oh_lane_ *lane);
 /* The thread pointer, or what stands in for it where the header does not know it. */
@@ -244,19 +252,18 @@ OH_INLINE_ oh_lane_ *oh_lane_of_thread_(oh_laned_sensor *sensor, int claims)
     return claims ? oh_lane_claim_(sensor) : NULL;
 }
 
-/* The frame of the function that this is inlined into: its stack pointer. */
+/*
+ * The place of the function that this is inlined into: where its return address is on the stack. Asking
+ * for the frame's address makes the compiler keep a frame pointer in this function, and with it, on
+ * x86-64 and AArch64, the return address one word above.
+ */
 OH_INLINE_ uint64_t oh_frame_(void)
 {
-#if defined(__x86_64__) && defined(__LP64__)
-    uint64_t frame;
-    __asm__ volatile("movq %%rsp, %0" : "=r"(frame));
-    return frame;
-#elif defined(__aarch64__) && defined(__LP64__)
-    uint64_t frame;
-    __asm__ volatile("mov %0, sp" : "=r"(frame));
-    return frame;
+    const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__LP64__)
+    return (frame + 8) | OH_FRAME_WITNESSED_;
 #else
-    return (uint64_t)(uintptr_t)__builtin_frame_address(0);
+    return frame;
 #endif
 }
 
@@ -272,14 +279,18 @@ OH_INLINE_ uint8_t *oh_lane_slot_(const oh_lane_ *lane, uint64_t count)
     return lane->base + OH_HEADER_SIZE + (count & (lane->capacity - 1)) * lane->stride_words * 8;
 }
 
-/* Opens a write: 1, or 0 if it is nested. A frame with bit 0 set is that of a guard (sensor.hpp). */
-OH_INLINE_ int oh_lane_open_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t frame)
+/* Opens a write: 1, or 0 if it is nested. A guard (sensor.hpp) adds OH_FRAME_GUARDED_ to its place. */
+OH_INLINE_ int oh_lane_open_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t place)
 {
-    if (__builtin_expect(oh_lane_load_(&lane->open) != 0, 0) &&
-        !oh_lane_interrupt_(sensor, lane, frame))
-        return 0;
-    __atomic_store_n(&lane->open, frame, __ATOMIC_RELAXED);
+    uint32_t mark = 0;
+    if (place & OH_FRAME_WITNESSED_)
+        mark = (uint32_t) * (const uint64_t *)(uintptr_t)(place & ~(uint64_t)7);
+    if (__builtin_expect(oh_lane_load_(&lane->open) != 0, 0))
+        return oh_lane_interrupt_(sensor, lane, place, mark);
+    __atomic_store_n(&lane->open, place, __ATOMIC_RELAXED);
     /* From here on a handler is nested. */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&lane->mark, mark, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     return 1;
 }
@@ -287,6 +298,8 @@ OH_INLINE_ int oh_lane_open_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t f
 /* Closes the write that is open. */
 OH_INLINE_ void oh_lane_close_(oh_lane_ *lane)
 {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&lane->mark, (uint32_t)0, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     __atomic_store_n(&lane->open, (uint64_t)0, __ATOMIC_RELAXED);
 }
@@ -296,7 +309,12 @@ OH_INLINE_ void oh_lane_publish_(oh_lane_ *lane, uint8_t *slot, uint64_t count,
                                  uint64_t stamp_ticks)
 {
     uint8_t *base = lane->base;
-    oh_word_store_(slot + 8, oh_lane_load_(&lane->writer));
+    /* The thread, and no flags. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    oh_word_store_(slot + 8, lane->tid);
+#else
+    oh_word_store_(slot + 8, (uint64_t)lane->tid << 32);
+#endif
     oh_word_store_(slot, stamp_ticks);
     oh_counter_store_(base, count + 1);
     __atomic_store_n(&lane->count, count + 1, __ATOMIC_RELAXED);
@@ -350,6 +368,24 @@ OH_INLINE_ uint64_t oh_laned_stamp(const oh_laned_sensor *sensor)
 #endif
 }
 
+/* oh_laned_write; a guard, whose destructor gives the slot back, passes OH_FRAME_GUARDED_. */
+OH_INLINE_ void *oh_laned_begin_(oh_laned_sensor *sensor, uint64_t guarded)
+{
+#ifndef OVERHEAR_DISABLE
+    oh_lane_ *lane;
+    if (!oh_laned_enabled(sensor))
+        return NULL;
+    lane = oh_lane_of_thread_(sensor, 1);
+    if (lane == NULL || !oh_lane_open_(sensor, lane, oh_frame_() | guarded))
+        return NULL;
+    return oh_lane_slot_(lane, oh_lane_load_(&lane->count)) + sizeof(oh_thread_element);
+#else
+    (void)sensor;
+    (void)guarded;
+    return NULL;
+#endif
+}
+
 /*
  * oh_laned_write: begins an element and hands out its payload to fill.
  *
@@ -371,18 +407,7 @@ OH_INLINE_ uint64_t oh_laned_stamp(const oh_laned_sensor *sensor)
  */
 OH_INLINE_ void *oh_laned_write(oh_laned_sensor *sensor)
 {
-#ifndef OVERHEAR_DISABLE
-    oh_lane_ *lane;
-    if (!oh_laned_enabled(sensor))
-        return NULL;
-    lane = oh_lane_of_thread_(sensor, 1);
-    if (lane == NULL || !oh_lane_open_(sensor, lane, oh_frame_()))
-        return NULL;
-    return oh_lane_slot_(lane, oh_lane_load_(&lane->count)) + sizeof(oh_thread_element);
-#else
-    (void)sensor;
-    return NULL;
-#endif
+    return oh_laned_begin_(sensor, 0);
 }
 
 /*

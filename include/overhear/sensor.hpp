@@ -476,7 +476,7 @@ template <class payload> class laned_element {
 
     OH_ALWAYS_INLINE_ explicit laned_element(oh_laned_sensor *sensor) noexcept : sensor_(sensor)
     {
-        void *slot = oh_laned_write(sensor);
+        void *slot = oh_laned_begin_(sensor, OH_FRAME_GUARDED_);
         if (slot != nullptr)
             filled_ = ::new (slot) payload;
     }

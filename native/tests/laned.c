@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* links: overhear; sanitizes: threads. Laned sensors, written from threads and read back from private memory. */
+#define _GNU_SOURCE 1
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <overhear/sensor.h>
 
 #include "tap.h"
-
-extern long syscall(long number, ...);
 
 enum { THREADS = 3, ELEMENTS = 20 };
 
@@ -165,7 +165,9 @@ static void a_nested_write_is_refused(void)
               "the open write is not disturbed");
     tap_check(oh_laned_commit(sensor) == 0 && lost_nested(lane) == 2 && counter(lane) == 1,
               "a commit without a write is refused and counted");
-    (void)oh_laned_write(sensor);
+    (void)oh_laned_begin_(sensor, OH_FRAME_GUARDED_);
+    tap_check(oh_laned_write(sensor) == NULL && lost_nested(lane) == 3,
+              "a write beside one that is guarded in the same function is refused and counted");
     oh_laned_abandon(sensor);
     tap_check(put_deeper(sensor, 1) == 1 && counter(lane) == 2,
               "an abandoned write gives its slot back");
@@ -187,6 +189,16 @@ static __attribute__((noinline)) void write_and_jump(oh_laned_sensor *sensor)
     longjmp(landing, 1);
 }
 
+/* Overwrites the stack far below its caller, and writes from there. */
+static __attribute__((noinline)) int put_far_deeper(oh_laned_sensor *sensor, uint64_t value)
+{
+    volatile char room[8192];
+    size_t at;
+    for (at = 0; at < sizeof room; at++)
+        room[at] = (char)(at + 1);
+    return put(sensor, value) + (room[turn] - 1);
+}
+
 static void a_jump_past_commit_gives_the_slot_back(void)
 {
     oh_laned_sensor *const sensor = begin(1);
@@ -199,12 +211,41 @@ static void a_jump_past_commit_gives_the_slot_back(void)
               "the slot that was jumped over is void");
     if (setjmp(landing) == 0)
         write_and_jump(sensor);
-    /* The frame of write_and_jump is gone, and put_deeper may lie lower: undecidable from here. */
     oh_laned_abandon(sensor);
-    tap_check(put_deeper(sensor, 3) == 1 && is(lane, 3, 3), "abandon ends the doubt");
-    tap_check(lost_nested(lane) == 0, "nothing was lost");
+    tap_check(put_deeper(sensor, 3) == 1 && is(lane, 3, 3), "abandon leaves no doubt");
+    if (setjmp(landing) == 0)
+        write_and_jump(sensor);
+    tap_check(put_far_deeper(sensor, 5) == 1 && element(lane, 4)->flags == OH_ELEMENT_VOID &&
+                  is(lane, 5, 5),
+              "an overwritten return address tells, from however deep");
+    tap_check(lost_nested(lane) == 0 && counter(lane) == 6, "nothing was lost");
     oh_laned_unregister(sensor);
 }
+
+#ifdef __cplusplus
+static __attribute__((noinline)) void write_and_throw(oh_laned_sensor *sensor)
+{
+    if (oh_laned_write(sensor) != NULL && turn == 0)
+        throw 1;
+    oh_laned_commit(sensor);
+}
+
+static void an_exception_past_commit_gives_the_slot_back(void)
+{
+    oh_laned_sensor *const sensor = begin(1);
+    const oh_lane_ *const lane = &sensor->lanes[0];
+    int caught = 0;
+    try {
+        write_and_throw(sensor);
+    } catch (int thrown) {
+        caught = thrown;
+    }
+    tap_check(caught == 1 && put_far_deeper(sensor, 1) == 1 && is(lane, 1, 1) &&
+                  element(lane, 0)->flags == OH_ELEMENT_VOID && lost_nested(lane) == 0,
+              "an exception past commit gives the slot back");
+    oh_laned_unregister(sensor);
+}
+#endif
 
 static void a_switched_off_sensor_writes_nothing(void)
 {
@@ -218,6 +259,40 @@ static void a_switched_off_sensor_writes_nothing(void)
     enabled = 1;
     tap_check(put(sensor, 1) == 1 && oh_laned_enabled(sensor), "it can be switched on again");
     sensor->enabled = before;
+    oh_laned_unregister(sensor);
+}
+
+/* Lanes whose last element has this thread id. */
+static int lanes_of(const oh_laned_sensor *sensor, uint32_t tid)
+{
+    uint32_t lane;
+    int found = 0;
+    for (lane = 0; lane < sensor->lane_count; lane++) {
+        const oh_lane_ *at = &sensor->lanes[lane];
+        found += counter(at) > 0 && element(at, counter(at) - 1)->tid == tid;
+    }
+    return found;
+}
+
+static void a_forked_child_is_another_thread(void)
+{
+    oh_laned_sensor *sensor = begin(4);
+    const uint32_t parent = (uint32_t)syscall(SYS_gettid);
+    int status = 0;
+    pid_t child;
+    put(sensor, 1);
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        const int written = put(sensor, 2);
+        _exit(written && lanes_of(sensor, (uint32_t)syscall(SYS_gettid)) == 1 ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    tap_check(child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+              "a forked child writes under its own thread id, in a lane of its own");
+    put(sensor, 3);
+    tap_check(lanes_of(sensor, parent) == 1 && lanes_of(sensor, (uint32_t)child) == 0,
+              "its parent goes on in its own");
     oh_laned_unregister(sensor);
 }
 
@@ -243,7 +318,11 @@ int main(void)
     a_thread_without_lane_is_counted();
     a_nested_write_is_refused();
     a_jump_past_commit_gives_the_slot_back();
+#ifdef __cplusplus
+    an_exception_past_commit_gives_the_slot_back();
+#endif
     a_switched_off_sensor_writes_nothing();
+    a_forked_child_is_another_thread();
     refuses_what_contradicts_itself();
     return tap_done();
 }

@@ -25,6 +25,7 @@ class Sensor:
         instance: str,
         rate: Optional[tuple[int, int, int]],
         capacity: int,
+        lanes: Optional[int],
         record: Optional[type],
     ) -> Sensor: ...
     def write(self, *values: Any, **fields: Any) -> None: ...

@@ -55,6 +55,9 @@ class Sensor(_core.Sensor):
     :param units: units of fields that have none in `fields`.
     :param rate: the declared rate (T, D, tau); the directory sizes the stream by it.
     :param capacity: the least number of elements the stream shall hold; 0: the directory's choice.
+    :param lanes: makes a laned sensor, whose elements say which thread wrote them, in the columns
+        ``writer_tid`` and ``writer_flags``: for so many threads at once, 0: twice as many as CPUs,
+        at least 16.
     :raises SchemaError: if the fields cannot be a payload.
     :raises SensorError: if there is no memory even for a private stream.
     :raises ValueError: if the rate is impossible.
@@ -77,6 +80,7 @@ class Sensor(_core.Sensor):
         units: Optional[Mapping[str, str]] = None,
         rate: Optional[Rate] = None,
         capacity: int = 0,
+        lanes: Optional[int] = None,
     ) -> Sensor:
         declaration = declare(fields, units)
         type_id = type if type is not None else re.sub(r"\W", "_", id, flags=re.ASCII)
@@ -91,6 +95,7 @@ class Sensor(_core.Sensor):
             instance,
             rate,
             capacity,
+            lanes,
             declaration.record,
         )
         self.id, self.instance, self.dtype = id, instance, declaration.dtype

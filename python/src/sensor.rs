@@ -3,17 +3,21 @@
 //!
 //! # Threads
 //!
-//! A sensor is a simple writer: one thread at a time. Python's threads take turns already: a thread
+//! A sensor without lanes is a simple writer: one thread at a time. Python's threads take turns already: a thread
 //! runs Python code, and these methods, only while it holds the interpreter's lock, and no method
 //! here gives the lock back while it writes. A mutex makes that a rule of this file and not of the
 //! interpreter; it is never contended, and never held while the process is forked, because the
-//! thread that forks holds the interpreter's lock. A laned sensor would cost more and gain nothing.
+//! thread that forks holds the interpreter's lock. Lanes would not make it faster; a program asks
+//! for them to learn which thread wrote.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use numpy::PyReadonlyArray1;
-use overhear::{DynamicSensor, Nanos, Rate, SensorRequest};
+use overhear::{
+    DynamicLanedError, DynamicLanedSensor, DynamicSensor, Nanos, Rate, Refused, SensorRequest,
+    WriterKind,
+};
 use overhear_event::FieldKind;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::{
@@ -40,6 +44,100 @@ struct Argument {
     offset: usize,
 }
 
+/// Who writes, by the number of lanes that were asked for.
+enum Writer {
+    Simple(Box<DynamicSensor>),
+    Laned {
+        sensor: DynamicLanedSensor,
+        // Its lanes have counters of their own.
+        written: u64,
+    },
+}
+
+impl Writer {
+    fn register(request: SensorRequest) -> Result<Self, overhear::SensorError> {
+        match request.kind {
+            WriterKind::Laned => Ok(Self::Laned {
+                sensor: DynamicLanedSensor::register(request)?,
+                written: 0,
+            }),
+            _ => {
+                let sensor = DynamicSensor::register(request)?;
+                Ok(Self::Simple(Box::new(sensor)))
+            }
+        }
+    }
+
+    /// Appends an element; the error is a sentence.
+    #[inline]
+    fn write(&mut self, payload: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Simple(sensor) => sensor.write(payload).map_err(|error| error.to_string()),
+            Self::Laned { sensor, written } => match sensor.write(payload) {
+                Ok(()) => {
+                    *written += 1;
+                    Ok(())
+                }
+                // It may have been switched off meanwhile, which is no loss.
+                Err(DynamicLanedError::Refused(Refused::Off)) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+
+    /// How long the declared rate asks to wait; lanes have no common one.
+    fn pace_left(&mut self) -> Result<Nanos, String> {
+        match self {
+            Self::Simple(sensor) => sensor.pace_left().map_err(|error| error.to_string()),
+            Self::Laned { .. } => {
+                Err("its threads have a rate each; only a sensor without lanes is paced".to_owned())
+            }
+        }
+    }
+
+    fn register_again(&mut self) -> Result<bool, overhear::SensorError> {
+        match self {
+            Self::Simple(sensor) => sensor.register_again(),
+            Self::Laned { sensor, written } => {
+                let was_heard = sensor.is_heard();
+                let heard = sensor.register_again()?;
+                if heard && !was_heard {
+                    *written = 0;
+                }
+                Ok(heard)
+            }
+        }
+    }
+
+    fn is_heard(&self) -> bool {
+        match self {
+            Self::Simple(sensor) => sensor.is_heard(),
+            Self::Laned { sensor, .. } => sensor.is_heard(),
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        match self {
+            Self::Simple(sensor) => sensor.is_enabled(),
+            Self::Laned { sensor, .. } => sensor.is_enabled(),
+        }
+    }
+
+    fn unheard_because(&self) -> Option<&str> {
+        match self {
+            Self::Simple(sensor) => sensor.unheard_because(),
+            Self::Laned { sensor, .. } => sensor.unheard_because(),
+        }
+    }
+
+    fn written(&self) -> u64 {
+        match self {
+            Self::Simple(sensor) => sensor.written(),
+            Self::Laned { written, .. } => *written,
+        }
+    }
+}
+
 /// A sensor: a place in a program that produces elements of one type.
 #[pyclass(module = "overhear._core", subclass, frozen)]
 pub(crate) struct Sensor {
@@ -50,11 +148,11 @@ pub(crate) struct Sensor {
     payload_bytes: usize,
     pid: u32,
     // None once it is unregistered.
-    open: Mutex<Option<DynamicSensor>>,
+    open: Mutex<Option<Writer>>,
 }
 
 impl Sensor {
-    fn lock(&self) -> MutexGuard<'_, Option<DynamicSensor>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Writer>> {
         // A panic while it was held is a bug, but the writer's state changes in a single step.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,6 +162,11 @@ impl Sensor {
         SensorError::new_err(format!(
             "sensor `{id}` was unregistered; make a new one to write on"
         ))
+    }
+
+    #[cold]
+    fn refused(&self, sentence: &str) -> PyErr {
+        SensorError::new_err(format!("sensor `{}`: {sentence}", self.id))
     }
 
     /// Why this argument was not found among the fields given by name.
@@ -97,7 +200,7 @@ impl Sensor {
 impl Sensor {
     /// The Python class `overhear.Sensor` checks and completes the arguments.
     #[new]
-    #[pyo3(signature = (id, type_id, size, fields, instance, rate, capacity, record))]
+    #[pyo3(signature = (id, type_id, size, fields, instance, rate, capacity, lanes, record))]
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn new(
         py: Python<'_>,
@@ -108,6 +211,7 @@ impl Sensor {
         instance: String,
         rate: Option<(u64, u64, u64)>,
         capacity: u64,
+        lanes: Option<u32>,
         record: Option<Py<PyType>>,
     ) -> PyResult<Self> {
         let schema = schema(type_id, size, &fields)?;
@@ -142,12 +246,12 @@ impl Sensor {
             schema,
             rate,
             capacity,
-            kind: overhear_event::WriterKind::Simple,
-            lanes: 0,
+            kind: lanes.map_or(WriterKind::Simple, |_| WriterKind::Laned),
+            lanes: lanes.unwrap_or(0),
         };
         // The directory may take its time; others go on.
         let sensor = py
-            .detach(|| DynamicSensor::register(request))
+            .detach(|| Writer::register(request))
             .map_err(|error| SensorError::new_err(format!("sensor `{id}`: {error}")))?;
         Ok(Self {
             id,
@@ -166,8 +270,8 @@ impl Sensor {
     /// interpreter's own work: no system call. A sensor that is switched off does not look at them.
     ///
     /// Raises TypeError if a field is missing, unknown or of another kind, OverflowError if a
-    /// number and ValueError if a text does not fit its field, SensorError after unregister().
-    /// Nothing is written then.
+    /// number and ValueError if a text does not fit its field, SensorError after unregister() and
+    /// where no lane is free for this thread. Nothing is written then.
     #[pyo3(signature = (*values, **fields))]
     fn write(
         &self,
@@ -220,7 +324,7 @@ impl Sensor {
                 let sensor = open.as_mut().ok_or_else(|| self.gone())?;
                 for payload in turn.chunks_exact(self.payload_bytes) {
                     let written = sensor.write(payload);
-                    written.map_err(|error| SensorError::new_err(error.to_string()))?;
+                    written.map_err(|error| self.refused(&error))?;
                 }
             }
             // The mutex is free again: whoever runs now may write to this very sensor, or fork.
@@ -285,7 +389,7 @@ impl Sensor {
     #[getter]
     fn is_heard(&self) -> bool {
         let open = self.lock();
-        open.as_ref().is_some_and(DynamicSensor::is_heard)
+        open.as_ref().is_some_and(Writer::is_heard)
     }
 
     /// Whether the sensor is switched on. Writing to one that is off does nothing; a monitor or a
@@ -293,7 +397,7 @@ impl Sensor {
     #[getter]
     fn is_enabled(&self) -> bool {
         let open = self.lock();
-        open.as_ref().is_some_and(DynamicSensor::is_enabled)
+        open.as_ref().is_some_and(Writer::is_enabled)
     }
 
     /// Why nobody hears the sensor, as a sentence; None if somebody does.
@@ -316,7 +420,7 @@ impl Sensor {
     #[getter]
     fn written(&self) -> u64 {
         let open = self.lock();
-        open.as_ref().map_or(0, DynamicSensor::written)
+        open.as_ref().map_or(0, Writer::written)
     }
 }
 
@@ -355,7 +459,7 @@ impl Sensor {
         let mut open = self.lock();
         let sensor = open.as_mut().ok_or_else(|| self.gone())?;
         let written = sensor.write(payload);
-        written.map_err(|error| SensorError::new_err(error.to_string()))
+        written.map_err(|error| self.refused(&error))
     }
 
     /// The same kind of exception, with a sentence that names the field.

@@ -13,21 +13,45 @@ from support import run_script, run_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
-#: Elements of each sensor, by the name of the example; the same in every language.
-COUNTS = {
-    "hello_sensor": {"turn": 1000},
+#: What is heard of each: id, type, elements, declared rate, fields and units. The same as of the
+#: programs of this name in C, C++ and Rust (crates/overhear/tests/examples.rs).
+HEARD = {
+    "hello_sensor": (
+        "turn", "hello_turn", 1000, None, [("cpu_ns", "ns"), ("number", ""), ("sum", "")],
+    ),
+    "spans": ("work", "work_edge", 1000, None, [("unit", ""), ("edge", ""), ("amount", "steps")]),
+    "threads": (
+        "step", "step", 1000, None,
+        [("writer_tid", ""), ("writer_flags", ""), ("worker", ""), ("number", "")],
+    ),
+    "paced": (
+        "level", "level", 200, (1_000_000, 100_000, 10_000_000), [("number", ""), ("volts", "V")],
+    ),
 }
+
+
+def test_every_example_is_known():
+    assert sorted(HEARD) == [example.stem for example in EXAMPLES]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_heard_completely(program, tmp_path, example):
     report, out = run_script(program, tmp_path, example)
     assert report["exit"] == {"code": 0} and report["complete"]
-    counts = {}
-    for sensor in report["sensors"]:
-        counts[sensor["id"]] = counts.get(sensor["id"], 0) + sensor["elements"]
-    assert counts == COUNTS[example.stem]
-    assert overhear.read(out).elements == sum(counts.values())
+    (sensor,) = report["sensors"]
+    id, type, elements, rate, fields = HEARD[example.stem]
+    assert (sensor["id"], sensor["type"], sensor["elements"]) == (id, type, elements)
+    assert [(field["name"], field["unit"]) for field in sensor["fields"]] == fields
+    whole = overhear.read(out)
+    assert {stream.rate for stream in whole.streams} == {rate}
+    assert {stream.type for stream in whole.streams} == {type}
+    array = whole[id]
+    assert array.size == elements
+    if example.stem == "threads":
+        by_writer = {int(tid): array[array["writer_tid"] == tid] for tid in set(array["writer_tid"])}
+        assert len(by_writer) == 4
+        for mine in by_writer.values():
+            assert len(set(mine["worker"])) == 1 and (mine["number"] == range(250)).all()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

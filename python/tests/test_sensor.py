@@ -191,6 +191,26 @@ def test_threads_take_turns_and_lose_nothing():
     assert sensor.written == 4 * 52_000
 
 
+def test_a_thread_without_a_lane_is_refused():
+    sensor = overhear.Sensor("a", {"x": "u64"}, lanes=1)
+    sensor.write(1)
+    refused = []
+
+    def work():
+        try:
+            sensor.write(2)
+        except overhear.SensorError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(refused) == 1 and "lane" in refused[0] and "`a`" in refused[0]
+    assert sensor.written == 1
+    with pytest.raises(overhear.SensorError, match="without lanes is paced"):
+        sensor.pace()
+
+
 def test_a_forked_child_is_told_so():
     sensor = overhear.Sensor("a", {"x": "u64"})
     sensor.write(1)

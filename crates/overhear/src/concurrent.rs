@@ -14,7 +14,7 @@ use overhear_stream::{
 
 use crate::element::Element;
 use crate::laned::Refused;
-use crate::sensor::{check_schema, OpenStream, SensorError};
+use crate::sensor::{check_schema, is_on, OpenStream, SensorError};
 use crate::{fork, thread};
 
 /// `oh_concurrent_sensor`: what the inline functions of `concurrent.h` use, then what the library
@@ -198,7 +198,7 @@ impl<E: Element> ConcurrentSensor<E> {
     #[inline(always)]
     pub fn write(&self, element: &E) -> Result<(), Refused> {
         let open = &*self.open;
-        if !open.switch.is_on() {
+        if !is_on(open.switch) {
             return Err(Refused::Off);
         }
         let (clock, tid) = (open.clock, thread::identify().tid);
@@ -214,7 +214,7 @@ impl<E: Element> ConcurrentSensor<E> {
     #[inline(always)]
     pub fn begin(&self) -> Result<ConcurrentWrite<'_, E>, Refused> {
         let open = &*self.open;
-        if !open.switch.is_on() {
+        if !is_on(open.switch) {
             return Err(Refused::Off);
         }
         Ok(ConcurrentWrite {
@@ -229,7 +229,7 @@ impl<E: Element> ConcurrentSensor<E> {
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.open.switch.is_on()
+        is_on(self.open.switch)
     }
 
     /// Registers the sensor again if nobody hears it; see

@@ -5,7 +5,7 @@ use overhear_event::{ClockId, Nanos};
 use overhear_stream::{SharedWords, SimpleWriter};
 
 use crate::pace::PaceError;
-use crate::sensor::{stamp, OpenStream, SensorError};
+use crate::sensor::{is_on, stamp, OpenStream, SensorError};
 use crate::SensorRequest;
 
 /// A payload has another size than the sensor's schema says; nothing was written.
@@ -87,7 +87,7 @@ impl DynamicSensor {
             });
         }
         let clock = self.clock;
-        if self.stream.switch.is_on() {
+        if is_on(self.stream.switch) {
             self.writer.write(payload, || stamp(clock));
         }
         Ok(())
@@ -133,7 +133,7 @@ impl DynamicSensor {
     /// Whether the sensor is switched on: one load.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.stream.switch.is_on()
+        is_on(self.stream.switch)
     }
 
     /// Elements written since the stream's start.

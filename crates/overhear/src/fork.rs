@@ -4,19 +4,26 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
-use overhear_directory::Mapping;
+use overhear_directory::{Control, Mapping};
 
-static STREAMS: Mutex<Vec<Weak<Mapping>>> = Mutex::new(Vec::new());
+/// What a child must be kept out of.
+struct Inherited {
+    stream: Weak<Mapping>,
+    /// Where the directory switches the parent's sensor, which is not the child's.
+    control: Option<Control>,
+}
+
+static STREAMS: Mutex<Vec<Inherited>> = Mutex::new(Vec::new());
 static HANDLERS: Once = Once::new();
 
 thread_local! {
     /// Held from the prepare handler to the handlers after the fork, all of which run in the
     /// forking thread. So no other thread holds the lock while the process is copied.
-    static HELD: RefCell<Option<MutexGuard<'static, Vec<Weak<Mapping>>>>> =
+    static HELD: RefCell<Option<MutexGuard<'static, Vec<Inherited>>>> =
         const { RefCell::new(None) };
 }
 
-fn streams() -> MutexGuard<'static, Vec<Weak<Mapping>>> {
+fn streams() -> MutexGuard<'static, Vec<Inherited>> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -31,11 +38,34 @@ pub(crate) fn install() {
 }
 
 /// Remembers a shared stream so that children made by `fork` are kept out of it.
-pub(crate) fn protect(stream: &Arc<Mapping>) {
+pub(crate) fn protect(stream: &Arc<Mapping>, control: Option<&Control>) {
     install();
     let mut streams = streams();
-    streams.retain(|stream| stream.strong_count() > 0);
-    streams.push(Arc::downgrade(stream));
+    streams.retain(|inherited| inherited.stream.strong_count() > 0);
+    streams.push(Inherited {
+        stream: Arc::downgrade(stream),
+        control: control.cloned(),
+    });
+}
+
+/// Replaces memory that is shared with the parent by private memory at the same addresses. Streams
+/// are empty then, and sensors are on: whether the parent's are says nothing of the child's.
+fn make_private(streams: &[Inherited]) {
+    for inherited in streams {
+        if let Some(stream) = inherited.stream.upgrade() {
+            stream.make_private();
+        }
+        if let Some(control) = &inherited.control {
+            control.mapping().make_private();
+        }
+    }
+    // Several sensors share a page, so all pages come before the first line.
+    for control in streams.iter().filter_map(|it| it.control.as_ref()) {
+        // A line outside of its page has no switch either.
+        if let Ok(line) = control.line() {
+            line.set_enabled(true);
+        }
+    }
 }
 
 unsafe extern "C" fn before() {
@@ -53,10 +83,7 @@ unsafe extern "C" fn in_child() {
     crate::thread::forget();
     let _ = HELD.try_with(|held| {
         if let Some(streams) = held.take() {
-            // Pointers stay valid: the pages change, the addresses do not.
-            for stream in streams.iter().filter_map(Weak::upgrade) {
-                stream.make_private();
-            }
+            make_private(&streams);
         }
     });
 }

@@ -15,7 +15,7 @@ use overhear_stream::{
 };
 
 use crate::element::Element;
-use crate::sensor::{check_schema, stamp, OpenStream, SensorError};
+use crate::sensor::{check_schema, is_on, stamp, OpenStream, SensorError};
 use crate::{fork, thread};
 
 /// A write was refused. Nothing was published; the program goes on.
@@ -130,7 +130,7 @@ impl OpenLanes {
 
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
-        self.switch.is_on()
+        is_on(self.switch)
     }
 
     /// The lane of the calling thread.
@@ -143,6 +143,17 @@ impl OpenLanes {
         }
         // SAFETY: `states` has `lane_count` lanes and lives as long as `self`.
         Ok(unsafe { &*self.lanes.add(lane as usize) })
+    }
+
+    /// Appends an element of the calling thread; its bytes are as many as the schema says.
+    #[inline(always)]
+    pub(crate) fn write(&self, payload: &[u8]) -> Result<(), Refused> {
+        if !self.is_enabled() {
+            return Err(Refused::Off);
+        }
+        let (lane, clock) = (self.lane()?, self.clock);
+        lane.write(Frame::here(), is_abandoned, payload, || stamp(clock))
+            .map_err(|_| Refused::Nested)
     }
 
     /// The lane of a thread that has none, or does not remember it; a refusal is counted.
@@ -206,13 +217,14 @@ fn default_lanes() -> u32 {
 }
 
 /// Whether the write that was begun in `open` has been abandoned, seen from `now`: rare, and allowed
-/// to ask the kernel for the alternate signal stack.
+/// to ask the kernel. The first of these that applies decides.
 ///
-/// - Both on one stack: see [`Frame::is_not_deeper`].
-/// - Now on the alternate stack, opened elsewhere: a handler has interrupted the thread anywhere. The
-///   open write may be alive and is taken for it.
-/// - Opened on the alternate stack, now elsewhere: a handler was left by a jump, for while it runs
-///   everything that interrupts it runs on its stack as well.
+/// - Opened on the alternate signal stack, now elsewhere: a handler was left by a jump, for while it
+///   runs everything that interrupts it runs on its stack as well.
+/// - Both on the alternate stack, or both elsewhere, and `now` is not deeper: see
+///   [`Frame::is_not_deeper`].
+/// - The word at the place of `open` is known and has changed: the function has ended.
+/// - Else the open write may be alive and is taken for it.
 ///
 /// A stack of the program's own making (coroutines, `SS_AUTODISARM`) is none of the kernel's
 /// business, so its addresses are compared as if they were of the same stack. What is decided wrongly
@@ -229,12 +241,32 @@ pub(crate) fn is_abandoned(open: Frame, now: Frame) -> bool {
     let on_alternate = asked == 0 && stack.ss_flags & libc::SS_ONSTACK != 0;
     let known = asked == 0 && stack.ss_flags & libc::SS_DISABLE == 0;
     let (start, size) = (stack.ss_sp.addr() as u64, stack.ss_size as u64);
-    let opened_there = known && open.as_raw().wrapping_sub(start) < size;
-    match (on_alternate, opened_there) {
-        (true, false) => false,
-        (false, true) => true,
-        _ => now.is_not_deeper(open),
+    let opened_there = known && open.address().wrapping_sub(start) < size;
+    if opened_there && !on_alternate {
+        return true;
     }
+    let ended = || {
+        let witness = open.witness()?;
+        Some(word_at(open.address())? as u32 != witness)
+    };
+    (opened_there == on_alternate && now.is_not_deeper(open)) || ended().unwrap_or(false)
+}
+
+/// A word of the process's memory, `None` if nothing is mapped there any more: the stack that it was on
+/// may have been given back. The kernel reads it, because that cannot fault.
+fn word_at(address: u64) -> Option<u64> {
+    let mut word = 0_u64;
+    let local = libc::iovec {
+        iov_base: (&raw mut word).cast(),
+        iov_len: size_of::<u64>(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address as usize),
+        iov_len: size_of::<u64>(),
+    };
+    // SAFETY: writes at most the word; what it reads the kernel checks. Async-signal safe.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    (read == size_of::<u64>() as isize).then_some(word)
 }
 
 /// Writes elements of type `E` from many threads at once.
@@ -265,9 +297,10 @@ pub(crate) fn is_abandoned(open: Frame, now: Frame) -> bool {
 /// # Signal handlers
 ///
 /// A handler may write, too. If it interrupts its thread in the middle of a write to the same sensor,
-/// it is refused ([`Refused::Nested`]) and counted. A write that was left by `longjmp` is found abandoned
-/// when the thread next begins one in a frame that is not deeper on the stack; until then it cannot be
-/// told from one that is still open, and writes from deeper frames are refused and counted.
+/// it is refused ([`Refused::Nested`]) and counted. A write that was left by `longjmp` is found
+/// abandoned when the thread next begins one in a frame that is not deeper on the stack; until then
+/// Rust cannot tell it from one that is still open, and writes from deeper frames are refused and
+/// counted. (C knows more about its frames; see `laned.h`.)
 #[derive(Debug)]
 pub struct LanedSensor<E> {
     open: Box<OpenLanes>,
@@ -295,15 +328,7 @@ impl<E: Element> LanedSensor<E> {
     /// [`Refused`]: nothing was written, and what is a loss was counted.
     #[inline(always)]
     pub fn write(&self, element: &E) -> Result<(), Refused> {
-        let open = &*self.open;
-        if !open.is_enabled() {
-            return Err(Refused::Off);
-        }
-        let (lane, clock) = (open.lane()?, open.clock);
-        lane.write(Frame::here(), is_abandoned, element.as_bytes(), || {
-            stamp(clock)
-        })
-        .map_err(|_| Refused::Nested)
+        self.open.write(element.as_bytes())
     }
 
     /// Begins an element, to be filled and committed later. Dropping the guard gives the slot back.

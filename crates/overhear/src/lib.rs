@@ -27,6 +27,17 @@
 //!
 //! Run the program with `overhear run -- PROGRAM` to see the elements.
 //!
+//! # Threads
+//!
+//! A [`Sensor`] belongs to one thread at a time. A [`LanedSensor`] is shared by many: each writes a lane
+//! of its own, which costs about the same. A write can be refused there, and the sensor says why:
+//! [`Refused`]. Real-time threads call [`LanedSensor::prepare_thread`] before their loop.
+//!
+//! # The switch
+//!
+//! The directory can switch a sensor off while the program runs. Then a write costs a load and a branch,
+//! and publishes nothing; [`Sensor::is_enabled`] lets a program skip what is dear to observe.
+//!
 //! # Forks
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
@@ -38,6 +49,11 @@
 //! A child made by the raw `clone` system call bypasses the handler: its writes would mix with
 //! its parent's. It must call [`Sensor::register_again`] before it writes. `vfork` and
 //! `posix_spawn` are harmless, because their child only execs.
+//!
+//! # Without sensors
+//!
+//! With the feature `disable`, writes leave no code, and registration asks no directory: what
+//! `OVERHEAR_DISABLE` is in C. The program says so if it asks why it is not heard.
 //!
 //! # The C library
 //!
@@ -52,6 +68,7 @@ mod capi;
 mod concurrent;
 mod cpu_time;
 mod dynamic;
+mod dynamic_laned;
 mod element;
 mod fork;
 mod laned;
@@ -63,6 +80,7 @@ mod thread;
 pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};
 pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};
+pub use dynamic_laned::{DynamicLanedError, DynamicLanedSensor};
 pub use element::{derive_support, Element, ElementField};
 pub use laned::{LanedSensor, LanedSensorBuilder, LanedWrite, Refused};
 pub use message::{MessageSensor, MessageSensorBuilder, MessageSensorError};

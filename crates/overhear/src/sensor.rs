@@ -72,9 +72,9 @@ impl OpenStream {
             _ => PRIVATE_CAPACITY,
         };
         let shape = Shape::new(request.kind, size, capacity, lanes)?;
-        match client::register(request.clone()) {
+        match ask(&request) {
             Ok(registration) => Ok(Self::heard(request, registration)),
-            Err(reason) => {
+            Err(unheard) => {
                 let mapping = Arc::new(Mapping::private(shape.bytes())?);
                 // Stamped by the fastest counter: nobody will convert it.
                 let clock = hardware_clock().unwrap_or(ClockId::Monotonic);
@@ -89,7 +89,7 @@ impl OpenStream {
                     switch: Switch::always_on(),
                     registration: None,
                     pid: std::process::id(),
-                    unheard: reason.to_string(),
+                    unheard,
                     pace: None,
                 })
             }
@@ -98,7 +98,7 @@ impl OpenStream {
 
     fn heard(request: SensorRequest, registration: Registration) -> Self {
         let mapping = Arc::clone(&registration.mapping);
-        fork::protect(&mapping);
+        fork::protect(&mapping, registration.control.as_ref());
         let line = registration.control.as_ref().and_then(Control::address);
         Self {
             request,
@@ -171,10 +171,10 @@ impl OpenStream {
             // The handler of fork has done this already, unless a raw `clone` went past it.
             self.mapping.make_private();
         }
-        match client::register(self.request.clone()) {
+        match ask(&self.request) {
             Ok(registration) => Some(Self::heard(self.request.clone(), registration)),
-            Err(reason) => {
-                self.unheard = reason.to_string();
+            Err(unheard) => {
+                self.unheard = unheard;
                 None
             }
         }
@@ -209,6 +209,20 @@ pub(crate) fn check_schema<E: Element>() -> Result<TypeSchema, SensorError> {
         });
     }
     Ok(schema)
+}
+
+/// Whether elements are written: not compiled away, and not switched off.
+#[inline(always)]
+pub(crate) fn is_on(switch: Switch) -> bool {
+    !cfg!(feature = "disable") && switch.is_on()
+}
+
+/// Asks the directory; the error is why the sensor is not heard.
+fn ask(request: &SensorRequest) -> Result<Registration, String> {
+    if cfg!(feature = "disable") {
+        return Err("sensors are compiled out (feature `disable`)".to_string());
+    }
+    client::register(request.clone()).map_err(|reason| reason.to_string())
 }
 
 /// The stamp of this moment.
@@ -250,7 +264,7 @@ impl<E: Element> Sensor<E> {
     #[inline(always)]
     pub fn write(&mut self, element: &E) {
         let clock = self.clock;
-        if self.switch.is_on() {
+        if is_on(self.switch) {
             self.writer.write(element.as_bytes(), || stamp(clock));
         }
     }
@@ -260,7 +274,7 @@ impl<E: Element> Sensor<E> {
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.switch.is_on()
+        is_on(self.switch)
     }
 
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long.

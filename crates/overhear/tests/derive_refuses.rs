@@ -4,10 +4,10 @@
 //! The sentences are compared, not the compiler's whole output: its wording around them changes from
 //! version to version.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 /// Programs that must not compile: a name, the struct, and what the compiler must say.
 const REFUSED: [(&str, &str, &str); 12] = [
@@ -97,34 +97,16 @@ fn each_mistake_is_refused_with_its_sentence() {
 /// Lets cargo check a package with one binary for each program; returns what the compiler says of
 /// each.
 fn check<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("derive");
+    let package = support::package("refused", "");
     let binaries = package.join("src/bin");
-    // What an earlier version of this test has left there is not to be checked.
-    let _ = fs::remove_dir_all(&binaries);
     fs::create_dir_all(&binaries).unwrap();
     for (name, code) in programs {
         let text =
             format!("#![allow(dead_code)]\nuse overhear::Element;\n{code}\nfn main() {{}}\n");
         fs::write(binaries.join(format!("{name}.rs")), text).unwrap();
     }
-    let manifest = format!(
-        "[package]\nname = \"refused\"\nedition = \"2021\"\n[workspace]\n\
-         [dependencies]\noverhear = {{ path = {here:?} }}\n"
-    );
-    fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    // The versions that the workspace has, so that nothing is fetched.
-    fs::copy(here.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "check",
-            "--offline",
-            "--bins",
-            "--keep-going",
-            "--message-format=json",
-        ])
-        .current_dir(&package)
-        .env("CARGO_TARGET_DIR", package.join("target"))
+    let output = support::cargo(&package, "check")
+        .args(["--bins", "--keep-going", "--message-format=json"])
         .output()
         .unwrap();
     let mut said = BTreeMap::<String, String>::new();

@@ -123,11 +123,15 @@ pub(crate) unsafe extern "C" fn oh_lane_claim_(
 pub(crate) unsafe extern "C" fn oh_lane_interrupt_(
     sensor: *const OpenLanes,
     lane: *const Lane<SharedWords>,
-    frame: u64,
+    place: u64,
+    mark: u32,
 ) -> c_int {
     // SAFETY: by contract.
     let (sensor, lane) = unsafe { (&*sensor, &*lane) };
-    sensor.begin_in(lane, Frame::from_raw(frame)).is_ok().into()
+    sensor
+        .begin_in(lane, Frame::from_raw(place, mark))
+        .is_ok()
+        .into()
 }
 
 /// `oh_lane_refuse_`.

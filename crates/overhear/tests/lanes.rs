@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Laned sensors that a directory owns: threads that come and go, and the switch.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use overhear::{Element, LanedSensor, Refused, Sensor};
+use overhear_directory::{Begin, Directory, MonitorConnection, Query, SOCKET_VARIABLE};
+use overhear_event::{GapCause, Inbox, Source, SourceError, StreamId, Timestamp};
+
+#[derive(Element)]
+#[repr(C)]
+struct Value {
+    thread: u64,
+    value: u64,
+}
+
+/// What a monitor hears: of each thread its values, in the order of their streams.
+#[derive(Debug, Default)]
+struct Heard {
+    values: BTreeMap<u64, Vec<u64>>,
+    elements: u64,
+    missed: u64,
+}
+
+impl Inbox for Heard {
+    fn open(&mut self, _: std::sync::Arc<overhear_event::StreamDescriptor>) {}
+
+    fn element(&mut self, _: StreamId, _: u64, _: Timestamp, payload: &[u8]) {
+        // The writer comes first.
+        let word = |at: usize| u64::from_ne_bytes(payload[at..at + 8].try_into().unwrap());
+        self.values.entry(word(8)).or_default().push(word(16));
+        self.elements += 1;
+    }
+
+    fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
+        self.missed += missed;
+    }
+
+    fn complain(&mut self, complaint: SourceError) {
+        panic!("{complaint:?}");
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+/// Asks until the answer is yes; a watchdog ends tests that wait for what does not come.
+#[track_caller]
+fn eventually(mut ask: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !ask() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "it does not come"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One test, because the environment says where the directory is.
+#[test]
+fn a_directory_gives_lanes_back_and_switches_sensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("directory.sock");
+    let directory = Directory::builder().standalone().start(&socket).unwrap();
+    std::env::set_var(SOCKET_VARIABLE, directory.socket());
+    threads_come_and_go(&directory);
+    sensors_are_switched(&directory);
+}
+
+fn query(names: &str) -> Query {
+    Query::parse(names).unwrap()
+}
+
+fn threads_come_and_go(directory: &Directory) {
+    const LANES: u64 = 3;
+    const THREADS: u64 = 4 * LANES;
+    const VALUES: u64 = 50;
+    let sensor = LanedSensor::<Value>::builder("come_and_go")
+        .lanes(LANES as u32)
+        .register()
+        .unwrap();
+    assert!(sensor.is_heard(), "{:?}", sensor.unheard_because());
+    let monitor = MonitorConnection::connect(directory.socket()).unwrap();
+    let mut source = monitor.attach(query("come_and_go"), Begin::Now).unwrap();
+
+    let mut refused = 0;
+    for round in 0..THREADS / LANES {
+        std::thread::scope(|scope| {
+            let threads = (0..LANES).map(|index| {
+                let (sensor, thread) = (&sensor, round * LANES + index);
+                scope.spawn(move || {
+                    let mut refused = 0;
+                    // The threads before have ended, but the directory may not have seen it.
+                    eventually(|| match sensor.prepare_thread() {
+                        Ok(()) => true,
+                        Err(reason) => {
+                            assert_eq!(reason, Refused::NoLane);
+                            refused += 1;
+                            false
+                        }
+                    });
+                    for value in 0..VALUES {
+                        sensor.write(&Value { thread, value }).unwrap();
+                    }
+                    refused
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            for thread in threads {
+                refused += thread.join().unwrap();
+            }
+        });
+    }
+    let mut heard = Heard::default();
+    // Refused writes are missed elements, which a gap tells.
+    eventually(|| {
+        source.poll(&mut heard).unwrap();
+        heard.elements == THREADS * VALUES && heard.missed >= refused
+    });
+    assert_eq!(heard.missed, refused);
+    assert_eq!(heard.values.len() as u64, THREADS);
+    for (thread, values) in heard.values {
+        assert_eq!(values, (0..VALUES).collect::<Vec<_>>(), "thread {thread}");
+    }
+}
+
+fn sensors_are_switched(directory: &Directory) {
+    let laned = LanedSensor::<Value>::builder("switched_laned")
+        .register()
+        .unwrap();
+    let mut simple = Sensor::<Value>::builder("switched_simple")
+        .register()
+        .unwrap();
+    let element = Value {
+        thread: 0,
+        value: 1,
+    };
+    let mut monitor = MonitorConnection::connect(directory.socket()).unwrap();
+    let published = |monitor: &mut MonitorConnection| {
+        let records = monitor.list(&query("switched_*")).unwrap();
+        records.iter().map(|record| record.published).sum::<u64>()
+    };
+    assert!(laned.is_enabled() && simple.is_enabled());
+    laned.write(&element).unwrap();
+    simple.write(&element);
+    assert_eq!(published(&mut monitor), 2);
+
+    assert_eq!(monitor.set_enabled(&query("switched_*"), false).unwrap(), 2);
+    eventually(|| !laned.is_enabled() && !simple.is_enabled());
+    assert_eq!(laned.write(&element), Err(Refused::Off));
+    assert_eq!(laned.begin().err(), Some(Refused::Off));
+    simple.write(&element);
+    assert_eq!(published(&mut monitor), 2);
+
+    assert_eq!(monitor.set_enabled(&query("switched_*"), true).unwrap(), 2);
+    eventually(|| laned.is_enabled() && simple.is_enabled());
+    laned.write(&element).unwrap();
+    simple.write(&element);
+    assert_eq!(published(&mut monitor), 4);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * links: overhear. After oh_laned_prepare_thread ten million writes neither enter the kernel, nor
+ * fault, nor allocate. Without it a thread enters the kernel once, with gettid.
+ *
+ * Each case runs in a child of its own. One filter kills at any system call but exit_group; the other
+ * counts system calls, by the signal that it sends for each. Both are shown to bite.
+ */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <overhear/sensor.h>
+
+#include "tap.h"
+
+enum { WRITES = 10000000, REFUSED = 99 };
+
+static uint64_t allocations;
+
+#if defined(__GLIBC__)
+#ifdef __cplusplus
+extern "C" {
+#define NOTHROW noexcept
+#else
+#define NOTHROW
+#endif
+void *__libc_malloc(size_t size);
+void __libc_free(void *old);
+
+void *malloc(size_t size) NOTHROW
+{
+    allocations++;
+    return __libc_malloc(size);
+}
+
+void free(void *old) NOTHROW
+{
+    allocations++;
+    __libc_free(old);
+}
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+static oh_laned_sensor *begin(void)
+{
+    static const oh_field field = {"value", OH_U64, 0, 8, ""};
+    oh_sensor_options options;
+    oh_laned_sensor *sensor;
+    memset(&options, 0, sizeof options);
+    options.id = "laned_no_system_call";
+    options.type = "value";
+    options.fields = &field;
+    options.field_count = 1;
+    options.size = 8;
+    options.lanes = 4;
+    return oh_laned_register(&sensor, &options) == 0 ? sensor : NULL;
+}
+
+/* Installs a filter that lets exit_group and rt_sigreturn pass and does `otherwise` with all else. */
+static int filter_system_calls(uint32_t otherwise)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, otherwise),
+    };
+    struct sock_fprog program;
+    program.len = sizeof filter / sizeof *filter;
+    program.filter = filter;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return errno;
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 ? 0 : errno;
+}
+
+/* Runs a function in a child. Returns the child's wait status. */
+static int in_child(int (*function)(void))
+{
+    int status = 0;
+    pid_t child;
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        _exit(function());
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1;
+    return status;
+}
+
+static int good(int status)
+{
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static int call_the_kernel(void)
+{
+    if (filter_system_calls(SECCOMP_RET_KILL_PROCESS) != 0)
+        return REFUSED;
+    return syscall(SYS_getppid) > 0;
+}
+
+/* Returns how many writes were refused. */
+static uint64_t write_all(oh_laned_sensor *sensor)
+{
+    uint64_t value, refused = 0;
+    for (value = 0; value < WRITES; value += 2) {
+        uint64_t *payload;
+        refused += !oh_laned_put(sensor, &value);
+        payload = (uint64_t *)oh_laned_write(sensor);
+        if (payload == NULL) {
+            refused++;
+            continue;
+        }
+        *payload = value + 1;
+        refused += !oh_laned_commit(sensor);
+    }
+    return refused;
+}
+
+static int prepared_writes(void)
+{
+    oh_laned_sensor *sensor = begin();
+    uint64_t before;
+    if (sensor == NULL || !oh_laned_prepare_thread(sensor))
+        return 1;
+    if (filter_system_calls(SECCOMP_RET_KILL_PROCESS) != 0)
+        return REFUSED;
+    before = allocations;
+    return write_all(sensor) != 0 || allocations != before;
+}
+
+static int prepared_writes_do_not_fault(void)
+{
+    oh_laned_sensor *sensor = begin();
+    struct rusage before, after;
+    uint64_t refused;
+    if (sensor == NULL || !oh_laned_prepare_thread(sensor))
+        return 1;
+    /* Once for the stack of getrusage itself. */
+    getrusage(RUSAGE_THREAD, &after);
+    getrusage(RUSAGE_THREAD, &before);
+    refused = write_all(sensor);
+    getrusage(RUSAGE_THREAD, &after);
+    return refused != 0 || after.ru_minflt != before.ru_minflt ||
+           after.ru_majflt != before.ru_majflt;
+}
+
+static volatile int calls, last_call;
+static volatile pid_t own_id;
+
+static void count_call(int number, siginfo_t *info, void *context)
+{
+    ucontext_t *registers = (ucontext_t *)context;
+    (void)number;
+    calls++;
+    last_call = info->si_syscall;
+#if defined(__x86_64__)
+    registers->uc_mcontext.gregs[REG_RAX] = own_id;
+#elif defined(__aarch64__)
+    registers->uc_mcontext.regs[0] = (uint64_t)own_id;
+#else
+    (void)registers;
+#endif
+}
+
+static int count_calls(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = count_call;
+    action.sa_flags = SA_SIGINFO;
+    own_id = (pid_t)syscall(SYS_gettid);
+    if (sigaction(SIGSYS, &action, NULL) != 0)
+        return REFUSED;
+    return filter_system_calls(SECCOMP_RET_TRAP);
+}
+
+static int unprepared_writes(void)
+{
+    oh_laned_sensor *sensor = begin();
+    oh_laned_sensor *other = begin();
+    const uint64_t value = 1;
+    if (sensor == NULL || other == NULL || count_calls() != 0)
+        return REFUSED;
+    if (!oh_laned_put(sensor, &value) || calls != 1 || last_call != SYS_gettid)
+        return 1;
+    /* The id is known now: another sensor needs a lane, but no kernel. */
+    if (write_all(sensor) != 0 || write_all(other) != 0 || calls != 1)
+        return 2;
+    (void)syscall(SYS_getppid);
+    return calls != 2;
+}
+
+static int prepared_by_id_alone(void)
+{
+    oh_laned_sensor *sensor = begin();
+    const uint64_t value = 1;
+    oh_prepare_thread();
+    if (sensor == NULL || count_calls() != 0)
+        return REFUSED;
+    return !oh_laned_put(sensor, &value) || calls != 0;
+}
+
+int main(void)
+{
+    int status = in_child(call_the_kernel);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED) {
+        tap_skip("ten million writes without system call", "seccomp filters are refused here");
+    } else {
+        tap_check(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS,
+                  "the filter kills a process that calls the kernel");
+#if defined(__x86_64__) || defined(__aarch64__)
+        tap_check(good(in_child(prepared_writes)),
+                  "ten million writes of a prepared thread without system call or allocation");
+        tap_check(good(in_child(unprepared_writes)),
+                  "a thread that is not prepared calls gettid, once");
+        tap_check(good(in_child(prepared_by_id_alone)),
+                  "a thread that knows its id claims a lane without the kernel");
+#else
+        /* Whether CLOCK_MONOTONIC enters the kernel is the vDSO's affair. */
+        tap_skip("ten million writes without system call", "this CPU's counter has no clock id");
+#endif
+    }
+    tap_check(good(in_child(prepared_writes_do_not_fault)),
+              "ten million writes of a prepared thread without page fault");
+    return tap_done();
+}
