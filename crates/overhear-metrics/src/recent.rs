@@ -20,6 +20,8 @@ pub const KEPT_STEPS: usize = 120;
 /// One complete step of one sensor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
+    /// The sensor was observed during all of it; its first step usually is not.
+    pub whole: bool,
     /// Elements evaluated in it.
     pub elements: u64,
     /// Elements missed whose gap ended in it.
@@ -133,9 +135,10 @@ impl RecentSensor {
         self.interrupted = true;
     }
 
-    fn end_step(&mut self) {
+    fn end_step(&mut self, begin: Timestamp) {
         let fields = self.stream.schema.fields().len();
         let mut step = std::mem::take(&mut self.filling);
+        step.whole = self.since <= begin;
         step.values = (0..fields)
             .map(|index| self.value(index)?.as_f64())
             .collect();
@@ -229,8 +232,9 @@ impl RecentSensors {
         // Halves change where the number of the step is a multiple of half the window.
         let turns = number / half - filling / half;
         for sensor in self.sensors.values_mut() {
-            for _ in 0..steps {
-                sensor.end_step();
+            for ended in number - steps..number {
+                let begin = ended.saturating_mul(self.step.as_ns());
+                sensor.end_step(Timestamp::from_monotonic_ns(begin));
             }
             if turns > 0 {
                 sensor.older = std::mem::take(&mut sensor.newer);
@@ -365,6 +369,7 @@ mod tests {
         assert_eq!((sensor.elements, sensor.missed, sensor.gaps), (6, 3, 1));
         let steps: Vec<_> = sensor.steps().take(3).cloned().collect();
         let step = |elements, missed, value| Step {
+            whole: true,
             elements,
             missed,
             values: vec![Some(value), None],
@@ -383,6 +388,10 @@ mod tests {
         recent.advance(at(10_501));
         let (_, sensor) = recent.sensors().next().unwrap();
         assert_eq!(recent.rate_hz(sensor), Some(10.0));
+        recent.advance(at(11_000));
+        let (_, sensor) = recent.sensors().next().unwrap();
+        let whole: Vec<bool> = sensor.steps().map(|step| step.whole).collect();
+        assert_eq!(whole, [false, true]);
     }
 
     #[test]

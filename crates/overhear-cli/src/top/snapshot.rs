@@ -64,7 +64,7 @@ pub struct SensorRow {
     pub interval_ns: Option<Quantiles>,
     /// The values of the newest element.
     pub values: Vec<FieldRow>,
-    /// Elements per second in each step, oldest first.
+    /// Elements per second in each step, oldest first; not of a step that was not wholly observed.
     #[serde(skip)]
     pub course: Vec<Option<f64>>,
 }
@@ -156,7 +156,10 @@ pub fn sensor_row(recent: &RecentSensors, sensor: &RecentSensor, state: State) -
         values,
         course: sensor
             .steps()
-            .map(|step| Some(step.elements.saturating_add(step.missed) as f64 * per_second))
+            .map(|step| {
+                let elements = step.elements.saturating_add(step.missed);
+                step.whole.then_some(elements as f64 * per_second)
+            })
             .collect(),
     }
 }

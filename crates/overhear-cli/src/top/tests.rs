@@ -141,7 +141,7 @@ fn sensors_are_shown_wide() {
          1 Sensors   2 Tasks
         sensor   task               rate   declared  of decl   elements   missed      p50      p99       course               values
         queue#in server(4711)   1.00 kHz   1.00 kHz    100 %       3990      10!  1.00 ms  1.00 ms                   ▄▄▄▄▄▄▄▄ wait 700 ns  load 12.50 %  label
-        job      server(4711)    0.00 Hz          -        -          4        0        -        - off               ████▁▁▁▁ number 507
+        job      server(4711)    0.00 Hz          -        -          4        0        -        - off                ███▁▁▁▁ number 507
 
 
 
