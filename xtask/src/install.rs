@@ -9,6 +9,7 @@
 //! PREFIX/lib/pkgconfig/overhear.pc
 //! PREFIX/lib/cmake/Overhear/                for find_package(Overhear)
 //! PREFIX/lib/systemd/{system,user}/         units of overheard
+//! PREFIX/share/                             manual pages, completions for bash, zsh and fish
 //! ```
 //!
 //! No file but the units contains the prefix, so the folder may be moved. The shared library is linked here from
@@ -140,7 +141,9 @@ impl Installation<'_> {
 
     fn programs(&self) -> Result<()> {
         let folder = self.folder("bin")?;
-        put(&self.built.join("overhear"), &folder.join("overhear"))?;
+        let program = folder.join("overhear");
+        put(&self.built.join("overhear"), &program)?;
+        self.documents(&program)?;
         let service = self.built.join("overheard");
         if !service.is_file() {
             return Ok(());
@@ -155,6 +158,23 @@ impl Installation<'_> {
                 let unit = unit.replace("ExecStart=/usr/bin/overheard", &program);
                 fs::write(units.join(file.file_name()), unit)?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl Installation<'_> {
+    /// What the program itself writes: its manual pages and completions.
+    fn documents(&self, program: &Path) -> Result<()> {
+        let pages = self.folder("share/man/man1")?;
+        shell::output(Command::new(program).arg("man").arg("--out").arg(&pages))?;
+        for (name, folder, file) in [
+            ("bash", "share/bash-completion/completions", "overhear"),
+            ("zsh", "share/zsh/site-functions", "_overhear"),
+            ("fish", "share/fish/vendor_completions.d", "overhear.fish"),
+        ] {
+            let text = shell::output(Command::new(program).args(["completions", name]))?;
+            fs::write(self.folder(folder)?.join(file), text)?;
         }
         Ok(())
     }
@@ -261,6 +281,11 @@ mod tests {
         let mut overhear = Command::new(prefix.join("bin/overhear"));
         let said = shell::output(overhear.arg("--version")).unwrap();
         assert!(said.contains(VERSION.full), "{said}");
+        assert!(prefix.join("share/man/man1/overhear.1").is_file());
+        let completions = prefix.join("share/bash-completion/completions/overhear");
+        assert!(fs::read_to_string(completions)
+            .unwrap()
+            .contains("_overhear"));
         if prefix.join("bin/overheard").is_file() {
             for kind in ["system", "user"] {
                 let unit = prefix.join(format!("lib/systemd/{kind}/overheard.service"));
