@@ -27,6 +27,7 @@ from ._fields import Field
 from ._items import Advance, Element, Gap
 from ._batch import Batch
 from ._image import read_image
+from ._messages import Message, Messages, MessageSensor
 from ._sensor import Rate, Sensor
 from ._stream import Stream
 from ._trace import Replay, read, replay
@@ -39,6 +40,9 @@ __all__ = [
     "Element",
     "Field",
     "Gap",
+    "Message",
+    "MessageSensor",
+    "Messages",
     "OverhearError",
     "Rate",
     "Replay",

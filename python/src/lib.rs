@@ -20,6 +20,7 @@ mod attach;
 mod collect;
 mod error;
 mod image;
+mod message;
 mod replay;
 mod schema;
 mod sensor;
@@ -36,6 +37,8 @@ mod _core {
     use crate::error::{AttachError, OverhearError, SchemaError, SensorError, TraceError};
     #[pymodule_export]
     use crate::image::read_image;
+    #[pymodule_export]
+    use crate::message::{MessageSensor, Rejoiner};
     #[pymodule_export]
     use crate::replay::Replay;
     #[pymodule_export]
