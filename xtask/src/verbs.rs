@@ -243,7 +243,15 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
     let limit = format!("-max_total_time={seconds}");
     for target in shell::output(cargo().args(["fuzz", "list"]))?.split_whitespace() {
-        shell::run(cargo().args(["fuzz", "run", target, "--", &limit]))?;
+        // The fuzzer adds what it finds to the first folder, and begins with what is in both.
+        let [corpus, seeds] = ["corpus", "seeds"].map(|kind| format!("fuzz/{kind}/{target}"));
+        std::fs::create_dir_all(workspace.root.join(&corpus))?;
+        let mut run = cargo();
+        run.args(["fuzz", "run", target, &corpus]);
+        if workspace.root.join(&seeds).is_dir() {
+            run.arg(&seeds);
+        }
+        shell::run(run.args(["--", &limit]))?;
     }
     Ok(())
 }

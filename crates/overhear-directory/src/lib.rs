@@ -7,15 +7,22 @@
 //!
 //! - [`Directory`] is the service, embedded in a process: `overhear run` starts one for the
 //!   program that it runs. It also keeps the clock page.
-//! - [`ProgramSource`] reads every stream of a directory: the monitor's view of it.
+//! - [`ProgramSource`] reads every sensor of a directory in the same process.
+//! - [`MonitorConnection`] is a monitor's side in another process: it lists sensors, switches them,
+//!   and attaches to those that a [`Query`] names, which gives an [`AttachedSource`].
 //! - [`client::register`] is the program's side; `liboverhear` and the crate `overhear` call it.
+//!
+//! The program `overheard` (`daemon`) is a directory for a user or a machine: it has rules and quotas,
+//! and what it owns outlives its restart (`docs/directory.md`).
 //!
 //! # Hand-over of a stream (`DESIGN` decision 5)
 //!
 //! 1. The program connects, sends `register`; the kernel vouches for its process and user.
 //! 2. The directory checks, allocates the memory file, writes the header, sends `granted` with the
-//!    file.
-//! 3. The program maps it writable, closes the file and sends `mapped`.
+//!    file. With it comes the task's control page, by which sensors are switched and lanes given
+//!    back.
+//! 3. The program maps the first writable and the second read-only, closes the files and sends
+//!    `mapped`.
 //! 4. The directory seals the file: from here nobody can map or write it, not even root, nor
 //!    change its size. It opens the stream for monitors and sends `sealed`.
 //! 5. The program closes the connection. No file descriptor stays in it: programs that close all

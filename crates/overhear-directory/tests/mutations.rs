@@ -178,3 +178,30 @@ fn packets_beyond_the_largest_are_not_read() {
     assert_eq!(here.directory.take_unheard().count, 2);
     here.register("witness");
 }
+
+/// The conversations that the fuzzer begins with, and the same with their ends cut off.
+#[test]
+fn every_conversation_of_the_fuzzers_is_survived() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/protocol");
+    let Ok(seeds) = std::fs::read_dir(seeds) else {
+        println!("skipped: the fuzzer's seeds are not here");
+        return;
+    };
+    let here = Here::standalone();
+    let mut sensors = 0;
+    for seed in seeds {
+        let seed = std::fs::read(seed.unwrap().path()).unwrap();
+        for end in (0..=seed.len()).rev().step_by(7) {
+            let raw = Raw::connect(&here.socket());
+            for packet in seed[..end].split(|&byte| byte == 0) {
+                raw.send_bytes(packet);
+                if packet.len() > 2 && !packet.starts_with(b"{\"fin") {
+                    raw.receive();
+                }
+            }
+            sensors = here.directory.status().sensors.max(sensors);
+        }
+    }
+    assert!(sensors > 0, "some of them register");
+    here.register("witness");
+}
