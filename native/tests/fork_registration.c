@@ -207,6 +207,48 @@ static void a_laned_copy_is_heard_after_one_call(void)
     oh_laned_unregister(sensor);
 }
 
+static void a_concurrent_copy_is_heard_after_one_call(void)
+{
+    const struct sample sample = {1};
+    oh_sensor_options options;
+    oh_concurrent_sensor *sensor = NULL;
+    void *taken;
+    pid_t child;
+    memset(&options, 0, sizeof options);
+    options.id = "concurrent";
+    options.type = "sample";
+    options.fields = fields;
+    options.field_count = 1;
+    options.size = sizeof(struct sample);
+    if (oh_concurrent_register(&sensor, &options) != 0 || !oh_concurrent_put(sensor, &sample)) {
+        tap_check(0, "a concurrent sensor is registered and written");
+        return;
+    }
+    taken = oh_concurrent_write(sensor);
+    child = fork();
+    if (child == 0) {
+        /* It finds no element in the empty memory, and does not look for one for ever. */
+        alarm(40);
+        for (int write = 0; write < 1000; write++)
+            (void)oh_concurrent_put(sensor, &sample);
+        /* Nor does the end of a write that its parent began last for ever. */
+        if (taken != NULL)
+            oh_concurrent_commit(sensor, taken);
+        if (oh_concurrent_is_heard(sensor) || is_shared(sensor->base) != 0)
+            _exit(1);
+        if (oh_concurrent_register_again(sensor) != 1 || is_shared(sensor->base) != 1)
+            _exit(2);
+        if (!oh_concurrent_put(sensor, &sample))
+            _exit(3);
+        _exit(0);
+    }
+    tap_check(status_of(child) == 0, "a concurrent copy is heard after one call");
+    memcpy(taken, &sample, sizeof sample);
+    oh_concurrent_commit(sensor, taken);
+    tap_check(oh_concurrent_put(sensor, &sample), "the parent's is left alone");
+    oh_concurrent_unregister(sensor);
+}
+
 static void a_copy_is_heard_after_one_call(void)
 {
     oh_sensor *sensor = sensor_of("again", NULL);
@@ -418,6 +460,7 @@ int main(int argc, char **argv)
     a_copy_is_heard_after_one_call();
     a_child_has_no_memory_of_its_parents_sensors();
     a_laned_copy_is_heard_after_one_call();
+    a_concurrent_copy_is_heard_after_one_call();
     children_of_a_threaded_program(argv[0]);
     forks_do_not_hang();
     return tap_done();

@@ -38,6 +38,17 @@
 //! The directory can switch a sensor off while the program runs. Then a write costs a load and a branch,
 //! and publishes nothing; [`Sensor::is_enabled`] lets a program skip what is dear to observe.
 //!
+//! # Which sensor
+//!
+//! - [`Sensor`]: one thread at a time, or one sensor per thread. The cheapest.
+//! - [`LanedSensor`]: many threads, each in a lane of its own.
+//! - [`ConcurrentSensor`]: many threads in one order and little memory.
+//! - [`MessageSensor`]: messages of any length, in parts.
+//! - [`DynamicSensor`]: elements whose type is known at run time only.
+//!
+//! A producer that may wait keeps to a rate that it has declared with [`Sensor::pace`]; then a
+//! monitor that has reserved time for this rate misses nothing.
+//!
 //! # Forks
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
@@ -47,7 +58,8 @@
 //! most children exec at once, and a child that does not ask should cost nothing.
 //!
 //! A child made by the raw `clone` system call bypasses the handler: its writes would mix with
-//! its parent's. It must call [`Sensor::register_again`] before it writes. `vfork` and
+//! its parent's. It must call [`Sensor::register_again`] before it writes. Copies of a concurrent
+//! sensor refuse writes until then, because the private memory holds no free element. `vfork` and
 //! `posix_spawn` are harmless, because their child only execs.
 //!
 //! # Without sensors
