@@ -10,32 +10,33 @@
 //! - if its process ended and nobody was attached: when the retention time has passed, or when its
 //!   user's quota is needed for a new sensor.
 
+mod subscriptions;
+mod tasks;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use overhear_event::{ClockId, StreamDescriptor, StreamId};
 use overhear_stream::{Header, Shape, Tally};
-use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use crate::control::{ControlPage, ControlPages, Place};
+use crate::control::Place;
 use crate::journal::{sensor_name, Entry, Journal};
 use crate::memory::{Mapping, MemoryFile};
-use crate::peer::Peer;
-use crate::poller::{Poller, Token};
-use crate::query::Matcher;
+use crate::poller::Poller;
 use crate::quota::{Quotas, Usage};
 use crate::record::{DirectoryStatus, SensorRecord, SensorState};
 use crate::rules::Rules;
 use crate::task;
 
+use subscriptions::Monitor;
+use tasks::TaskEntry;
+
+pub(crate) use subscriptions::{Event, MonitorId};
+
 /// How many unheard sensors are told one by one; a program that asks for ever must not fill the
 /// memory.
 const MAX_SENTENCES: usize = 100;
-/// How many events may wait for a monitor that does not take them.
-const MAX_EVENTS: usize = 64 * 1024;
-
 /// A sensor that monitors may read.
 #[derive(Clone, Debug)]
 pub(crate) struct Registered {
@@ -71,21 +72,6 @@ pub struct Unheard {
     pub sentences: Vec<String>,
 }
 
-/// The number of a monitor. It is that of its connection; the monitor in this process has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum MonitorId {
-    Embedded,
-    Connection(u32),
-}
-
-/// What a monitor has to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Opened { stream: StreamId, fresh: bool },
-    Settled,
-    Ended(StreamId),
-}
-
 /// What the service's thread and the monitor's source share.
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -115,17 +101,6 @@ pub(crate) struct Registry {
     unheard: Unheard,
     all_unheard: u64,
     freed_unread: u64,
-}
-
-/// A process with sensors.
-#[derive(Debug)]
-struct TaskEntry {
-    // Readable once the process has ended.
-    _process: OwnedFd,
-    sensors: BTreeSet<StreamId>,
-    // Places given to sensors that are not open yet.
-    granted: u32,
-    control: ControlPages,
 }
 
 /// The record of a sensor.
@@ -200,15 +175,6 @@ impl Sensor {
     }
 }
 
-/// Somebody who reads.
-#[derive(Debug, Default)]
-struct Monitor {
-    // Who it is and what it wants; the monitor in this process wants everything.
-    wants: Option<(Peer, Matcher)>,
-    events: std::collections::VecDeque<Event>,
-    holds: BTreeSet<StreamId>,
-}
-
 impl Registry {
     pub(crate) fn new(
         first_stream: u32,
@@ -280,116 +246,6 @@ impl Registry {
     /// A buffer that was reserved does not come to exist.
     pub(crate) fn unreserve(&mut self, uid: u32, bytes: u64) {
         self.quotas.release(uid, Usage { bytes, sensors: 1 });
-    }
-
-    /// Watches a process and gives a sensor of it a line in a control page.
-    ///
-    /// # Errors
-    /// What the kernel said if the process cannot be watched.
-    pub(crate) fn place(&mut self, pid: u32, lanes: u32) -> Result<Place, String> {
-        let task = self.task(pid)?;
-        let placed = task.control.place(lanes);
-        task.granted += u32::from(placed.is_ok());
-        if let (Ok((place, true)), Some(journal)) = (&placed, &mut self.journal) {
-            if let Some(page) = self.tasks.get_mut(&pid).map(|task| &mut task.control) {
-                let index = place.page;
-                let name = page.page(index).map(|page| journal.keep_page(page.file()));
-                let name = name.unwrap_or_default();
-                page.set_name(index, name.clone());
-                journal.write(&Entry::Page { pid, index, name });
-            }
-        }
-        self.forget_if_idle(pid);
-        placed
-            .map(|(place, _)| place)
-            .map_err(|error| error.to_string())
-    }
-
-    /// What a task gets to map its control page with.
-    pub(crate) fn control_reader(&self, pid: u32, place: Place) -> Option<OwnedFd> {
-        self.tasks.get(&pid)?.control.reader(place)
-    }
-
-    /// A sensor that was to have this place does not come to exist.
-    pub(crate) fn give_back(&mut self, pid: u32, place: Place, lanes: u32) {
-        if let Some(task) = self.tasks.get_mut(&pid) {
-            task.control.give_back(place, lanes);
-            task.granted = task.granted.saturating_sub(1);
-        }
-        self.forget_if_idle(pid);
-    }
-
-    fn task(&mut self, pid: u32) -> Result<&mut TaskEntry, String> {
-        use std::collections::btree_map::Entry as Slot;
-        match self.tasks.entry(pid) {
-            Slot::Occupied(known) => Ok(known.into_mut()),
-            Slot::Vacant(unwatched) => {
-                let raw = Pid::from_raw(pid.cast_signed()).ok_or("it has no process id here")?;
-                let cannot = |errno| format!("its process cannot be watched: {errno}");
-                let process = pidfd_open(raw, PidfdFlags::empty()).map_err(cannot)?;
-                self.poller
-                    .add(&process, Token::Process(pid))
-                    .map_err(cannot)?;
-                Ok(unwatched.insert(TaskEntry {
-                    _process: process,
-                    sensors: BTreeSet::new(),
-                    granted: 0,
-                    control: ControlPages::default(),
-                }))
-            }
-        }
-    }
-
-    /// A task without sensors is nobody to watch, and its control pages serve nobody.
-    fn forget_if_idle(&mut self, pid: u32) {
-        let idle = |task: &TaskEntry| task.granted == 0 && task.sensors.is_empty();
-        if self.tasks.get(&pid).is_some_and(idle) {
-            self.forget_task(pid);
-        }
-    }
-
-    fn forget_task(&mut self, pid: u32) -> BTreeSet<StreamId> {
-        let Some(task) = self.tasks.remove(&pid) else {
-            return BTreeSet::new();
-        };
-        if let Some(journal) = &mut self.journal {
-            journal.write(&Entry::TaskGone { pid });
-            for (_, name) in task.control.names() {
-                journal.forget(name);
-            }
-        }
-        task.sensors
-    }
-
-    /// Tasks that were restored, and none of whose sensors were.
-    pub(crate) fn forget_idle_tasks(&mut self) {
-        let all: Vec<u32> = self.tasks.keys().copied().collect();
-        all.into_iter().for_each(|pid| self.forget_if_idle(pid));
-    }
-
-    /// Puts a control page back that was kept; false if its process cannot be watched any more.
-    pub(crate) fn restore_page(
-        &mut self,
-        pid: u32,
-        index: usize,
-        page: ControlPage,
-        name: &str,
-    ) -> bool {
-        let task = self.task(pid);
-        task.map(|task| task.control.restore(index, page, name))
-            .is_ok()
-    }
-
-    pub(crate) fn watches(&self, pid: u32) -> bool {
-        self.tasks.contains_key(&pid)
-    }
-
-    /// The control pages that are kept: whose, which, and under which names.
-    pub(crate) fn page_names(&self) -> impl Iterator<Item = (u32, usize, &str)> {
-        self.tasks.iter().flat_map(|(pid, task)| {
-            let names = task.control.names();
-            names.map(|(index, name)| (*pid, index, name))
-        })
     }
 
     pub(crate) const fn next_stream(&self) -> u32 {
@@ -474,136 +330,6 @@ impl Registry {
             }
             None => self.end(stream, SensorState::Retained),
         }
-    }
-
-    /// Whether a monitor wants a sensor; the rule that keeps it from it.
-    fn may_hear(&self, monitor: &Monitor, stream: StreamId) -> Result<bool, String> {
-        let (Some(sensor), Some((peer, matcher))) = (self.sensors.get(&stream), &monitor.wants)
-        else {
-            return Ok(true);
-        };
-        if !matcher.matches(&sensor.registered.descriptor) {
-            return Ok(false);
-        }
-        self.rules.attach(peer, sensor).map(|()| true)
-    }
-
-    fn hand_out(&mut self, id: MonitorId, stream: StreamId, fresh: bool) {
-        let (Some(monitor), Some(sensor)) =
-            (self.monitors.get_mut(&id), self.sensors.get_mut(&stream))
-        else {
-            return;
-        };
-        if sensor.file.is_none() && id != MonitorId::Embedded {
-            return;
-        }
-        monitor.holds.insert(stream);
-        monitor.events.push_back(Event::Opened { stream, fresh });
-        sensor.holders.insert(id);
-        if sensor.state != SensorState::Live {
-            monitor.events.push_back(Event::Ended(stream));
-        }
-    }
-
-    /// The monitor in this process takes part: every sensor waits for it.
-    pub(crate) fn attach_embedded(&mut self) {
-        self.monitors
-            .insert(MonitorId::Embedded, Monitor::default());
-    }
-
-    pub(crate) fn has_embedded_monitor(&self) -> bool {
-        self.monitors.contains_key(&MonitorId::Embedded)
-    }
-
-    /// A monitor takes part. Says how many sensors that match it may not hear, and why.
-    pub(crate) fn attach(&mut self, id: MonitorId, peer: Peer, matcher: Matcher) -> (u32, String) {
-        let monitor = Monitor {
-            wants: Some((peer, matcher)),
-            ..Monitor::default()
-        };
-        let (mut denied, mut sentence) = (0, String::new());
-        let mut wanted = Vec::new();
-        for stream in self.sensors.keys() {
-            match self.may_hear(&monitor, *stream) {
-                Ok(true) => wanted.push(*stream),
-                Ok(false) => {}
-                Err(why) => {
-                    denied += 1;
-                    sentence = why;
-                }
-            }
-        }
-        self.detach(id);
-        self.monitors.insert(id, monitor);
-        for stream in wanted {
-            self.hand_out(id, stream, false);
-        }
-        if let Some(monitor) = self.monitors.get_mut(&id) {
-            monitor.events.push_back(Event::Settled);
-        }
-        (denied, sentence)
-    }
-
-    /// A monitor is gone. What it held and nobody has read is kept as if it had not been there.
-    pub(crate) fn detach(&mut self, id: MonitorId) {
-        let Some(monitor) = self.monitors.remove(&id) else {
-            return;
-        };
-        for stream in monitor.holds {
-            self.let_go(id, stream, false);
-        }
-    }
-
-    /// A monitor has read a sensor to its end.
-    pub(crate) fn finished(&mut self, id: MonitorId, stream: StreamId) {
-        let held = self
-            .monitors
-            .get_mut(&id)
-            .is_some_and(|monitor| monitor.holds.remove(&stream));
-        if held {
-            self.let_go(id, stream, true);
-        }
-    }
-
-    fn let_go(&mut self, id: MonitorId, stream: StreamId, read: bool) {
-        let Some(sensor) = self.sensors.get_mut(&stream) else {
-            return;
-        };
-        sensor.holders.remove(&id);
-        sensor.was_read |= read;
-        let unneeded = match sensor.state {
-            // Broken, or the monitor has lost interest; others may come.
-            SensorState::Live => false,
-            SensorState::Unregistered => true,
-            SensorState::Retained => sensor.was_read,
-        };
-        if unneeded && sensor.holders.is_empty() {
-            self.free(stream);
-        }
-    }
-
-    /// The next thing to tell a monitor, which stays there until it is taken.
-    pub(crate) fn next_event(&self, id: MonitorId) -> Option<Event> {
-        self.monitors.get(&id)?.events.front().copied()
-    }
-
-    pub(crate) fn take_event(&mut self, id: MonitorId) -> Option<Event> {
-        self.monitors.get_mut(&id)?.events.pop_front()
-    }
-
-    /// Monitors with something to be told, and those that will never take it.
-    pub(crate) fn waiting_monitors(&self) -> (Vec<u32>, Vec<u32>) {
-        let mut waiting = (Vec::new(), Vec::new());
-        for (id, monitor) in &self.monitors {
-            if let (MonitorId::Connection(id), false) = (id, monitor.events.is_empty()) {
-                if monitor.events.len() > MAX_EVENTS.max(2 * self.sensors.len()) {
-                    waiting.1.push(*id);
-                } else {
-                    waiting.0.push(*id);
-                }
-            }
-        }
-        waiting
     }
 
     pub(crate) fn sensor(&self, stream: StreamId) -> Option<&Sensor> {
@@ -704,53 +430,6 @@ impl Registry {
                 return;
             }
             self.free(stream);
-        }
-    }
-
-    /// A process has ended, and with it its sensors.
-    pub(crate) fn process_ended(&mut self, pid: u32) {
-        for stream in self.forget_task(pid) {
-            self.end(stream, SensorState::Retained);
-        }
-    }
-
-    /// Switches a sensor; says whether that changed anything.
-    pub(crate) fn set_enabled(&mut self, stream: StreamId, enabled: bool) -> bool {
-        let Some(sensor) = self.sensors.get_mut(&stream) else {
-            return false;
-        };
-        let line = sensor.place.and_then(|place| {
-            let lanes = sensor.registered.shape.lanes();
-            self.tasks.get(&sensor.pid)?.control.line(place, lanes)
-        });
-        let Some(line) = line else { return false };
-        line.set_enabled(enabled);
-        std::mem::replace(&mut sensor.enabled, enabled) != enabled
-    }
-
-    /// Gives the lanes of threads that have ended back.
-    pub(crate) fn reclaim_lanes(&self) {
-        for stream in &self.laned {
-            let Some(sensor) = self.sensors.get(stream) else {
-                continue;
-            };
-            let Registered { shape, mapping, .. } = &sensor.registered;
-            let Some(place) = sensor.place else { continue };
-            let task = self.tasks.get(&sensor.pid);
-            let line = task.and_then(|task| task.control.line(place, shape.lanes()));
-            let Some(line) = line else { continue };
-            let words = mapping.part(0, mapping.bytes());
-            for lane in 0..shape.lanes() {
-                let owner = overhear_stream::lane_owner(&words, shape, lane);
-                // Read before the thread is looked for: a thread that claims the lane later has
-                // another owner word.
-                if owner == 0 || line.reclaimed(lane) == owner {
-                    continue;
-                }
-                if task::thread_has_ended(sensor.pid, owner as u32) {
-                    line.reclaim(lane, owner);
-                }
-            }
         }
     }
 

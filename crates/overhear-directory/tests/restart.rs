@@ -121,6 +121,49 @@ fn a_killed_directory_comes_back_with_everything() {
 }
 
 #[test]
+fn a_sensor_that_never_pauses_is_heard_through_restarts() {
+    const ELEMENTS: u64 = 40_000;
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut wanted = request("busy");
+    wanted.capacity = 1 << 16;
+    let registration = register_at(&manager.socket, wanted).unwrap();
+    let stream = registration.stream;
+    let mut source = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut heard = Heard::default();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            let mut writer = Writer::new(registration);
+            for _ in 0..ELEMENTS / 100 {
+                writer.write(100);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            writer
+        });
+        for _ in 0..3 {
+            heard.until(&mut source, |heard| heard.elements > 0);
+            manager.kill();
+            source.poll(&mut heard).unwrap();
+            manager.start();
+            let found = connect(&manager).list(&Query::stream(stream)).unwrap();
+            assert_eq!(found.len(), 1);
+        }
+        let writer = writer.join().unwrap();
+        heard.until(&mut source, |heard| heard.elements == ELEMENTS);
+        writer.registration.unregister().unwrap();
+    });
+    heard.until(&mut source, |heard| !heard.closed.is_empty());
+    assert!(heard
+        .sequences
+        .iter()
+        .map(|(_, sequence)| *sequence)
+        .eq(0..ELEMENTS));
+    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+}
+
+#[test]
 fn a_process_that_ends_while_nobody_is_there_is_missed() {
     let mut manager = Manager::new(&[]);
     manager.start();
