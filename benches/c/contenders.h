@@ -13,6 +13,8 @@
 #ifdef __cplusplus
 #include <overhear/sensor.hpp>
 #else
+#include <overhear/concurrent.h>
+#include <overhear/laned.h>
 #include <overhear/sensor.h>
 #endif
 
@@ -241,3 +243,49 @@ const struct contender CONTENDERS_TABLE[] = {
     ROW(0, 256), ROW(8, 256), ROW(0, 32768), ROW(8, 32768),
     {0, 0, 0, 0, 0, 0, 0, 0, 0},
 };
+
+#ifndef __cplusplus
+
+/* Sensors that several threads write, with 8 bytes of payload. Mirrored by native.rs. */
+struct crowd {
+    void *(*enlist_laned)(const char *instance, uint64_t slots);
+    void (*put_laned)(void *sensor, uint64_t elements);
+    void *(*enlist_concurrent)(const char *instance, uint64_t slots);
+    void (*put_concurrent)(void *sensor, uint64_t elements);
+};
+
+#define CROWD(KIND)                                                                                 \
+    static void *enlist_##KIND(const char *instance, uint64_t slots)                                \
+    {                                                                                               \
+        oh_sensor_options options = {0};                                                            \
+        oh_##KIND##_sensor *sensor;                                                                 \
+        options.id = "crowd";                                                                       \
+        options.instance = instance;                                                                \
+        options.type = "bytes8";                                                                    \
+        options.fields = fields_8;                                                                  \
+        options.field_count = 1;                                                                    \
+        options.size = 8;                                                                           \
+        options.period_ns = PERIOD_NS;                                                              \
+        options.distance_ns = PERIOD_NS;                                                            \
+        options.capacity = slots;                                                                   \
+        if (oh_##KIND##_register(&sensor, &options) != 0 || !oh_##KIND##_is_heard(sensor))          \
+            return NULL;                                                                            \
+        return sensor;                                                                              \
+    }                                                                                               \
+    static __attribute__((noinline)) void put_##KIND(void *to, uint64_t elements)                   \
+    {                                                                                               \
+        oh_##KIND##_sensor *sensor = (oh_##KIND##_sensor *)to;                                      \
+        for (uint64_t element = 0; element < elements; element++) {                                 \
+            struct payload_8 payload;                                                               \
+            SET_8(&payload, element);                                                               \
+            (void)oh_##KIND##_put(sensor, &payload);                                                \
+        }                                                                                           \
+    }
+
+CROWD(laned)
+CROWD(concurrent)
+
+extern const struct crowd SHARED(_crowd);
+const struct crowd SHARED(_crowd) = {enlist_laned, put_laned, enlist_concurrent, put_concurrent};
+
+#endif

@@ -3,15 +3,17 @@
 //! bursts after a sleep; and single ones into cold memory.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
+use overhear_directory::{MonitorConnection, Query};
 
 use crate::cold::Lines;
 use crate::floor::floor;
-use crate::native::units;
+use crate::native::{crowds, units};
 use crate::peers::Peer;
 use crate::race::{race, time, Contender, Outcome};
 use crate::sensors::{self, Bytes0, Bytes4, Bytes64, Bytes8, Numbered};
@@ -45,6 +47,8 @@ const SIZES: [(u32, u64, &str); 8] = [
 const USUAL: (u32, u64) = (8, 64);
 
 const PEERS: &str = "Other tools: one event with a number of 8 bytes";
+const LANED: &str = "Laned: 8 bytes, one thread";
+const CONCURRENT: &str = "Concurrent: one thread alone";
 const OFF: &str = "Switched off";
 const AFTER_SLEEP: &str = "20 writes of 8 bytes after 500 us of sleep";
 const FLUSHED: &str = "One write of 8 bytes with its memory flushed from the caches";
@@ -52,7 +56,7 @@ const FLOOR: &str = "floor in Rust";
 
 /// A way to write elements, and the memory that a write touches.
 #[derive(Clone)]
-struct Way {
+pub(crate) struct Way {
     name: String,
     against: Option<String>,
     target: Option<f64>,
@@ -176,7 +180,7 @@ fn sensor(bytes: u32, slots: u64) -> Result<Way> {
 }
 
 /// Elements that follow each other: sensors of every size, and the peers.
-pub(crate) fn steady(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
+pub(crate) fn steady(rounds: usize, peers: &[Peer], off: &[Way]) -> Result<Vec<Outcome>> {
     let mut contenders = Vec::new();
     for (bytes, slots, section) in SIZES {
         let ways = simple(bytes, slots)?;
@@ -187,12 +191,109 @@ pub(crate) fn steady(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
     for (peer, way) in peers.iter().zip(ways_of(peers)) {
         contenders.push(way.hot(PEERS, peer.elements));
     }
-    for peer in peers {
-        if let Some(off) = peer.off {
-            contenders.push(Way::new(peer.name, off).hot(OFF, BATCH));
-        }
+    contenders.extend(laned()?.iter().map(|way| way.hot(LANED, BATCH)));
+    contenders.extend(concurrent()?.iter().map(|way| way.hot(CONCURRENT, BATCH)));
+    let lttng = peers.iter().find_map(|peer| Some((peer.name, peer.off?)));
+    if let Some((name, run)) = lttng {
+        contenders.push(Way::new(name, run).hot(OFF, BATCH));
+    }
+    for way in off {
+        let way = match lttng {
+            Some((name, _)) => way.clone().against(name, Some(1.0)),
+            None => way.clone(),
+        };
+        contenders.push(way.hot(OFF, BATCH));
     }
     Ok(race(rounds, contenders))
+}
+
+/// A laned sensor's price is told by that of a simple one.
+fn laned() -> Result<Vec<Way>> {
+    let (bytes, slots) = USUAL;
+    let plain = sensor(bytes, slots)?;
+    let mut ways = vec![Way::new(FLOOR, floor(bytes, slots).write)];
+    let judged = |way: Way, of: &str| way.against(of, Some(1.25));
+    let laned = sensors::laned(slots)?;
+    let name = "Rust LanedSensor<E>::write";
+    let run = move |elements| sensors::sense_laned(&laned, elements);
+    ways.push(judged(Way::new(name, run), &plain.name));
+    for ((compiler, laned, _), unit) in crowds().into_iter().zip(units()) {
+        let put = laned.enlist(slots)?;
+        let row = unit.row(bytes, slots);
+        let simple = row.enlist()?;
+        let of = format!("{} {}", unit.compiler, unit.put);
+        let name = format!("{compiler} oh_laned_put");
+        ways.push(judged(
+            Way::new(name, move |elements| put.put(elements)),
+            &of,
+        ));
+        ways.push(Way::new(of, move |elements| row.put(simple, elements)));
+    }
+    ways.push(plain);
+    Ok(ways)
+}
+
+fn concurrent() -> Result<Vec<Way>> {
+    fn way<E: Numbered>(name: &str, slots: u64) -> Result<Way> {
+        let sensor = sensors::concurrent::<E>(slots)?;
+        let run = move |elements| sensors::sense_concurrent(&sensor, elements);
+        Ok(Way::new(name, run).against(FLOOR, Some(5.0)))
+    }
+    let mut ways = vec![
+        Way::new(FLOOR, floor(8, 256).write),
+        way::<Bytes0>(
+            "Rust ConcurrentSensor<E>::write, no payload, 150 elements",
+            150,
+        )?,
+        way::<Bytes0>(
+            "Rust ConcurrentSensor<E>::write, no payload, 20,000 elements",
+            20_000,
+        )?,
+        way::<Bytes8>(
+            "Rust ConcurrentSensor<E>::write, 8 bytes, 150 elements",
+            150,
+        )?,
+    ];
+    for (compiler, _, concurrent) in crowds() {
+        let put = concurrent.enlist(150)?;
+        let name = format!("{compiler} oh_concurrent_put, 8 bytes, 150 elements");
+        ways.push(Way::new(name, move |elements| put.put(elements)).against(FLOOR, Some(5.0)));
+    }
+    Ok(ways)
+}
+
+/// Sensors of every kind, switched off by the directory. Nothing else may be registered yet,
+/// because everything that is registered is switched off.
+pub(crate) fn switched_off(socket: &Path) -> Result<Vec<Way>> {
+    let (bytes, slots) = USUAL;
+    let mut ways = Vec::new();
+    for unit in units() {
+        let row = unit.row(bytes, slots);
+        let put = row.enlist()?;
+        let name = format!("{} {}", unit.compiler, unit.put);
+        ways.push(Way::new(name, move |elements| row.put(put, elements)));
+    }
+    for (compiler, laned, concurrent) in crowds() {
+        let (laned, concurrent) = (laned.enlist(slots)?, concurrent.enlist(slots)?);
+        let name = format!("{compiler} oh_laned_put");
+        ways.push(Way::new(name, move |elements| laned.put(elements)));
+        let name = format!("{compiler} oh_concurrent_put");
+        ways.push(Way::new(name, move |elements| concurrent.put(elements)));
+    }
+    ways.push(sensor(bytes, slots)?);
+    let laned = sensors::laned(slots)?;
+    let run = move |elements| sensors::sense_laned(&laned, elements);
+    ways.push(Way::new("Rust LanedSensor<E>::write", run));
+    let concurrent = sensors::concurrent::<Bytes8>(slots)?;
+    let run = move |elements| sensors::sense_concurrent(&concurrent, elements);
+    ways.push(Way::new("Rust ConcurrentSensor<E>::write", run));
+    let changed = MonitorConnection::connect(socket)?.set_enabled(&Query::all(), false)?;
+    ensure!(
+        changed as usize == ways.len(),
+        "{changed} of {} sensors were switched off",
+        ways.len()
+    );
+    Ok(ways)
 }
 
 fn ways_of(peers: &[Peer]) -> Vec<Way> {

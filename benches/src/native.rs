@@ -36,12 +36,95 @@ extern "C" {
     fn oh_last_error() -> *const c_char;
     #[cfg(has_gcc)]
     static contenders_gcc: Native;
+    #[cfg(has_gcc)]
+    static contenders_gcc_crowd: Crowd;
     #[cfg(has_clang)]
     static contenders_clang: Native;
+    #[cfg(has_clang)]
+    static contenders_clang_crowd: Crowd;
     #[cfg(has_gxx)]
     static contenders_gxx: Native;
     #[cfg(has_clangxx)]
     static contenders_clangxx: Native;
+}
+
+/// Sensors that several threads write, 8 bytes each; `struct crowd` of `c/contenders.h`.
+#[repr(C)]
+pub(crate) struct Crowd {
+    laned: CrowdKind,
+    concurrent: CrowdKind,
+}
+
+/// One kind of them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CrowdKind {
+    enlist: unsafe extern "C" fn(*const c_char, u64) -> *mut c_void,
+    put: unsafe extern "C" fn(*mut c_void, u64),
+}
+
+/// A sensor of that kind, which lives as long as the process.
+#[derive(Clone, Copy)]
+pub(crate) struct CrowdSensor {
+    kind: CrowdKind,
+    sensor: *mut c_void,
+}
+
+// SAFETY: sensors of these kinds may be written by any thread at any time.
+unsafe impl Send for CrowdSensor {}
+// SAFETY: as for Send.
+unsafe impl Sync for CrowdSensor {}
+
+impl CrowdKind {
+    pub(crate) fn enlist(self, slots: u64) -> Result<CrowdSensor> {
+        let name = CString::new(sensors::next_instance())?;
+        // SAFETY: the name is a string that outlives the call.
+        let sensor = unsafe { (self.enlist)(name.as_ptr(), slots) };
+        ensure!(
+            !sensor.is_null(),
+            "a C sensor is not heard: {}",
+            last_error()
+        );
+        Ok(CrowdSensor { kind: self, sensor })
+    }
+}
+
+impl CrowdSensor {
+    pub(crate) fn put(&self, elements: u64) {
+        // SAFETY: the sensor is registered and never unregistered.
+        unsafe { (self.kind.put)(self.sensor, elements) }
+    }
+}
+
+/// Laned and concurrent sensors of each C compiler.
+pub(crate) fn crowds() -> Vec<(&'static str, CrowdKind, CrowdKind)> {
+    vec![
+        // SAFETY: tables that nobody changes.
+        #[cfg(has_gcc)]
+        unsafe {
+            (
+                "C (gcc)",
+                contenders_gcc_crowd.laned,
+                contenders_gcc_crowd.concurrent,
+            )
+        },
+        // SAFETY: as above.
+        #[cfg(has_clang)]
+        unsafe {
+            (
+                "C (clang)",
+                contenders_clang_crowd.laned,
+                contenders_clang_crowd.concurrent,
+            )
+        },
+    ]
+}
+
+/// The sentence for this thread's last registration.
+fn last_error() -> String {
+    // SAFETY: the sentence is a string that stays until this thread's next registration.
+    let reason = unsafe { CStr::from_ptr(oh_last_error()) };
+    reason.to_string_lossy().into_owned()
 }
 
 /// What one compiler has made.
@@ -122,12 +205,10 @@ impl Native {
         let mut behind = ptr::null_mut();
         // SAFETY: the name is a string that outlives the call.
         let sensor = unsafe { enlist(name.as_ptr(), self.slots.into(), &mut behind) };
-        // SAFETY: the sentence is a string that stays until this thread's next registration.
-        let reason = unsafe { CStr::from_ptr(oh_last_error()) };
         ensure!(
             !sensor.is_null(),
             "the sensor {instance} is not heard: {}",
-            reason.to_string_lossy()
+            last_error()
         );
         Ok(Handle { sensor, behind })
     }

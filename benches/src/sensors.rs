@@ -2,7 +2,7 @@
 //! The Rust contenders: the writer of `overhear-stream` and the typed sensor of `overhear`.
 
 use anyhow::{ensure, Result};
-use overhear::{Element, Nanos, Rate, Sensor};
+use overhear::{ConcurrentSensor, Element, LanedSensor, Nanos, Rate, Sensor};
 use overhear_directory::Mapping;
 use overhear_event::ClockId;
 use overhear_stream::sync::{AtomicU64, Ordering};
@@ -75,6 +75,42 @@ pub(crate) fn sensor<E: Element>(slots: u64) -> Result<Sensor<E>> {
 pub(crate) fn sense<E: Numbered>(sensor: &mut Sensor<E>, elements: u64) {
     for element in 0..elements {
         sensor.write(&E::new(element));
+    }
+}
+
+/// A laned sensor that the directory of this process owns.
+pub(crate) fn laned(slots: u64) -> Result<LanedSensor<Bytes8>> {
+    let sensor = LanedSensor::builder("crowd")
+        .instance(&next_instance())
+        .rate(rate())
+        .capacity(slots)
+        .register()?;
+    ensure!(sensor.is_heard(), "a laned sensor is not heard");
+    Ok(sensor)
+}
+
+#[inline(never)]
+pub(crate) fn sense_laned(sensor: &LanedSensor<Bytes8>, elements: u64) {
+    for element in 0..elements {
+        let _ = sensor.write(&Bytes8::new(element));
+    }
+}
+
+/// A concurrent sensor that the directory of this process owns.
+pub(crate) fn concurrent<E: Element>(slots: u64) -> Result<ConcurrentSensor<E>> {
+    let sensor = ConcurrentSensor::builder("crowd")
+        .instance(&next_instance())
+        .rate(rate())
+        .capacity(slots)
+        .register()?;
+    ensure!(sensor.is_heard(), "a concurrent sensor is not heard");
+    Ok(sensor)
+}
+
+#[inline(never)]
+pub(crate) fn sense_concurrent<E: Numbered>(sensor: &ConcurrentSensor<E>, elements: u64) {
+    for element in 0..elements {
+        let _ = sensor.write(&E::new(element));
     }
 }
 
