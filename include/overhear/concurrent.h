@@ -477,9 +477,9 @@ OH_INLINE_ int oh_concurrent_put_sized_(oh_concurrent_sensor *sensor, const void
 #ifndef OVERHEAR_DISABLE
     int32_t element;
     uint8_t *slot;
-    assert(size == sensor->payload_size && "oh_concurrent_put: another type was registered");
-    if (!oh_concurrent_enabled(sensor))
+    if (__builtin_expect(!oh_concurrent_enabled(sensor), 1))
         return 0;
+    assert(size == sensor->payload_size && "oh_concurrent_put: another type was registered");
     element = oh_queue_take_(sensor);
     if (__builtin_expect(element < 0, 0))
         return 0;

@@ -508,9 +508,9 @@ OH_INLINE_ int oh_laned_put_sized_(oh_laned_sensor *sensor, const void *value, s
     oh_lane_ *lane;
     uint64_t count;
     uint8_t *slot;
-    assert(size == sensor->payload_size && "oh_laned_put: another type was registered");
-    if (!oh_laned_enabled(sensor))
+    if (__builtin_expect(!oh_laned_enabled(sensor), 1))
         return 0;
+    assert(size == sensor->payload_size && "oh_laned_put: another type was registered");
     lane = oh_lane_of_thread_(sensor, 1);
     if (lane == NULL || !oh_lane_open_(sensor, lane, oh_frame_()))
         return 0;
