@@ -5,6 +5,7 @@
 //! hardware counter, store it, store the element counter with release. `c/contenders.h` is the same
 //! in C.
 
+use overhear_directory::Mapping;
 use overhear_stream::read_hardware_ticks;
 use overhear_stream::sync::{fence, AtomicU64, Ordering};
 
@@ -97,4 +98,22 @@ pub(crate) fn floor(bytes: u32, slots: u64) -> &'static Named {
         .iter()
         .find(|floor| floor.bytes == bytes && floor.slots == slots)
         .expect("every size that is compared has a floor")
+}
+
+/// A floor in memory of its own that the kernel has promised and not given yet.
+pub(crate) struct UntouchedFloor(Mapping);
+
+impl UntouchedFloor {
+    pub(crate) fn new() -> Self {
+        let bytes = size_of::<Floor<2, 64>>();
+        Self(Mapping::private(bytes).expect("the kernel has two pages"))
+    }
+
+    #[inline(never)]
+    pub(crate) fn write(&self) {
+        // SAFETY: the mapping is as large, aligned to pages, zeroed as the type allows, and reached
+        // through its atomics alone.
+        let floor: &Floor<2, 64> = unsafe { self.0.base().cast().as_ref() };
+        floor.write(1);
+    }
 }

@@ -12,7 +12,7 @@ use anyhow::{ensure, Result};
 use overhear_directory::{MonitorConnection, Query};
 
 use crate::cold::Lines;
-use crate::floor::floor;
+use crate::floor::{floor, UntouchedFloor};
 use crate::native::{crowds, units};
 use crate::peers::Peer;
 use crate::race::{race, time, Contender, Outcome};
@@ -52,6 +52,7 @@ const CONCURRENT: &str = "Concurrent: one thread alone";
 const OFF: &str = "Switched off";
 const AFTER_SLEEP: &str = "20 writes of 8 bytes after 500 us of sleep";
 const FLUSHED: &str = "One write of 8 bytes with its memory flushed from the caches";
+const FIRST: &str = "The first write ever, 8 bytes";
 const FLOOR: &str = "floor in Rust";
 
 /// A way to write elements, and the memory that a write touches.
@@ -326,4 +327,42 @@ pub(crate) fn flushed(rounds: usize) -> Result<Vec<Outcome>> {
         }))
     });
     Ok(race(rounds, contenders.collect()))
+}
+
+/// The very first element of a sensor, in a ring that nobody has touched.
+pub(crate) fn first(rounds: usize) -> Result<Vec<Outcome>> {
+    let slots = USUAL.1;
+    // Fails before the race if it fails at all.
+    drop((sensors::sensor::<Bytes8>(slots)?, sensors::laned(slots)?));
+    let floor = || {
+        let memory = UntouchedFloor::new();
+        time(1, &mut |_| memory.write())
+    };
+    let simple = || {
+        let sensor = sensors::sensor::<Bytes8>(slots);
+        sensor.map_or(f64::NAN, |mut sensor| {
+            time(1, &mut |elements| sensors::sense(&mut sensor, elements))
+        })
+    };
+    let laned = |prepared: bool| {
+        move || {
+            let sensor = sensors::laned(slots);
+            sensor.map_or(f64::NAN, |sensor| {
+                if prepared {
+                    let _ = sensor.prepare_thread();
+                }
+                time(1, &mut |elements| sensors::sense_laned(&sensor, elements))
+            })
+        }
+    };
+    let name = "floor in Rust, its pages not touched";
+    Ok(race(
+        rounds,
+        vec![
+            Contender::new(FIRST, name, floor),
+            Contender::new(FIRST, "Rust Sensor<E>::write", simple).against(name),
+            Contender::new(FIRST, "Rust LanedSensor<E>::write", laned(false)).against(name),
+            Contender::new(FIRST, "the same after prepare_thread", laned(true)).against(name),
+        ],
+    ))
 }

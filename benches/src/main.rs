@@ -8,7 +8,7 @@
 //! Ratios are those of medians of the same race. Where a target exists the tables say whether it is
 //! met; nothing fails because of it.
 //!
-//! `--only` runs one part (steady, pairs, sleep, cold, reader, drain), for whoever is at work on it.
+//! `--only` runs one part (steady, pairs, sleep, cold, first, reader, drain), for whoever is at work on it.
 #![allow(
     clippy::disallowed_types,
     reason = "the floor and the start lines of threads use shared words by hand"
@@ -99,11 +99,12 @@ fn main() -> Result<()> {
     let rounds = arguments.rounds;
     // What lasts longer is repeated less.
     let (fewer, few) = (rounds / 2 + 1, rounds / 10 + 1);
-    let parts: [(&str, Part<'_>); 6] = [
+    let parts: [(&str, Part<'_>); 7] = [
         ("steady", &|| hot::steady(rounds, &peers, &off)),
         ("pairs", &|| pairs::pairs(rounds, cpus.others)),
         ("sleep", &|| hot::after_sleep(fewer, &peers)),
         ("cold", &|| hot::flushed(rounds)),
+        ("first", &|| hot::first(few)),
         ("reader", &|| reader::copies(rounds)),
         ("drain", &|| reader::drain(few, cpus.others)),
     ];
