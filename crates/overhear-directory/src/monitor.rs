@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The monitor's side: what is there, and the memory of what it wants to read.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub use crate::streams::Begin;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a monitor whose directory is gone looks for the next.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How many sensors that were read to their end are remembered.
+const REMEMBERED: usize = 64 * 1024;
 /// How many packets are taken in one round: elements must not wait for a thousand sensors.
 const AT_ONCE: usize = 1024;
 
@@ -155,12 +158,13 @@ impl MonitorConnection {
     pub fn attach(self, query: Query, begin: Begin) -> Result<AttachedSource, AttachError> {
         let mut source = AttachedSource {
             query,
-            begin,
+            begin: Some(begin),
             link: None,
             socket: self.link.socket().to_path_buf(),
             directory: 0,
             streams: StreamSet::default(),
-            opened_again: Vec::new(),
+            opened_again: BTreeSet::new(),
+            read: BTreeSet::new(),
             settled: false,
             renumbered: false,
             look_again: Instant::now(),
@@ -186,7 +190,8 @@ impl MonitorConnection {
 #[derive(Debug)]
 pub struct AttachedSource {
     query: Query,
-    begin: Begin,
+    // Of sensors that were there before: none once the monitor has seen them all.
+    begin: Option<Begin>,
     // None while the directory is gone.
     link: Option<Link>,
     socket: PathBuf,
@@ -194,7 +199,10 @@ pub struct AttachedSource {
     streams: StreamSet,
     // Sensors that the directory has named since the monitor attached, until all are named: others
     // are gone.
-    opened_again: Vec<StreamId>,
+    opened_again: BTreeSet<StreamId>,
+    // Sensors read to their end, of which a directory that died meanwhile may not have heard: the
+    // youngest of them.
+    read: BTreeSet<StreamId>,
     settled: bool,
     // The streams being read have the numbers of a directory that is gone: they are closed before
     // the next one's are heard of.
@@ -240,6 +248,7 @@ impl AttachedSource {
             // Another directory: it knows nothing of what is being read, and numbers anew.
             let all: Vec<StreamId> = self.streams.ids().collect();
             self.renumbered = !all.is_empty();
+            self.read.clear();
             for stream in all {
                 self.streams.end(stream);
             }
@@ -296,10 +305,13 @@ impl AttachedSource {
         let Opened { sensor, fresh } = opened;
         let id = sensor.descriptor.id;
         if !self.settled {
-            self.opened_again.push(id);
+            self.opened_again.insert(id);
         }
         if self.streams.contains(id) {
             return Ok(());
+        }
+        if self.read.contains(&id) {
+            return self.finish(&[id]);
         }
         let misunderstood = || LinkError::Misunderstood {
             socket: self.socket.clone(),
@@ -316,9 +328,22 @@ impl AttachedSource {
             shape,
             clock: sensor.clock,
         };
-        let begin = (!fresh).then_some(self.begin);
+        let begin = self.begin.filter(|_| !fresh);
         if let Err(error) = self.streams.admit(registered, begin) {
             self.complaints.push(error);
+        }
+        Ok(())
+    }
+
+    /// Tells that these sensors have been read to their end.
+    fn finish(&mut self, finished: &[StreamId]) -> Result<(), AttachError> {
+        self.read.extend(finished);
+        while self.read.len() > REMEMBERED {
+            self.read.pop_first();
+        }
+        if let (false, Some(link)) = (finished.is_empty(), &self.link) {
+            let streams = finished.iter().map(|stream| stream.as_raw()).collect();
+            link.send(&Request::Finished { streams })?;
         }
         Ok(())
     }
@@ -336,8 +361,8 @@ impl AttachedSource {
     fn hear(&mut self) {
         if self.link.is_none() && Instant::now() >= self.look_again {
             self.look_again = Instant::now() + LOOK_AGAIN;
-            // Sensors that have appeared meanwhile are read from what lies in their buffers.
-            self.begin = Begin::Buffer;
+            // What it has not seen has appeared meanwhile: of that every element counts.
+            self.begin = None;
             if let Ok(connection) = MonitorConnection::connect(&self.socket) {
                 // The next attempt may go better.
                 let _ = self.subscribe(connection);
@@ -368,11 +393,8 @@ impl Source for AttachedSource {
         if std::mem::take(&mut self.renumbered) {
             return Ok(());
         }
-        if let (false, Some(link)) = (finished.is_empty(), &self.link) {
-            let streams = finished.iter().map(|stream| stream.as_raw()).collect();
-            if let Err(error) = link.send(&Request::Finished { streams }) {
-                self.lose(error);
-            }
+        if let Err(AttachError::Link(error)) = self.finish(&finished) {
+            self.lose(error);
         }
         Ok(())
     }

@@ -121,6 +121,45 @@ fn a_killed_directory_comes_back_with_everything() {
 }
 
 #[test]
+fn what_was_read_to_its_end_is_not_read_again() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut child = sensor_process(&manager.socket);
+    let query = Query::parse("*/of a child").unwrap();
+    eventually(
+        || connect(&manager).list(&query).unwrap(),
+        |found| found.first().is_some_and(|sensor| sensor.published == 30),
+    );
+    let mut source = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut other = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| !heard.closed.is_empty());
+    // The other has not read it, so the directory still has it when it dies.
+    manager.kill();
+    manager.start();
+    eventually(
+        || {
+            source.poll(&mut heard).unwrap();
+            source.is_connected()
+        },
+        |connected| *connected,
+    );
+    let late = register(&manager, "late");
+    Writer::new(late).write(3);
+    heard.until(&mut source, |heard| heard.elements == 33);
+    assert_eq!((heard.opened.len(), heard.closed.len()), (2, 1));
+    let mut heard = Heard::default();
+    heard.until(&mut other, |heard| heard.elements == 33);
+    eventually(|| connect(&manager).list(&query).unwrap(), Vec::is_empty);
+}
+
+#[test]
 fn a_sensor_that_never_pauses_is_heard_through_restarts() {
     const ELEMENTS: u64 = 40_000;
     let mut manager = Manager::new(&[]);
