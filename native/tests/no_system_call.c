@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "queue.h"
 #include "stream.h"
 #include "tap.h"
 
@@ -125,15 +126,43 @@ static int write_words(uint32_t clock_id)
     return stream_counter(memory) != WRITES || allocations != before;
 }
 
+static uint64_t queue[QUEUE_BYTES(sizeof(struct sample), CAPACITY) / 8];
+
+/* The same into a queue; each sixteenth write is abandoned, and at last none finds an element. */
+static int write_queue(uint32_t clock_id)
+{
+    oh_concurrent_sensor sensor;
+    uint64_t before, position;
+    memset(queue, 0, sizeof queue);
+    sensor = queue_begin(queue, sizeof(struct sample), CAPACITY, clock_id, 1);
+    queue_tid = 1;
+    before = allocations;
+    for (position = 0; position < WRITES; position += 2) {
+        const struct sample value = {{position, 1, 2, 3}};
+        struct sample *payload;
+        oh_concurrent_put(&sensor, &value);
+        payload = (struct sample *)oh_concurrent_write(&sensor);
+        *payload = value;
+        if (position % 32 == 0)
+            oh_concurrent_abandon(&sensor, payload);
+        else
+            oh_concurrent_commit(&sensor, payload);
+    }
+    for (position = 0; position < CAPACITY; position++)
+        (void)oh_concurrent_write(&sensor);
+    return oh_concurrent_write(&sensor) != NULL || queue_lost_full(&sensor) != 1 ||
+           queue_published(&sensor) != WRITES || allocations != before;
+}
+
 #if defined(__x86_64__)
 static int write_hardware(void)
 {
-    return write_words(OH_CLOCK_X86_TSC);
+    return write_words(OH_CLOCK_X86_TSC) + write_queue(OH_CLOCK_X86_TSC);
 }
 #elif defined(__aarch64__)
 static int write_hardware(void)
 {
-    return write_words(OH_CLOCK_ARM_CNTVCT);
+    return write_words(OH_CLOCK_ARM_CNTVCT) + write_queue(OH_CLOCK_ARM_CNTVCT);
 }
 #endif
 
@@ -165,6 +194,7 @@ int main(void)
     free(block);
     tap_check(allocations == before + 2, "the guard counts allocations");
     tap_check(write_words(OH_CLOCK_MONOTONIC) == 0, "a million writes without allocation");
+    tap_check(write_queue(OH_CLOCK_MONOTONIC) == 0, "and into a queue");
 #else
     (void)before;
     (void)block;
