@@ -79,7 +79,7 @@ const ACCEPTED: &str = "#[derive(Element)] #[repr(C)] struct A { a: u64 }";
 
 #[test]
 fn each_mistake_is_refused_with_its_sentence() {
-    let said = check(
+    let said = build(
         REFUSED
             .iter()
             .map(|&(name, code, _)| (name, code))
@@ -94,9 +94,9 @@ fn each_mistake_is_refused_with_its_sentence() {
     }
 }
 
-/// Lets cargo check a package with one binary for each program; returns what the compiler says of
+/// Lets cargo build a package with one binary for each program; returns what the compiler says of
 /// each.
-fn check<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+fn build<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
     let package = support::package("refused", "");
     let binaries = package.join("src/bin");
     fs::create_dir_all(&binaries).unwrap();
@@ -105,7 +105,7 @@ fn check<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<Str
             format!("#![allow(dead_code)]\nuse overhear::Element;\n{code}\nfn main() {{}}\n");
         fs::write(binaries.join(format!("{name}.rs")), text).unwrap();
     }
-    let output = support::cargo(&package, "check")
+    let output = support::cargo(&package, "build")
         .args(["--bins", "--keep-going", "--message-format=json"])
         .output()
         .unwrap();

@@ -22,12 +22,13 @@ pub(crate) fn package(name: &str, settings: &str) -> PathBuf {
     package
 }
 
-/// A cargo command in it, which fetches nothing.
+/// A cargo command in it, which fetches nothing. All packages share what they build, because it is the
+/// same dependencies.
 pub(crate) fn cargo(package: &Path, command: &str) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .args([command, "--offline"])
         .current_dir(package)
-        .env("CARGO_TARGET_DIR", package.join("target"));
+        .env("CARGO_TARGET_DIR", package.with_file_name("packages"));
     cargo
 }
