@@ -63,6 +63,35 @@ fn attaching_late_at_any_moment_misses_nothing_after_the_first_element() {
 }
 
 #[test]
+fn the_lanes_of_a_sensor_are_streams_of_one_sensor() {
+    let threads = crate::program::compiled("../../examples/c/threads.c", "threads");
+    let command = format!("sleep 0.5; exec {}", path(&threads));
+    let live = Live::start(&["sh", "-c", &command]);
+    let heard = Heard::of(live.ask(&attach(&["--until-ended"])));
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
+    let sensors = heard.summary["sensors"].as_array().unwrap();
+    assert_eq!(sensors.len(), 1, "{sensors:?}");
+    assert_eq!(
+        (&sensors[0]["elements"], &sensors[0]["missed"]),
+        (&1_000.into(), &0.into())
+    );
+    // Each worker's numbers are the sequence of its lane, unless a thread went on with the lane of
+    // one that had ended; its thread stands in front.
+    let mut next = std::collections::BTreeMap::new();
+    for element in &heard.elements {
+        let sequence = element["sequence"].as_u64().unwrap();
+        let expected = next.entry(element["stream"].as_u64()).or_insert(0);
+        assert_eq!(sequence, *expected, "{element}");
+        *expected += 1;
+        assert!(
+            element["values"]["writer_tid"].as_u64() > Some(0),
+            "{element}"
+        );
+    }
+    assert!(heard.gaps.is_empty());
+}
+
+#[test]
 fn the_oldest_element_is_where_one_may_begin() {
     let live = Live::program(&["paced", "1500"]);
     eventually("some elements lie in the buffer", || {

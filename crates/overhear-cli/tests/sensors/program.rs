@@ -9,47 +9,45 @@ use serde_json::Value;
 
 use crate::support::{path, run_json, Ended};
 
-/// The program `program.c`, compiled once and linked with the library that cargo has built beside
-/// this test.
+/// The program `program.c`, compiled once.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let here = std::env::current_exe().unwrap();
-        let libraries = here.parent().unwrap();
-        assert!(
-            libraries.join("liboverhear.so").exists(),
-            "the library is built with this test"
-        );
-        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        // A folder per process: two runs of the suite must not overwrite each other's program.
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let binary = folder.join("program");
-        let output = Command::new("gcc")
-            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
-            .arg("-I")
-            .arg(crate_root.join("../../include"))
-            .arg(crate_root.join("tests/sensors/program.c"))
-            .arg("-o")
-            .arg(&binary)
-            .arg("-L")
-            .arg(libraries)
-            .arg("-loverhear")
-            // The old kind of run path goes before LD_LIBRARY_PATH, in which cargo names a folder
-            // that may hold the library of an earlier build.
-            .arg(format!(
-                "-Wl,--disable-new-dtags,-rpath,{}",
-                libraries.display()
-            ))
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        binary
-    })
+    PROGRAM.get_or_init(|| compiled("tests/sensors/program.c", "program"))
+}
+
+/// A C program of this repository, linked with the library that cargo has built beside this test.
+/// The place of its source is relative to this crate's.
+pub(crate) fn compiled(source: &str, name: &str) -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let libraries = here.parent().unwrap();
+    assert!(
+        libraries.join("liboverhear.so").exists(),
+        "the library is built with this test"
+    );
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // A folder per process: two runs of the suite must not overwrite each other's program.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let binary = folder.join(name);
+    let output = Command::new("gcc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
+        .arg("-I")
+        .arg(crate_root.join("../../include"))
+        .arg(crate_root.join(source))
+        .arg("-o")
+        .arg(&binary)
+        .arg("-L")
+        .arg(libraries)
+        .arg("-loverhear")
+        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    binary
 }
 
 /// Runs the C program under `overhear run`, without kernel sensors: they have suites of their own.
