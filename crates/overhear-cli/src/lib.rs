@@ -34,6 +34,7 @@ pub mod offline;
 pub mod page;
 mod picture;
 pub mod place;
+mod presence;
 mod progress;
 mod recording;
 pub mod report;

@@ -16,6 +16,7 @@ use super::{Feed, Layout, Summary};
 use crate::exit::{Exit, Failure};
 use crate::interrupts::Interrupts;
 use crate::place;
+use crate::presence::Presence;
 use crate::recording::{Ending, Recording};
 use crate::report::SourceReport;
 use crate::session::{close_trace, create_trace};
@@ -108,14 +109,16 @@ impl<'a> Attachment<'a> {
         }));
 
         let mut ended_by = "interrupted";
-        let mut watch = Watch::new(begun);
+        let mut presence = Presence::new();
+        let mut heard_at = begun;
         let wait = std::thread::sleep;
         let mut update = Shared(Rc::clone(&sink));
         best_effort(&mut monitor, &mut update, monotonic_now, wait, |monitor| {
             let now = monotonic_now();
             let sink = &mut *sink.borrow_mut();
             let source = &source.borrow();
-            sink.hear(monitor, watch.has_lost(source), &mut told);
+            presence.look(source.is_connected());
+            sink.hear(monitor, &mut presence, &mut told);
             sink.feed.flush();
             let done = if sink.feed.failure().is_some() {
                 Some("closed")
@@ -128,16 +131,19 @@ impl<'a> Attachment<'a> {
             } else if wishes.until_ended && sink.feed.sensors() > 0 && source.sensors() == 0 {
                 Some("ended")
             } else {
-                watch
-                    .is_hopeless(source, &sink.pids, now)
-                    .then_some("directory")
+                if source.is_connected() {
+                    heard_at = now;
+                }
+                let alone = now.since(heard_at) >= PATIENCE;
+                (alone && sink.has_no_writer(source)).then_some("directory")
             };
             ended_by = done.unwrap_or(ended_by);
             done.is_none()
         });
         let ended = monotonic_now();
         let sink = &mut *sink.borrow_mut();
-        sink.hear(&mut monitor, false, &mut told);
+        presence.look(source.borrow().is_connected());
+        sink.hear(&mut monitor, &mut presence, &mut told);
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
         if let (Some(writer), Some(out)) = (sink.writer.take(), &wishes.out) {
             let mut recording = recording(wishes, begun);
@@ -177,8 +183,21 @@ struct Sink<W> {
 }
 
 impl<W: Write> Sink<W> {
+    /// Whether nobody writes any more.
+    ///
+    /// Asked while no directory tells: one that ends with its program, as that of `overhear run`
+    /// does, may not have had the time to say that the sensors have ended.
+    fn has_no_writer(&self, source: &AttachedSource) -> bool {
+        source.sensors() == 0 || !self.pids.iter().any(|&pid| place::lives(pid))
+    }
+
     /// Takes what the monitor has found besides items.
-    fn hear(&mut self, monitor: &mut Monitor, lost: bool, told: &mut impl FnMut(&str)) {
+    fn hear(
+        &mut self,
+        monitor: &mut Monitor,
+        presence: &mut Presence,
+        told: &mut impl FnMut(&str),
+    ) {
         for stream in monitor.take_opened() {
             self.feed.announce(&stream);
             if let Origin::Program(task) = &stream.origin {
@@ -192,9 +211,7 @@ impl<W: Write> Sink<W> {
         for complaint in monitor.take_complaints() {
             let sentence = complaint.to_string();
             told(&sentence);
-            // Without a directory nobody can register: what is attached is read to its end, so
-            // that nothing is missing for that reason.
-            if lost {
+            if presence.is_loss() {
                 self.feed.remark(&sentence);
             } else {
                 self.feed.note(&sentence);
@@ -228,43 +245,5 @@ impl<W: Write> Update for Sink<W> {
         if let Some(writer) = &mut self.writer {
             Update::advance(writer, now);
         }
-    }
-}
-
-/// Watches whether a directory is there.
-struct Watch {
-    connected: bool,
-    heard_at: Timestamp,
-}
-
-impl Watch {
-    const fn new(now: Timestamp) -> Self {
-        Self {
-            connected: true,
-            heard_at: now,
-        }
-    }
-
-    /// Whether the directory went away since the last call.
-    fn has_lost(&mut self, source: &AttachedSource) -> bool {
-        let before = std::mem::replace(&mut self.connected, source.is_connected());
-        before && !self.connected
-    }
-
-    /// Whether nobody writes and nobody could tell of somebody who does.
-    ///
-    /// A directory that ends with its program, as that of `overhear run` does, may not have had the
-    /// time to say that the sensors have ended.
-    fn is_hopeless(
-        &mut self,
-        source: &AttachedSource,
-        pids: &BTreeSet<u32>,
-        now: Timestamp,
-    ) -> bool {
-        if source.is_connected() {
-            self.heard_at = now;
-        }
-        now.since(self.heard_at) >= PATIENCE
-            && (source.sensors() == 0 || !pids.iter().any(|&pid| place::lives(pid)))
     }
 }

@@ -21,6 +21,7 @@ use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
 use crate::listing::State;
 use crate::place;
+use crate::presence::Presence;
 use crate::shared::Shared;
 
 /// How often sensors are read; at most so long a key waits.
@@ -63,7 +64,7 @@ struct Listener {
     notes: Vec<String>,
     // A note besides that the directory went away.
     doubtful: bool,
-    was_connected: bool,
+    presence: Presence,
 }
 
 impl Listener {
@@ -106,7 +107,7 @@ impl Listener {
             states,
             notes: Vec::new(),
             doubtful: false,
-            was_connected: true,
+            presence: Presence::new(),
         })
     }
 
@@ -117,10 +118,9 @@ impl Listener {
         for stream in self.monitor.take_opened() {
             self.recent.announce(&stream, now.minus(HOLD_BACK));
         }
-        let connected = self.source.borrow().is_connected();
-        let lost = std::mem::replace(&mut self.was_connected, connected) && !connected;
+        self.presence.look(self.source.borrow().is_connected());
         for complaint in self.monitor.take_complaints() {
-            self.doubtful |= !lost;
+            self.doubtful |= !self.presence.is_loss();
             if self.notes.len() == MOST_NOTES {
                 self.notes.remove(0);
             }
