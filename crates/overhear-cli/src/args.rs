@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Run(RunArguments),
     /// Reports on a recording; repairs it if its recorder was killed.
     Report(ReportArguments),
+    /// Measures a recording: built-in metrics, or those of files.
+    Metrics(MetricsArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
     /// Says before the start whether every element will be evaluated in time; 4 if not.
@@ -141,6 +143,20 @@ pub(crate) enum ExportFormat {
     Perfetto,
     /// A row for each element and each gap.
     Csv,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArguments {
+    /// What `run --out` kept.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// A built-in metric, or a file with one (see docs/metrics.md); all that are built in by
+    /// default.
+    #[arg(long = "metric", value_name = "NAME|FILE")]
+    pub(crate) metrics: Vec<String>,
+    /// Prints the results as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
 }
 
 #[derive(Debug, Args)]

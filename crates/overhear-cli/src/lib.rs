@@ -30,6 +30,7 @@ pub mod format;
 pub mod identity;
 mod interrupts;
 pub mod listing;
+pub mod metrics;
 pub mod offline;
 pub mod page;
 mod picture;

@@ -11,13 +11,14 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
-use overhear_cli::{admit, doctor, export, fit, offline, table};
+use overhear_cli::{admit, doctor, export, fit, metrics, offline, table};
 
 use serde::Serialize;
 
 use args::{
     AdmitArguments, Arguments, CompletionsArguments, DoctorArguments, ExportArguments,
-    ExportFormat, FitArguments, JsonTarget, ManArguments, ReportArguments, RunArguments, Verb,
+    ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments, ReportArguments,
+    RunArguments, Verb,
 };
 
 fn main() -> ExitCode {
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let result = match arguments.verb {
         Verb::Run(arguments) => run(arguments),
         Verb::Report(arguments) => report(&arguments),
+        Verb::Metrics(arguments) => metrics(&arguments),
         Verb::Export(arguments) => export(&arguments),
         Verb::Admit(arguments) => admit(&arguments),
         Verb::Fit(arguments) => fit(&arguments),
@@ -134,6 +136,19 @@ fn fit(arguments: &FitArguments) -> Result<u8, Failure> {
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => print(&fit::render(&report))?,
+    }
+    Ok(if report.is_complete() {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
+    let report = metrics::metrics(&arguments.directory, &arguments.metrics)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => print(&metrics::render(&report))?,
     }
     Ok(if report.is_complete() {
         COMPLETE

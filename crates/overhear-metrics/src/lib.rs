@@ -8,6 +8,8 @@
 //! - [`Messages`] rejoins what sensors have split over several elements.
 //! - [`RecentSensors`] follows program sensors in steps: what they do now, and whether they keep
 //!   their declared rates.
+//! - [`automaton`] measures what users describe: metrics as automata in a text format, and those of
+//!   Linux.
 //! - [`Histogram`] is what both count in.
 //!
 //! All of them are pure: time comes in with the elements. So they compute the same live and over
@@ -27,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod automaton;
 mod histogram;
 mod messages;
 mod recent;

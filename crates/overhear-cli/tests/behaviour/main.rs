@@ -3,6 +3,7 @@
 //! damaged recordings, and recorders that are killed.
 
 mod kills;
+mod metrics;
 mod offline;
 mod on_terminal;
 mod recordings;

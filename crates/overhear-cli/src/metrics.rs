@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear metrics`: built-in and user metrics over a recording.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use overhear_event::{Nanos, Origin};
+use overhear_metrics::automaton::{
+    system_metric, system_metrics, Metric, MetricStatistics, Metrics, Summaries, Summary,
+};
+use overhear_metrics::Scheduling;
+use overhear_trace::TraceReader;
+use serde::Serialize;
+
+use crate::columns::{printable, Table};
+use crate::exit::{Failure, USAGE};
+
+/// What the metrics of a recording are.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricsReport {
+    /// In the order in which they were named.
+    pub metrics: Vec<MetricReport>,
+    /// What else keeps the results from being all there is: unfit streams, a damaged recording.
+    pub notes: Vec<String>,
+}
+
+/// One metric.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricReport {
+    /// Its name.
+    pub name: String,
+    /// What it measures.
+    pub description: String,
+    /// Events that it requires and of which the recording has no stream.
+    pub unheard: Vec<String>,
+    /// Measurements.
+    pub completed: u64,
+    /// Of these, those in which something was missed.
+    pub incomplete: u64,
+    /// Measurements that were running when their task or the recording ended.
+    pub unfinished: u64,
+    /// Elements of its events that were missed anywhere: measurements may be missing.
+    pub missed: u64,
+    /// Elements and measurements for which there was no room.
+    pub refused: u64,
+    /// By task and kind.
+    pub tasks: Vec<TaskReport>,
+}
+
+/// The measurements of one task and kind. Lengths are in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskReport {
+    /// The thread, or the process where the sensor does not name threads.
+    pub task: u32,
+    /// Its short name, empty if it is not known.
+    pub comm: String,
+    /// The value that the metric divides its measurements by.
+    pub key: Option<u64>,
+    /// Measurements.
+    pub count: u64,
+    /// Of these, those in which something was missed.
+    pub incomplete: u64,
+    /// Their sum.
+    pub total_ns: u64,
+    /// The shortest.
+    pub min_ns: u64,
+    /// The median.
+    pub median_ns: u64,
+    /// 99 of 100 are at most this long.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl MetricsReport {
+    /// Whether the results are all there is: every required event was heard and nothing was missed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.notes.is_empty() && self.metrics.iter().all(MetricReport::is_complete)
+    }
+}
+
+impl MetricReport {
+    fn is_complete(&self) -> bool {
+        self.unheard.is_empty() && self.incomplete == 0 && self.missed == 0 && self.refused == 0
+    }
+}
+
+/// Evaluates metrics over the recording `dir`: built-in ones by name, others by their file; without
+/// any, all that are built in.
+///
+/// # Errors
+/// [`Failure`] if there is no such recording, metric or file, or if a file makes no sense.
+pub fn metrics(dir: &Path, names: &[String]) -> Result<MetricsReport, Failure> {
+    let usage = |sentence: String| Failure::new(USAGE, sentence);
+    let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
+    let all: Vec<String> = system_metrics().map(str::to_owned).collect();
+    let mut engine = Metrics::new(Summaries::default());
+    let mut known = BTreeSet::new();
+    for name in if names.is_empty() { &all } else { names } {
+        let metric = find(name).map_err(usage)?;
+        if !known.insert(metric.name().to_owned()) {
+            let name = metric.name();
+            return Err(usage(format!(
+                "two metrics are called {name}; rename one of them"
+            )));
+        }
+        engine.add(metric);
+    }
+    let mut names_of_threads = Scheduling::new(());
+    let replayed = reader.replay(&mut [&mut engine, &mut names_of_threads]);
+    engine.finish();
+    let comms = comms(&reader, &names_of_threads);
+    let heard: BTreeSet<String> = reader
+        .streams()
+        .map(|stream| stream.event().to_string())
+        .collect();
+    let reports = engine
+        .statistics()
+        .map(|(metric, statistics)| report(metric, &statistics, engine.sink(), &comms, &heard));
+    let mut report = MetricsReport {
+        metrics: reports.collect(),
+        notes: engine.complaints().to_vec(),
+    };
+    report
+        .notes
+        .extend(reader.torn().iter().map(ToString::to_string));
+    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
+    report.notes.extend(corrupt.map(ToString::to_string));
+    if engine.sink().refused() > 0 {
+        let refused = engine.sink().refused();
+        report
+            .notes
+            .push(format!("{refused} measurements found no room in the table"));
+    }
+    Ok(report)
+}
+
+/// The metric that a word on the command line stands for. A word with `/` or `.` is a file.
+fn find(name: &str) -> Result<Metric, String> {
+    if !name.contains(['/', '.']) {
+        return system_metric(name)
+            .map_err(|error| format!("{error}; a file is named with its folder or ending"));
+    }
+    let text = fs::read_to_string(name).map_err(|error| format!("cannot read {name}: {error}"))?;
+    text.parse().map_err(|error| format!("{name}: {error}"))
+}
+
+/// The newest short name of every thread and process.
+fn comms(reader: &TraceReader, scheduling: &Scheduling) -> BTreeMap<u32, String> {
+    let mut comms = BTreeMap::new();
+    for stream in reader.streams() {
+        if let Origin::Program(task) = &stream.origin {
+            comms.insert(task.pid, task.comm.clone());
+        }
+    }
+    let threads = scheduling.threads().iter();
+    comms.extend(
+        threads
+            .filter(|thread| !thread.comm.is_empty())
+            .map(|thread| (thread.tid, thread.comm.clone())),
+    );
+    comms
+}
+
+fn report(
+    metric: &Metric,
+    statistics: &MetricStatistics,
+    summaries: &Summaries,
+    comms: &BTreeMap<u32, String>,
+    heard: &BTreeSet<String>,
+) -> MetricReport {
+    let required = metric.sources().iter().map(ToString::to_string);
+    let rows = summaries.of(metric.name()).map(|(task, key, summary)| {
+        let Summary {
+            lengths,
+            total,
+            incomplete,
+        } = summary;
+        let quantile = |fraction| lengths.quantile(fraction).unwrap_or(0);
+        TaskReport {
+            task,
+            comm: comms.get(&task).cloned().unwrap_or_default(),
+            key,
+            count: lengths.count(),
+            incomplete: *incomplete,
+            total_ns: total.as_ns(),
+            min_ns: lengths.min().unwrap_or(0),
+            median_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            max_ns: lengths.max().unwrap_or(0),
+        }
+    });
+    MetricReport {
+        name: metric.name().to_owned(),
+        description: metric.description().to_owned(),
+        unheard: required.filter(|event| !heard.contains(event)).collect(),
+        completed: statistics.completed,
+        incomplete: statistics.incomplete.saturating_add(statistics.undoubted),
+        unfinished: statistics.unfinished,
+        missed: statistics.missed,
+        refused: statistics.refused,
+        tasks: rows.collect(),
+    }
+}
+
+/// The report as tables.
+#[must_use]
+pub fn render(report: &MetricsReport) -> String {
+    let mut text = String::new();
+    for metric in &report.metrics {
+        let _ = writeln!(text, "{}: {}", metric.name, printable(&metric.description));
+        let heads = [
+            ("task", true),
+            ("name", false),
+            ("by", true),
+            ("count", true),
+            ("sum", true),
+            ("median", true),
+            ("p99", true),
+            ("max", true),
+            ("incomplete", true),
+        ];
+        let mut table = Table::new(&heads);
+        let length = |ns| Nanos::from_ns(ns).to_string();
+        for row in &metric.tasks {
+            table.row(vec![
+                row.task.to_string(),
+                printable(&row.comm),
+                row.key
+                    .map_or_else(|| "-".to_owned(), |key| key.to_string()),
+                row.count.to_string(),
+                length(row.total_ns),
+                length(row.median_ns),
+                length(row.p99_ns),
+                length(row.max_ns),
+                row.incomplete.to_string(),
+            ]);
+        }
+        if table.is_empty() {
+            text.push_str("no measurement\n");
+        } else {
+            text.push_str(&table.render());
+        }
+        text.push_str(&shortcomings(metric));
+        text.push('\n');
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "{}", printable(note));
+    }
+    text
+}
+
+/// Sentences about what keeps a metric's results from being all there is.
+fn shortcomings(metric: &MetricReport) -> String {
+    let mut text = String::new();
+    for event in &metric.unheard {
+        let _ = writeln!(text, "inconclusive: the recording has no {event}");
+    }
+    if metric.missed > 0 {
+        let (missed, incomplete) = (metric.missed, metric.incomplete);
+        let _ = writeln!(
+            text,
+            "inconclusive: {missed} elements were missed; {incomplete} measurements are incomplete, others may be missing"
+        );
+    }
+    if metric.refused > 0 {
+        let _ = writeln!(
+            text,
+            "inconclusive: {} elements found no room",
+            metric.refused
+        );
+    }
+    if metric.unfinished > 0 {
+        let _ = writeln!(text, "{} unfinished", metric.unfinished);
+    }
+    text
+}

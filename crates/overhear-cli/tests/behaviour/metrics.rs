@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear metrics`, from a recording to exit statuses and numbers.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
+use overhear_event::{
+    ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+};
+use overhear_trace::{TraceIdentity, TraceWriter};
+use serde_json::Value;
+
+use crate::support::{finish, folder, overhear, path};
+
+const TID: u32 = 4_242;
+
+fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(id),
+        origin: Origin::Kernel { cpu: 0 },
+        sensor: sensor.to_string(),
+        instance: String::new(),
+        lane: None,
+        schema: Arc::new(schema),
+        rate: None,
+        capacity: 64,
+    }
+}
+
+fn switch(arrives: bool, state: u16, ran: u32) -> [u8; 24] {
+    let voluntary = if state == 0 {
+        Switch::PREEMPTED
+    } else {
+        Switch::VOLUNTARY
+    };
+    let (prev_tid, next_tid, flags) = if arrives {
+        (0, TID, Switch::NEXT_TRACKED)
+    } else {
+        (TID, 0, Switch::PREV_TRACKED | voluntary)
+    };
+    Switch {
+        prev_tid,
+        next_tid,
+        prev_pid: prev_tid,
+        next_pid: next_tid,
+        prev_state: state,
+        flags,
+        prev_run_ns: if arrives { 0 } else { ran },
+    }
+    .to_payload()
+}
+
+fn wake(kind: u32) -> [u8; 24] {
+    Wake {
+        tid: TID,
+        pid: TID,
+        waker_tid: 1,
+        waker_pid: 1,
+        target_cpu: 0,
+        kind,
+    }
+    .to_payload()
+}
+
+/// A thread that is woken, displaced and asleep again and again, with growing latencies; without
+/// wake-ups if they are not heard, and with a gap in the tenth period if elements are `missed`.
+fn record(dir: &Path, hears_wakeups: bool, missed: u64) {
+    let switches = stream(1, SCHED_SWITCH, Switch::schema());
+    let wakes = stream(2, SCHED_WAKE, Wake::schema());
+    let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
+    writer.open(&Arc::new(switches.clone())).unwrap();
+    if hears_wakeups {
+        writer.open(&Arc::new(wakes.clone())).unwrap();
+    }
+    let mut sequences = [0, 0];
+    let mut write = |index: usize, ns: u64, payload: [u8; 24]| {
+        let stream = [&switches, &wakes][index];
+        if index == 1 && !hears_wakeups {
+            return;
+        }
+        let element = ElementView {
+            stream,
+            sequence: sequences[index],
+            time: Timestamp::from_monotonic_ns(ns),
+            payload: &payload,
+        };
+        Update::element(&mut writer, &element);
+        sequences[index] += 1;
+        if missed > 0 && index == 1 && sequences[1] == 20 {
+            let gap = Gap {
+                stream: switches.id,
+                first: sequences[0],
+                missed,
+                from: Timestamp::from_monotonic_ns(ns),
+                to: Timestamp::from_monotonic_ns(ns + 10),
+                cause: GapCause::Overwritten,
+            };
+            Update::gap(&mut writer, &switches, &gap);
+            sequences[0] += missed;
+        }
+    };
+    for period in 0..200_u64 {
+        let begin = 1_000_000 + period * 100_000;
+        write(1, begin, wake(Wake::WAKING));
+        write(1, begin + 300, wake(Wake::WAKEUP));
+        write(0, begin + 1_000 + period * 7, switch(true, 0, 0));
+        write(
+            0,
+            begin + 10_000,
+            switch(false, 0, (9_000 - period * 7) as u32),
+        );
+        write(0, begin + 12_000 + period * 3, switch(true, 0, 0));
+        write(
+            0,
+            begin + 40_000,
+            switch(false, 1, (28_000 - period * 3) as u32),
+        );
+    }
+    writer.finish().unwrap();
+}
+
+fn json(arguments: &[&str], status: i32) -> Value {
+    let ended = finish(&mut overhear(arguments));
+    assert_eq!(ended.status, status, "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+fn the_numbers_are_those_of_the_report() {
+    let folder = folder();
+    let dir = folder.path().join("whole");
+    record(&dir, true, 0);
+    let report = json(&["report", path(&dir), "--json"], 3);
+    let threads = report["threads"].as_array().unwrap();
+    let thread = threads.iter().find(|thread| thread["tid"] == TID).unwrap();
+    let metrics = json(
+        &[
+            "metrics",
+            path(&dir),
+            "--metric",
+            "wakeup_latency",
+            "--metric",
+            "run_delay",
+            "--json",
+        ],
+        0,
+    );
+    let row = |index: usize| &metrics["metrics"][index]["tasks"][0];
+    assert_eq!(
+        (&row(0)["task"], &row(0)["count"]),
+        (&TID.into(), &200.into())
+    );
+    for (metric, report) in [
+        ("count", "count"),
+        ("min_ns", "min"),
+        ("median_ns", "median"),
+        ("p99_ns", "p99"),
+        ("max_ns", "max"),
+    ] {
+        assert_eq!(
+            row(0)[metric],
+            thread["wakeup_latency_ns"][report],
+            "{metric}"
+        );
+    }
+    assert_eq!(row(1)["count"], 400);
+    assert_eq!(row(1)["total_ns"], thread["runnable_ns"]);
+    let text = finish(&mut overhear(&["metrics", path(&dir)]));
+    assert_eq!(text.status, 0, "{text:?}");
+    for name in [
+        "wakeup_latency: ",
+        "time_slice: ",
+        "preemption: ",
+        "blocked: ",
+    ] {
+        assert!(text.stdout.contains(name), "{text:?}");
+    }
+}
+
+#[test]
+fn what_was_missed_or_not_heard_is_said_and_is_a_status() {
+    let folder = folder();
+    let (torn, deaf) = (folder.path().join("torn"), folder.path().join("deaf"));
+    record(&torn, true, 3);
+    let metrics = json(
+        &[
+            "metrics",
+            path(&torn),
+            "--metric",
+            "wakeup_latency",
+            "--json",
+        ],
+        3,
+    );
+    let metric = &metrics["metrics"][0];
+    assert_eq!(
+        (&metric["missed"], &metric["incomplete"]),
+        (&3.into(), &1.into())
+    );
+    record(&deaf, false, 0);
+    let ended = finish(&mut overhear(&[
+        "metrics",
+        path(&deaf),
+        "--metric",
+        "wakeup_latency",
+    ]));
+    assert_eq!(ended.status, 3, "{ended:?}");
+    assert!(
+        ended
+            .stdout
+            .contains("the recording has no kernel:sched_wake"),
+        "{ended:?}"
+    );
+    let ended = finish(&mut overhear(&[
+        "metrics",
+        path(&deaf),
+        "--metric",
+        "time_slice",
+    ]));
+    assert_eq!(ended.status, 0, "{ended:?}");
+}
+
+#[test]
+fn metrics_of_files_are_read_or_refused_with_their_place() {
+    let folder = folder();
+    let dir = folder.path().join("whole");
+    record(&dir, true, 0);
+    let file = folder.path().join("mine.metric");
+    let own = "metric mine\nevent in = kernel:sched_switch [flags has 4] task next_tid\n\
+        state 0 out\nstate 1 begin\nstate 2 end\n0 -> 1: in, i\n1 -> 2: in, i\n2 -> 0: lambda\n";
+    fs::write(&file, own).unwrap();
+    let measure = |name: &str| finish(&mut overhear(&["metrics", path(&dir), "--metric", name]));
+    assert_eq!(measure(path(&file)).status, 0);
+    fs::write(&file, own.replace("1 -> 2: in", "1 -> 2: out")).unwrap();
+    let place = format!("{}: line 7, column 9: unknown event `out`", path(&file));
+    measure(path(&file)).says_only(2, &[&place]);
+    measure("wakeup").says_only(
+        2,
+        &["there is no system metric `wakeup`; there are wakeup_latency,"],
+    );
+    measure("interrupt").says_only(2, &["waits for a kernel sensor at irq_handler_entry"]);
+    measure("no/such.metric").says_only(2, &["cannot read no/such.metric"]);
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The interface of the seed (section 2): metrics by their names, user metrics between two events,
+//! and the events that they require.
+
+use overhear_event::{EventName, EventSet};
+
+use super::catalogue::Catalogue;
+use super::fault::SpecificationError;
+use super::metric::Metric;
+use super::specification::{
+    Condition, Constant, Label, Place, Relation, Specification, State, StateKind, Symbol, TaskOf,
+    Transition, Whose, Word,
+};
+
+/// The built-in metrics, in the order in which they are listed.
+const FILES: [(&str, &str); 7] = [
+    (
+        "wakeup_latency",
+        include_str!("../../metrics/wakeup_latency.metric"),
+    ),
+    ("run_delay", include_str!("../../metrics/run_delay.metric")),
+    ("dispatch", include_str!("../../metrics/dispatch.metric")),
+    ("off_cpu", include_str!("../../metrics/off_cpu.metric")),
+    ("blocked", include_str!("../../metrics/blocked.metric")),
+    (
+        "time_slice",
+        include_str!("../../metrics/time_slice.metric"),
+    ),
+    (
+        "preemption",
+        include_str!("../../metrics/preemption.metric"),
+    ),
+];
+
+/// Metrics that will exist once the kernel is heard at these tracepoints.
+const WAITING: [(&str, &str); 10] = [
+    ("context_switch", "sched_entry and sched_exit"),
+    ("system_call", "sys_enter and sys_exit"),
+    ("page_fault", "exceptions/page_fault_user, with an end"),
+    ("block_io", "block_rq_issue and block_rq_complete"),
+    ("interrupt", "irq_handler_entry and irq_handler_exit"),
+    ("softirq", "softirq_entry and softirq_exit"),
+    ("futex_wait", "sys_enter and sys_exit"),
+    ("delay_until_wakeup", "hrtimer_expire_entry"),
+    (
+        "job_system_time",
+        "sys_enter, sys_exit and hrtimer_expire_entry",
+    ),
+    ("system_blocking", "contention_begin and contention_end"),
+];
+
+/// The interrupt of a thread begins and ends; the kernel sensor for them does not exist yet. The
+/// return without a switch is the seed's `No_Preempt`.
+const INTERRUPT: (&str, &str) = ("irq_handler_entry", "irq_handler_exit");
+/// A system call begins and ends; the kernel sensor for them does not exist yet.
+const SYSTEM_CALL: (&str, &str) = ("sys_enter", "sys_exit");
+/// The field of those elements that names the thread.
+const THREAD: &str = "tid";
+
+/// There is no system metric of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SystemMetricError {
+    /// It is known, but the kernel does not tell enough yet.
+    #[error("the metric {name} waits for a kernel sensor at {sensor}")]
+    Waiting {
+        /// The metric.
+        name: String,
+        /// The tracepoints that it needs.
+        sensor: &'static str,
+    },
+    /// It is not known.
+    #[error("there is no system metric `{name}`; there are {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+/// A user metric cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserMetricError {
+    /// Without system time it needs to know when system calls begin and end.
+    #[error(
+        "the metric {name} without system time waits for a kernel sensor at sys_enter and sys_exit; \
+         include the system time"
+    )]
+    Waiting {
+        /// The metric.
+        name: String,
+    },
+    /// The events cannot be used.
+    #[error("the metric {name} cannot be made: {error}")]
+    Refused {
+        /// The metric.
+        name: String,
+        /// Why.
+        error: SpecificationError,
+    },
+}
+
+/// The names of the system metrics of this version.
+pub fn system_metrics() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// The text of a system metric, as it is in its file.
+#[must_use]
+pub fn system_metric_text(name: &str) -> Option<&'static str> {
+    FILES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, text)| *text)
+}
+
+/// The system metric of this name (seed 004, section 2: `System_Metric`).
+///
+/// # Errors
+/// [`SystemMetricError`] if there is none, or none yet.
+pub fn system_metric(name: &str) -> Result<Metric, SystemMetricError> {
+    let Some(text) = system_metric_text(name) else {
+        let waiting = WAITING.iter().find(|(waiting, _)| *waiting == name);
+        return Err(match waiting {
+            Some((_, sensor)) => SystemMetricError::Waiting {
+                name: name.to_owned(),
+                sensor,
+            },
+            None => SystemMetricError::Unknown {
+                name: name.to_owned(),
+                known: system_metrics().collect::<Vec<_>>().join(", "),
+            },
+        });
+    };
+    Ok(Metric::parse(text, &Catalogue::linux()).expect("the built-in metrics make sense"))
+}
+
+/// The events on which a metric depends (seed 004, section 2: `Events_Required_By`).
+#[must_use]
+pub fn events_required_by(metric: &Metric) -> EventSet {
+    metric.requires()
+}
+
+/// The execution time of a task between two events of its program (seed 004, section 2:
+/// `New_User_Metric`; figure 2): the time in which the thread is on a CPU. `include_system` says
+/// whether the time that it spends in system calls belongs to it.
+///
+/// Interrupts are left out where `catalogue` has `kernel:irq_handler_entry` and
+/// `kernel:irq_handler_exit`, with the interrupted thread in a field `tid`. This version's kernel
+/// sensors do not, so the time of an interrupt that returns to the thread is counted.
+///
+/// # Errors
+/// [`UserMetricError`] if system time is to be left out and `catalogue` has no `kernel:sys_enter` and
+/// `kernel:sys_exit`, or if the events cannot be used.
+pub fn new_user_metric(
+    name: &str,
+    initial: &EventName,
+    r#final: &EventName,
+    include_system: bool,
+    catalogue: &Catalogue,
+) -> Result<Metric, UserMetricError> {
+    let hears = |(entry, exit): (&str, &str)| {
+        catalogue.permits(&EventName::kernel(entry)) && catalogue.permits(&EventName::kernel(exit))
+    };
+    if !include_system && !hears(SYSTEM_CALL) {
+        return Err(UserMetricError::Waiting {
+            name: name.to_owned(),
+        });
+    }
+    let mut user = UserMetric::new(name, initial, r#final);
+    if hears(INTERRUPT) {
+        user.leave_out("interrupt", "interrupted", INTERRUPT);
+    }
+    if !include_system {
+        user.leave_out("system", "in_system", SYSTEM_CALL);
+    }
+    Metric::new(user.0, catalogue).map_err(|error| UserMetricError::Refused {
+        name: name.to_owned(),
+        error,
+    })
+}
+
+/// The automaton of the seed's figure 2 as far as Linux tells.
+struct UserMetric(Specification);
+
+impl UserMetric {
+    fn new(name: &str, initial: &EventName, r#final: &EventName) -> Self {
+        let switch = EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
+        let mut user = Self(Specification {
+            name: Word::new(name),
+            description: format!("Execution time from {initial} to {final}"),
+            symbols: vec![
+                symbol("initial", initial, None, TaskOf::Writer),
+                symbol("final", r#final, None, TaskOf::Writer),
+                symbol(
+                    "left",
+                    &switch,
+                    Some(2),
+                    TaskOf::Field(Word::new("prev_tid")),
+                ),
+                symbol(
+                    "arrived",
+                    &switch,
+                    Some(4),
+                    TaskOf::Field(Word::new("next_tid")),
+                ),
+            ],
+            key: None,
+            states: Vec::new(),
+            transitions: Vec::new(),
+        });
+        // One event may be both: from one element to the next.
+        let closing = if initial == r#final {
+            user.0.symbols.remove(1);
+            "initial"
+        } else {
+            "final"
+        };
+        for (state, kind) in [
+            ("idle", StateKind::Out),
+            ("begin", StateKind::Begin),
+            ("running", StateKind::In),
+            ("last", StateKind::In),
+            ("end", StateKind::End),
+            ("off", StateKind::Out),
+        ] {
+            user.state(state, kind);
+        }
+        user.go("idle", "begin", own("initial"));
+        user.go("begin", "running", Label::Lambda);
+        user.go("running", "last", own(closing));
+        user.go("last", "end", Label::Lambda);
+        user.go("end", "idle", Label::Lambda);
+        user.go("running", "off", own("left"));
+        user.go("off", "running", own("arrived"));
+        user
+    }
+
+    /// Leaves out the time between two kernel events of the thread.
+    fn leave_out(&mut self, event: &str, state: &str, (entry, exit): (&str, &str)) {
+        let thread = || TaskOf::Field(Word::new(THREAD));
+        let (enter, leave) = (format!("{event}_entry"), format!("{event}_exit"));
+        let symbols = &mut self.0.symbols;
+        symbols.push(symbol(&enter, &EventName::kernel(entry), None, thread()));
+        symbols.push(symbol(&leave, &EventName::kernel(exit), None, thread()));
+        self.state(state, StateKind::Out);
+        // The states that this one may be entered from: running, and what was left out before.
+        self.go("running", state, own(&enter));
+        self.go(state, "running", own(&leave));
+        let away = format!("{state}_off");
+        self.state(&away, StateKind::Out);
+        self.go(state, &away, own("left"));
+        self.go(&away, state, own("arrived"));
+    }
+
+    fn state(&mut self, name: &str, kind: StateKind) {
+        let name = Word::new(name);
+        self.0.states.push(State { name, kind });
+    }
+
+    fn go(&mut self, from: &str, to: &str, label: Label) {
+        self.0.transitions.push(Transition {
+            from: Word::new(from),
+            to: Word::new(to),
+            label,
+            label_at: Place::default(),
+        });
+    }
+}
+
+fn own(symbol: &str) -> Label {
+    Label::Symbol(Word::new(symbol), Whose::Own)
+}
+
+fn symbol(name: &str, source: &EventName, flag: Option<u64>, task: TaskOf) -> Symbol {
+    let condition = flag.map(|flag| Condition {
+        field: Word::new("flags"),
+        relation: Relation::Has,
+        constant: Constant::Number(flag),
+        constant_at: Place::default(),
+    });
+    Symbol {
+        name: Word::new(name),
+        source: source.clone(),
+        source_at: Place::default(),
+        conditions: condition.into_iter().collect(),
+        task,
+        ago: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{EventName, FieldKind, TypeSchema};
+
+    use super::{
+        events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,
+    };
+    use crate::automaton::{Catalogue, Specification};
+
+    #[test]
+    fn every_built_in_metric_makes_sense_and_bears_its_name() {
+        for name in system_metrics() {
+            let metric = system_metric(name).unwrap();
+            assert_eq!(metric.name(), name);
+            assert!(!metric.description().is_empty());
+            let printed = metric.to_string();
+            let again: Specification = printed.parse().unwrap();
+            assert_eq!(
+                again,
+                *metric.specification(),
+                "{}",
+                system_metric_text(name).unwrap()
+            );
+        }
+    }
+
+    #[test]
+    fn the_pictures_beside_the_files_are_theirs() {
+        for name in system_metrics() {
+            let picture = format!("{}/metrics/{name}.dot", env!("CARGO_MANIFEST_DIR"));
+            let picture = std::fs::read_to_string(picture).unwrap();
+            let drawn = system_metric(name).unwrap().specification().to_graphviz();
+            assert_eq!(drawn, picture, "run the example picture for {name}");
+        }
+    }
+
+    #[test]
+    fn metrics_that_wait_say_for_what() {
+        let error = system_metric("interrupt").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the metric interrupt waits for a kernel sensor at irq_handler_entry and irq_handler_exit"
+        );
+        let error = system_metric("nonsense").unwrap_err().to_string();
+        assert!(
+            error.starts_with("there is no system metric `nonsense`; there are wakeup_latency,")
+        );
+    }
+
+    #[test]
+    fn exactly_the_needed_events_are_required() {
+        let names = |name: &str| -> Vec<String> {
+            let required = events_required_by(&system_metric(name).unwrap());
+            required.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            names("time_slice"),
+            ["kernel:sched_switch", "kernel:task_life"]
+        );
+        assert_eq!(
+            names("wakeup_latency"),
+            [
+                "kernel:sched_switch",
+                "kernel:sched_wake",
+                "kernel:task_life"
+            ]
+        );
+        let (a, b) = (EventName::user("a"), EventName::user("b"));
+        let metric = new_user_metric("m", &a, &b, true, &Catalogue::linux()).unwrap();
+        let required: Vec<String> = events_required_by(&metric)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            required,
+            [
+                "kernel:sched_switch",
+                "kernel:task_life",
+                "user:a",
+                "user:b"
+            ]
+        );
+    }
+
+    #[test]
+    fn system_time_is_left_out_once_system_calls_are_heard() {
+        let (a, b) = (EventName::user("a"), EventName::user("b"));
+        let linux = Catalogue::linux();
+        let error = new_user_metric("m", &a, &b, false, &linux).unwrap_err();
+        assert!(error
+            .to_string()
+            .contains("waits for a kernel sensor at sys_enter and sys_exit"));
+        let schema = || {
+            TypeSchema::builder("call")
+                .field("tid", FieldKind::U32, "")
+                .build()
+                .unwrap()
+        };
+        let prepared = [
+            "sys_enter",
+            "sys_exit",
+            "irq_handler_entry",
+            "irq_handler_exit",
+        ]
+        .into_iter()
+        .fold(linux, |catalogue, hook| {
+            catalogue.with(EventName::kernel(hook), schema())
+        });
+        let metric = new_user_metric("m", &a, &b, false, &prepared).unwrap();
+        assert_eq!(metric.sources().len(), 7);
+        let metric = new_user_metric("m", &a, &a, true, &prepared).unwrap();
+        assert_eq!(metric.sources().len(), 4);
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which events exist, and what their elements look like.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use overhear_event::kernel::{self, Life, SchedStat, Switch, Wake};
+use overhear_event::{EventName, TypeSchema};
+
+/// The events that specifications may name.
+///
+/// Events of the kernel must be listed. Sensors of programs and clerks need not: their schemas are
+/// known when their streams appear, and fields are checked then.
+#[derive(Clone, Debug)]
+pub struct Catalogue(BTreeMap<EventName, Arc<TypeSchema>>);
+
+impl Catalogue {
+    /// No event of the kernel.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// What the kernel sensors and clerks of this version produce.
+    #[must_use]
+    pub fn linux() -> Self {
+        Self::empty()
+            .with(EventName::kernel(kernel::SCHED_SWITCH), Switch::schema())
+            .with(EventName::kernel(kernel::SCHED_WAKE), Wake::schema())
+            .with(EventName::kernel(kernel::TASK_LIFE), Life::schema())
+            .with(EventName::clerk(kernel::SCHEDSTAT), SchedStat::schema())
+    }
+
+    /// Adds an event, or replaces it.
+    #[must_use]
+    pub fn with(mut self, event: EventName, schema: TypeSchema) -> Self {
+        self.0.insert(event, Arc::new(schema));
+        self
+    }
+
+    /// What the event's elements look like, if that is known beforehand.
+    #[must_use]
+    pub fn schema(&self, event: &EventName) -> Option<&TypeSchema> {
+        self.0.get(event).map(|schema| &**schema)
+    }
+
+    /// Whether a specification may name this event.
+    #[must_use]
+    pub fn permits(&self, event: &EventName) -> bool {
+        self.0.contains_key(event) || !event.as_str().starts_with("kernel:")
+    }
+
+    /// The names of the listed events, for a sentence.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.0.keys().map(EventName::as_str).collect();
+        names.join(", ")
+    }
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether a specification makes sense: names, labels, and the ways through the automaton.
+
+use std::collections::{BTreeSet, HashMap};
+
+use overhear_event::{FieldKind, TypeSchema};
+
+use super::catalogue::Catalogue;
+use super::fault::{Fault, SpecificationError};
+use super::specification::{
+    Constant, Label, Place, Relation, Specification, StateKind, Symbol, TaskOf, Whose, Word,
+};
+
+/// The most states a metric may have.
+const STATES: usize = 512;
+/// The most symbols a metric may have.
+const SYMBOLS: usize = 64;
+/// The most transitions a metric may have.
+const TRANSITIONS: usize = 4_096;
+
+/// Words that cannot be names, because they begin something else.
+const RESERVED: [&str; 4] = ["lambda", "kernel", "user", "clerk"];
+
+/// A transition between states and symbols by their indices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edge {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) label: EdgeLabel,
+    at: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EdgeLabel {
+    Symbol(usize, Whose),
+    Lambda,
+    Any,
+}
+
+/// Checks everything and resolves the names of the transitions.
+pub(super) fn check(
+    specification: &Specification,
+    catalogue: &Catalogue,
+) -> Result<Vec<Edge>, SpecificationError> {
+    check_names(specification)?;
+    let symbols = indices(
+        "event",
+        specification.symbols.iter().map(|symbol| &symbol.name),
+    )?;
+    let states = indices(
+        "state",
+        specification.states.iter().map(|state| &state.name),
+    )?;
+    limit(
+        "events",
+        SYMBOLS,
+        specification
+            .symbols
+            .get(SYMBOLS)
+            .map(|symbol| symbol.name.at),
+    )?;
+    limit(
+        "states",
+        STATES,
+        specification.states.get(STATES).map(|state| state.name.at),
+    )?;
+    let beyond = specification
+        .transitions
+        .get(TRANSITIONS)
+        .map(|transition| transition.from.at);
+    limit("transitions", TRANSITIONS, beyond)?;
+    for symbol in &specification.symbols {
+        check_symbol(symbol, catalogue)?;
+    }
+    for (index, symbol) in specification.symbols.iter().enumerate() {
+        let same = specification.symbols[..index]
+            .iter()
+            .find(|first| is_same(first, symbol));
+        if let Some(first) = same {
+            return Err(Fault::SameSymbol {
+                first: first.name.text.clone(),
+                second: symbol.name.text.clone(),
+            }
+            .at(symbol.name.at));
+        }
+    }
+    if let Some(key) = &specification.key {
+        let symbol = resolve(&symbols, &key.symbol, Fault::UnknownSymbol)?;
+        let symbol = &specification.symbols[symbol];
+        require_task(symbol, key.symbol.at)?;
+        if let Some(schema) = catalogue.schema(&symbol.source) {
+            whole_number(schema, symbol, &key.field)?;
+        }
+    }
+    let edges = resolve_edges(specification, &symbols, &states)?;
+    check_labels(specification, &edges)?;
+    check_kinds(specification)?;
+    check_lambda(specification, &edges)?;
+    check_ways(specification, &edges)?;
+    Ok(edges)
+}
+
+/// Names can be written: texts that were read have no others, but specifications are also made.
+fn check_names(specification: &Specification) -> Result<(), SpecificationError> {
+    let symbols = specification.symbols.iter().map(|symbol| &symbol.name);
+    let states = specification.states.iter().map(|state| &state.name);
+    for word in symbols.chain(states).chain([&specification.name]) {
+        if !is_writable(&word.text) || RESERVED.contains(&word.text.as_str()) {
+            return Err(Fault::WrongName(word.text.clone()).at(word.at));
+        }
+    }
+    Ok(())
+}
+
+fn is_writable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn indices<'a>(
+    what: &'static str,
+    words: impl Iterator<Item = &'a Word>,
+) -> Result<HashMap<&'a str, usize>, SpecificationError> {
+    let mut found: HashMap<&str, (usize, u32)> = HashMap::new();
+    for (index, word) in words.enumerate() {
+        if let Some((_, first)) = found.insert(&word.text, (index, word.at.line)) {
+            return Err(Fault::Twice {
+                what,
+                name: word.text.clone(),
+                first,
+            }
+            .at(word.at));
+        }
+    }
+    Ok(found
+        .into_iter()
+        .map(|(name, (index, _))| (name, index))
+        .collect())
+}
+
+fn limit(
+    what: &'static str,
+    limit: usize,
+    beyond: Option<Place>,
+) -> Result<(), SpecificationError> {
+    beyond.map_or(Ok(()), |at| Err(Fault::TooMany { what, limit }.at(at)))
+}
+
+fn resolve(
+    names: &HashMap<&str, usize>,
+    word: &Word,
+    fault: fn(String) -> Fault,
+) -> Result<usize, SpecificationError> {
+    let found = names.get(word.text.as_str()).copied();
+    found.ok_or_else(|| fault(word.text.clone()).at(word.at))
+}
+
+fn is_same(a: &Symbol, b: &Symbol) -> bool {
+    (&a.source, &a.conditions, &a.task, &a.ago) == (&b.source, &b.conditions, &b.task, &b.ago)
+}
+
+fn check_symbol(symbol: &Symbol, catalogue: &Catalogue) -> Result<(), SpecificationError> {
+    if !catalogue.permits(&symbol.source) {
+        return Err(Fault::UnknownEvent {
+            event: symbol.source.to_string(),
+            known: catalogue.names(),
+        }
+        .at(symbol.source_at));
+    }
+    match catalogue.schema(&symbol.source) {
+        Some(schema) => check_fields(symbol, schema),
+        None => Ok(()),
+    }
+}
+
+/// Whether elements of this schema have the fields that the symbol names, and of the right kinds.
+/// Streams of programs are checked by it when they appear.
+pub(super) fn check_fields(symbol: &Symbol, schema: &TypeSchema) -> Result<(), SpecificationError> {
+    for condition in &symbol.conditions {
+        let kind = field(schema, symbol, &condition.field)?;
+        let wrong = match (&condition.constant, condition.relation, kind) {
+            (Constant::Text(_), Relation::Equal | Relation::Unequal, FieldKind::Text(_)) => None,
+            (Constant::Text(_), Relation::Has | Relation::Lacks, _) => {
+                Some("has no bits; compare texts by == or !=")
+            }
+            (Constant::Text(_), ..) => Some("is a number; compare it with a number"),
+            (Constant::Number(_), _, FieldKind::Text(_)) => {
+                Some("is a text; compare it with a text in quotes")
+            }
+            (Constant::Number(_), _, FieldKind::F32 | FieldKind::F64) => {
+                Some("is a fraction; only whole numbers can be compared")
+            }
+            (Constant::Number(_), ..) => None,
+        };
+        if let Some(reason) = wrong {
+            return Err(wrong_field(symbol, &condition.field, reason));
+        }
+    }
+    if let TaskOf::Field(word) = &symbol.task {
+        whole_number(schema, symbol, word)?;
+    }
+    if let Some(word) = &symbol.ago {
+        whole_number(schema, symbol, word)?;
+    }
+    Ok(())
+}
+
+fn field(
+    schema: &TypeSchema,
+    symbol: &Symbol,
+    word: &Word,
+) -> Result<FieldKind, SpecificationError> {
+    let found = schema
+        .index_of(&word.text)
+        .map(|index| schema.fields()[index].kind);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = schema
+            .fields()
+            .iter()
+            .map(|field| field.name.as_str())
+            .collect();
+        Fault::UnknownField {
+            event: symbol.source.to_string(),
+            field: word.text.clone(),
+            known: known.join(", "),
+        }
+        .at(word.at)
+    })
+}
+
+/// Demands a field that holds a number that is whole and not negative.
+pub(super) fn whole_number(
+    schema: &TypeSchema,
+    symbol: &Symbol,
+    word: &Word,
+) -> Result<(), SpecificationError> {
+    match field(schema, symbol, word)? {
+        FieldKind::U8 | FieldKind::U16 | FieldKind::U32 | FieldKind::U64 => Ok(()),
+        _ => Err(wrong_field(symbol, word, "is not an unsigned number")),
+    }
+}
+
+fn wrong_field(symbol: &Symbol, word: &Word, reason: &'static str) -> SpecificationError {
+    Fault::WrongField {
+        event: symbol.source.to_string(),
+        field: word.text.clone(),
+        reason,
+    }
+    .at(word.at)
+}
+
+/// Labels with `i` need elements that say whose they are; those of the kernel do so by fields only.
+fn require_task(symbol: &Symbol, at: Place) -> Result<(), SpecificationError> {
+    let of_program = symbol.source.as_str().starts_with("user:");
+    match &symbol.task {
+        TaskOf::Field(_) => Ok(()),
+        TaskOf::Writer if of_program => Ok(()),
+        _ => Err(Fault::Taskless(symbol.name.text.clone()).at(at)),
+    }
+}
+
+fn resolve_edges(
+    specification: &Specification,
+    symbols: &HashMap<&str, usize>,
+    states: &HashMap<&str, usize>,
+) -> Result<Vec<Edge>, SpecificationError> {
+    let mut edges = Vec::new();
+    for transition in &specification.transitions {
+        let label = match &transition.label {
+            Label::Lambda => EdgeLabel::Lambda,
+            Label::Any => EdgeLabel::Any,
+            Label::Symbol(word, whose) => {
+                let symbol = resolve(symbols, word, Fault::UnknownSymbol)?;
+                if *whose != Whose::Anyone {
+                    require_task(&specification.symbols[symbol], word.at)?;
+                }
+                EdgeLabel::Symbol(symbol, *whose)
+            }
+        };
+        edges.push(Edge {
+            from: resolve(states, &transition.from, Fault::UnknownState)?,
+            to: resolve(states, &transition.to, Fault::UnknownState)?,
+            label,
+            at: transition.label_at,
+        });
+    }
+    Ok(edges)
+}
+
+/// No label twice at a state, and none that another one hides.
+fn check_labels(specification: &Specification, edges: &[Edge]) -> Result<(), SpecificationError> {
+    for (index, edge) in edges.iter().enumerate() {
+        let state = || specification.states[edge.from].name.text.clone();
+        let siblings = || edges.iter().filter(|other| other.from == edge.from);
+        let first = edges[..index]
+            .iter()
+            .find(|other| other.from == edge.from && other.label == edge.label);
+        if let Some(first) = first {
+            return Err(Fault::Overlap {
+                state: state(),
+                label: specification.transitions[index].label.to_string(),
+                first: first.at.line,
+            }
+            .at(edge.at));
+        }
+        let has = |label| siblings().any(|other| other.label == label);
+        let reason = match edge.label {
+            EdgeLabel::Lambda => None,
+            _ if has(EdgeLabel::Lambda) => Some("the state is left by lambda at once"),
+            EdgeLabel::Symbol(symbol, Whose::Anyone)
+                if has(EdgeLabel::Symbol(symbol, Whose::Own))
+                    && has(EdgeLabel::Symbol(symbol, Whose::Other)) =>
+            {
+                Some("`i` and `not i` of the same event go before it")
+            }
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            return Err(Fault::Hidden {
+                state: state(),
+                reason,
+            }
+            .at(edge.at));
+        }
+    }
+    Ok(())
+}
+
+fn check_kinds(specification: &Specification) -> Result<(), SpecificationError> {
+    let Some(start) = specification.states.first() else {
+        return Err(Fault::Stateless.at(specification.name.at));
+    };
+    if start.kind != StateKind::Out {
+        return Err(Fault::WrongStart(start.name.text.clone()).at(start.name.at));
+    }
+    for kind in [StateKind::Begin, StateKind::End] {
+        if !specification.states.iter().any(|state| state.kind == kind) {
+            return Err(Fault::Missing(kind.name()).at(specification.name.at));
+        }
+    }
+    Ok(())
+}
+
+fn check_lambda(specification: &Specification, edges: &[Edge]) -> Result<(), SpecificationError> {
+    // At most one lambda leaves a state, so following it as often as there are states finds a cycle.
+    let lambdas = edges.iter().filter(|edge| edge.label == EdgeLabel::Lambda);
+    let next: HashMap<usize, usize> = lambdas.map(|edge| (edge.from, edge.to)).collect();
+    for edge in edges.iter().filter(|edge| edge.label == EdgeLabel::Lambda) {
+        let mut names = vec![specification.states[edge.from].name.text.as_str()];
+        let mut state = edge.to;
+        while names.len() <= specification.states.len() {
+            names.push(&specification.states[state].name.text);
+            if state == edge.from {
+                return Err(Fault::LambdaCycle(names.join(" -> ")).at(edge.at));
+            }
+            match next.get(&state) {
+                Some(&further) => state = further,
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Follows every way through the automaton, with and without a measurement.
+fn check_ways(specification: &Specification, edges: &[Edge]) -> Result<(), SpecificationError> {
+    let mut seen = BTreeSet::from([(0, false)]);
+    let mut open = vec![(0, false)];
+    while let Some((state, measures)) = open.pop() {
+        for edge in edges.iter().filter(|edge| edge.from == state) {
+            let target = &specification.states[edge.to];
+            let name = || target.name.text.clone();
+            let after = match (target.kind, measures) {
+                (StateKind::Begin, true) => {
+                    return Err(Fault::TwoBegins { begin: name() }.at(edge.at))
+                }
+                (kind @ (StateKind::In | StateKind::Cond | StateKind::End), false) => {
+                    return Err(Fault::NotBegun {
+                        state: name(),
+                        kind: kind.name(),
+                    }
+                    .at(edge.at))
+                }
+                (StateKind::Begin, false) => true,
+                (StateKind::End | StateKind::Cancel, _) => false,
+                (_, measures) => measures,
+            };
+            if seen.insert((edge.to, after)) {
+                open.push((edge.to, after));
+            }
+        }
+    }
+    let is_reached = |state: usize| seen.contains(&(state, false)) || seen.contains(&(state, true));
+    let lost = |end: bool| {
+        let mut states = specification.states.iter().enumerate();
+        states.find(|(index, state)| (state.kind == StateKind::End) == end && !is_reached(*index))
+    };
+    if let Some((_, state)) = lost(true) {
+        return Err(Fault::UnreachableEnd(state.name.text.clone()).at(state.name.at));
+    }
+    if let Some((_, state)) = lost(false) {
+        return Err(Fault::Unreachable(state.name.text.clone()).at(state.name.at));
+    }
+    Ok(())
+}

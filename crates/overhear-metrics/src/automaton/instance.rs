@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The automaton of one task: its state, and the measurement that is running.
+
+use overhear_event::{Gap, Nanos, Timestamp};
+
+use super::measurement::{Intermediate, Missed};
+use super::metric::{Column, Metric};
+use super::specification::StateKind;
+
+/// The stretch of states that is a segment, or may become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stretch {
+    /// Outside.
+    None,
+    /// Of `in` states, perhaps begun by `cond` states.
+    Segment(Timestamp),
+    /// Of `cond` states alone.
+    Pending(Timestamp),
+}
+
+/// An element as the instances see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a> {
+    /// The time of the symbol.
+    pub(super) time: Timestamp,
+    /// Counts all elements of the alphabet: names the present one.
+    pub(super) ordinal: u64,
+    /// Its source.
+    pub(super) source: usize,
+    /// Elements per source so far, the present one included.
+    pub(super) seen: &'a [u64],
+}
+
+/// Counters of one source.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Own elements, ever.
+    own: u64,
+    /// Both counters when the stretch began, its first element included.
+    opened: Intermediate,
+}
+
+/// The automaton of one task.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub(super) task: u32,
+    pub(super) state: u16,
+    /// Its place in the list of those that heed others in this state.
+    pub(super) member: u32,
+    /// The element that it has seen as its own last.
+    own_ordinal: u64,
+    /// When the measurement began.
+    begin: Option<Timestamp>,
+    length: Nanos,
+    stretch: Stretch,
+    /// The element by which the stretch began.
+    opened: u64,
+    /// The element by which it entered the last state of the stretch.
+    entered: u64,
+    /// The time of the last change, so that times that are told late do not go back.
+    changed: Timestamp,
+    pub(super) key: Option<u64>,
+    /// The element that gave the key.
+    keyed: u64,
+    counts: Box<[Count]>,
+    totals: Box<[Intermediate]>,
+    pub(super) missed: Missed,
+}
+
+/// A measurement as it is when its end is entered.
+pub(super) struct Finished<'a> {
+    pub(super) begin: Timestamp,
+    pub(super) end: Timestamp,
+    pub(super) length: Nanos,
+    pub(super) key: Option<u64>,
+    pub(super) intermediate: &'a [Intermediate],
+    pub(super) missed: &'a Missed,
+}
+
+impl Instance {
+    pub(super) fn new(sources: usize) -> Self {
+        Self {
+            task: 0,
+            state: 0,
+            member: 0,
+            own_ordinal: 0,
+            begin: None,
+            length: Nanos::ZERO,
+            stretch: Stretch::None,
+            opened: 0,
+            entered: 0,
+            changed: Timestamp::ZERO,
+            key: None,
+            keyed: 0,
+            counts: vec![Count::default(); sources].into(),
+            totals: vec![Intermediate::default(); sources].into(),
+            missed: Missed::default(),
+        }
+    }
+
+    /// The automaton of a task that has not been named before: what a stranger's automaton has
+    /// become by the elements that name others.
+    pub(super) fn introduce(&self, task: u32) -> Self {
+        Self {
+            task,
+            ..self.clone()
+        }
+    }
+
+    pub(super) const fn measures(&self) -> bool {
+        self.begin.is_some()
+    }
+
+    /// Whether a stranger's automaton could take its place unnoticed.
+    pub(super) fn is_like(&self, stranger: &Self) -> bool {
+        self.state == stranger.state && self.begin.is_none() && stranger.begin.is_none()
+    }
+
+    /// Counts an element as its own, once.
+    pub(super) fn count_own(&mut self, input: &Input<'_>) {
+        if self.own_ordinal != input.ordinal {
+            self.own_ordinal = input.ordinal;
+            let count = &mut self.counts[input.source];
+            count.own += 1;
+            // The element that opened the stretch is not one of its own, even if that it belongs to
+            // the task shows only by a later symbol.
+            count.opened.own += u64::from(self.opened == input.ordinal);
+        }
+    }
+
+    /// Takes the newest value of the key.
+    pub(super) fn set_key(&mut self, key: Option<u64>, ordinal: u64) {
+        (self.key, self.keyed) = (key, ordinal);
+    }
+
+    /// Applies the transition for this input and the lambda transitions behind it.
+    pub(super) fn step(
+        &mut self,
+        metric: &Metric,
+        column: Column,
+        input: &Input<'_>,
+        report: &mut dyn FnMut(&Finished<'_>),
+    ) {
+        let Some(mut next) = metric.next(self.state, column) else {
+            return;
+        };
+        let now = input.time.max(self.changed);
+        self.changed = now;
+        loop {
+            self.enter(metric.kind(next), now, input, report);
+            self.state = next;
+            match metric.lambda(next) {
+                Some(further) => next = further,
+                None => return,
+            }
+        }
+    }
+
+    fn enter(
+        &mut self,
+        kind: StateKind,
+        now: Timestamp,
+        input: &Input<'_>,
+        report: &mut dyn FnMut(&Finished<'_>),
+    ) {
+        // A stretch ends where a state of another kind begins; only `cond` turns into `in`.
+        match (kind, self.stretch) {
+            (StateKind::In, Stretch::Segment(_)) | (StateKind::Cond, Stretch::Pending(_)) => {}
+            (StateKind::In, Stretch::Pending(since)) => self.stretch = Stretch::Segment(since),
+            (_, Stretch::Segment(since)) => self.close(since, now, input),
+            (_, Stretch::Pending(_)) => self.stretch = Stretch::None,
+            (_, Stretch::None) => {}
+        }
+        match kind {
+            StateKind::Begin => {
+                self.begin = Some(now);
+                self.length = Nanos::ZERO;
+                self.totals.fill(Intermediate::default());
+                self.missed = Missed::default();
+                if self.keyed != input.ordinal {
+                    self.key = None;
+                }
+            }
+            StateKind::In | StateKind::Cond => {
+                if self.stretch == Stretch::None {
+                    self.open(kind, now, input);
+                }
+                self.entered = input.ordinal;
+            }
+            StateKind::Out => {}
+            StateKind::Cancel => self.begin = None,
+            StateKind::End => {
+                if let Some(begin) = self.begin.take() {
+                    report(&Finished {
+                        begin,
+                        end: now,
+                        length: self.length,
+                        key: self.key,
+                        intermediate: &self.totals,
+                        missed: &self.missed,
+                    });
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, kind: StateKind, now: Timestamp, input: &Input<'_>) {
+        for (count, &all) in self.counts.iter_mut().zip(input.seen) {
+            count.opened = Intermediate {
+                all,
+                own: count.own,
+            };
+        }
+        self.opened = input.ordinal;
+        self.stretch = match kind {
+            StateKind::In => Stretch::Segment(now),
+            _ => Stretch::Pending(now),
+        };
+    }
+
+    /// Adds a segment. The element that leaves it is not one of its own unless it has entered a
+    /// state of the segment before.
+    fn close(&mut self, since: Timestamp, now: Timestamp, input: &Input<'_>) {
+        self.stretch = Stretch::None;
+        self.length = self.length.plus(now.since(since));
+        let leaves = self.entered != input.ordinal;
+        let counts = self.counts.iter().zip(input.seen);
+        for (source, (total, (count, &all))) in self.totals.iter_mut().zip(counts).enumerate() {
+            let leaving = u64::from(leaves && source == input.source);
+            let leaving_own = u64::from(leaving == 1 && self.own_ordinal == input.ordinal);
+            total.all += all - count.opened.all - leaving;
+            total.own += count.own - count.opened.own - leaving_own;
+        }
+    }
+
+    /// Elements that it might have needed are missing: a measurement is incomplete, and without
+    /// one it is not known where the task is.
+    pub(super) fn miss(&mut self, gap: &Gap) {
+        if self.measures() {
+            self.missed.add(gap);
+        } else {
+            self.state = 0;
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes out: measurements, and who takes them.
+
+use overhear_event::{EventName, Gap, Nanos, Timestamp};
+
+use super::metric::Metric;
+
+/// How many gaps a measurement names; further ones are counted.
+pub(super) const GAPS: usize = 4;
+
+/// Elements of one event type that lie in the segments of a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intermediate {
+    /// All of them, whatever their task.
+    pub all: u64,
+    /// Those that belong to the task of the measurement.
+    pub own: u64,
+}
+
+/// Elements that were missed while a measurement was running.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// The first gaps, at most four.
+    pub gaps: Vec<Gap>,
+    /// How many gaps there were.
+    pub count: u64,
+    /// How many elements they stand for.
+    pub elements: u64,
+}
+
+impl Missed {
+    pub(super) fn add(&mut self, gap: &Gap) {
+        if self.gaps.len() < GAPS {
+            self.gaps.push(*gap);
+        }
+        self.count += 1;
+        self.elements = self.elements.saturating_add(gap.missed);
+    }
+}
+
+/// One completed measurement, lent to a [`Sink`]: the five values of the seed, and what was missed.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement<'a> {
+    /// What was measured.
+    pub metric: &'a Metric,
+    /// The how many-th measurement of this metric it is, from 0 on.
+    pub number: u64,
+    /// The thread, or the process where the sensor does not name threads.
+    pub task: u32,
+    /// When it began.
+    pub begin: Timestamp,
+    /// When it was completed.
+    pub end: Timestamp,
+    /// The sum of its segments; at most `end - begin`.
+    pub length: Nanos,
+    /// The elements in its segments, in the order of [`Metric::sources`].
+    pub intermediate: &'a [Intermediate],
+    /// The value that says of which kind it is, where the metric divides them.
+    pub key: Option<u64>,
+    /// What was missed while it was running. Gaps that become known only after its end come
+    /// through [`Sink::doubt`].
+    pub missed: &'a Missed,
+}
+
+impl Measurement<'_> {
+    /// Whether nothing was missed, as far as is known at its end.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.missed.count == 0
+    }
+
+    /// The number of elements in its segments: the seed's *Intermediate Events*.
+    #[must_use]
+    pub fn intermediate_events(&self) -> u64 {
+        self.intermediate.iter().map(|count| count.all).sum()
+    }
+
+    /// The length less what the observation itself took: `cost` per element of each event type,
+    /// for the elements that `counts` chooses. Not less than zero.
+    ///
+    /// On one CPU every intermediate element costs the measured task time; on several, those of
+    /// other tasks may have been written elsewhere, and [`Intermediate::own`] is the safe choice.
+    #[must_use]
+    pub fn adjusted(
+        &self,
+        cost: impl Fn(&EventName) -> Nanos,
+        counts: impl Fn(&Intermediate) -> u64,
+    ) -> Nanos {
+        let each = self.metric.sources().iter().zip(self.intermediate);
+        let total = each.fold(0_u64, |sum, (event, count)| {
+            sum.saturating_add(cost(event).as_ns().saturating_mul(counts(count)))
+        });
+        Nanos::from_ns(self.length.as_ns().saturating_sub(total))
+    }
+}
+
+/// A gap that became known after a measurement it falls into was reported.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubt<'a> {
+    /// What was measured.
+    pub metric: &'a Metric,
+    /// The number of the measurement.
+    pub number: u64,
+    /// Its task.
+    pub task: u32,
+    /// The value that says of which kind it is.
+    pub key: Option<u64>,
+    /// Whether it was complete so far.
+    pub was_complete: bool,
+    /// The gap.
+    pub gap: &'a Gap,
+}
+
+/// Takes the results.
+pub trait Sink {
+    /// A measurement was completed.
+    fn measurement(&mut self, measurement: &Measurement<'_>);
+
+    /// A measurement that was reported is incomplete after all: a gap that begins before its end
+    /// became known later.
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        let _ = doubt;
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for &mut S {
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        (**self).measurement(measurement);
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        (**self).doubt(doubt);
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A metric that makes sense, compiled to tables.
+
+use std::fmt;
+use std::str::FromStr;
+
+use overhear_event::kernel::TASK_LIFE;
+use overhear_event::{EventName, EventSet};
+
+use super::catalogue::Catalogue;
+use super::check::{check, Edge, EdgeLabel};
+use super::fault::SpecificationError;
+use super::specification::{Specification, StateKind, TaskOf, Whose};
+
+/// Stands in the tables for "stays where it is".
+const STAY: u16 = u16::MAX;
+
+/// A metric: an automaton that is known to make sense.
+///
+/// Holding one proves that its names are declared, that every state can be reached, that a
+/// measurement begins before it goes on or ends, that no two labels of a state mean the same
+/// input, and that lambda transitions come to rest. It does not prove that the sensors of programs
+/// it names exist, or have the fields it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    specification: Specification,
+    kinds: Vec<StateKind>,
+    // Row per state, two columns per symbol: the input belongs to another task, or to the own one.
+    next: Vec<u16>,
+    lambda: Vec<u16>,
+    // The distinct sources of the symbols, and the index of each symbol's.
+    sources: Vec<EventName>,
+    source_of: Vec<usize>,
+    // Per state and symbol, the states in which others' input matters.
+    heeds_others: Vec<bool>,
+    // Per source: every label with a symbol of it says `i`, and the task is the writer.
+    private: Vec<bool>,
+}
+
+/// A column of the tables: a symbol, and whether it belongs to the own task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Column(usize);
+
+impl Column {
+    pub(super) const fn new(symbol: usize, own: bool) -> Self {
+        Self(2 * symbol + own as usize)
+    }
+}
+
+impl Metric {
+    /// Checks a specification and compiles it.
+    ///
+    /// # Errors
+    /// [`SpecificationError`] at the first thing that makes no sense.
+    pub fn new(
+        specification: Specification,
+        catalogue: &Catalogue,
+    ) -> Result<Self, SpecificationError> {
+        let edges = check(&specification, catalogue)?;
+        let (states, symbols) = (specification.states.len(), specification.symbols.len());
+        let mut lambda = vec![STAY; states];
+        for edge in edges.iter().filter(|edge| edge.label == EdgeLabel::Lambda) {
+            lambda[edge.from] = narrow(edge.to);
+        }
+        let kinds: Vec<StateKind> = specification
+            .states
+            .iter()
+            .map(|state| state.kind)
+            .collect();
+        let next = next_table(&edges, states, symbols);
+        let mut sources: Vec<EventName> = Vec::new();
+        let mut source_of = Vec::new();
+        for symbol in &specification.symbols {
+            let known = sources.iter().position(|source| *source == symbol.source);
+            source_of.push(known.unwrap_or_else(|| {
+                sources.push(symbol.source.clone());
+                sources.len() - 1
+            }));
+        }
+        let heeds_others = (0..states)
+            .map(|state| (0..symbols).any(|symbol| next[(state * symbols + symbol) * 2] != STAY))
+            .collect();
+        let mut private = vec![true; sources.len()];
+        for (symbol, &source) in specification.symbols.iter().zip(&source_of) {
+            private[source] &= symbol.task == TaskOf::Writer;
+        }
+        for edge in &edges {
+            match edge.label {
+                EdgeLabel::Symbol(_, Whose::Own) | EdgeLabel::Lambda => {}
+                EdgeLabel::Symbol(symbol, _) => private[source_of[symbol]] = false,
+                EdgeLabel::Any if edge.from == edge.to => {}
+                EdgeLabel::Any => private.fill(false),
+            }
+        }
+        Ok(Self {
+            specification,
+            kinds,
+            next,
+            lambda,
+            sources,
+            source_of,
+            heeds_others,
+            private,
+        })
+    }
+
+    /// Reads and checks a metric over the events of `catalogue`.
+    ///
+    /// # Errors
+    /// [`SpecificationError`] at the first thing that is wrong.
+    pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Self, SpecificationError> {
+        Self::new(text.parse()?, catalogue)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.specification.name.text
+    }
+
+    /// What it measures, for people.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.specification.description
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub const fn specification(&self) -> &Specification {
+        &self.specification
+    }
+
+    /// The distinct event types of its alphabet: the intermediate events are counted by them.
+    #[must_use]
+    pub fn sources(&self) -> &[EventName] {
+        &self.sources
+    }
+
+    /// The events it needs: its alphabet, and the ends of threads where it follows the kernel's.
+    #[must_use]
+    pub fn requires(&self) -> EventSet {
+        let mut events: EventSet = self.sources.iter().cloned().collect();
+        if events
+            .iter()
+            .any(|event| event.as_str().starts_with("kernel:"))
+        {
+            events.insert(EventName::kernel(TASK_LIFE));
+        }
+        events
+    }
+
+    pub(super) fn kind(&self, state: u16) -> StateKind {
+        self.kinds[usize::from(state)]
+    }
+
+    pub(super) fn states(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Where the input leads, `None` if the automaton stays.
+    pub(super) fn next(&self, state: u16, column: Column) -> Option<u16> {
+        let row = usize::from(state) * self.source_of.len() * 2;
+        Some(self.next[row + column.0]).filter(|&to| to != STAY)
+    }
+
+    pub(super) fn lambda(&self, state: u16) -> Option<u16> {
+        Some(self.lambda[usize::from(state)]).filter(|&to| to != STAY)
+    }
+
+    pub(super) fn source_of(&self, symbol: usize) -> usize {
+        self.source_of[symbol]
+    }
+
+    pub(super) fn source(&self, event: &EventName) -> Option<usize> {
+        self.sources.iter().position(|source| source == event)
+    }
+
+    /// Whether input of other tasks can lead out of this state.
+    pub(super) fn heeds_others(&self, state: u16) -> bool {
+        self.heeds_others[usize::from(state)]
+    }
+
+    /// Whether elements of this source concern no task but their writer.
+    pub(super) fn is_private(&self, source: usize) -> bool {
+        self.private[source]
+    }
+}
+
+impl FromStr for Metric {
+    type Err = SpecificationError;
+
+    /// Reads and checks a metric over the events of this version.
+    fn from_str(text: &str) -> Result<Self, SpecificationError> {
+        Self::parse(text, &Catalogue::linux())
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.specification.fmt(f)
+    }
+}
+
+/// Fills the table by the rules of the seed from the weakest to the strongest: `*`, `event`, then
+/// `event, i` and `event, not i`. Lambda needs no place here: a state that has one has nothing else.
+fn next_table(edges: &[Edge], states: usize, symbols: usize) -> Vec<u16> {
+    let mut next = vec![STAY; states * symbols * 2];
+    for strength in 0..3 {
+        for edge in edges {
+            let (columns, rank) = match edge.label {
+                EdgeLabel::Lambda => continue,
+                EdgeLabel::Any => (0..symbols * 2, 0),
+                EdgeLabel::Symbol(symbol, Whose::Anyone) => (2 * symbol..2 * symbol + 2, 1),
+                EdgeLabel::Symbol(symbol, Whose::Other) => (2 * symbol..2 * symbol + 1, 2),
+                EdgeLabel::Symbol(symbol, Whose::Own) => (2 * symbol + 1..2 * symbol + 2, 2),
+            };
+            if rank == strength {
+                // Entering an in, out or cond state from itself changes nothing.
+                let to = if edge.to == edge.from {
+                    STAY
+                } else {
+                    narrow(edge.to)
+                };
+                let row = edge.from * symbols * 2;
+                next[row + columns.start..row + columns.end].fill(to);
+            }
+        }
+    }
+    next
+}
+
+fn narrow(state: usize) -> u16 {
+    u16::try_from(state).expect("the check limits the number of states")
+}

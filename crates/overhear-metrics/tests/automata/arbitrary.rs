@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Arbitrary metrics and traces: the engine does what the reference does, and what is printed can be
+//! read again.
+
+use overhear_event::EventName;
+use overhear_metrics::automaton::{
+    Condition, Constant, Key, Label, Metric, Place, Relation, Specification, State, StateKind,
+    Symbol, TaskOf, Transition, Whose, Word,
+};
+use proptest::prelude::{any, prop, prop_oneof, proptest, Just, ProptestConfig, Strategy};
+use proptest::{prop_assert, prop_assert_eq};
+
+use crate::reference::interpret;
+use crate::scene::{catalogue, play, steps, Line};
+
+fn symbol(name: &str, source: &str, low: Option<(Relation, u64)>) -> Symbol {
+    Symbol {
+        name: Word::new(name),
+        source: EventName::kernel(source),
+        source_at: Place::default(),
+        conditions: low
+            .map(|(relation, constant)| Condition {
+                field: Word::new("value"),
+                relation,
+                constant: Constant::Number(constant),
+                constant_at: Place::default(),
+            })
+            .into_iter()
+            .collect(),
+        task: TaskOf::Field(Word::new("task")),
+        ago: None,
+    }
+}
+
+/// Four symbols over three events: `c` and `d` may be the same element.
+fn symbols() -> Vec<Symbol> {
+    let mut second = symbol("d", "y", Some((Relation::Lacks, 2)));
+    second.task = TaskOf::Field(Word::new("value"));
+    vec![
+        symbol("a", "w", None),
+        symbol("b", "x", Some((Relation::Unequal, 3))),
+        symbol("c", "y", Some((Relation::Has, 1))),
+        second,
+    ]
+}
+
+fn label() -> impl Strategy<Value = Label> {
+    let whose = prop_oneof![Just(Whose::Anyone), Just(Whose::Own), Just(Whose::Other)];
+    let name = prop::sample::select(vec!["a", "b", "c", "d"]);
+    prop_oneof![
+        6 => (name, whose).prop_map(|(name, whose)| Label::Symbol(Word::new(name), whose)),
+        2 => Just(Label::Lambda),
+        1 => Just(Label::Any),
+    ]
+}
+
+/// A state, and whether a measurement is running in it.
+fn state() -> impl Strategy<Value = (StateKind, bool)> {
+    prop_oneof![
+        Just((StateKind::Out, false)),
+        Just((StateKind::Out, true)),
+        Just((StateKind::Begin, true)),
+        Just((StateKind::In, true)),
+        Just((StateKind::In, true)),
+        Just((StateKind::Cond, true)),
+        Just((StateKind::Cond, true)),
+        Just((StateKind::End, false)),
+        Just((StateKind::Cancel, false)),
+    ]
+}
+
+/// Metrics that make sense by the way they are made: a state is entered with a measurement running
+/// or without one, never both.
+fn metric() -> impl Strategy<Value = Option<Metric>> {
+    let states = prop::collection::vec(state(), 2..9);
+    let edge = (
+        any::<prop::sample::Index>(),
+        any::<prop::sample::Index>(),
+        label(),
+    );
+    (states, prop::collection::vec(edge, 4..40)).prop_map(|(mut kinds, wishes)| {
+        kinds.insert(0, (StateKind::Out, false));
+        kinds.push((StateKind::Begin, true));
+        kinds.push((StateKind::End, false));
+        let mut edges: Vec<(usize, usize, Label)> = Vec::new();
+        for (from, to, label) in wishes {
+            let (from, to) = (from.index(kinds.len()), to.index(kinds.len()));
+            let fits = match kinds[to] {
+                (StateKind::Out, measures) => kinds[from].1 == measures,
+                (StateKind::Begin, _) => !kinds[from].1,
+                _ => kinds[from].1,
+            };
+            let mut here = edges.iter().filter(|(other, ..)| *other == from);
+            let clashes = here.any(|(_, _, other)| {
+                let lambda = *other == Label::Lambda || label == Label::Lambda;
+                lambda || *other == label || hides(other, &label)
+            });
+            let turns = label == Label::Lambda && reaches(&edges, to, from);
+            if fits && !clashes && !turns {
+                edges.push((from, to, label));
+            }
+        }
+        build(&kinds, &edges)
+    })
+}
+
+/// Labels of one symbol that the third kind may make useless: they are kept apart.
+fn hides(a: &Label, b: &Label) -> bool {
+    match (a, b) {
+        (Label::Symbol(a, Whose::Anyone), Label::Symbol(b, Whose::Other))
+        | (Label::Symbol(a, Whose::Other), Label::Symbol(b, Whose::Anyone)) => a == b,
+        _ => false,
+    }
+}
+
+fn reaches(edges: &[(usize, usize, Label)], from: usize, to: usize) -> bool {
+    let mut lambda = edges.iter().filter(|(_, _, label)| *label == Label::Lambda);
+    from == to || lambda.any(|(at, next, _)| *at == from && reaches(edges, *next, to))
+}
+
+fn build(kinds: &[(StateKind, bool)], edges: &[(usize, usize, Label)]) -> Option<Metric> {
+    let mut reached = vec![0];
+    let mut at = 0;
+    while let Some(&state) = reached.get(at) {
+        for (_, to, _) in edges.iter().filter(|(from, ..)| *from == state) {
+            if !reached.contains(to) {
+                reached.push(*to);
+            }
+        }
+        at += 1;
+    }
+    let has = |kind| reached.iter().any(|&state: &usize| kinds[state].0 == kind);
+    if !has(StateKind::Begin) || !has(StateKind::End) {
+        return None;
+    }
+    let name = |state: usize| Word::new(&format!("s{state}"));
+    let mut order = reached.clone();
+    order.sort_unstable();
+    let specification = Specification {
+        name: Word::new("arbitrary"),
+        description: String::from("quotes \" and \\ and\nlines"),
+        symbols: symbols(),
+        key: Some(Key {
+            symbol: Word::new("c"),
+            field: Word::new("value"),
+        }),
+        states: order
+            .iter()
+            .map(|&state| State {
+                name: name(state),
+                kind: kinds[state].0,
+            })
+            .collect(),
+        transitions: edges
+            .iter()
+            .filter(|(from, ..)| reached.contains(from))
+            .map(|(from, to, label)| Transition {
+                from: name(*from),
+                to: name(*to),
+                label: label.clone(),
+                label_at: Place::default(),
+            })
+            .collect(),
+    };
+    let catalogue = catalogue(Some(&specification));
+    Some(Metric::new(specification, &catalogue).expect("it makes sense by construction"))
+}
+
+fn line() -> impl Strategy<Value = (u64, u8, u32, u32)> {
+    (0..5_u64, 0..26_u8, 0..4_u32, 0..4_u32)
+}
+
+fn lines(parts: &[(u64, u8, u32, u32)]) -> Vec<Line> {
+    let mut time = 100;
+    let each = parts.iter().map(|&(step, kind, task, value)| {
+        time += step;
+        let event = ["w", "x", "y", "z"][usize::from(kind % 4)];
+        let line = match kind {
+            25 => format!("{time} gap kernel:{event} from={} missed=2", time - 3),
+            _ => format!("{time} kernel:{event} task={task} value={value}"),
+        };
+        Line::parse(&line).unwrap()
+    });
+    each.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_engine_does_what_the_rules_say(
+        metric in metric(),
+        parts in prop::collection::vec(line(), 0..80),
+    ) {
+        let Some(metric) = metric else { return Ok(()) };
+        let lines = lines(&parts);
+        let played = play(&metric, &lines, None);
+        let (steps, tasks) = steps(metric.specification(), &lines).unwrap();
+        let expected = interpret(metric.specification(), &steps, &tasks);
+        prop_assert_eq!(played.rows.len(), expected.len(), "{}", metric);
+        for (row, found) in played.rows.iter().zip(&expected) {
+            let actual = (row.task, row.begin, row.end, row.length);
+            prop_assert_eq!(actual, (found.task, found.begin, found.end, found.length), "{}", metric);
+            let counts = (row.events, row.own, row.missed);
+            let expected = (found.events as u64, found.own as u64, found.missed);
+            prop_assert_eq!(counts, expected, "{}\n{:?}", metric, row);
+            prop_assert!(row.length <= row.end - row.begin);
+        }
+    }
+
+    #[test]
+    fn what_is_printed_reads_the_same(metric in metric()) {
+        let Some(metric) = metric else { return Ok(()) };
+        let again: Specification = metric.to_string().parse().unwrap();
+        prop_assert_eq!(&again, metric.specification());
+        let picture = metric.specification().to_graphviz();
+        prop_assert_eq!(picture.lines().next(), Some("digraph arbitrary {"));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "(metric|event|state|by|->|[ab0\"\\\\=:,*λ\\[\\]#\n ]){0,40}") {
+        let _ = text.parse::<Metric>();
+    }
+}

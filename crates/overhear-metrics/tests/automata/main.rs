@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rules of the automata, as specifications that can be run, and against a slow interpreter.
+
+mod arbitrary;
+mod reference;
+mod scene;
+mod scheduling;
+mod specs;
