@@ -22,7 +22,7 @@ glossary.
 """
 
 from ._attach import Attachment, SensorRecord, attach, sensors, set_enabled
-from ._core import AttachError, OverhearError, SchemaError, SensorError, TraceError
+from ._core import CAUSES, AttachError, OverhearError, SchemaError, SensorError, TraceError
 from ._fields import Field
 from ._items import Advance, Element, Gap
 from ._batch import Batch
@@ -33,6 +33,7 @@ from ._stream import Stream
 from ._trace import Replay, read, replay
 
 __all__ = [
+    "CAUSES",
     "Advance",
     "AttachError",
     "Attachment",

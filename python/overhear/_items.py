@@ -38,7 +38,7 @@ class Gap(NamedTuple):
     from_ns: int
     #: The time of the first element after them, or the end of the observation.
     to_ns: int
-    #: Why: ``overwritten``, ``late``, ``nested``, ``kernel``, ``corrupt`` or ``epoch``.
+    #: Why: one of `CAUSES`: ``overwritten``, ``late``, ``nested``, ``full``, ``kernel``, ``corrupt``, ``epoch``.
     cause: str
 
 

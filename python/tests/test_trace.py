@@ -138,6 +138,12 @@ def test_damage_is_told(recorded, tmp_path):
         overhear.read(copy)
 
 
+def test_every_cause_of_a_gap_has_a_name():
+    assert {"overwritten", "late", "nested", "full", "corrupt"} <= set(overhear.CAUSES)
+    # As many letters as the column of the gaps holds.
+    assert max(map(len, overhear.CAUSES)) <= 12
+
+
 def test_what_was_missed_is_counted(run):
     # The ring is sized for one element per second.
     report, out = run(
