@@ -54,7 +54,8 @@
 enum { OH_FRAME_GUARDED_ = 1, OH_FRAME_WITNESSED_ = 2 };
 
 /*
- * A lane as the thread that owns it writes it, section 5.2; one cache line. Mirrors `Lane` in
+ * A lane as the thread that owns it writes it, section 5.2: one cache line, and room so that the next
+ * thread's is not in the same pair. Mirrors `Lane` in
  * crates/overhear-stream/src/lanes.rs, where its protocol is.
  */
 typedef struct oh_lane_ {
@@ -69,7 +70,7 @@ typedef struct oh_lane_ {
     uint64_t open;     /* 0 or the place of the write that is open, with OH_FRAME_ bits */
     uint32_t tid;      /* of the thread that owns the lane */
     uint32_t mark;     /* lower half of the return address at `open`; 0 while it is not known */
-} __attribute__((aligned(64))) oh_lane_;
+} __attribute__((aligned(128))) oh_lane_;
 
 /*
  * The hot part of a laned sensor, one cache line at the start of a larger object that liboverhear
@@ -105,7 +106,7 @@ OH_ASSERT_FIELD(oh_laned_sensor, lanes, 24, 8);
 OH_ASSERT_FIELD(oh_laned_sensor, lane_count, 32, 4);
 OH_ASSERT_FIELD(oh_laned_sensor, payload_size, 36, 4);
 OH_ASSERT_FIELD(oh_laned_sensor, clock_id, 40, 4);
-OH_STATIC_ASSERT(sizeof(oh_lane_) == 64, "oh_lane_: one cache line");
+OH_STATIC_ASSERT(sizeof(oh_lane_) == 128, "oh_lane_: a pair of cache lines");
 #endif
 OH_STATIC_ASSERT(sizeof(oh_laned_sensor) == 64, "oh_laned_sensor: one cache line");
 

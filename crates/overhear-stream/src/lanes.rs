@@ -314,13 +314,14 @@ pub struct Nested;
 /// Decides whether the open write (first frame) was abandoned, seen from the second frame.
 pub type Abandoned = fn(Frame, Frame) -> bool;
 
-/// One lane as its thread writes it. Shared memory and what belongs to the process lie side by side:
-/// 64 bytes that `include/overhear/laned.h` mirrors.
+/// One lane as its thread writes it. What leads to the shared memory and what belongs to the process lie
+/// side by side, in 64 bytes that `include/overhear/laned.h` mirrors. They are aligned to twice as many,
+/// because CPUs fetch cache lines in pairs and the neighbour is another thread's.
 ///
 /// Everybody may hold a reference, but only the thread that has claimed the lane may write; another
 /// one would do nothing worse than to damage elements.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct Lane<W> {
     words: W,
     geometry: Geometry,
@@ -553,7 +554,7 @@ const _: () = {
         assert!(offset_of!(Mapped, open) == 48);
         assert!(offset_of!(Mapped, tid) == 56);
         assert!(offset_of!(Mapped, mark) == 60);
-        assert!(size_of::<Mapped>() == 64);
+        assert!(size_of::<Mapped>() == 128);
     }
 };
 
