@@ -23,7 +23,7 @@ struct sample {
 
 static oh_laned_sensor *sensor;
 static volatile uint64_t handled, published_inside, refused_inside, jumps;
-/* The number of the next element; handlers and the program draw from it. */
+/* A number for the next element; a handler may draw the same as the program that it interrupts. */
 static volatile uint64_t next;
 static sigjmp_buf landing;
 static volatile sig_atomic_t may_jump;
@@ -69,19 +69,21 @@ static const oh_lane_ *lane(void)
     return NULL;
 }
 
-/* Elements in the lane: whole, numbered upwards. Void ones are passed over. */
+/* The lane's elements are whole, and their stamps do not go back. Void ones are passed over. */
 static int whole(uint64_t *voids)
 {
     const oh_lane_ *at = lane();
     const uint64_t count = at->count;
     uint64_t position = count < CAPACITY ? 0 : count - (CAPACITY - 1);
     uint64_t last = 0;
-    int first = 1;
     for (; position < count; position++) {
         const oh_thread_element *element =
             (const oh_thread_element *)(const void *)oh_lane_slot_(at, position);
         const struct sample *value = (const struct sample *)(const void *)(element + 1);
         int word;
+        if (element->stamp < last)
+            return 0;
+        last = element->stamp;
         if (element->flags & OH_ELEMENT_VOID) {
             ++*voids;
             continue;
@@ -89,10 +91,6 @@ static int whole(uint64_t *voids)
         for (word = 1; word < WORDS; word++)
             if (value->words[word] != value->words[0] + (uint64_t)word)
                 return 0;
-        if (!first && value->words[0] <= last)
-            return 0;
-        first = 0;
-        last = value->words[0];
     }
     return 1;
 }
