@@ -276,9 +276,13 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     );
     let stage = std::env::var("DESTDIR").unwrap_or_default();
     let to = PathBuf::from(format!("{stage}{prefix}"));
-    let mut cargo = shell::cargo(&workspace.root);
-    cargo.args(["build", "--release", "-p", "overhear", "-p", "overhear-cli"]);
-    shell::run(cargo.args(["-p", "overhear-directory"]))?;
+    // The library on its own and last: built together with the programs it would contain what these
+    // need of the crates that they share.
+    for packages in [&["overhear-cli", "overhear-directory"][..], &["overhear"]] {
+        let mut cargo = shell::cargo(&workspace.root);
+        cargo.args(["build", "--release"]);
+        shell::run(cargo.args(packages.iter().flat_map(|name| ["-p", name])))?;
+    }
     let installation = Installation {
         root: &workspace.root,
         built: &workspace.target.join("release"),
