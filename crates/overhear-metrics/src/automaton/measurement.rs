@@ -132,3 +132,43 @@ impl<S: Sink + ?Sized> Sink for &mut S {
         (**self).doubt(doubt);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{Nanos, Timestamp};
+
+    use super::{Intermediate, Measurement, Missed};
+    use crate::automaton::system_metric;
+
+    #[test]
+    fn lengths_are_adjusted_by_the_cost_of_each_event() {
+        // Its events are those of sched_wake and of sched_switch, in this order.
+        let metric = system_metric("wakeup_latency").unwrap();
+        let intermediate = [
+            Intermediate { all: 3, own: 1 },
+            Intermediate { all: 10, own: 2 },
+        ];
+        let measurement = Measurement {
+            metric: &metric,
+            number: 0,
+            task: 7,
+            begin: Timestamp::from_monotonic_ns(100),
+            end: Timestamp::from_monotonic_ns(2_100),
+            length: Nanos::from_ns(2_000),
+            intermediate: &intermediate,
+            key: None,
+            missed: &Missed::default(),
+        };
+        assert_eq!(measurement.intermediate_events(), 13);
+        let cost = |event: &overhear_event::EventName| match event.as_str() {
+            "kernel:sched_wake" => Nanos::from_ns(100),
+            _ => Nanos::from_ns(70),
+        };
+        let all = measurement.adjusted(cost, |count| count.all);
+        assert_eq!(all, Nanos::from_ns(2_000 - 3 * 100 - 10 * 70));
+        let own = measurement.adjusted(cost, |count| count.own);
+        assert_eq!(own, Nanos::from_ns(2_000 - 100 - 2 * 70));
+        let nothing = measurement.adjusted(|_| Nanos::from_us(1), |count| count.all);
+        assert_eq!(nothing, Nanos::ZERO);
+    }
+}

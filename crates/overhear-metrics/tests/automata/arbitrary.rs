@@ -8,6 +8,8 @@ use overhear_metrics::automaton::{
     Symbol, TaskOf, Transition, Whose, Word,
 };
 use proptest::prelude::{any, prop, prop_oneof, proptest, Just, ProptestConfig, Strategy};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use proptest::{prop_assert, prop_assert_eq};
 
 use crate::reference::interpret;
@@ -78,13 +80,29 @@ fn metric() -> impl Strategy<Value = Option<Metric>> {
         any::<prop::sample::Index>(),
         label(),
     );
-    (states, prop::collection::vec(edge, 4..40)).prop_map(|(mut kinds, wishes)| {
+    let wishes = prop::collection::vec(edge, 4..40);
+    // Most have a way through a segment, or there would be little to compare.
+    let way = prop::option::weighted(0.8, (label(), label()));
+    (states, wishes, way).prop_map(|(mut kinds, wishes, way)| {
         kinds.insert(0, (StateKind::Out, false));
+        let begin = kinds.len();
         kinds.push((StateKind::Begin, true));
+        kinds.push((StateKind::In, true));
         kinds.push((StateKind::End, false));
+        let way = way.into_iter().flat_map(|(enter, leave)| {
+            [
+                (0, begin, enter),
+                (begin, begin + 1, Label::Lambda),
+                (begin + 1, begin + 2, leave),
+                (begin + 2, 0, Label::Lambda),
+            ]
+        });
+        let count = kinds.len();
+        let wishes = wishes
+            .into_iter()
+            .map(|(from, to, label)| (from.index(count), to.index(count), label));
         let mut edges: Vec<(usize, usize, Label)> = Vec::new();
-        for (from, to, label) in wishes {
-            let (from, to) = (from.index(kinds.len()), to.index(kinds.len()));
+        for (from, to, label) in way.chain(wishes) {
             let fits = match kinds[to] {
                 (StateKind::Out, measures) => kinds[from].1 == measures,
                 (StateKind::Begin, _) => !kinds[from].1,
@@ -184,8 +202,29 @@ fn lines(parts: &[(u64, u8, u32, u32)]) -> Vec<Line> {
     each.collect()
 }
 
+/// The comparison would be worth nothing if arbitrary metrics measured nothing.
+#[test]
+fn arbitrary_metrics_measure() {
+    let mut runner = TestRunner::deterministic();
+    let (mut measuring, mut inside) = (0, 0);
+    for _ in 0..500 {
+        let metric = metric().new_tree(&mut runner).unwrap().current();
+        let parts = prop::collection::vec(line(), 40..80);
+        let parts = parts.new_tree(&mut runner).unwrap().current();
+        if let Some(metric) = metric {
+            let rows = play(&metric, &lines(&parts), None).rows;
+            measuring += usize::from(!rows.is_empty());
+            inside += usize::from(rows.iter().any(|row| row.length > 0 && row.events > 0));
+        }
+    }
+    assert!(
+        measuring >= 150 && inside >= 50,
+        "{measuring} measure, {inside} inside"
+    );
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_engine_does_what_the_rules_say(
