@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that are killed: programs at each step of their registration, monitors while they read.
+//! Nobody else is disturbed, and nothing of them stays.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use overhear_directory::{Begin, Mapping, MonitorConnection, Query};
+use overhear_event::Source;
+use serde_json::json;
+
+use support::{eventually, register_packet, register_patiently, Heard, Here, Raw, Writer};
+
+/// What a process does before it is killed.
+const ROLE: &str = "ROLE_OF_A_CHILD";
+/// Steps of a registration, as the root documentation counts the hand-over; the last one writes.
+const STEPS: [&str; 7] = [
+    "connected",
+    "asked",
+    "granted",
+    "mapped",
+    "told",
+    "sealed",
+    "written",
+];
+const WRITTEN: u64 = 30;
+
+/// A process in a role, which has said that it is there.
+struct Played(Child);
+
+impl Played {
+    fn start(role: &str, socket: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "play", "--nocapture"])
+            .env(ROLE, format!("{role}@{}", socket.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let there = lines
+            .map_while(Result::ok)
+            .any(|line| line.ends_with("@ there"));
+        assert!(there, "{role}");
+        Self(child)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// What [`Played`] runs; nothing otherwise.
+#[test]
+fn play() {
+    let Some(role) = std::env::var(ROLE).ok() else {
+        return;
+    };
+    let (role, socket) = role.split_once('@').unwrap();
+    let socket = Path::new(socket);
+    if role == "monitor" {
+        let connection = MonitorConnection::connect(socket).unwrap();
+        let mut source = connection.attach(Query::all(), Begin::Buffer).unwrap();
+        println!("@ there");
+        loop {
+            source.poll(&mut Heard::default()).unwrap();
+        }
+    }
+    // Kept until the process is killed.
+    let mut all: Vec<Box<dyn std::any::Any>> = Vec::new();
+    let step = STEPS.iter().position(|step| *step == role).unwrap();
+    if role == "written" {
+        let mut writer = Writer::new(register_patiently(socket, "victim").unwrap());
+        writer.write(WRITTEN);
+        all.push(Box::new(writer));
+    } else {
+        let raw = Raw::connect(socket);
+        if step >= 1 {
+            assert!(raw.send(&register_packet("victim")));
+        }
+        let file = (step >= 2).then(|| raw.receive().1.unwrap());
+        if let (Some(file), true) = (&file, step >= 3) {
+            let bytes = usize::try_from(rustix::fs::fstat(file).unwrap().st_size).unwrap();
+            all.push(Box::new(Mapping::writable(file, bytes).unwrap()));
+        }
+        if step >= 4 {
+            assert!(raw.send(&json!("mapped")));
+        }
+        if step >= 5 {
+            assert_eq!(raw.receive().0, json!("sealed"));
+        }
+        all.push(Box::new((raw, file)));
+    }
+    println!("@ there");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn a_program_may_die_at_any_step_of_its_registration() {
+    let here = Here::standalone();
+    let mut witness = Writer::new(here.register("witness"));
+    let mut source = MonitorConnection::connect(&here.socket())
+        .unwrap()
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| heard.opened.len() == 1);
+    let bytes = here.directory.status().bytes;
+    let mut seen = 0;
+    for (step, role) in STEPS.iter().enumerate() {
+        let victim = Played::start(role, &here.socket());
+        witness.write(10);
+        victim.kill();
+        witness.write(10);
+        // From "told" on monitors may know the sensor, from "sealed" on they do; all that it wrote is
+        // read, and then nothing of it is left, so the next one of its name is welcome.
+        let written = if *role == "written" { WRITTEN } else { 0 };
+        seen += 20 + written;
+        heard.until(&mut source, |heard| heard.elements == seen);
+        heard.until(&mut source, |_| {
+            let status = here.directory.status();
+            status.sensors == 1 && status.bytes == bytes
+        });
+        let victims = heard.opened.len() - 1;
+        assert_eq!(heard.closed.len(), victims, "{role}");
+        assert!(victims <= step.saturating_sub(3), "{role}");
+    }
+    assert!(heard.opened.len() >= 3, "those that were sealed were heard");
+    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+    let own: Vec<u64> = heard
+        .sequences
+        .iter()
+        .filter(|(stream, _)| *stream == witness.registration.stream)
+        .map(|(_, sequence)| *sequence)
+        .collect();
+    assert_eq!(own, (0..20 * STEPS.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn monitors_may_die_while_they_read() {
+    let here = Here::standalone();
+    let mut writer = Writer::new(here.register("queue"));
+    let capacity = writer.registration.shape.elements().capacity();
+    let connect = || MonitorConnection::connect(&here.socket()).unwrap();
+    let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
+    let mut heard = Heard::default();
+    let mut written = 0;
+    for round in 0..20 {
+        let monitor = Played::start("monitor", &here.socket());
+        // It reads a ring that is lapped again and again, and dies somewhere in there.
+        for _ in 0..=round {
+            writer.write(capacity / 2);
+            written += capacity / 2;
+            source.poll(&mut heard).unwrap();
+        }
+        std::thread::sleep(Duration::from_micros(round * 97));
+        monitor.kill();
+        writer.write(5);
+        written += 5;
+        source.poll(&mut heard).unwrap();
+    }
+    // The one that lives has missed nothing: it always read in time.
+    assert_eq!((heard.elements, heard.gaps.len()), (written, 0));
+    // Of the dead ones nothing is left, and the sensor goes on.
+    let monitors = || connect().list(&Query::all()).unwrap()[0].monitors;
+    eventually(monitors, |monitors| *monitors == 1);
+    writer.write(1);
+    heard.until(&mut source, |heard| heard.elements == written + 1);
+}
