@@ -157,6 +157,51 @@ fn the_end_of_the_directory_ends_it_too() {
 }
 
 #[test]
+fn a_directory_that_is_killed_takes_no_element_with_it() {
+    let here = std::env::current_exe().unwrap();
+    let service = here.ancestors().nth(2).unwrap().join("overheard");
+    if !service.is_file() {
+        println!(
+            "skipped: overheard is not built beside this test; `cargo build --workspace` does"
+        );
+        return;
+    }
+    let folder = crate::support::folder();
+    let socket = folder.path().join("directory.sock");
+    let list = ["list", "--format", "csv", "--socket", path(&socket)];
+    let listed = || finish(&mut crate::support::overhear(&list));
+    let mut command = std::process::Command::new(&service);
+    let directory = Started::spawn(command.args(["--socket", path(&socket)]));
+    eventually("the directory answers", || listed().status == 3);
+    let mut command = std::process::Command::new(program());
+    command
+        .args(["paced", "1500"])
+        .env("OVERHEAR_DIRECTORY", &socket);
+    let sensor = Started::spawn(&mut command);
+    let options = ["--start", "oldest", "--socket", path(&socket)];
+    let mut attached = crate::support::overhear(&attach(&options));
+    // Attached too early, it waits: the first element is the first that is written either way.
+    let attached = Started::spawn(&mut attached);
+    // One monitor is attached, and the sensor is there.
+    let ready = || listed().stdout.lines().any(|line| line.ends_with(",1"));
+    eventually("the sensor is attached to", ready);
+    std::thread::sleep(Duration::from_millis(200));
+    directory.signal(libc::SIGKILL);
+    assert_eq!(directory.end().status, 128 + libc::SIGKILL);
+    assert_eq!(sensor.end().status, 0);
+    let heard = Heard::of(attached.end());
+    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
+    heard.is_whole();
+    assert_eq!((heard.elements.len(), heard.number("missed")), (1_500, 0));
+    assert_eq!(heard.summary["ended_by"], "directory");
+    assert!(
+        heard.ended.stderr.contains("is read on"),
+        "{}",
+        heard.ended.stderr
+    );
+}
+
+#[test]
 fn a_closed_output_is_no_error() {
     let live = Live::program(&["paced", "4000"]);
     let mut command = live.verb(&["attach", "*"]);

@@ -39,7 +39,12 @@ pub(crate) fn compiled(source: &str, name: &str) -> PathBuf {
         .arg("-L")
         .arg(libraries)
         .arg("-loverhear")
-        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        // Cargo's LD_LIBRARY_PATH names the folder above as well, whose library may be of an older
+        // build than the headers; a path of the old kind comes before it.
+        .arg(format!(
+            "-Wl,--disable-new-dtags,-rpath,{}",
+            libraries.display()
+        ))
         .output()
         .unwrap();
     assert!(
