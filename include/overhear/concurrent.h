@@ -477,7 +477,7 @@ OH_INLINE_ int oh_concurrent_put_sized_(oh_concurrent_sensor *sensor, const void
 #ifndef OVERHEAR_DISABLE
     int32_t element;
     uint8_t *slot;
-    if (__builtin_expect(!oh_concurrent_enabled(sensor), 1))
+    if (!oh_concurrent_enabled(sensor))
         return 0;
     assert(size == sensor->payload_size && "oh_concurrent_put: another type was registered");
     element = oh_queue_take_(sensor);

@@ -509,7 +509,7 @@ OH_INLINE_ int oh_laned_put_sized_(oh_laned_sensor *sensor, const void *value, s
     oh_lane_ *lane;
     uint64_t count;
     uint8_t *slot;
-    if (__builtin_expect(!oh_laned_enabled(sensor), 1))
+    if (!oh_laned_enabled(sensor))
         return 0;
     assert(size == sensor->payload_size && "oh_laned_put: another type was registered");
     lane = oh_lane_of_thread_(sensor, 1);

@@ -600,9 +600,8 @@ OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_
 #ifndef OVERHEAR_DISABLE
     uint8_t *base, *slot;
     uint64_t count;
-    /* First, and straight on: a sensor that is switched off costs two loads and a branch that is
-       not taken. One that is on reads a clock, beside which a jump does not count. */
-    if (__builtin_expect(!oh_sensor_enabled(sensor), 1))
+    /* First, so that a sensor that is switched off loads nothing else. */
+    if (!oh_sensor_enabled(sensor))
         return;
     assert(size == sensor->payload_size && "oh_sensor_put: another type was registered");
     /* Read once: for all the compiler knows, each store below could change the sensor. */
@@ -628,9 +627,8 @@ OH_INLINE_ void oh_sensor_put_sized_at_(oh_sensor *sensor, const void *value, si
 #ifndef OVERHEAR_DISABLE
     uint8_t *base, *slot;
     uint64_t count;
-    /* First, and straight on: a sensor that is switched off costs two loads and a branch that is
-       not taken. One that is on reads a clock, beside which a jump does not count. */
-    if (__builtin_expect(!oh_sensor_enabled(sensor), 1))
+    /* First, so that a sensor that is switched off loads nothing else. */
+    if (!oh_sensor_enabled(sensor))
         return;
     assert(size == sensor->payload_size && "oh_sensor_put_at: another type was registered");
     base = sensor->base;
