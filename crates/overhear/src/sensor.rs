@@ -238,14 +238,21 @@ pub(crate) fn stamp(clock: ClockId) -> Ticks {
 ///
 /// Dropping a sensor takes it out of the directory; monitors read what it has written.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Sensor<E> {
+    // What a write needs lies in one cache line: after a sleep each one is a miss.
     // Declared before the stream whose memory it points into, so dropped before it.
     writer: SimpleWriter<SharedWords>,
-    clock: ClockId,
     switch: Switch,
+    clock: ClockId,
     stream: OpenStream,
     elements: PhantomData<fn(&E)>,
 }
+
+const _: () = assert!(
+    std::mem::offset_of!(Sensor<()>, stream) <= 64,
+    "one cache line"
+);
 
 impl<E: Element> Sensor<E> {
     /// Settings of a sensor with this id: what it measures.
