@@ -75,15 +75,19 @@ impl Shared {
 struct HandOver {
     shared: Arc<Shared>,
     collector: Collector,
+    elements: u64,
+    missed: u64,
 }
 
 impl Update for HandOver {
     fn element(&mut self, element: &ElementView<'_>) {
         self.collector.element(element);
+        self.elements += 1;
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         self.collector.gap(stream, gap);
+        self.missed = self.missed.saturating_add(gap.missed);
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -92,6 +96,8 @@ impl Update for HandOver {
         while state.ready.is_some() && self.collector.elements() >= BACKLOG && !state.wants_end {
             state = self.shared.wait(state, LOOK_UP);
         }
+        // Together with the batch: whoever has taken it finds its elements counted.
+        (state.elements, state.missed) = (self.elements, self.missed);
         if state.ready.is_none() {
             if self.collector.has_something() {
                 state.ready = Some(self.collector.take());
@@ -287,6 +293,8 @@ fn run(mut monitor: Monitor, shared: &Arc<Shared>) {
     let mut update = HandOver {
         shared: Arc::clone(shared),
         collector: Collector::default(),
+        elements: 0,
+        missed: 0,
     };
     let wait = |pause| {
         let state = shared.lock();
@@ -295,10 +303,10 @@ fn run(mut monitor: Monitor, shared: &Arc<Shared>) {
         }
     };
     best_effort(&mut monitor, &mut update, monotonic_now, wait, |monitor| {
-        account(monitor, shared);
+        complain(monitor, shared);
         !shared.wants_end()
     });
-    account(&mut monitor, shared);
+    complain(&mut monitor, shared);
     let mut state = shared.lock();
     state.last = update
         .collector
@@ -309,12 +317,8 @@ fn run(mut monitor: Monitor, shared: &Arc<Shared>) {
     shared.changed.notify_all();
 }
 
-fn account(monitor: &mut Monitor, shared: &Shared) {
+fn complain(monitor: &mut Monitor, shared: &Shared) {
     let complaints = monitor.take_complaints();
-    let mut state = shared.lock();
-    state.elements = monitor.elements();
-    state.missed = monitor.losses().missed();
-    state
-        .complaints
-        .extend(complaints.into_iter().map(|complaint| complaint.0));
+    let sentences = complaints.into_iter().map(|complaint| complaint.0);
+    shared.lock().complaints.extend(sentences);
 }

@@ -47,19 +47,16 @@ fn attaching_late_at_any_moment_misses_nothing_after_the_first_element() {
         std::thread::sleep(Duration::from_millis(pause_ms));
         started.push(Started::spawn(&mut live.verb(&attach(&["--until-ended"]))));
     }
-    let mut last_first = 0;
+    // When a monitor is attached depends on when its process runs, so their order is not asserted.
+    let mut first_of_last = 0;
     for attached in started {
         let heard = Heard::of(attached.end());
         assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
         heard.is_whole();
-        let first = heard.elements[0]["sequence"].as_u64().unwrap();
-        assert_eq!(heard.elements.len() as u64, 2_500 - first);
-        assert!(
-            first > 0 && first >= last_first,
-            "{first} after {last_first}"
-        );
-        last_first = first;
+        first_of_last = heard.elements[0]["sequence"].as_u64().unwrap();
+        assert_eq!(heard.elements.len() as u64, 2_500 - first_of_last);
     }
+    assert!(first_of_last > 0, "the last monitor was early");
 }
 
 #[test]
