@@ -22,6 +22,10 @@ impl<U: Update> Update for Shared<U> {
         self.0.borrow().requires()
     }
 
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.0.borrow_mut().open(stream);
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         self.0.borrow_mut().element(element);
     }

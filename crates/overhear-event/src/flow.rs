@@ -125,6 +125,13 @@ pub trait Update {
         EventSet::new()
     }
 
+    /// Learns of a stream before the first of its items, so that what it costs to get to know one
+    /// (tables, checks of its type) falls into no evaluation. A stream that is not announced is one
+    /// all the same: its descriptor comes with every item.
+    fn open(&mut self, stream: &StreamDescriptor) {
+        let _ = stream;
+    }
+
     /// Evaluates one element.
     fn element(&mut self, element: &ElementView<'_>);
 

@@ -48,6 +48,7 @@ pub mod parts;
 mod schema;
 mod stream;
 mod time;
+mod turns;
 mod writer;
 
 pub use event::{EventName, EventSet};
@@ -58,4 +59,5 @@ pub use schema::{
 };
 pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
 pub use time::{ClockId, Nanos, Ticks, Timestamp};
+pub use turns::{Turn, Turns};
 pub use writer::WriterKind;

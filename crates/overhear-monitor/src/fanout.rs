@@ -11,6 +11,12 @@ impl Update for Fanout<'_> {
         self.0.iter().flat_map(|update| update.requires()).collect()
     }
 
+    fn open(&mut self, stream: &StreamDescriptor) {
+        for update in &mut self.0 {
+            update.open(stream);
+        }
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         for update in &mut self.0 {
             update.element(element);

@@ -18,7 +18,8 @@ pub struct Loss {
 /// yields the same account as the live run.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
-    streams: BTreeMap<StreamId, (String, BTreeMap<GapCause, Loss>)>,
+    // For each stream its label and the losses, in the order of the causes.
+    streams: BTreeMap<StreamId, (String, [Loss; GapCause::ALL.len()])>,
 }
 
 impl Losses {
@@ -32,23 +33,32 @@ impl Losses {
 
     /// Stream, its label, cause and loss, in the order of streams and causes.
     pub fn iter(&self) -> impl Iterator<Item = (StreamId, &str, GapCause, Loss)> {
-        self.streams.iter().flat_map(|(id, (label, causes))| {
+        self.streams.iter().flat_map(|(id, (label, losses))| {
+            let causes = GapCause::ALL.iter().zip(losses);
             causes
-                .iter()
+                .filter(|(_, loss)| loss.gaps > 0)
                 .map(move |(cause, loss)| (*id, label.as_str(), *cause, *loss))
         })
     }
 }
 
 impl Update for Losses {
+    /// Makes room for the stream's losses, so that counting them needs no memory.
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.streams
+            .entry(stream.id)
+            .or_insert_with(|| (stream.label(), Default::default()));
+    }
+
     fn element(&mut self, _: &ElementView<'_>) {}
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        let (_, causes) = self
+        let (_, losses) = self
             .streams
             .entry(gap.stream)
-            .or_insert_with(|| (stream.label(), BTreeMap::new()));
-        let loss = causes.entry(gap.cause).or_default();
+            .or_insert_with(|| (stream.label(), Default::default()));
+        // In the order of `GapCause::ALL`, which is that of the variants.
+        let loss = &mut losses[gap.cause as usize];
         loss.missed = loss.missed.saturating_add(gap.missed);
         loss.gaps += 1;
     }

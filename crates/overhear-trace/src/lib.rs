@@ -105,7 +105,6 @@ mod repair;
 mod replay;
 mod scan;
 mod summary;
-mod turns;
 mod writer;
 
 pub use catalogue::TraceIdentity;

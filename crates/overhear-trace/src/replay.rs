@@ -4,12 +4,11 @@
 //! The order is the live monitor's: (time, stream, sequence), where a gap takes the place right
 //! before the first element after it, that is, its key is its `to`.
 
-use overhear_event::{ElementView, Gap, Nanos, Timestamp, Update};
+use overhear_event::{ElementView, Gap, Nanos, Timestamp, Turn, Turns, Update};
 
 use crate::packet::{record_time, Flaw, TIME_BYTES, TRAILER_BYTES};
 use crate::reader::{CorruptStream, RecordedStream, TraceReader};
 use crate::scan::Packets;
-use crate::turns::{Turn, Turns};
 
 /// An advance per element would double the cost of a replay, and evaluations must not depend on
 /// how often they learn the time: it is told once this span of trace time has passed.
@@ -147,17 +146,17 @@ impl TraceReader {
     #[must_use]
     pub fn begin_replay(&self) -> Replay<'_> {
         let cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
-        let turns = cursors
-            .iter()
-            .enumerate()
+        let turns = (0..)
+            .zip(&cursors)
             .filter(|(_, cursor)| !cursor.is_at_end())
-            .map(|(index, cursor)| Turn::new(cursor.time, index));
+            .map(|(index, cursor)| Turn::new(cursor.time, cursor.stream.descriptor.id, index));
         let turns = Turns::new(turns.collect());
         Replay {
             reader: self,
             cursors,
             turns,
             summary: ReplaySummary::default(),
+            has_begun: false,
             has_ended: false,
         }
     }
@@ -170,6 +169,7 @@ pub struct Replay<'a> {
     cursors: Vec<Cursor<'a>>,
     turns: Turns,
     summary: ReplaySummary,
+    has_begun: bool,
     has_ended: bool,
 }
 
@@ -185,16 +185,22 @@ impl Replay<'_> {
             summary,
             ..
         } = self;
+        if !std::mem::replace(&mut self.has_begun, true) {
+            for stream in self.reader.streams() {
+                for update in updates.iter_mut() {
+                    update.open(stream);
+                }
+            }
+        }
         let enough = summary.events.saturating_add(elements);
         while let Some(turn) = turns.top() {
             // This stream goes on until another one's turn has come: the heap is asked once per
             // run of elements.
             let until = turns.runner_up();
-            let index = turn.index();
-            let cursor = &mut cursors[index];
+            let cursor = &mut cursors[turn.index()];
             loop {
                 if summary.events >= enough {
-                    turns.replace_top(Turn::new(cursor.time, index));
+                    turns.replace_top(turn.at(cursor.time));
                     return true;
                 }
                 advance(updates, summary, cursor.time);
@@ -222,7 +228,7 @@ impl Replay<'_> {
                     turns.remove_top();
                     break;
                 }
-                let turn = Turn::new(cursor.time, index);
+                let turn = turn.at(cursor.time);
                 if until.is_some_and(|until| until < turn) {
                     turns.replace_top(turn);
                     break;
