@@ -7,6 +7,7 @@
 //! is older than the hold-back goes to the [`Update`](overhear_event::Update)s, together with the
 //! gaps at their places and the promise that nothing older can still come. [`Monitor`] connects
 //! the three and keeps the account of what was missed, per stream and cause ([`Losses`]).
+//! An [`UpdateSet`] calls several updates, each for its own sensors.
 //! [`best_effort`] runs a monitor in the calling thread. [`scheduler`] asks the kernel what a
 //! guarantee needs: CPU time that is reserved.
 //!
@@ -68,14 +69,22 @@
 
 mod executor;
 mod fanout;
+mod group;
 mod losses;
 mod merge;
 mod monitor;
+mod queue;
 #[allow(unsafe_code, reason = "system calls without a function in libc")]
 pub mod scheduler;
+mod updates;
 
 pub use executor::best_effort;
 pub use fanout::Fanout;
+pub use group::{Group, UpdateFunction};
 pub use losses::{Loss, Losses};
-pub use merge::Merge;
-pub use monitor::{Monitor, HOLD_BACK};
+pub use merge::{Merge, Room};
+pub use monitor::{Monitor, SourceKey, HOLD_BACK};
+pub use updates::{
+    AddError, Binding, MissedPolicy, Start, Subscription, Supervisor, UpdateRef, UpdateSet,
+    UpdateState, UpdateStatus, WaitError, MOST_UPDATES,
+};

@@ -15,15 +15,21 @@
 //! Writers are not trusted: an element whose time lies before its predecessor's, or after the
 //! round, is missed with the cause *corrupt*. So is one that finds its queue full: an honest stream
 //! holds back no more than a few rounds can read.
+//!
+//! # Memory
+//!
+//! Queues grow with what they hold, up to a limit. With [`Room::Reserved`] each has all of its
+//! memory from the moment its stream is opened, and rounds allocate none.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Inbox, Item, Nanos, SourceError, StreamDescriptor, StreamId,
-    Timestamp,
+    GapCause, Inbox, Item, Nanos, SourceError, StreamDescriptor, StreamId, Timestamp, Turn, Turns,
 };
+
+use crate::queue::{Limits, Queue};
 
 /// By how much an element's time may lie after the round's begin: the error of a clock segment, and
 /// the time between the reading of the clock and the poll. That is long where the machine does not
@@ -36,15 +42,39 @@ const FUTURE: Nanos = Nanos::from_ms(10_000);
 const ROUNDS: usize = 8;
 /// Streams whose capacity is small or not known may hold back this much per round all the same.
 const LEAST_LIMIT: usize = 64 * 1024;
+/// More elements than a ring of a directory ever has; a descriptor that names more is not believed.
+const MOST_RESERVED: usize = 1 << 22;
+
+/// How the queues of a merge get their memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Room {
+    /// As much as is needed, when it is needed, within a generous limit.
+    #[default]
+    Growing,
+    /// Twice the capacity of the stream's ring, all of it when the stream is opened: what one round
+    /// can read, and as much again that is held back. Rounds then allocate nothing, and the memory
+    /// is known beforehand ([`Merge::memory_bytes`]). What does not fit is missed, with the cause
+    /// *overwritten*: the monitor's buffer was too small. Of a ring that is large enough for its
+    /// declared rate (seed 000, section 4.2.1, with the hold-back) everything fits.
+    Reserved,
+}
 
 /// Queues and order. See the module's text.
 #[derive(Debug, Default)]
 pub struct Merge {
-    streams: BTreeMap<StreamId, Queue>,
-    // When the round in progress began to read.
-    round: Timestamp,
-    watermark: Timestamp,
+    queues: Vec<Queue>,
+    // Where a stream's queue is.
+    places: HashMap<StreamId, u32, BuildHasherDefault<Spread>>,
+    // The place asked for last: elements of a stream come in runs.
+    last: usize,
+    turns: Turns,
+    room: Room,
+    limits: Limits,
+    // Whether a queue waits to be empty and forgotten.
+    closing: bool,
     opened: Vec<Arc<StreamDescriptor>>,
+    // How many of them were announced.
+    announced: usize,
     complaints: Vec<SourceError>,
     untold: u64,
 }
@@ -52,42 +82,24 @@ pub struct Merge {
 /// How many complaints are kept until somebody takes them; the rest is counted.
 const COMPLAINTS: usize = 100;
 
-#[derive(Debug)]
-struct Queue {
-    descriptor: Arc<StreamDescriptor>,
-    entries: VecDeque<Entry>,
-    // How many entries the queue may have.
-    limit: usize,
-    // The payloads of the queued elements, one after the other.
-    payloads: VecDeque<u8>,
-    // A contiguous copy of the payload being lent out.
-    lent: Vec<u8>,
-    // Time of the newest element that was queued, and of the newest that was released.
-    queued: Timestamp,
-    released: Timestamp,
-    closed: bool,
-}
+/// Stream numbers are given one after the other; multiplying spreads them well enough.
+#[derive(Debug, Default)]
+pub(crate) struct Spread(u64);
 
-#[derive(Clone, Copy, Debug)]
-enum Entry {
-    Element {
-        time: Timestamp,
-        sequence: u64,
-    },
-    Gap {
-        to: Timestamp,
-        first: u64,
-        missed: u64,
-        cause: GapCause,
-    },
-}
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
 
-impl Entry {
-    const fn time(&self) -> Timestamp {
-        match *self {
-            Self::Element { time, .. } => time,
-            Self::Gap { to, .. } => to,
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(byte.into());
         }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // Knuth's multiplicative hash; the table takes the upper bits too.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
@@ -98,15 +110,52 @@ impl Merge {
         Self::default()
     }
 
+    /// An empty merge whose queues get their memory like this.
+    #[must_use]
+    pub fn with_room(room: Room) -> Self {
+        Self {
+            room,
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of the memory that the queues have now. With [`Room::Reserved`] it changes only when a
+    /// stream is opened or forgotten.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.queues.iter().map(Queue::memory_bytes).sum()
+    }
+
+    /// What [`Merge::memory_bytes`] will count for a stream with [`Room::Reserved`].
+    #[must_use]
+    pub fn bytes_of(descriptor: &Arc<StreamDescriptor>) -> usize {
+        reserved_queue(Arc::clone(descriptor)).memory_bytes()
+    }
+
     /// Begins a round: everything that comes in from now on was read after `now`.
     pub fn begin_round(&mut self, now: Timestamp) {
-        self.round = self.round.max(now);
+        self.limits.round = self.limits.round.max(now);
+        self.limits.latest = self.limits.round.plus(FUTURE);
     }
 
     /// The streams that were opened since the last call.
     #[must_use]
     pub fn take_opened(&mut self) -> Vec<Arc<StreamDescriptor>> {
+        self.announced = 0;
         std::mem::take(&mut self.opened)
+    }
+
+    /// The streams that were opened and not taken yet.
+    pub(crate) fn opened(&self) -> &[Arc<StreamDescriptor>] {
+        &self.opened
+    }
+
+    /// Tells of the streams that were opened since the last call of this function.
+    pub(crate) fn announce(&mut self, mut told: impl FnMut(&StreamDescriptor)) {
+        for stream in &self.opened[self.announced..] {
+            told(stream);
+        }
+        self.announced = self.opened.len();
     }
 
     /// Sentences about sources since the last call.
@@ -121,6 +170,7 @@ impl Merge {
     }
 
     /// A source speaks of a stream that it did not open, or closed: a bug of the source.
+    #[cold]
     fn stray(&mut self, stream: StreamId, elements: u64) {
         let sentence = format!(
             "{elements} elements of the unknown stream {stream} are not evaluated; this is a bug of \
@@ -129,154 +179,98 @@ impl Merge {
         self.complain(SourceError(sentence));
     }
 
+    /// The queue of a stream, and what decides about its elements.
+    #[inline(always)]
+    fn queue(&mut self, stream: StreamId) -> Option<(&mut Queue, &Limits)> {
+        let is_last = |queue: &Queue| queue.descriptor.id == stream;
+        if !self.queues.get(self.last).is_some_and(is_last) {
+            self.last = *self.places.get(&stream)? as usize;
+        }
+        Some((&mut self.queues[self.last], &self.limits))
+    }
+
     /// Releases everything before `until` in total order, then an advance.
     pub fn release(&mut self, until: Timestamp, mut sink: impl FnMut(Item<'_>)) {
-        let until = until.max(self.watermark);
-        let mut heads: BinaryHeap<Reverse<(Timestamp, StreamId)>> = BinaryHeap::new();
-        for (id, queue) in &self.streams {
-            if let Some(time) = queue.head().filter(|&time| time < until) {
-                heads.push(Reverse((time, *id)));
-            }
-        }
-        while let Some(Reverse((time, id))) = heads.pop() {
-            let Some(queue) = self.streams.get_mut(&id) else {
-                continue;
-            };
+        let until = until.max(self.limits.watermark);
+        let turns = (0..).zip(&self.queues).filter_map(|(place, queue)| {
+            let time = queue.head().filter(|&time| time < until)?;
+            Some(Turn::new(time, queue.descriptor.id, place))
+        });
+        self.turns.refill(turns);
+        let end = Turn::begin_of(until);
+        while let Some(turn) = self.turns.top() {
             // Everything of this stream up to the next head of another one, in one go.
-            let others = heads.peek().map(|Reverse(head)| *head);
-            let mut next = Some(time);
-            while let Some(time) = next.filter(|&time| time < until) {
-                if others.is_some_and(|other| (time, id) > other) {
-                    heads.push(Reverse((time, id)));
-                    break;
-                }
-                queue.release_one(&mut sink);
-                next = queue.head();
+            let others = self.turns.runner_up().unwrap_or(end);
+            let rest = self.queues[turn.index()].release(turn, others, &mut sink);
+            match rest.filter(|&rest| rest < end) {
+                Some(rest) => self.turns.replace_top(rest),
+                None => self.turns.remove_top(),
             }
         }
-        self.streams
-            .retain(|_, queue| !queue.closed || !queue.entries.is_empty());
-        self.watermark = until;
+        if self.closing {
+            self.forget_closed();
+        }
+        self.limits.watermark = until;
         sink(Item::Advance(until));
+    }
+
+    /// Streams that were closed go once they are empty.
+    #[cold]
+    fn forget_closed(&mut self) {
+        let queues = &mut self.queues;
+        queues.retain(|queue| !queue.closed || !queue.is_empty());
+        self.places.clear();
+        self.places.extend(
+            queues
+                .iter()
+                .zip(0..)
+                .map(|(queue, at)| (queue.descriptor.id, at)),
+        );
+        self.closing = queues.iter().any(|queue| queue.closed);
     }
 }
 
-impl Queue {
-    fn head(&self) -> Option<Timestamp> {
-        self.entries.front().map(Entry::time)
-    }
-
-    fn release_one(&mut self, sink: &mut impl FnMut(Item<'_>)) {
-        match self.entries.pop_front() {
-            Some(Entry::Element { time, sequence }) => {
-                let size = self.descriptor.schema.size() as usize;
-                self.lent.clear();
-                self.lent.extend(self.payloads.drain(..size));
-                self.released = time;
-                sink(Item::Element(ElementView {
-                    stream: &self.descriptor,
-                    sequence,
-                    time,
-                    payload: &self.lent,
-                }));
-            }
-            Some(Entry::Gap {
-                to,
-                first,
-                missed,
-                cause,
-            }) => {
-                let gap = Gap {
-                    stream: self.descriptor.id,
-                    first,
-                    missed,
-                    from: self.released,
-                    to: to.max(self.released),
-                    cause,
-                };
-                self.released = gap.to;
-                sink(Item::Gap(&self.descriptor, gap));
-            }
-            None => {}
-        }
-    }
-
-    fn push_gap(&mut self, to: Timestamp, first: u64, missed: u64, cause: GapCause) {
-        if let Some(Entry::Gap {
-            to: last_to,
-            first: last,
-            missed: count,
-            cause: same,
-        }) = self.entries.back_mut()
-        {
-            // Neighbours of one cause are one gap.
-            if *same == cause && last.wrapping_add(*count) == first {
-                *count = count.saturating_add(missed);
-                *last_to = to;
-                return;
-            }
-        }
-        self.entries.push_back(Entry::Gap {
-            to,
-            first,
-            missed,
-            cause,
-        });
-    }
-
-    /// Gaps in front of an element end with it, not with the round that found them.
-    fn pull_gaps_to(&mut self, time: Timestamp) {
-        for entry in self.entries.iter_mut().rev() {
-            match entry {
-                Entry::Gap { to, .. } if *to > time => *to = time,
-                _ => break,
-            }
-        }
-    }
+fn reserved_queue(descriptor: Arc<StreamDescriptor>) -> Queue {
+    let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
+    Queue::reserved(
+        descriptor,
+        capacity.clamp(1, MOST_RESERVED).saturating_mul(2),
+    )
 }
 
 impl Inbox for Merge {
     fn open(&mut self, descriptor: Arc<StreamDescriptor>) {
         self.opened.push(Arc::clone(&descriptor));
-        let limit = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
-        let queue = Queue {
-            limit: limit.max(LEAST_LIMIT).saturating_mul(ROUNDS),
-            entries: VecDeque::new(),
-            payloads: VecDeque::new(),
-            lent: Vec::with_capacity(descriptor.schema.size() as usize),
-            queued: Timestamp::ZERO,
-            released: Timestamp::ZERO,
-            closed: false,
-            descriptor,
+        let id = descriptor.id;
+        let queue = match self.room {
+            Room::Growing => {
+                let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
+                let limit = capacity.max(LEAST_LIMIT).saturating_mul(ROUNDS);
+                Queue::growing(descriptor, limit)
+            }
+            Room::Reserved => reserved_queue(descriptor),
         };
-        self.streams.insert(queue.descriptor.id, queue);
+        match self.places.get(&id) {
+            Some(&place) => self.queues[place as usize] = queue,
+            None => {
+                self.places.insert(id, self.queues.len() as u32);
+                self.queues.push(queue);
+                self.turns.reserve(self.queues.len());
+            }
+        }
     }
 
+    #[inline]
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
-        let (round, watermark) = (self.round, self.watermark);
-        let Some(queue) = self.streams.get_mut(&stream) else {
-            return self.stray(stream, 1);
-        };
-        if queue.entries.len() >= queue.limit
-            || payload.len() != queue.descriptor.schema.size() as usize
-            || time < queue.queued
-            || time > round.plus(FUTURE)
-        {
-            queue.push_gap(round, sequence, 1, GapCause::Corrupt);
-        } else if time < watermark {
-            queue.push_gap(round, sequence, 1, GapCause::Late);
-        } else {
-            queue.pull_gaps_to(time);
-            queue.queued = time;
-            queue.entries.push_back(Entry::Element { time, sequence });
-            queue.payloads.extend(payload);
+        match self.queue(stream) {
+            Some((queue, limits)) => queue.element(sequence, time, payload, limits),
+            None => self.stray(stream, 1),
         }
     }
 
     fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
-        let round = self.round;
-        match self.streams.get_mut(&stream) {
-            Some(queue) => queue.push_gap(round, first, missed, cause),
+        match self.queue(stream) {
+            Some((queue, limits)) => queue.push_gap(limits.round, first, missed, cause),
             None => self.stray(stream, missed),
         }
     }
@@ -290,8 +284,9 @@ impl Inbox for Merge {
     }
 
     fn close(&mut self, stream: StreamId) {
-        if let Some(queue) = self.streams.get_mut(&stream) {
+        if let Some((queue, _)) = self.queue(stream) {
             queue.closed = true;
+            self.closing = true;
         }
     }
 }

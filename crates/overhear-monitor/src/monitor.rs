@@ -4,19 +4,31 @@
 use std::sync::Arc;
 
 use overhear_event::{
-    Inbox, Item, Nanos, Source, SourceError, StreamDescriptor, Timestamp, Update,
+    Inbox, Item, Nanos, Source, SourceError, StreamDescriptor, StreamId, Timestamp, Update,
 };
 
 use crate::losses::Losses;
-use crate::merge::Merge;
+use crate::merge::{Merge, Room};
 
 /// How long elements are held back by default: longer than a preemption between stamp and
 /// publication usually lasts.
 pub const HOLD_BACK: Nanos = Nanos::from_ms(2);
 
+/// Names a source of a monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceKey(u32);
+
+struct Attended {
+    key: SourceKey,
+    source: Box<dyn Source>,
+    // What it has opened.
+    streams: Vec<StreamId>,
+}
+
 /// Reads sources and feeds an update in total order, one round at a time.
 pub struct Monitor {
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Attended>,
+    next_key: u32,
     merge: Merge,
     losses: Losses,
     hold_back: Nanos,
@@ -29,6 +41,7 @@ impl Monitor {
     pub fn new(hold_back: Nanos) -> Self {
         Self {
             sources: Vec::new(),
+            next_key: 0,
             merge: Merge::new(),
             losses: Losses::default(),
             hold_back,
@@ -36,9 +49,43 @@ impl Monitor {
         }
     }
 
+    /// A monitor whose memory is had like this; see [`Room`].
+    #[must_use]
+    pub fn with_room(hold_back: Nanos, room: Room) -> Self {
+        Self {
+            merge: Merge::with_room(room),
+            ..Self::new(hold_back)
+        }
+    }
+
     /// Reads this source too, from the next round on.
-    pub fn add_source(&mut self, source: Box<dyn Source>) {
-        self.sources.push(source);
+    pub fn add_source(&mut self, source: Box<dyn Source>) -> SourceKey {
+        let key = SourceKey(self.next_key);
+        self.next_key += 1;
+        self.sources.push(Attended {
+            key,
+            source,
+            streams: Vec::new(),
+        });
+        key
+    }
+
+    /// Reads a source no more, and gives it back, so that its end costs the monitor nothing. What
+    /// was read of its streams is still evaluated, then they are closed. The other sources do not
+    /// notice.
+    pub fn remove_source(&mut self, key: SourceKey) -> Option<Box<dyn Source>> {
+        let at = self.sources.iter().position(|found| found.key == key)?;
+        let removed = self.sources.remove(at);
+        for stream in removed.streams {
+            self.merge.close(stream);
+        }
+        Some(removed.source)
+    }
+
+    /// Bytes of the memory that elements are held back in, now.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.merge.memory_bytes()
     }
 
     /// Reads all sources once and evaluates what is older than the hold-back.
@@ -57,15 +104,22 @@ impl Monitor {
 
     fn read(&mut self, now: Timestamp) {
         self.merge.begin_round(now);
-        for source in &mut self.sources {
-            if let Err(error) = source.poll(&mut self.merge) {
+        for attended in &mut self.sources {
+            let known = self.merge.opened().len();
+            if let Err(error) = attended.source.poll(&mut self.merge) {
                 self.merge.complain(error);
             }
+            let opened = &self.merge.opened()[known..];
+            attended.streams.extend(opened.iter().map(|it| it.id));
         }
     }
 
     fn release(&mut self, until: Timestamp, update: &mut dyn Update) {
         let (losses, elements) = (&mut self.losses, &mut self.elements);
+        self.merge.announce(|stream| {
+            losses.open(stream);
+            update.open(stream);
+        });
         self.merge.release(until, |item| match item {
             Item::Element(element) => {
                 *elements += 1;

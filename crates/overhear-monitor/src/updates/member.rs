@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One update in a set: how it is called, what is counted, how it ends.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Arc, Mutex};
+
+use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp};
+
+use super::binding::{Answer, Binding, MissedPolicy, Subscription};
+use super::reference::{AnyUpdate, Shared, SharedState, UpdateState};
+
+/// An update, its binding and its account.
+pub(crate) struct Member {
+    update: Box<dyn AnyUpdate>,
+    subscription: Subscription,
+    start: Timestamp,
+    policy: MissedPolicy,
+    counts: Counts,
+    end: Option<End>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    elements: u64,
+    missed: u64,
+    gaps: u64,
+}
+
+/// Why a member is called no more.
+#[derive(Clone, Debug)]
+enum End {
+    Stopped(Gap),
+    Failed(String),
+}
+
+/// Whether a member is to be called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Next {
+    GoOn,
+    Ended,
+}
+
+impl Member {
+    pub(crate) fn new(update: Box<dyn AnyUpdate>, binding: Binding, key: u64) -> Self {
+        let subscription = binding
+            .subscription
+            .unwrap_or_else(|| Subscription::of(&*update));
+        Self {
+            update,
+            subscription,
+            start: binding.start.time(),
+            policy: binding.missed,
+            counts: Counts::default(),
+            end: None,
+            shared: Arc::new(Shared {
+                key,
+                name: binding.name,
+                state: Mutex::new(SharedState::default()),
+            }),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn requires(&self) -> EventSet {
+        self.update.requires()
+    }
+
+    /// Whether the update is called for this stream. A complaint about its type is kept.
+    pub(crate) fn takes(&self, stream: &StreamDescriptor) -> bool {
+        match self.subscription.answer(stream) {
+            Answer::Yes => true,
+            Answer::No => false,
+            Answer::OtherType(sentence) => {
+                let complaint = format!("update `{}`: {sentence}", self.shared.name);
+                let mut state = self.shared.lock();
+                if !state.status.complaints.contains(&complaint) {
+                    state.status.complaints.push(complaint);
+                }
+                false
+            }
+        }
+    }
+
+    pub(crate) fn open(&mut self, stream: &StreamDescriptor) -> Next {
+        self.call(|update| update.open(stream))
+    }
+
+    #[inline]
+    pub(crate) fn element(&mut self, element: &ElementView<'_>) -> Next {
+        if element.time < self.start {
+            return Next::GoOn;
+        }
+        self.counts.elements += 1;
+        self.call(|update| update.element(element))
+    }
+
+    pub(crate) fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Next {
+        if gap.to < self.start {
+            return Next::GoOn;
+        }
+        self.counts.gaps += 1;
+        self.counts.missed = self.counts.missed.saturating_add(gap.missed);
+        let next = self.call(|update| update.gap(stream, gap));
+        if self.policy == MissedPolicy::Stop && next == Next::GoOn {
+            self.end = Some(End::Stopped(*gap));
+            return Next::Ended;
+        }
+        next
+    }
+
+    pub(crate) fn advance(&mut self, now: Timestamp) -> Next {
+        if now < self.start {
+            return Next::GoOn;
+        }
+        self.call(|update| update.advance(now))
+    }
+
+    /// Calls the update. A panic ends it, and nobody else.
+    #[inline(always)]
+    fn call(&mut self, call: impl FnOnce(&mut dyn AnyUpdate)) -> Next {
+        let update = &mut *self.update;
+        // The update is not called again after a panic, so whatever state it left behind is seen by
+        // its owner alone, who learns of the panic.
+        match catch_unwind(AssertUnwindSafe(|| call(update))) {
+            Ok(()) => Next::GoOn,
+            Err(panic) => {
+                self.end = Some(End::Failed(sentence(&*panic)));
+                Next::Ended
+            }
+        }
+    }
+
+    /// Tells the references how it is doing, unless somebody is looking just now.
+    pub(crate) fn publish(&self) {
+        if let Ok(mut state) = self.shared.state.try_lock() {
+            self.tell(&mut state, UpdateState::Running);
+        }
+    }
+
+    fn tell(&self, state: &mut SharedState, otherwise: UpdateState) {
+        let status = &mut state.status;
+        status.elements = self.counts.elements;
+        status.missed = self.counts.missed;
+        status.gaps = self.counts.gaps;
+        match (&self.end, &status.state) {
+            // Told once: the sentence is not copied in every round.
+            (Some(_), UpdateState::Stopped(_) | UpdateState::Failed(_)) => {}
+            (Some(End::Stopped(gap)), _) => status.state = UpdateState::Stopped(*gap),
+            (Some(End::Failed(why)), _) => status.state = UpdateState::Failed(why.clone()),
+            (None, _) => status.state = otherwise,
+        }
+    }
+
+    /// Ends it, for this reason, without having called it.
+    pub(crate) fn refuse(&mut self, why: &str) {
+        self.end = Some(End::Failed(why.to_string()));
+    }
+
+    /// Leaves the update to those who refer to it; if there is nobody, it is dropped here.
+    pub(crate) fn bury(self) {
+        let mut state = self.shared.lock();
+        self.tell(&mut state, UpdateState::Removed);
+        state.update = Some(self.update);
+        drop(state);
+    }
+}
+
+/// What a panic said.
+fn sentence(panic: &(dyn Any + Send)) -> String {
+    let said = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    said.map_or_else(
+        || "it panicked".to_string(),
+        |said| format!("it panicked: {said}"),
+    )
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("subscription", &self.subscription)
+            .field("counts", &self.counts)
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
+    }
+}

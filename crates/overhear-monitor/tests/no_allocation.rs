@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rounds of a monitor with reserved memory allocate nothing and free nothing, whatever they find:
+//! elements of several streams, missed ones, late ones, updates that end and updates that go.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use overhear_event::{
+    ElementView, EventName, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update,
+};
+use overhear_monitor::{
+    Binding, Merge, MissedPolicy, Monitor, Room, Subscription, UpdateSet, UpdateState,
+};
+
+use support::{at, descriptor, ring};
+
+/// Counts what the calling thread asks of the allocator.
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is being torn down is not measured.
+    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: everything is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: by the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: by the caller's contract.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: by the caller's contract.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn calls() -> u64 {
+    CALLS.with(Cell::get)
+}
+
+/// Sums up what it is called with.
+#[derive(Default)]
+struct Sum {
+    elements: u64,
+    values: u64,
+    missed: u64,
+    late: u64,
+}
+
+impl Update for Sum {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.elements += 1;
+        let value = element.field("value").and_then(|value| value.as_u64());
+        self.values = self.values.wrapping_add(value.unwrap_or_default());
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {
+        self.missed += gap.missed;
+        self.late += u64::from(gap.cause == GapCause::Late);
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[test]
+fn rounds_neither_allocate_nor_free() {
+    const STREAMS: u32 = 5;
+    const CAPACITY: u64 = 256;
+    let mut monitor = Monitor::with_room(Nanos::from_ns(100), Room::Reserved);
+    let mut writers = Vec::new();
+    let mut stated = 0;
+    for id in 1..=STREAMS {
+        let descriptor = descriptor(id, if id == 1 { "first" } else { "other" }, CAPACITY);
+        stated += Merge::bytes_of(&descriptor);
+        let (writer, source) = ring(descriptor);
+        writers.push(writer);
+        monitor.add_source(Box::new(source));
+    }
+    let mut set = UpdateSet::new();
+    let supervisor = set.supervisor();
+    let all = set.add(Sum::default(), Binding::new("all")).unwrap();
+    let first = Subscription::all().events([EventName::user("first")].into());
+    let first = Binding::new("first").subscribe(first);
+    let first = set.add(Sum::default(), first).unwrap();
+    let strict = Binding::new("strict").on_missed(MissedPolicy::Stop);
+    let strict = set.add(Sum::default(), strict).unwrap();
+    let leaving = supervisor
+        .add(Sum::default(), Binding::new("leaving"))
+        .unwrap();
+
+    // The round that opens the streams is the last one that allocates.
+    let before = calls();
+    monitor.round(at(0), &mut set);
+    assert!(calls() > before, "the allocator is not counted");
+    assert_eq!(monitor.memory_bytes(), stated);
+
+    let mut now = 1_000;
+    let mut written = 0;
+    for round in 0..400_u64 {
+        now += 1_000;
+        for (index, writer) in (0..).zip(&mut writers) {
+            // Now and then more than the ring holds.
+            let elements = match round % 50 {
+                49 => CAPACITY + 40,
+                _ => (round * 7 + index * 13) % 100,
+            };
+            for element in 0..elements {
+                // In every tenth round one is stamped long before it is published.
+                let is_late = round % 10 == 3 && element == 0;
+                let time = if is_late { now - 1_500 } else { now + element };
+                writer.write(time, element);
+            }
+            written += elements;
+        }
+        now += 1_000;
+        if round == 200 {
+            leaving.remove();
+        }
+        let before = calls();
+        monitor.round(at(now), &mut set);
+        assert_eq!(calls() - before, 0, "in round {round}");
+        assert_eq!(monitor.memory_bytes(), stated);
+    }
+    let before = calls();
+    monitor.finish(at(now), &mut set);
+    assert_eq!(calls() - before, 0);
+
+    assert!(matches!(strict.status().state, UpdateState::Stopped(_)));
+    assert_eq!(leaving.status().state, UpdateState::Removed);
+    assert!(leaving.status().elements > 0);
+    assert_eq!(all.status().missed, monitor.losses().missed());
+    drop(set);
+    let (all, first) = (all.take().unwrap(), first.take().unwrap());
+    assert_eq!(all.elements + all.missed, written);
+    assert!(all.late > 0 && all.missed > all.late, "{} late", all.late);
+    assert!(first.elements > 0 && first.elements < all.elements);
+}
