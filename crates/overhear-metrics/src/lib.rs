@@ -10,6 +10,7 @@
 //!   their declared rates.
 //! - [`automaton`] measures what users describe: metrics as automata in a text format, and those of
 //!   Linux.
+//! - [`verdict`] judges: whether what must hold of metrics, fields and events does hold.
 //! - [`Histogram`] is what both count in.
 //!
 //! All of them are pure: time comes in with the elements. So they compute the same live and over
@@ -37,6 +38,7 @@ mod scheduling;
 mod sensors;
 mod thread;
 mod timeline;
+pub mod verdict;
 
 pub use histogram::{Bucket, Histogram};
 pub use messages::Messages;

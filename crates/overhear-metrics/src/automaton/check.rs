@@ -158,7 +158,11 @@ fn is_same(a: &Symbol, b: &Symbol) -> bool {
     (&a.source, &a.conditions, &a.task, &a.ago) == (&b.source, &b.conditions, &b.task, &b.ago)
 }
 
-fn check_symbol(symbol: &Symbol, catalogue: &Catalogue) -> Result<(), SpecificationError> {
+/// Whether there is such an event, with such fields.
+pub(super) fn check_symbol(
+    symbol: &Symbol,
+    catalogue: &Catalogue,
+) -> Result<(), SpecificationError> {
     if !catalogue.permits(&symbol.source) {
         return Err(Fault::UnknownEvent {
             event: symbol.source.to_string(),
@@ -204,7 +208,8 @@ pub(super) fn check_fields(symbol: &Symbol, schema: &TypeSchema) -> Result<(), S
     Ok(())
 }
 
-fn field(
+/// The kind of a field, or that there is none.
+pub(super) fn field(
     schema: &TypeSchema,
     symbol: &Symbol,
     word: &Word,

@@ -8,8 +8,8 @@ use overhear_event::{
     ElementView, EventName, EventSet, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update,
 };
 
-use super::group::{Group, MetricStatistics};
-use super::measurement::Sink;
+use super::group::{Group, MetricStatistics, Moment};
+use super::measurement::{Position, Sink};
 use super::metric::Metric;
 use super::route::{sole_task, Lives, Route};
 
@@ -67,6 +67,11 @@ impl<S: Sink> Metrics<S> {
     #[must_use]
     pub const fn sink(&self) -> &S {
         &self.sink
+    }
+
+    /// What takes the results, to take them out.
+    pub const fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
     }
 
     /// Gives back what takes the results.
@@ -165,7 +170,7 @@ impl<S: Sink> Update for Metrics<S> {
         }
         let mut counted = None;
         for rule in &route.rules {
-            if !rule.matches(element) {
+            if !rule.pattern.matches(element) {
                 continue;
             }
             let group = &mut groups[rule.metric];
@@ -175,9 +180,14 @@ impl<S: Sink> Update for Metrics<S> {
             }
             group.input(
                 rule.symbol,
-                rule.task(element),
-                element.time.minus(Nanos::from_ns(rule.ago_ns(element))),
-                self.ordinal,
+                rule.pattern.task(element),
+                Moment {
+                    time: element
+                        .time
+                        .minus(Nanos::from_ns(rule.pattern.ago_ns(element))),
+                    ordinal: self.ordinal,
+                    element: Position::of(element),
+                },
                 rule.key(element),
                 &mut self.sink,
             );

@@ -14,6 +14,7 @@ use std::collections::{HashMap, VecDeque};
 
 use overhear_event::{Gap, Timestamp};
 
+pub(super) use super::instance::Moment;
 use super::instance::{Finished, Input, Instance};
 use super::measurement::{Doubt, Measurement, Sink};
 use super::metric::{Column, Metric};
@@ -130,8 +131,7 @@ impl Group {
         &mut self,
         symbol: usize,
         task: Option<u32>,
-        time: Timestamp,
-        ordinal: u64,
+        moment: Moment,
         key: Option<Option<u64>>,
         sink: &mut dyn Sink,
     ) {
@@ -142,20 +142,19 @@ impl Group {
             self.scratch.extend(&self.heeding[usize::from(state)]);
         }
         if let Some(slot) = own {
-            self.step(slot, symbol, true, time, ordinal, key, sink);
+            self.step(slot, symbol, true, moment, key, sink);
         }
         if !self.scratch.is_empty() {
             let mut others = std::mem::take(&mut self.scratch);
             others.retain(|&slot| Some(slot) != own);
             others.sort_unstable_by_key(|&slot| self.task_of(slot));
             for &slot in &others {
-                self.step(slot, symbol, false, time, ordinal, None, sink);
+                self.step(slot, symbol, false, moment, None, sink);
             }
             self.scratch = others;
         }
         let input = Input {
-            time,
-            ordinal,
+            moment,
             source,
             seen: &self.seen,
         };
@@ -174,17 +173,12 @@ impl Group {
             .map(|instance| instance.task)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "an input and where its results go"
-    )]
     fn step(
         &mut self,
         slot: u32,
         symbol: usize,
         own: bool,
-        time: Timestamp,
-        ordinal: u64,
+        moment: Moment,
         key: Option<Option<u64>>,
         sink: &mut dyn Sink,
     ) {
@@ -193,8 +187,7 @@ impl Group {
         };
         let (metric, before, task) = (&self.metric, instance.state, instance.task);
         let input = Input {
-            time,
-            ordinal,
+            moment,
             source: metric.source_of(symbol),
             seen: &self.seen,
         };
@@ -202,7 +195,7 @@ impl Group {
             instance.count_own(&input);
         }
         if let Some(key) = key {
-            instance.set_key(key, ordinal);
+            instance.set_key(key, moment.ordinal);
         }
         let (statistics, recent, forgotten) =
             (&mut self.statistics, &mut self.recent, &mut self.forgotten);
@@ -213,6 +206,8 @@ impl Group {
                 task,
                 begin: finished.begin,
                 end: finished.end,
+                begin_at: finished.begin_at,
+                end_at: finished.end_at,
                 length: finished.length,
                 intermediate: finished.intermediate,
                 key: finished.key,

@@ -3,7 +3,7 @@
 
 use overhear_event::{Gap, Nanos, Timestamp};
 
-use super::measurement::{Intermediate, Missed};
+use super::measurement::{Intermediate, Missed, Position};
 use super::metric::{Column, Metric};
 use super::specification::StateKind;
 
@@ -18,13 +18,22 @@ enum Stretch {
     Pending(Timestamp),
 }
 
-/// An element as the instances see it.
+/// Which element is input, and for when it speaks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Input<'a> {
+pub(super) struct Moment {
     /// The time of the symbol.
     pub(super) time: Timestamp,
     /// Counts all elements of the alphabet: names the present one.
     pub(super) ordinal: u64,
+    /// Where the element stands.
+    pub(super) element: Position,
+}
+
+/// An element as the instances see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a> {
+    /// Which one.
+    pub(super) moment: Moment,
     /// Its source.
     pub(super) source: usize,
     /// Elements per source so far, the present one included.
@@ -50,7 +59,7 @@ pub(super) struct Instance {
     /// The element that it has seen as its own last.
     own_ordinal: u64,
     /// When the measurement began.
-    begin: Option<Timestamp>,
+    begin: Option<(Timestamp, Position)>,
     length: Nanos,
     stretch: Stretch,
     /// The element by which the stretch began.
@@ -71,6 +80,8 @@ pub(super) struct Instance {
 pub(super) struct Finished<'a> {
     pub(super) begin: Timestamp,
     pub(super) end: Timestamp,
+    pub(super) begin_at: Position,
+    pub(super) end_at: Position,
     pub(super) length: Nanos,
     pub(super) key: Option<u64>,
     pub(super) intermediate: &'a [Intermediate],
@@ -118,13 +129,13 @@ impl Instance {
 
     /// Counts an element as its own, once.
     pub(super) fn count_own(&mut self, input: &Input<'_>) {
-        if self.own_ordinal != input.ordinal {
-            self.own_ordinal = input.ordinal;
+        if self.own_ordinal != input.moment.ordinal {
+            self.own_ordinal = input.moment.ordinal;
             let count = &mut self.counts[input.source];
             count.own += 1;
             // The element that opened the stretch is not one of its own, even if that it belongs to
             // the task shows only by a later symbol.
-            count.opened.own += u64::from(self.opened == input.ordinal);
+            count.opened.own += u64::from(self.opened == input.moment.ordinal);
         }
     }
 
@@ -144,7 +155,7 @@ impl Instance {
         let Some(mut next) = metric.next(self.state, column) else {
             return;
         };
-        let now = input.time.max(self.changed);
+        let now = input.moment.time.max(self.changed);
         self.changed = now;
         loop {
             self.enter(metric.kind(next), now, input, report);
@@ -173,11 +184,11 @@ impl Instance {
         }
         match kind {
             StateKind::Begin => {
-                self.begin = Some(now);
+                self.begin = Some((now, input.moment.element));
                 self.length = Nanos::ZERO;
                 self.totals.fill(Intermediate::default());
                 self.missed = Missed::default();
-                if self.keyed != input.ordinal {
+                if self.keyed != input.moment.ordinal {
                     self.key = None;
                 }
             }
@@ -185,15 +196,17 @@ impl Instance {
                 if self.stretch == Stretch::None {
                     self.open(kind, now, input);
                 }
-                self.entered = input.ordinal;
+                self.entered = input.moment.ordinal;
             }
             StateKind::Out => {}
             StateKind::Cancel => self.begin = None,
             StateKind::End => {
-                if let Some(begin) = self.begin.take() {
+                if let Some((begin, begin_at)) = self.begin.take() {
                     report(&Finished {
                         begin,
                         end: now,
+                        begin_at,
+                        end_at: input.moment.element,
                         length: self.length,
                         key: self.key,
                         intermediate: &self.totals,
@@ -211,7 +224,7 @@ impl Instance {
                 own: count.own,
             };
         }
-        self.opened = input.ordinal;
+        self.opened = input.moment.ordinal;
         self.stretch = match kind {
             StateKind::In => Stretch::Segment(now),
             _ => Stretch::Pending(now),
@@ -223,11 +236,11 @@ impl Instance {
     fn close(&mut self, since: Timestamp, now: Timestamp, input: &Input<'_>) {
         self.stretch = Stretch::None;
         self.length = self.length.plus(now.since(since));
-        let leaves = self.entered != input.ordinal;
+        let leaves = self.entered != input.moment.ordinal;
         let counts = self.counts.iter().zip(input.seen);
         for (source, (total, (count, &all))) in self.totals.iter_mut().zip(counts).enumerate() {
             let leaving = u64::from(leaves && source == input.source);
-            let leaving_own = u64::from(leaving == 1 && self.own_ordinal == input.ordinal);
+            let leaving_own = u64::from(leaving == 1 && self.own_ordinal == input.moment.ordinal);
             total.all += all - count.opened.all - leaving;
             total.own += count.own - count.opened.own - leaving_own;
         }

@@ -1,12 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What comes out: measurements, and who takes them.
 
-use overhear_event::{EventName, Gap, Nanos, Timestamp};
+use overhear_event::{ElementView, EventName, Gap, Nanos, StreamId, Timestamp};
 
 use super::metric::Metric;
 
 /// How many gaps a measurement names; further ones are counted.
 pub(super) const GAPS: usize = 4;
+
+/// Where an element stands: enough to find it again in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its position in the stream since the stream's start.
+    pub sequence: u64,
+}
+
+impl Position {
+    /// Where this element stands.
+    #[must_use]
+    pub const fn of(element: &ElementView<'_>) -> Self {
+        Self {
+            stream: element.stream.id,
+            sequence: element.sequence,
+        }
+    }
+}
 
 /// Elements of one event type that lie in the segments of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +71,10 @@ pub struct Measurement<'a> {
     pub begin: Timestamp,
     /// When it was completed.
     pub end: Timestamp,
+    /// The element that began it.
+    pub begin_at: Position,
+    /// The element that completed it.
+    pub end_at: Position,
     /// The sum of its segments; at most `end - begin`.
     pub length: Nanos,
     /// The elements in its segments, in the order of [`Metric::sources`].
@@ -135,9 +159,9 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 
 #[cfg(test)]
 mod tests {
-    use overhear_event::{Nanos, Timestamp};
+    use overhear_event::{Nanos, StreamId, Timestamp};
 
-    use super::{Intermediate, Measurement, Missed};
+    use super::{Intermediate, Measurement, Missed, Position};
     use crate::automaton::system_metric;
 
     #[test]
@@ -148,12 +172,18 @@ mod tests {
             Intermediate { all: 3, own: 1 },
             Intermediate { all: 10, own: 2 },
         ];
+        let position = |sequence| Position {
+            stream: StreamId::from_raw(1),
+            sequence,
+        };
         let measurement = Measurement {
             metric: &metric,
             number: 0,
             task: 7,
             begin: Timestamp::from_monotonic_ns(100),
             end: Timestamp::from_monotonic_ns(2_100),
+            begin_at: position(4),
+            end_at: position(9),
             length: Nanos::from_ns(2_000),
             intermediate: &intermediate,
             key: None,

@@ -133,6 +133,7 @@ mod instance;
 mod measurement;
 mod metric;
 mod parse;
+mod pattern;
 mod print;
 mod route;
 mod specification;
@@ -146,8 +147,10 @@ pub use catalogue::Catalogue;
 pub use engine::Metrics;
 pub use fault::{Fault, SpecificationError};
 pub use group::MetricStatistics;
-pub use measurement::{Doubt, Intermediate, Measurement, Missed, Sink};
+pub use measurement::{Doubt, Intermediate, Measurement, Missed, Position, Sink};
 pub use metric::Metric;
+pub use pattern::Pattern;
+pub(crate) use pattern::{process, BoundPattern};
 pub use specification::{
     Condition, Constant, Key, Label, Place, Relation, Specification, State, StateKind, Symbol,
     TaskOf, Transition, Whose, Word,

@@ -72,6 +72,16 @@ impl FromStr for Specification {
     }
 }
 
+/// Reads what stands behind `event NAME =` by itself.
+pub(super) fn symbol_alone(text: &str) -> Result<Symbol, SpecificationError> {
+    let mut line = Line::new(text, 1)?;
+    let symbol = line.pattern(Word::new("event"))?;
+    match line.is_at_end() {
+        true => Ok(symbol),
+        false => Err(line.unexpected("the end of the text")),
+    }
+}
+
 fn once(what: &'static str, first: Option<&Word>, again: &Word) -> Result<(), SpecificationError> {
     first.map_or(Ok(()), |first| {
         Err(Fault::Twice {
@@ -276,6 +286,11 @@ impl Line {
     fn symbol(&mut self) -> Result<Symbol, SpecificationError> {
         let name = self.name("the event's name")?;
         self.expect(&Token::Assign, "`=`")?;
+        self.pattern(name)
+    }
+
+    /// What stands behind `event NAME =`.
+    fn pattern(&mut self, name: Word) -> Result<Symbol, SpecificationError> {
         let source_at = self.at();
         let source = match self.peek() {
             Some(Token::Source(kind, sensor)) => match kind.as_str() {

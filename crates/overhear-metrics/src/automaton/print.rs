@@ -52,7 +52,15 @@ impl fmt::Display for Condition {
 
 impl fmt::Display for Symbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {} = {}", self.name.text, Source(&self.source))?;
+        write!(f, "event {} = ", self.name.text)?;
+        self.fmt_pattern(f)
+    }
+}
+
+impl Symbol {
+    /// What stands behind `event NAME =`.
+    pub(super) fn fmt_pattern(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Source(&self.source))?;
         for (index, condition) in self.conditions.iter().enumerate() {
             write!(f, "{}{condition}", if index == 0 { " [" } else { " and " })?;
         }

@@ -3,11 +3,12 @@
 //! when the stream appears.
 
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
-use overhear_event::{ElementView, Origin, StreamDescriptor, Value, WRITER_TID};
+use overhear_event::{ElementView, Origin, StreamDescriptor, WRITER_TID};
 
-use super::check::{check_fields, whole_number};
+use super::check::whole_number;
 use super::metric::Metric;
-use super::specification::{Constant, Relation, Symbol, TaskOf, Word};
+use super::pattern::{unsigned, BoundPattern};
+use super::specification::{Symbol, TaskOf};
 
 /// The lives of threads that a stream tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,24 +35,34 @@ pub(super) struct Rule {
     pub(super) metric: usize,
     pub(super) symbol: usize,
     pub(super) source: usize,
-    tests: Vec<Test>,
-    task: TaskSource,
-    ago: Option<usize>,
+    pub(super) pattern: BoundPattern,
     key: Option<usize>,
 }
 
-#[derive(Debug)]
-struct Test {
-    field: usize,
-    relation: Relation,
-    constant: Constant,
-}
-
+/// Where an element says whose it is.
 #[derive(Clone, Copy, Debug)]
-enum TaskSource {
+pub(super) enum TaskSource {
     Nobody,
     Always(u32),
     Field(usize),
+}
+
+impl TaskSource {
+    /// Where the elements of a stream name the task that is meant.
+    pub(super) fn of(
+        task: &TaskOf,
+        stream: &StreamDescriptor,
+        writer: impl FnOnce() -> Self,
+    ) -> Self {
+        match task {
+            TaskOf::Nobody => Self::Nobody,
+            TaskOf::Field(word) => {
+                let field = stream.schema.index_of(&word.text);
+                field.map_or(Self::Nobody, Self::Field)
+            }
+            TaskOf::Writer => writer(),
+        }
+    }
 }
 
 impl Route {
@@ -99,38 +110,23 @@ impl Route {
 
 fn rule(stream: &StreamDescriptor, metric: &Metric, symbol: &Symbol) -> Result<Rule, String> {
     let schema = &stream.schema;
-    check_fields(symbol, schema).map_err(|error| error.fault.to_string())?;
-    let index = |word: &Word| schema.index_of(&word.text);
+    let pattern = BoundPattern::new(stream, symbol)?;
     let key = metric.specification().key.as_ref();
     let key = key.filter(|key| key.symbol.text == symbol.name.text);
     if let Some(key) = key {
         whole_number(schema, symbol, &key.field).map_err(|error| error.fault.to_string())?;
     }
-    let tests = symbol.conditions.iter().filter_map(|condition| {
-        Some(Test {
-            field: index(&condition.field)?,
-            relation: condition.relation,
-            constant: condition.constant.clone(),
-        })
-    });
-    let task = match &symbol.task {
-        TaskOf::Nobody => TaskSource::Nobody,
-        TaskOf::Field(word) => index(word).map_or(TaskSource::Nobody, TaskSource::Field),
-        TaskOf::Writer => writer(stream),
-    };
     Ok(Rule {
         metric: 0,
         symbol: 0,
         source: 0,
-        tests: tests.collect(),
-        task,
-        ago: symbol.ago.as_ref().and_then(index),
-        key: key.and_then(|key| index(&key.field)),
+        pattern,
+        key: key.and_then(|key| schema.index_of(&key.field.text)),
     })
 }
 
 /// Whose the elements of a stream are if they do not say it by a field of their own.
-fn writer(stream: &StreamDescriptor) -> TaskSource {
+pub(super) fn writer(stream: &StreamDescriptor) -> TaskSource {
     match (stream.schema.index_of(WRITER_TID), &stream.origin) {
         (Some(field), _) => TaskSource::Field(field),
         (None, Origin::Program(task)) => TaskSource::Always(task.pid),
@@ -148,69 +144,8 @@ pub(super) fn sole_task(stream: &StreamDescriptor) -> Option<u32> {
 }
 
 impl Rule {
-    /// Whether the element is this symbol.
-    pub(super) fn matches(&self, element: &ElementView<'_>) -> bool {
-        self.tests.iter().all(|test| test.holds(element))
-    }
-
-    /// The task that the element names.
-    pub(super) fn task(&self, element: &ElementView<'_>) -> Option<u32> {
-        let task = match self.task {
-            TaskSource::Nobody => None,
-            TaskSource::Always(task) => Some(task),
-            TaskSource::Field(field) => u32::try_from(unsigned(element, field)?).ok(),
-        };
-        task.filter(|&task| task != 0 && task != u32::MAX)
-    }
-
-    /// How long before the element the event was, in nanoseconds.
-    pub(super) fn ago_ns(&self, element: &ElementView<'_>) -> u64 {
-        self.ago
-            .and_then(|field| unsigned(element, field))
-            .unwrap_or(0)
-    }
-
     /// The key that the element gives, if the symbol gives one.
     pub(super) fn key(&self, element: &ElementView<'_>) -> Option<Option<u64>> {
         self.key.map(|field| unsigned(element, field))
     }
-}
-
-fn unsigned(element: &ElementView<'_>, field: usize) -> Option<u64> {
-    element.stream.schema.read(field, element.payload)?.as_u64()
-}
-
-impl Test {
-    fn holds(&self, element: &ElementView<'_>) -> bool {
-        let Some(value) = element.stream.schema.read(self.field, element.payload) else {
-            return false;
-        };
-        let number = match (&value, &self.constant) {
-            (Value::Text(value), Constant::Text(constant)) => {
-                return (value == constant) == (self.relation == Relation::Equal)
-            }
-            // A negative number has the bits of its two's complement, but is equal to no constant.
-            (Value::Unsigned(value), _) => *value,
-            (Value::Signed(value), _) => match (u64::try_from(*value), self.relation) {
-                (Ok(value), _) => value,
-                (Err(_), Relation::Equal) => return false,
-                (Err(_), Relation::Unequal) => return true,
-                (Err(_), _) => value_bits(*value),
-            },
-            _ => return false,
-        };
-        let Constant::Number(constant) = self.constant else {
-            return false;
-        };
-        match self.relation {
-            Relation::Equal => number == constant,
-            Relation::Unequal => number != constant,
-            Relation::Has => number & constant == constant,
-            Relation::Lacks => number & constant == 0,
-        }
-    }
-}
-
-const fn value_bits(value: i64) -> u64 {
-    u64::from_ne_bytes(value.to_ne_bytes())
 }

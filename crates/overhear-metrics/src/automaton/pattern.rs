@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which elements are meant: an event as specifications declare it, by itself.
+//!
+//! What a constraint names is written as the right side of a metric's `event` line:
+//! `user:request [phase == 1]`, `kernel:sched_switch [flags has 4] task next_tid`.
+
+use std::fmt;
+
+use overhear_event::{ElementView, EventName, FieldKind, Origin, StreamDescriptor, Value};
+
+use super::catalogue::Catalogue;
+use super::check::{check_fields, check_symbol, field};
+use super::fault::{Fault, SpecificationError};
+use super::parse::symbol_alone;
+use super::route::{writer, TaskSource};
+use super::specification::{Constant, Relation, Symbol, Word};
+
+/// The elements of a source that meet conditions.
+///
+/// Holding one proves that its source is in the catalogue and that the fields it names exist there.
+/// It does not prove that the sensors of programs have them: that shows when they are bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(Symbol);
+
+impl Pattern {
+    /// Reads and checks a pattern over the events of `catalogue`.
+    ///
+    /// # Errors
+    /// [`SpecificationError`] with the line and column within `text`.
+    pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Self, SpecificationError> {
+        let symbol = symbol_alone(text)?;
+        check_symbol(&symbol, catalogue)?;
+        Ok(Self(symbol))
+    }
+
+    /// The events that its elements are.
+    #[must_use]
+    pub const fn source(&self) -> &EventName {
+        &self.0.source
+    }
+
+    /// Checks that the elements have this field as far as that is known beforehand, and that it is a
+    /// number.
+    ///
+    /// # Errors
+    /// The sentence that says why not.
+    pub(crate) fn check_number(&self, name: &str, catalogue: &Catalogue) -> Result<(), Fault> {
+        match catalogue.schema(&self.0.source) {
+            Some(schema) => self.number(name, schema),
+            None => Ok(()),
+        }
+    }
+
+    fn number(&self, name: &str, schema: &overhear_event::TypeSchema) -> Result<(), Fault> {
+        let word = Word::new(name);
+        let kind = field(schema, &self.0, &word).map_err(|error| error.fault)?;
+        match kind {
+            FieldKind::Text(_) => Err(Fault::WrongField {
+                event: self.0.source.to_string(),
+                field: name.to_owned(),
+                reason: "is a text; a number is needed",
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds the fields in the elements of a stream; `None` if its elements are of another source.
+    ///
+    /// # Errors
+    /// A sentence if they lack a field, or one of `numbers` is none.
+    pub(crate) fn bind(
+        &self,
+        stream: &StreamDescriptor,
+        numbers: &[&str],
+    ) -> Result<Option<BoundPattern>, String> {
+        if stream.event() != self.0.source {
+            return Ok(None);
+        }
+        for name in numbers {
+            self.number(name, &stream.schema)
+                .map_err(|fault| fault.to_string())?;
+        }
+        BoundPattern::new(stream, &self.0).map(Some)
+    }
+}
+
+impl fmt::Display for Pattern {
+    /// As it is written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt_pattern(f)
+    }
+}
+
+/// A pattern whose fields are known by their indices in the elements of one stream.
+#[derive(Debug)]
+pub(crate) struct BoundPattern {
+    tests: Vec<Test>,
+    task: TaskSource,
+    ago: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Test {
+    field: usize,
+    relation: Relation,
+    constant: Constant,
+}
+
+impl BoundPattern {
+    pub(super) fn new(stream: &StreamDescriptor, symbol: &Symbol) -> Result<Self, String> {
+        let schema = &stream.schema;
+        check_fields(symbol, schema).map_err(|error| error.fault.to_string())?;
+        let index = |word: &Word| schema.index_of(&word.text);
+        let tests = symbol.conditions.iter().filter_map(|condition| {
+            Some(Test {
+                field: index(&condition.field)?,
+                relation: condition.relation,
+                constant: condition.constant.clone(),
+            })
+        });
+        Ok(Self {
+            tests: tests.collect(),
+            task: TaskSource::of(&symbol.task, stream, || writer(stream)),
+            ago: symbol.ago.as_ref().and_then(index),
+        })
+    }
+
+    /// Whether the element is meant.
+    pub(crate) fn matches(&self, element: &ElementView<'_>) -> bool {
+        self.tests.iter().all(|test| test.holds(element))
+    }
+
+    /// The task that the element names.
+    pub(crate) fn task(&self, element: &ElementView<'_>) -> Option<u32> {
+        let task = match self.task {
+            TaskSource::Nobody => None,
+            TaskSource::Always(task) => Some(task),
+            TaskSource::Field(field) => u32::try_from(unsigned(element, field)?).ok(),
+        };
+        task.filter(|&task| task != 0 && task != u32::MAX)
+    }
+
+    /// How long before the element the event was, in nanoseconds.
+    pub(crate) fn ago_ns(&self, element: &ElementView<'_>) -> u64 {
+        self.ago
+            .and_then(|field| unsigned(element, field))
+            .unwrap_or(0)
+    }
+}
+
+/// The value of an unsigned field.
+pub(super) fn unsigned(element: &ElementView<'_>, field: usize) -> Option<u64> {
+    element.stream.schema.read(field, element.payload)?.as_u64()
+}
+
+impl Test {
+    fn holds(&self, element: &ElementView<'_>) -> bool {
+        let Some(value) = element.stream.schema.read(self.field, element.payload) else {
+            return false;
+        };
+        let number = match (&value, &self.constant) {
+            (Value::Text(value), Constant::Text(constant)) => {
+                return (value == constant) == (self.relation == Relation::Equal)
+            }
+            // A negative number has the bits of its two's complement, but is equal to no constant.
+            (Value::Unsigned(value), _) => *value,
+            (Value::Signed(value), _) => match (u64::try_from(*value), self.relation) {
+                (Ok(value), _) => value,
+                (Err(_), Relation::Equal) => return false,
+                (Err(_), Relation::Unequal) => return true,
+                (Err(_), _) => value_bits(*value),
+            },
+            _ => return false,
+        };
+        let Constant::Number(constant) = self.constant else {
+            return false;
+        };
+        match self.relation {
+            Relation::Equal => number == constant,
+            Relation::Unequal => number != constant,
+            Relation::Has => number & constant == constant,
+            Relation::Lacks => number & constant == 0,
+        }
+    }
+}
+
+const fn value_bits(value: i64) -> u64 {
+    u64::from_ne_bytes(value.to_ne_bytes())
+}
+
+/// The process of a program's stream, whose elements name no other task.
+pub(crate) fn process(stream: &StreamDescriptor) -> Option<(u32, &str)> {
+    match &stream.origin {
+        Origin::Program(task) => Some((task.pid, task.comm.as_str())),
+        _ => None,
+    }
+}

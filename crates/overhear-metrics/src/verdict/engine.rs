@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any number of constraints in one pass over the elements.
+
+use std::collections::HashMap;
+
+use overhear_event::kernel::{Life, TASK_LIFE};
+use overhear_event::{
+    ElementView, EventSet, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+};
+
+use super::constraint::{Constraint, ConstraintError, Demand, Each, Values};
+use super::groups::Hit;
+use super::tally::Excuse;
+use super::trial::{sensor_group, Trial};
+use super::values::Valued;
+use super::verdict::{Case, Names, Verdict};
+use crate::automaton::{
+    process, BoundPattern, Doubt, Measurement, Metric, Metrics, Position, Sink,
+};
+
+/// How many steps of the clock's error are kept.
+const STEPS: usize = 65_536;
+
+/// Is told what was decided, as soon as it is: the place for reactions.
+pub trait Judge {
+    /// An instance offends. `offences` counts those of the constraint that stand, this one included.
+    fn offence(&mut self, case: &Case<'_>, offences: u64) {
+        let _ = (case, offences);
+    }
+
+    /// A gap became known that excuses all offences of the constraint: it is not violated any more.
+    fn doubted(&mut self, constraint: &Constraint) {
+        let _ = constraint;
+    }
+}
+
+/// Nobody: verdicts are asked for at the end.
+impl Judge for () {}
+
+/// Judges constraints: an [`Update`] that tells a [`Judge`].
+#[derive(Debug)]
+pub struct Verdicts<J> {
+    trials: Vec<Trial>,
+    // Those that wait for something.
+    timed: Vec<usize>,
+    // Which trials judge a metric, in the order of the metrics.
+    judging: Vec<Vec<usize>>,
+    metrics: Metrics<Taken>,
+    routes: HashMap<StreamId, Route>,
+    names: Names,
+    errors: Vec<(Timestamp, Nanos)>,
+    observation: Vec<String>,
+    judge: J,
+}
+
+/// What the elements of a stream mean to the trials.
+#[derive(Debug, Default)]
+struct Route {
+    rules: Vec<Rule>,
+    // It tells of lives of threads.
+    lives: bool,
+    // Its stamps come from the counter of the CPU.
+    counted: bool,
+    group: u64,
+    process: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    trial: usize,
+    role: usize,
+    pattern: BoundPattern,
+    value: Option<usize>,
+    // Turns the value into nanoseconds where bounds are lengths.
+    scale: f64,
+    each: BoundEach,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum BoundEach {
+    All,
+    Sensor,
+    Task,
+    Field(usize),
+}
+
+/// Takes measurements over from the automata.
+#[derive(Debug, Default)]
+struct Taken {
+    metrics: Vec<String>,
+    results: Vec<TakenResult>,
+}
+
+#[derive(Debug)]
+enum TakenResult {
+    Measured(Measured),
+    Doubted {
+        metric: usize,
+        number: u64,
+        gap: Gap,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    metric: usize,
+    number: u64,
+    task: u32,
+    begin: (Timestamp, Position),
+    end: (Timestamp, Position),
+    length: Nanos,
+    is_complete: bool,
+}
+
+impl Taken {
+    fn index(&self, metric: &Metric) -> Option<usize> {
+        self.metrics.iter().position(|name| name == metric.name())
+    }
+}
+
+impl Sink for Taken {
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        let Some(metric) = self.index(measurement.metric) else {
+            return;
+        };
+        self.results.push(TakenResult::Measured(Measured {
+            metric,
+            number: measurement.number,
+            task: measurement.task,
+            begin: (measurement.begin, measurement.begin_at),
+            end: (measurement.end, measurement.end_at),
+            length: measurement.length,
+            is_complete: measurement.is_complete(),
+        }));
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        if let Some(metric) = self.index(doubt.metric) {
+            self.results.push(TakenResult::Doubted {
+                metric,
+                number: doubt.number,
+                gap: *doubt.gap,
+            });
+        }
+    }
+}
+
+impl<J: Judge> Verdicts<J> {
+    /// No constraint yet.
+    #[must_use]
+    pub fn new(judge: J) -> Self {
+        Self {
+            trials: Vec::new(),
+            timed: Vec::new(),
+            judging: Vec::new(),
+            metrics: Metrics::new(Taken::default()),
+            routes: HashMap::new(),
+            names: Names::default(),
+            errors: Vec::new(),
+            observation: Vec::new(),
+            judge,
+        }
+    }
+
+    /// Adds a constraint. It is judged from the next element on.
+    ///
+    /// # Errors
+    /// [`ConstraintError`] if another one has its name, or another metric that of its metric.
+    pub fn add(&mut self, constraint: Constraint) -> Result<(), ConstraintError> {
+        let name = constraint.name();
+        if self
+            .trials
+            .iter()
+            .any(|trial| trial.constraint().name() == name)
+        {
+            return Err(ConstraintError::TwoConstraints(name.to_owned()));
+        }
+        let number = self.trials.len();
+        if let Some(metric) = constraint.demand().metric() {
+            let known = self.metrics.sink().index(metric);
+            let same = self.metrics.statistics().any(|(known, _)| known == metric);
+            let index = match known {
+                Some(index) if same => index,
+                Some(_) => return Err(ConstraintError::TwoMetrics(metric.name().to_owned())),
+                None => {
+                    let name = metric.name().to_owned();
+                    self.metrics.sink_mut().metrics.push(name);
+                    self.metrics.add(metric.clone());
+                    self.judging.push(Vec::new());
+                    self.judging.len() - 1
+                }
+            };
+            self.judging[index].push(number);
+        }
+        let trial = Trial::new(constraint);
+        if trial.is_timed() {
+            self.timed.push(number);
+        }
+        self.trials.push(trial);
+        self.routes.clear();
+        Ok(())
+    }
+
+    /// Whether there is no constraint.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.trials.is_empty()
+    }
+
+    /// From this time on stamps of the counter may be wrong by this much against the kernel's clock.
+    /// Steps come in the order of time; without any, stamps are taken to be exact.
+    pub fn clock_error(&mut self, from: Timestamp, error: Nanos) {
+        if self.errors.last().is_some_and(|(_, last)| *last == error) {
+            return;
+        }
+        if self.errors.len() < STEPS {
+            self.errors.push((from, error));
+        } else if let Some((_, last)) = self.errors.last_mut() {
+            *last = error.max(*last);
+        }
+    }
+
+    /// A stream exists, whether it has elements or not.
+    pub fn announce(&mut self, stream: &StreamDescriptor) {
+        route(&mut self.routes, &mut self.trials, &mut self.names, stream);
+    }
+
+    /// Something about the whole observation keeps it from being all there is: whatever holds so far
+    /// is inconclusive.
+    pub fn distrust(&mut self, sentence: String) {
+        self.observation.push(sentence);
+    }
+
+    /// Ends the observation: what had to happen before `end` and did not, did not.
+    pub fn finish(&mut self, end: Timestamp) {
+        self.advance(end.plus(Nanos::from_ns(1)));
+        let missed = self.missed_by_metrics();
+        for (number, trial) in self.trials.iter_mut().enumerate() {
+            let missed = missed.get(&number).map_or(0, |(missed, _)| *missed);
+            trial.finish(missed);
+        }
+        self.tell();
+    }
+
+    /// What is known of each constraint, in the order in which they were added.
+    pub fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
+        let of_metrics = self.missed_by_metrics();
+        self.trials.iter().enumerate().map(move |(number, trial)| {
+            let (missed, refused) = of_metrics.get(&number).copied().unwrap_or_default();
+            trial.verdict(&self.names, missed, refused, &self.observation)
+        })
+    }
+
+    /// Who is told.
+    #[must_use]
+    pub const fn judge(&self) -> &J {
+        &self.judge
+    }
+
+    /// Per trial of a metric, the elements that were missed and those that found no room.
+    fn missed_by_metrics(&self) -> HashMap<usize, (u64, u64)> {
+        let statistics = self.metrics.statistics().zip(&self.judging);
+        let of_trials = statistics.flat_map(|((_, statistics), trials)| {
+            let numbers = (statistics.missed, statistics.refused);
+            trials.iter().map(move |&trial| (trial, numbers))
+        });
+        of_trials.collect()
+    }
+
+    fn error_at(&self, time: Timestamp) -> Nanos {
+        let behind = self.errors.partition_point(|(from, _)| *from <= time);
+        // Before the first step its error is the best guess there is.
+        let step = self.errors.get(behind.saturating_sub(1));
+        step.map_or(Nanos::ZERO, |(_, error)| *error)
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        for &trial in &self.timed {
+            self.trials[trial].expire(now);
+        }
+    }
+
+    /// Judges what the automata have measured.
+    fn take_measurements(&mut self) {
+        if self.metrics.sink().results.is_empty() {
+            return;
+        }
+        let results = std::mem::take(&mut self.metrics.sink_mut().results);
+        for result in &results {
+            match result {
+                TakenResult::Measured(measured) => {
+                    for &trial in &self.judging[measured.metric] {
+                        self.trials[trial].measured(measured, &self.names);
+                    }
+                }
+                TakenResult::Doubted {
+                    metric,
+                    number,
+                    gap,
+                } => {
+                    for &trial in &self.judging[*metric] {
+                        if self.trials[trial].doubt(*number, gap) {
+                            self.judge.doubted(self.trials[trial].constraint());
+                        }
+                    }
+                }
+            }
+        }
+        // The memory is used again.
+        let mut results = results;
+        results.clear();
+        self.metrics.sink_mut().results = results;
+    }
+
+    /// Tells the judge of new offences.
+    fn tell(&mut self) {
+        for trial in &mut self.trials {
+            if !trial.has_fresh() {
+                continue;
+            }
+            let fresh = trial.take_fresh();
+            let behind = trial.offences().saturating_sub(fresh.len() as u64);
+            for (number, offence) in (1..).zip(&fresh) {
+                let case = trial.case(offence, &self.names);
+                self.judge.offence(&case, behind + number);
+            }
+        }
+    }
+}
+
+impl Trial {
+    fn measured(&mut self, measured: &Measured, names: &Names) {
+        if !self.takes(Some(measured.task), names) {
+            return;
+        }
+        if !measured.is_complete {
+            self.excuse();
+            return;
+        }
+        let group = match self.constraint().grouping() {
+            Each::Task => u64::from(measured.task),
+            _ => 0,
+        };
+        let hit = |(time, position)| Hit {
+            time,
+            error: Nanos::ZERO,
+            margin: Nanos::ZERO,
+            position,
+            task: Some(measured.task),
+            group,
+            owner: None,
+        };
+        self.value(&Valued {
+            value: measured.length.as_ns() as f64,
+            begin: hit(measured.begin),
+            end: hit(measured.end),
+            excuse: Excuse::Measurement(measured.number),
+        });
+    }
+}
+
+/// Finds what a stream means to the trials, once.
+fn route<'a>(
+    routes: &'a mut HashMap<StreamId, Route>,
+    trials: &mut [Trial],
+    names: &mut Names,
+    stream: &StreamDescriptor,
+) -> &'a Route {
+    routes.entry(stream.id).or_insert_with(|| {
+        names.streams.insert(stream.id, stream.label());
+        if let Some((pid, name)) = process(stream) {
+            names.suggest(pid, name);
+        }
+        let mut rules = Vec::new();
+        for (number, trial) in trials.iter_mut().enumerate() {
+            match rules_of(number, trial.constraint(), stream) {
+                Ok((own, unit)) => {
+                    trial.hear(stream.event(), unit.as_deref());
+                    rules.extend(own);
+                }
+                Err(sentence) => {
+                    trial.hear(stream.event(), None);
+                    trial.complain(format!("{}: {sentence}", stream.sensor_label()));
+                }
+            }
+        }
+        let of_kernel = matches!(stream.origin, Origin::Kernel { .. });
+        Route {
+            rules,
+            lives: of_kernel && stream.sensor == TASK_LIFE,
+            counted: matches!(stream.origin, Origin::Program(_)),
+            group: match stream.origin {
+                Origin::Program(_) => sensor_group(stream),
+                _ => 0,
+            },
+            process: process(stream).map(|(pid, _)| pid),
+        }
+    })
+}
+
+/// The rules of a trial for a stream, and the unit of the field that it judges.
+fn rules_of(
+    trial: usize,
+    constraint: &Constraint,
+    stream: &StreamDescriptor,
+) -> Result<(Vec<Rule>, Option<String>), String> {
+    let field = match constraint.demand().values() {
+        Some(Values::Field { field, .. }) => Some(field.as_str()),
+        _ => None,
+    };
+    let as_time = matches!(
+        constraint.demand().values(),
+        Some(Values::Field { as_time: true, .. })
+    );
+    let key = match constraint.grouping() {
+        Each::Field(field) => Some(field.as_str()),
+        _ => None,
+    };
+    let numbers: Vec<&str> = field.into_iter().chain(key).collect();
+    let schema = &stream.schema;
+    let (mut rules, mut unit, mut scale) = (Vec::new(), None, 1.0);
+    for (role, pattern) in constraint.demand().patterns().into_iter().enumerate() {
+        let Some(pattern) = pattern.bind(stream, &numbers)? else {
+            continue;
+        };
+        let each = match constraint.grouping() {
+            Each::All => BoundEach::All,
+            Each::Sensor => BoundEach::Sensor,
+            Each::Task => BoundEach::Task,
+            Each::Field(field) => match schema.index_of(field) {
+                Some(index) => BoundEach::Field(index),
+                None => BoundEach::All,
+            },
+        };
+        let value = field.and_then(|field| schema.index_of(field));
+        unit = value.map(|index| schema.fields()[index].unit.clone());
+        if let (true, Some(of), Some(field)) = (as_time, &mut unit, field) {
+            scale = nanoseconds_of(of).ok_or_else(|| {
+                format!(
+                    "field `{field}` is in `{of}`, which is no unit of time; give the bound as a number"
+                )
+            })?;
+            "ns".clone_into(of);
+        }
+        rules.push(Rule {
+            trial,
+            role,
+            pattern,
+            value,
+            scale,
+            each,
+        });
+    }
+    // An element that is both answers what was asked before it, and then asks.
+    if matches!(constraint.demand(), Demand::Deadline { .. }) {
+        rules.reverse();
+    }
+    Ok((rules, unit))
+}
+
+/// How many nanoseconds a unit of time has.
+fn nanoseconds_of(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    })
+}
+
+impl<J: Judge> Update for Verdicts<J> {
+    fn requires(&self) -> EventSet {
+        let each = self
+            .trials
+            .iter()
+            .map(|trial| trial.constraint().requires());
+        each.flatten().collect()
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.expire(element.time);
+        self.metrics.element(element);
+        let error = self.error_at(element.time);
+        let route = route(
+            &mut self.routes,
+            &mut self.trials,
+            &mut self.names,
+            element.stream,
+        );
+        let life = match route.lives {
+            true => Life::parse(element.payload),
+            false => None,
+        };
+        if let Some(life) = life.filter(|life| !life.comm().is_empty()) {
+            self.names.name(life.tid, life.comm());
+        }
+        for rule in &route.rules {
+            if !rule.pattern.matches(element) {
+                continue;
+            }
+            let trial = &mut self.trials[rule.trial];
+            let task = rule.pattern.task(element);
+            let judged = trial.takes(task, &self.names)
+                || (task != route.process && trial.takes(route.process, &self.names));
+            if !judged {
+                continue;
+            }
+            let schema = &element.stream.schema;
+            let (group, owner) = match rule.each {
+                BoundEach::All => (0, None),
+                BoundEach::Sensor => (route.group, route.process),
+                BoundEach::Task => (task.map_or(u64::MAX, u64::from), task),
+                BoundEach::Field(field) => {
+                    let value = schema.read(field, element.payload);
+                    let key = value.and_then(|value| value.as_u64());
+                    (key.unwrap_or(u64::MAX), None)
+                }
+            };
+            let own = match trial.constraint().clock_error() {
+                Some(error) => Nanos::from_ns(error.as_ns() / 2),
+                None if route.counted => error,
+                None => Nanos::ZERO,
+            };
+            let other = trial.constraint().clock_error().map_or(error, |_| own);
+            let hit = Hit {
+                time: element
+                    .time
+                    .minus(Nanos::from_ns(rule.pattern.ago_ns(element))),
+                error: own,
+                margin: own.plus(other),
+                position: Position::of(element),
+                task: task.or(route.process),
+                group,
+                owner,
+            };
+            match rule.value {
+                None => trial.event(rule.role, &hit),
+                Some(field) => {
+                    let value = schema.read(field, element.payload);
+                    let value = value.and_then(|value| value.as_f64());
+                    trial.value(&Valued {
+                        value: value.map_or(f64::NAN, |value| value * rule.scale),
+                        begin: hit,
+                        end: hit,
+                        excuse: Excuse::None,
+                    });
+                }
+            }
+        }
+        self.take_measurements();
+        if let Some(life) = life.filter(|life| life.kind == Life::EXIT) {
+            self.names.end(life.tid);
+            for trial in &mut self.trials {
+                trial.end(life.tid);
+            }
+        }
+        self.tell();
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if gap.missed == 0 {
+            return;
+        }
+        self.announce(stream);
+        self.metrics.gap(stream, gap);
+        for trial in &mut self.trials {
+            if trial.gap(stream, gap) {
+                self.judge.doubted(trial.constraint());
+            }
+        }
+        self.take_measurements();
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.expire(now);
+        self.tell();
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One instance that does not keep a constraint, and where it stands.
+
+use std::fmt;
+
+use overhear_event::{Nanos, Timestamp};
+
+use crate::automaton::Position;
+
+/// An instance that offends: what was found, when, and the elements that show it.
+///
+/// An absence has no element that shows it: the first element is the one after which something was
+/// due, and the time of the second is when it was decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offence {
+    /// What was found.
+    pub found: Found,
+    /// When the instance began.
+    pub begin: Timestamp,
+    /// When it ended, or could be decided.
+    pub end: Timestamp,
+    /// Whose it is, where that is known.
+    pub task: Option<u32>,
+    /// The elements that show it: where it began, and where it ended.
+    pub elements: [Option<Position>; 2],
+}
+
+/// What was found instead of what is demanded. Values are in the unit of their field, lengths of
+/// metrics in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found {
+    /// A value that is more than the bound.
+    Above {
+        /// The value.
+        value: f64,
+        /// The bound.
+        bound: f64,
+    },
+    /// A value that is less than the bound.
+    Below {
+        /// The value.
+        value: f64,
+        /// The bound.
+        bound: f64,
+    },
+    /// A value that is no number.
+    NotANumber,
+    /// More values than the fraction permits exceed the bound; the element is the first of them.
+    Fraction {
+        /// How many.
+        above: u64,
+        /// Of how many.
+        of: u64,
+        /// The bound.
+        bound: f64,
+    },
+    /// The smallest and the largest value are too far apart.
+    Spread {
+        /// The smallest.
+        least: f64,
+        /// The largest.
+        most: f64,
+        /// The bound.
+        bound: f64,
+    },
+    /// More elements in a window than are permitted.
+    TooMany {
+        /// How many are permitted.
+        bound: u64,
+        /// The length in which one more came.
+        within: Nanos,
+    },
+    /// Fewer elements in a window than are demanded.
+    TooFew {
+        /// How many came.
+        count: u64,
+        /// How many are demanded.
+        bound: u64,
+        /// The window.
+        window: Nanos,
+    },
+    /// A distance that is too short.
+    TooClose {
+        /// The distance.
+        distance: Nanos,
+        /// The shortest permitted one.
+        bound: Nanos,
+    },
+    /// The next element has not come by the time at which it had to at the latest.
+    Absent {
+        /// The longest permitted distance.
+        bound: Nanos,
+    },
+    /// An event that must not happen.
+    Happened,
+    /// An event out of order.
+    OutOfOrder {
+        /// Which of the order's events came, from 0 on.
+        came: usize,
+        /// Which was due.
+        due: usize,
+    },
+    /// What had to follow came too late.
+    TooLate {
+        /// After what length.
+        after: Nanos,
+        /// The deadline.
+        within: Nanos,
+    },
+    /// What had to follow has not come in time.
+    Unanswered {
+        /// The deadline.
+        within: Nanos,
+    },
+}
+
+impl Found {
+    /// Says it, for values of this unit.
+    pub(super) fn describe(&self, f: &mut fmt::Formatter<'_>, unit: &str) -> fmt::Result {
+        let shown = |value| Shown { value, unit };
+        match *self {
+            Self::Above { value, bound } => {
+                write!(f, "{} is more than {}", shown(value), shown(bound))
+            }
+            Self::Below { value, bound } => {
+                write!(f, "{} is less than {}", shown(value), shown(bound))
+            }
+            Self::NotANumber => f.write_str("a value is not a number"),
+            Self::Fraction { above, of, bound } => {
+                write!(f, "{above} of {of} values are more than {}", shown(bound))
+            }
+            Self::Spread { least, most, bound } => write!(
+                f,
+                "{} and {} are more than {} apart",
+                shown(least),
+                shown(most),
+                shown(bound)
+            ),
+            Self::TooMany { bound, within } => {
+                write!(
+                    f,
+                    "{} elements within {within}, {bound} permitted",
+                    bound + 1
+                )
+            }
+            Self::TooFew {
+                count,
+                bound,
+                window,
+            } => write!(f, "{count} elements in {window}, {bound} demanded"),
+            Self::TooClose { distance, bound } => {
+                write!(
+                    f,
+                    "{distance} after the one before, at least {bound} demanded"
+                )
+            }
+            Self::Absent { bound } => write!(f, "the next one did not come within {bound}"),
+            Self::Happened => f.write_str("it happened"),
+            Self::OutOfOrder { came, due } => write!(
+                f,
+                "event {} of the order came where event {} was due",
+                came + 1,
+                due + 1
+            ),
+            Self::TooLate { after, within } => {
+                write!(f, "it followed after {after}, {within} permitted")
+            }
+            Self::Unanswered { within } => write!(f, "it did not follow within {within}"),
+        }
+    }
+}
+
+/// A value with its unit, for people.
+struct Shown<'a> {
+    value: f64,
+    unit: &'a str,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            // Below 2^53 the conversion is exact; beyond it three digits are shown anyway.
+            "ns" if self.value >= 0.0 => write!(f, "{}", Nanos::from_ns(self.value as u64)),
+            "" => write!(f, "{}", self.value),
+            unit => write!(f, "{} {unit}", self.value),
+        }
+    }
+}

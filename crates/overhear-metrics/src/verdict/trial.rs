@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A constraint and everything that is known of it.
+
+use std::collections::BTreeSet;
+
+use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, Timestamp};
+
+use super::constraint::{Constraint, Demand, Each, TaskFilter};
+use super::groups::Hit;
+use super::offence::{Found, Offence};
+use super::rhythm::{Distances, Rates};
+use super::sequence::{Deadlines, Orders};
+use super::tally::{Excuse, Tally};
+use super::values::{judge_bounds, Quantiles, Spreads, Valued};
+use super::verdict::{Case, Names, Outcome, Reason, Verdict};
+use crate::automaton::process;
+
+/// What a trial keeps, by the kind of its demand.
+#[derive(Debug)]
+enum State {
+    Bounds,
+    Quantiles(Quantiles),
+    Spreads(Spreads),
+    Rates(Rates),
+    Distances(Distances),
+    Never,
+    Orders(Orders),
+    Deadlines(Deadlines),
+}
+
+#[derive(Debug)]
+pub(super) struct Trial {
+    constraint: Constraint,
+    state: State,
+    tally: Tally,
+    /// The unit of its values, once it is known.
+    unit: String,
+    heard: BTreeSet<EventName>,
+    unfit: Vec<String>,
+}
+
+impl Trial {
+    pub(super) fn new(constraint: Constraint) -> Self {
+        let state = match constraint.demand() {
+            Demand::Bounds { .. } => State::Bounds,
+            Demand::Quantile { .. } => State::Quantiles(Quantiles::default()),
+            Demand::Spread { .. } => State::Spreads(Spreads::default()),
+            Demand::Rate {
+                window,
+                at_least,
+                at_most,
+                ..
+            } => State::Rates(Rates::new(*window, *at_least, *at_most)),
+            Demand::Period { period, jitter, .. } => {
+                let least = period.as_ns().saturating_sub(jitter.as_ns());
+                State::Distances(Distances::new(Nanos::from_ns(least), period.plus(*jitter)))
+            }
+            Demand::Absence { at_most, .. } => {
+                State::Distances(Distances::new(Nanos::ZERO, *at_most))
+            }
+            Demand::Never { .. } => State::Never,
+            Demand::Order { of } => State::Orders(Orders::new(of.len())),
+            Demand::Deadline { within, .. } => State::Deadlines(Deadlines::new(*within)),
+        };
+        let unit = match constraint.demand().metric() {
+            Some(_) => "ns",
+            None => "",
+        };
+        Self {
+            constraint,
+            state,
+            tally: Tally::default(),
+            unit: unit.to_owned(),
+            heard: BTreeSet::new(),
+            unfit: Vec::new(),
+        }
+    }
+
+    pub(super) const fn constraint(&self) -> &Constraint {
+        &self.constraint
+    }
+
+    /// A stream exists. `field` is the unit of the field that is judged.
+    pub(super) fn hear(&mut self, event: EventName, unit: Option<&str>) {
+        if self.constraint.sources().any(|source| *source == event) {
+            self.heard.insert(event);
+        }
+        if let Some(unit) = unit {
+            unit.clone_into(&mut self.unit);
+        }
+    }
+
+    pub(super) fn complain(&mut self, sentence: String) {
+        // A program that registers the same sensor again and again complains once.
+        if self.unfit.len() < 8 && !self.unfit.contains(&sentence) {
+            self.unfit.push(sentence);
+        }
+    }
+
+    /// Whether the task is judged.
+    pub(super) fn takes(&self, task: Option<u32>, names: &Names) -> bool {
+        self.constraint.task_filter().is_none_or(|filter| {
+            let name = task.and_then(|task| names.tasks.get(&task));
+            filter.takes(task, name.map(String::as_str))
+        })
+    }
+
+    /// Whether the events of this program are judged; those of the kernel tell by their fields.
+    fn concerns(&self, stream: &StreamDescriptor) -> bool {
+        match (self.constraint.task_filter(), process(stream)) {
+            // The tasks of a laned sensor are threads of this process, whose names differ.
+            (Some(_), Some(_)) if stream.lane.is_some() => true,
+            (Some(filter @ TaskFilter::Name(_)), Some((pid, name))) => {
+                filter.takes(Some(pid), Some(name))
+            }
+            _ => true,
+        }
+    }
+
+    /// A number is judged.
+    pub(super) fn value(&mut self, valued: &Valued) {
+        match (self.constraint.demand(), &mut self.state) {
+            (Demand::Bounds { min, max, .. }, _) => {
+                judge_bounds(*min, *max, valued, &mut self.tally);
+            }
+            (Demand::Quantile { at_most, .. }, State::Quantiles(quantiles)) => {
+                quantiles.take(*at_most, valued, &mut self.tally);
+            }
+            (Demand::Spread { at_most, .. }, State::Spreads(spreads)) => {
+                spreads.take(*at_most, valued, &mut self.tally);
+            }
+            _ => {}
+        }
+    }
+
+    /// A measurement in which something was missed cannot be judged.
+    pub(super) fn excuse(&mut self) {
+        self.tally.excused += 1;
+    }
+
+    /// An event happened. `role` says which of the demand's patterns it is.
+    pub(super) fn event(&mut self, role: usize, hit: &Hit) {
+        let tally = &mut self.tally;
+        match &mut self.state {
+            State::Rates(rates) => rates.take(hit, tally),
+            State::Distances(distances) => distances.take(hit, tally),
+            State::Never => {
+                tally.judged += 1;
+                let offence = Offence {
+                    found: Found::Happened,
+                    begin: hit.time,
+                    end: hit.time,
+                    task: hit.task,
+                    elements: [Some(hit.position), None],
+                };
+                tally.offend(offence, Excuse::None);
+            }
+            State::Orders(orders) => orders.take(role, hit, tally),
+            State::Deadlines(deadlines) if role == 0 => deadlines.ask(hit, tally),
+            State::Deadlines(deadlines) => deadlines.answer(hit, tally),
+            State::Bounds | State::Quantiles(_) | State::Spreads(_) => {}
+        }
+    }
+
+    /// Nothing older than this can still come.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let tally = &mut self.tally;
+        match &mut self.state {
+            State::Rates(rates) => rates.expire(now, tally),
+            State::Distances(distances) => distances.expire(now, tally),
+            State::Orders(orders) => orders.expire(now, tally),
+            State::Deadlines(deadlines) => deadlines.expire(now, tally),
+            State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
+        }
+    }
+
+    /// Whether it waits for anything.
+    pub(super) const fn is_timed(&self) -> bool {
+        matches!(
+            self.state,
+            State::Rates(_) | State::Distances(_) | State::Orders(_) | State::Deadlines(_)
+        )
+    }
+
+    /// Elements of this stream were missed. Returns whether it is no longer violated.
+    pub(super) fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> bool {
+        if self.constraint.demand().metric().is_some() || !self.concerns(stream) {
+            return false;
+        }
+        let event = stream.event();
+        let patterns = self.constraint.demand().patterns();
+        if !patterns.iter().any(|pattern| *pattern.source() == event) {
+            return false;
+        }
+        let answers = matches!(patterns.last(), Some(last) if *last.source() == event);
+        let tally = &mut self.tally;
+        tally.missed = tally.missed.saturating_add(gap.missed);
+        let only = match self.constraint.grouping() {
+            Each::Sensor if process(stream).is_some() => Some(sensor_group(stream)),
+            _ => None,
+        };
+        match &mut self.state {
+            State::Rates(rates) => rates.gap(only, tally),
+            State::Distances(distances) => distances.gap(only, tally),
+            State::Orders(orders) => orders.gap(only, tally),
+            State::Deadlines(deadlines) if answers => deadlines.gap(only),
+            // A question that was missed excuses no answer.
+            State::Deadlines(_) => return false,
+            State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
+        }
+        tally.doubt(gap)
+    }
+
+    /// Something was missed in a measurement that was judged already.
+    pub(super) fn doubt(&mut self, number: u64, gap: &Gap) -> bool {
+        self.tally.doubt_measurement(number, gap)
+    }
+
+    /// A task or process has ended.
+    pub(super) fn end(&mut self, task: u32) {
+        match &mut self.state {
+            State::Rates(rates) => rates.end(task),
+            State::Distances(distances) => distances.end(task),
+            State::Orders(orders) => orders.end(task),
+            State::Deadlines(deadlines) => deadlines.end(task),
+            State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
+        }
+    }
+
+    /// The observation ends. Of its metric's events so many elements were missed.
+    pub(super) fn finish(&mut self, metric_missed: u64) {
+        if let (
+            Demand::Quantile {
+                fraction, at_most, ..
+            },
+            State::Quantiles(quantiles),
+        ) = (self.constraint.demand(), &mut self.state)
+        {
+            // A missed element is at most one value of a field, but any number of measurements.
+            let unknown = match self.constraint.demand().metric() {
+                Some(_) if metric_missed > 0 || self.tally.excused > 0 => None,
+                _ => Some(self.tally.missed),
+            };
+            quantiles.decide(*fraction, *at_most, unknown, &mut self.tally);
+        }
+    }
+
+    /// What is not told yet: the offences, and whether the first of them is the first of all.
+    pub(super) fn take_fresh(&mut self) -> Vec<Offence> {
+        std::mem::take(&mut self.tally.fresh)
+    }
+
+    pub(super) fn has_fresh(&self) -> bool {
+        !self.tally.fresh.is_empty()
+    }
+
+    pub(super) fn offences(&self) -> u64 {
+        self.tally.offences()
+    }
+
+    pub(super) fn case<'a>(&'a self, offence: &'a Offence, names: &'a Names) -> Case<'a> {
+        Case {
+            constraint: &self.constraint,
+            offence,
+            unit: &self.unit,
+            names,
+        }
+    }
+
+    pub(super) fn verdict<'a>(
+        &'a self,
+        names: &'a Names,
+        metric_missed: u64,
+        metric_refused: u64,
+        observation: &[String],
+    ) -> Verdict<'a> {
+        let tally = &self.tally;
+        let mut reasons = Vec::new();
+        let missed = tally.missed.saturating_add(metric_missed);
+        if missed > 0 {
+            reasons.push(Reason::Missed(missed));
+        }
+        if tally.doubted > 0 {
+            reasons.push(Reason::Doubted(tally.doubted));
+        }
+        if tally.uncertain > 0 {
+            reasons.push(Reason::ClockError(tally.uncertain));
+        }
+        let unheard = self.constraint.sources().collect::<BTreeSet<_>>();
+        let unheard = unheard
+            .into_iter()
+            .filter(|event| !self.heard.contains(*event))
+            .cloned();
+        reasons.extend(unheard.map(Reason::Unheard));
+        let refused = tally.refused.saturating_add(metric_refused);
+        if refused > 0 {
+            reasons.push(Reason::NoRoom(refused));
+        }
+        reasons.extend(self.unfit.iter().cloned().map(Reason::Unfit));
+        reasons.extend(observation.iter().cloned().map(Reason::Observation));
+        let may_be_empty = matches!(self.state, State::Never);
+        if reasons.is_empty() && tally.judged == 0 && !may_be_empty {
+            reasons.push(Reason::NothingJudged);
+        }
+        let outcome = match (tally.is_violated(), reasons.is_empty()) {
+            (true, _) => Outcome::Violated,
+            (false, true) => Outcome::Held,
+            (false, false) => Outcome::Inconclusive,
+        };
+        Verdict {
+            constraint: &self.constraint,
+            outcome,
+            judged: tally.judged,
+            offences: tally.offences(),
+            first: tally.first().map(|offence| self.case(offence, names)),
+            reasons,
+        }
+    }
+}
+
+/// The group of all elements of one sensor.
+pub(super) fn sensor_group(stream: &StreamDescriptor) -> u64 {
+    // Zero is the group of the kernel's elements.
+    u64::from(stream.first_stream().as_raw()) + 1
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Constraints on numbers: bounds, quantiles, spreads.
+
+use super::groups::{Groups, Hit};
+use super::offence::{Found, Offence};
+use super::tally::{Excuse, Tally};
+
+/// A number and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Valued {
+    pub(super) value: f64,
+    pub(super) begin: Hit,
+    /// The end of a measurement; the element itself for a field.
+    pub(super) end: Hit,
+    pub(super) excuse: Excuse,
+}
+
+impl Valued {
+    fn offence(&self, found: Found) -> Offence {
+        let end = (self.end.position != self.begin.position).then_some(self.end.position);
+        Offence {
+            found,
+            begin: self.begin.time,
+            end: self.end.time,
+            task: self.begin.task,
+            elements: [Some(self.begin.position), end],
+        }
+    }
+}
+
+/// `min <= value <= max`. A value that is no number lies between no bounds.
+pub(super) fn judge_bounds(min: Option<f64>, max: Option<f64>, valued: &Valued, tally: &mut Tally) {
+    tally.judged += 1;
+    let value = valued.value;
+    let found = match (min, max) {
+        _ if value.is_nan() => Found::NotANumber,
+        (_, Some(bound)) if value > bound => Found::Above { value, bound },
+        (Some(bound), _) if value < bound => Found::Below { value, bound },
+        _ => return,
+    };
+    tally.offend(valued.offence(found), valued.excuse);
+}
+
+#[derive(Debug, Default)]
+pub(super) struct QuantileGroup {
+    count: u64,
+    within: u64,
+    first_above: Option<Offence>,
+}
+
+/// The values of each group, counted on both sides of the bound: the quantile is at most the bound if
+/// and only if at least that fraction of the values is.
+#[derive(Debug, Default)]
+pub(super) struct Quantiles(Groups<QuantileGroup>);
+
+impl Quantiles {
+    pub(super) fn take(&mut self, bound: f64, valued: &Valued, tally: &mut Tally) {
+        tally.judged += 1;
+        let Some(group) = self.0.of(&valued.begin, tally) else {
+            return;
+        };
+        group.count += 1;
+        if valued.value <= bound {
+            group.within += 1;
+        } else if group.first_above.is_none() {
+            let value = valued.value;
+            group.first_above = Some(valued.offence(Found::Above { value, bound }));
+        }
+    }
+
+    /// Decides at the end of the observation. `unknown` is how many more values there may have been,
+    /// `None` if that is not known: a group offends if none of them can save it.
+    pub(super) fn decide(
+        &mut self,
+        fraction: f64,
+        bound: f64,
+        unknown: Option<u64>,
+        tally: &mut Tally,
+    ) {
+        self.0.each(None, |group| {
+            let Some(offence) = group.first_above else {
+                return;
+            };
+            let Some(unknown) = unknown else { return };
+            let (count, within) = (group.count + unknown, group.within + unknown);
+            // A product that is a whole number on paper may come out a little more.
+            let needed = (fraction * count as f64 * (1.0 - 1e-12)).ceil() as u64;
+            if within < needed {
+                let found = Found::Fraction {
+                    above: group.count - group.within,
+                    of: group.count,
+                    bound,
+                };
+                tally.offend(Offence { found, ..offence }, Excuse::None);
+            }
+        });
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SpreadGroup {
+    ends: Option<(Valued, Valued)>,
+}
+
+/// The smallest and the largest value of each group.
+#[derive(Debug, Default)]
+pub(super) struct Spreads(Groups<SpreadGroup>);
+
+impl Spreads {
+    pub(super) fn take(&mut self, bound: f64, valued: &Valued, tally: &mut Tally) {
+        tally.judged += 1;
+        let value = valued.value;
+        if value.is_nan() {
+            tally.offend(valued.offence(Found::NotANumber), valued.excuse);
+            return;
+        }
+        let Some(group) = self.0.of(&valued.begin, tally) else {
+            return;
+        };
+        let (mut least, mut most) = group.ends.unwrap_or((*valued, *valued));
+        if value < least.value {
+            least = *valued;
+        }
+        if value > most.value {
+            most = *valued;
+        }
+        group.ends = Some((least, most));
+        // The value is one of the two ends, or it is between them and offends with neither.
+        let other = match value {
+            value if value - least.value > bound => least,
+            value if most.value - value > bound => most,
+            _ => return,
+        };
+        let offence = Offence {
+            found: Found::Spread {
+                least: value.min(other.value),
+                most: value.max(other.value),
+                bound,
+            },
+            begin: other.begin.time,
+            end: valued.end.time,
+            task: valued.begin.task,
+            elements: [Some(other.begin.position), Some(valued.begin.position)],
+        };
+        tally.offend(offence, valued.excuse);
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Verdicts over traces that are worked out by hand: every kind of constraint held, violated, excused by
+//! what was missed before and after it was decided, and inside the clock error.
+
+mod scene;
+mod sequences;
+mod times;
+mod values;

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Orders and deadlines.
+
+use overhear_metrics::automaton::Catalogue;
+use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each};
+
+use crate::scene::{constraint, end, ns, pattern, play};
+
+fn order() -> Constraint {
+    constraint(Demand::Order {
+        of: vec![pattern("user:a"), pattern("user:b"), pattern("user:c")],
+    })
+}
+
+#[test]
+fn an_order_is_a_circle_and_begins_with_its_first_event() {
+    assert_eq!(
+        end(play(order(), 0, "1 a; 2 b; 3 c; 4 a; 5 b"), 9),
+        "held 0/5"
+    );
+    let played = play(order(), 0, "1 a; 2 c; 3 a; 4 a; 5 b; 6 c");
+    assert_eq!(
+        played.judge().0,
+        [
+            "1: event 3 of the order came where event 2 was due, at 0.000000001, p1(1) \
+             (p1(1)/a #0, p1(1)/c #0)",
+            "2: event 1 of the order came where event 2 was due, at 0.000000003, p1(1) \
+             (p1(1)/a #1, p1(1)/a #2)",
+        ]
+    );
+    assert_eq!(
+        play(order(), 0, "1 b").judge().0,
+        ["1: event 2 of the order came where event 1 was due, at 0.000000001, p1(1) (p1(1)/b #0)"]
+    );
+    assert_eq!(
+        end(play(order(), 0, "1 a; 2 b"), 9),
+        "inconclusive 0/2: user:c was not heard"
+    );
+}
+
+#[test]
+fn each_task_and_each_value_has_an_order_of_its_own() {
+    let two = "1 a@7; 2 a@8; 3 b@7; 4 b@8; 5 c@8; 6 c@7";
+    assert!(end(play(order(), 0, two), 9).starts_with("violated"));
+    let linux = Catalogue::linux();
+    let task = order().each(Each::Task, &linux).unwrap();
+    assert_eq!(end(play(task, 0, two), 9), "held 0/6");
+    let value = order().each(Each::Field("wait".into()), &linux).unwrap();
+    let by_value = "1 a 7; 2 a 8; 3 b 7; 4 b 8; 5 c 8; 6 c 7";
+    assert_eq!(end(play(value, 0, by_value), 9), "held 0/6");
+}
+
+#[test]
+fn an_order_inside_the_clock_error_is_inconclusive() {
+    // Each stamp may be wrong by 5: two streams by 10.
+    let close = "100 a; 111 b; 122 c; 130 a; 145 b; 160 c";
+    assert_eq!(
+        end(play(order(), 5, close), 999),
+        "inconclusive 0/5: 1 inside the clock error"
+    );
+    // The wrong way round, and close.
+    let crossed = "100 a; 200 c; 205 b; 300 a; 400 b; 500 c; 600 a";
+    let played = play(order(), 5, crossed);
+    assert_eq!(played.judge().0, [] as [&str; 0]);
+    assert!(end(played, 999).starts_with("inconclusive 0/"));
+    // The wrong way round, and far enough apart: decided when nothing close can come any more.
+    let played = play(order(), 5, "100 a; 200 c; 210 advance");
+    assert_eq!(played.judge().0, [] as [&str; 0]);
+    let played = play(order(), 5, "100 a; 200 c; 211 advance");
+    assert_eq!(played.judge().0.len(), 1);
+    // Within one stream the order is certain.
+    let demand = Demand::Order {
+        of: vec![
+            pattern("user:a [value == 1]"),
+            pattern("user:a [value == 2]"),
+        ],
+    };
+    assert_eq!(
+        end(play(constraint(demand), 5, "1 a 1; 2 a 2; 3 a 1"), 9),
+        "held 0/3"
+    );
+    // What the user knows of the clocks goes before what the segments tell.
+    let exact = order().with_clock_error(ns(0));
+    assert_eq!(end(play(exact, 5, "100 a; 101 b; 102 c"), 999), "held 0/3");
+}
+
+#[test]
+fn what_was_missed_may_have_been_due() {
+    // The gap is known before: the order begins anew.
+    let played = play(order(), 0, "1 a; 5 gap b 2 1; 6 c; 7 a");
+    assert_eq!(end(played, 9), "inconclusive 0/2: 1 missed");
+    // It becomes known later.
+    let played = play(order(), 0, "1 a; 6 c; 8 gap b 0 1; 8 b");
+    assert_eq!(played.judge().0[1], "doubted: c");
+    assert!(end(played, 9).starts_with("inconclusive 0/"));
+    // It lies elsewhere in time.
+    let played = play(order(), 0, "1 a; 6 c; 9 gap b 6 1; 9 b");
+    assert!(end(played, 9).starts_with("violated 1/"));
+}
+
+fn deadline() -> Constraint {
+    constraint(Demand::Deadline {
+        after: pattern("user:a"),
+        of: pattern("user:b"),
+        within: ns(100),
+    })
+}
+
+#[test]
+fn one_answer_answers_everything_before_it() {
+    assert_eq!(
+        end(play(deadline(), 0, "0 a; 50 a; 100 b; 200 b; 300 a"), 350),
+        "held 0/2"
+    );
+    let played = play(deadline(), 0, "0 a; 50 a; 100 advance; 101 advance; 120 b");
+    assert_eq!(
+        played.judge().0,
+        ["1: it did not follow within 100 ns, at 0.000000000, p1(1) (p1(1)/a #0)"]
+    );
+    assert_eq!(end(played, 999), "violated 1/2");
+    // The element itself decides what is due before it.
+    let played = play(deadline(), 0, "0 a; 101 b");
+    assert_eq!(played.judge().0.len(), 1);
+}
+
+#[test]
+fn answers_go_to_the_task_or_the_number_that_asked() {
+    let linux = Catalogue::linux();
+    let each = |each| deadline().each(each, &linux).unwrap();
+    let crossed = "0 a@7; 10 a@8; 50 b@8; 101 advance; 110 b@7";
+    assert_eq!(end(play(each(Each::All), 0, crossed), 999), "held 0/2");
+    assert_eq!(end(play(each(Each::Task), 0, crossed), 999), "violated 1/2");
+    let numbers = "0 a 1; 10 a 2; 50 b 2; 90 b 1";
+    let of_numbers = each(Each::Field("wait".into()));
+    assert_eq!(end(play(of_numbers, 0, numbers), 999), "held 0/2");
+    // Who ends without an answer has not answered.
+    let ends = "0 a@7; 1 b@8; 5 exit 7; 200 advance";
+    assert_eq!(end(play(each(Each::Task), 0, ends), 999), "violated 1/1");
+}
+
+#[test]
+fn an_element_can_answer_and_ask_at_once() {
+    let again = constraint(Demand::Deadline {
+        after: pattern("user:a"),
+        of: pattern("user:a"),
+        within: ns(100),
+    });
+    assert_eq!(end(play(again, 0, "0 a; 100 a; 200 a"), 250), "held 0/2");
+}
+
+#[test]
+fn a_deadline_inside_the_clock_error_is_inconclusive() {
+    let judged = |trace: &str| end(play(deadline(), 5, trace), 999);
+    assert_eq!(judged("0 a; 89 b"), "held 0/1");
+    for close in ["0 a; 90 b", "0 a; 110 b"] {
+        assert_eq!(judged(close), "inconclusive 0/0: 1 inside the clock error");
+    }
+    assert_eq!(judged("0 a; 111 b"), "violated 1/1");
+    // The answer may have come just after the question, though it seems to come before.
+    assert_eq!(
+        judged("200 b; 205 a"),
+        "inconclusive 0/0: 1 inside the clock error"
+    );
+}
+
+#[test]
+fn an_answer_may_be_among_what_was_missed() {
+    let judged = |trace: &str| end(play(deadline(), 0, trace), 999);
+    assert_eq!(
+        judged("0 a; 1 b; 10 a; 50 gap b 20 1; 500 advance"),
+        "inconclusive 0/1: 1 missed"
+    );
+    // Questions that were missed excuse nobody.
+    assert_eq!(
+        judged("0 a; 1 b; 10 a; 50 gap a 20 1; 500 advance"),
+        "violated 1/2: 1 missed"
+    );
+    let late = "0 a; 1 b; 10 a; 111 advance; 500 gap b 20 1; 500 b";
+    assert_eq!(
+        judged(late),
+        "inconclusive 0/2: 1 missed, 1 excused by what was missed"
+    );
+}
+
+#[test]
+fn orders_of_one_event_or_of_one_twice_are_refused() {
+    let linux = Catalogue::linux();
+    let refused = |of: &[&str]| {
+        let of = of.iter().map(|text| pattern(text)).collect();
+        Constraint::new("c", Demand::Order { of }, &linux).unwrap_err()
+    };
+    assert_eq!(refused(&["user:a"]), ConstraintError::OneEvent);
+    assert_eq!(
+        refused(&["user:a", "user:b", "user:a"]),
+        ConstraintError::TwiceInOrder("user:a".to_owned())
+    );
+}

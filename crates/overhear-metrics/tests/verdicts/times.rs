@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rates, periods, absences, and what must never happen.
+
+use overhear_metrics::automaton::Catalogue;
+use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each};
+
+use crate::scene::{constraint, end, ns, pattern, play};
+
+fn rate(at_least: Option<u64>, at_most: Option<u64>) -> Constraint {
+    constraint(Demand::Rate {
+        of: pattern("user:a"),
+        window: ns(100),
+        at_least,
+        at_most,
+    })
+}
+
+#[test]
+fn no_window_has_more_than_permitted() {
+    // Two in 100: the third may come 100 after the first.
+    let two = || rate(None, Some(2));
+    assert_eq!(
+        end(play(two(), 0, "0 a; 50 a; 100 a; 150 a"), 200),
+        "held 0/4"
+    );
+    let played = play(two(), 0, "0 a; 50 a; 99 a; 150 a");
+    assert_eq!(
+        played.judge().0,
+        ["1: 3 elements within 99 ns, 2 permitted, at 0.000000000, p1(1) (p1(1)/a #0, p1(1)/a #2)"]
+    );
+    assert_eq!(end(played, 200), "violated 1/4");
+    // What was missed makes them more, not fewer.
+    assert_eq!(
+        end(play(two(), 0, "0 a; 50 a; 60 gap a 50 1; 99 a"), 200),
+        "violated 1/3: 1 missed"
+    );
+    assert_eq!(
+        end(play(rate(None, Some(0)), 0, "5 a"), 200),
+        "violated 1/1"
+    );
+}
+
+#[test]
+fn too_few_in_a_window_is_decided_when_nothing_older_can_come() {
+    // The window behind each element holds at least two more.
+    let two = || rate(Some(2), None);
+    let played = play(two(), 0, "0 a; 50 a; 100 a; 150 a; 199 advance");
+    assert_eq!(played.judge().0, [] as [&str; 0]);
+    // 50 + 100 is passed and has 100 and 150; 100 + 100 has only 150.
+    let played = play(
+        two(),
+        0,
+        "0 a; 50 a; 100 a; 150 a; 200 advance; 201 advance",
+    );
+    assert_eq!(
+        played.judge().0,
+        ["1: 1 elements in 100 ns, 2 demanded, at 0.000000100, p1(1) (p1(1)/a #2)"]
+    );
+    // An element decides as well as an advance.
+    let played = play(two(), 0, "0 a; 50 a; 301 a");
+    assert_eq!(played.judge().0.len(), 2);
+    // Windows that the end cuts off are not judged.
+    assert_eq!(
+        end(play(two(), 0, "0 a; 50 a; 100 a; 150 a"), 199),
+        "held 0/2"
+    );
+    // Nor those that a gap falls into.
+    assert_eq!(
+        end(play(two(), 0, "0 a; 90 gap a 10 1; 90 a; 91 a; 92 a"), 150),
+        "inconclusive 0/1: 1 missed"
+    );
+}
+
+#[test]
+fn each_sensor_is_judged_by_itself_and_until_its_process_ends() {
+    let absence = || {
+        constraint(Demand::Absence {
+            of: pattern("user:a"),
+            at_most: ns(100),
+        })
+    };
+    let two = "0 a@7; 10 a@8; 90 a@7; 100 a@8";
+    assert_eq!(end(play(absence(), 0, two), 189), "held 0/2");
+    assert_eq!(end(play(absence(), 0, two), 190), "violated 1/3");
+    let exits = format!("{two}; 120 exit 7; 180 a@8");
+    assert_eq!(end(play(absence(), 0, &exits), 250), "held 0/3");
+    // All together, one of them suffices.
+    let all = absence().each(Each::All, &Catalogue::linux()).unwrap();
+    assert_eq!(end(play(all, 0, "0 a@7; 90 a@8; 180 a@7"), 279), "held 0/2");
+}
+
+#[test]
+fn an_absence_is_decided_once_and_taken_back_by_a_gap() {
+    let absence = || {
+        constraint(Demand::Absence {
+            of: pattern("user:a"),
+            at_most: ns(100),
+        })
+    };
+    let played = play(
+        absence(),
+        0,
+        "0 a; 100 advance; 101 advance; 300 advance; 310 a",
+    );
+    assert_eq!(
+        played.judge().0,
+        ["1: the next one did not come within 100 ns, at 0.000000000, p1(1) (p1(1)/a #0)"]
+    );
+    assert_eq!(end(played, 320), "violated 1/1");
+    // The gap becomes known with the element after it.
+    let played = play(absence(), 0, "0 a; 150 advance; 200 gap a 0 2; 200 a");
+    assert_eq!(played.judge().0[1], "doubted: c");
+    assert_eq!(
+        end(played, 250),
+        "inconclusive 0/1: 2 missed, 1 excused by what was missed"
+    );
+    // A gap that is known before excuses.
+    let played = play(absence(), 0, "0 a; 50 gap a 0 2; 150 advance");
+    assert_eq!(end(played, 250), "inconclusive 0/0: 2 missed");
+    // A gap elsewhere does not.
+    let played = play(absence(), 0, "0 a; 50 gap b 0 2; 150 advance");
+    assert_eq!(end(played, 250), "violated 1/1");
+}
+
+#[test]
+fn a_period_has_a_jitter_to_both_sides() {
+    let period = || {
+        constraint(Demand::Period {
+            of: pattern("user:a"),
+            period: ns(100),
+            jitter: ns(10),
+        })
+    };
+    assert_eq!(
+        end(play(period(), 0, "0 a; 90 a; 200 a; 300 a"), 400),
+        "held 0/3"
+    );
+    let played = play(period(), 0, "0 a; 89 a; 200 a; 310 a");
+    assert_eq!(
+        played.judge().0,
+        [
+            "1: 89 ns after the one before, at least 90 ns demanded, at 0.000000000, p1(1) \
+             (p1(1)/a #0, p1(1)/a #1)",
+            "2: the next one did not come within 110 ns, at 0.000000089, p1(1) (p1(1)/a #1)",
+        ]
+    );
+    // Too close is certain whatever was missed, too far is not.
+    assert_eq!(
+        end(play(period(), 0, "0 a; 89 a; 95 gap a 0 1; 180 a"), 200),
+        "violated 1/1: 1 missed"
+    );
+}
+
+#[test]
+fn what_must_never_happen_holds_if_it_was_listened_for() {
+    let never = || {
+        constraint(Demand::Never {
+            of: pattern("user:a [value == 3]"),
+        })
+    };
+    assert_eq!(end(play(never(), 0, "1 a 1; 2 a 2"), 9), "held 0/0");
+    let played = play(never(), 0, "1 a 1; 2 a 3");
+    assert_eq!(
+        played.judge().0,
+        ["1: it happened, at 0.000000002, p1(1) (p1(1)/a #1)"]
+    );
+    assert_eq!(
+        end(play(never(), 0, "1 a 1; 5 gap a 1 2"), 9),
+        "inconclusive 0/0: 2 missed"
+    );
+    assert_eq!(
+        end(play(never(), 0, "1 b 1"), 9),
+        "inconclusive 0/0: user:a was not heard"
+    );
+}
+
+#[test]
+fn lengths_of_zero_and_huge_windows_are_refused() {
+    let linux = Catalogue::linux();
+    let refused = |demand| Constraint::new("c", demand, &linux).unwrap_err();
+    let of = || pattern("user:a");
+    let demand = |window, at_most| Demand::Rate {
+        of: of(),
+        window,
+        at_least: None,
+        at_most,
+    };
+    assert_eq!(
+        refused(demand(ns(0), Some(1))),
+        ConstraintError::Zero("window")
+    );
+    assert_eq!(refused(demand(ns(1), None)), ConstraintError::Boundless);
+    assert_eq!(
+        refused(demand(ns(1), Some(65_537))),
+        ConstraintError::Window(65_537)
+    );
+    let absence = Demand::Absence {
+        of: of(),
+        at_most: ns(0),
+    };
+    assert_eq!(refused(absence), ConstraintError::Zero("longest absence"));
+    let nameless = Constraint::new(" ", Demand::Never { of: of() }, &linux);
+    assert_eq!(nameless, Err(ConstraintError::Nameless));
+}
