@@ -13,7 +13,7 @@ use overhear_event::Nanos;
 #[derive(Debug, Parser)]
 #[command(name = "overhear", version, propagate_version = true)]
 #[command(
-    after_help = "Exit status: 0 complete; 2 usage; 3 inconclusive, something was missed; \
+    after_help = "Exit status: 0 complete; 1 a constraint is violated; 2 usage; 3 inconclusive, something was missed; \
                         4 admission refused; 5 a permission or kernel feature is missing; 126 or 127 the program \
                         cannot be run. A program's own non-zero status wins over 0 and 3."
 )]
@@ -30,6 +30,8 @@ pub(crate) enum Verb {
     Report(ReportArguments),
     /// Measures a recording: built-in metrics, or those of files.
     Metrics(MetricsArguments),
+    /// Judges a recording by constraints: 0 all held, 1 violated, 3 inconclusive.
+    Check(CheckArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
     /// Says before the start whether every element will be evaluated in time; 4 if not.
@@ -157,6 +159,22 @@ pub(crate) struct MetricsArguments {
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// What `run --out` kept.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// What must hold; see docs/verdicts.md.
+    #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
+    pub(crate) config: PathBuf,
+    /// Prints the verdicts as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+    /// Writes the verdicts as JUnit XML to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -11,13 +11,17 @@ use overhear_event::Nanos;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
+pub mod constraints;
+
 use crate::exit::{Failure, USAGE};
+use constraints::ConstraintConfig;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The monitor that evaluates all updates.
+    /// The monitor that evaluates all updates. A file that only says what must hold needs none.
+    #[schemars(with = "Option<MonitorConfig>")]
     pub monitor: MonitorConfig,
     /// The sensors whose elements are evaluated.
     #[serde(default, rename = "sensor")]
@@ -25,6 +29,9 @@ pub struct Config {
     /// The evaluations, in the order in which they see an element.
     #[serde(default, rename = "update")]
     pub updates: Vec<UpdateConfig>,
+    /// What must hold. A file of nothing else needs no monitor.
+    #[serde(default, rename = "constraint")]
+    pub constraints: Vec<ConstraintConfig>,
 }
 
 /// `[monitor]`: what is wished, and what the machine is like.
@@ -125,13 +132,18 @@ pub struct Length(pub Nanos);
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let length = humantime::parse_duration(&text).map_err(|error| {
-            serde::de::Error::custom(format!(
-                "`{text}` is not a length of time ({error}); write for example \"50 ms\""
-            ))
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Length {
+    /// From a number and its unit.
+    fn parse(text: &str) -> Result<Self, String> {
+        let length = humantime::parse_duration(text).map_err(|error| {
+            format!("`{text}` is not a length of time ({error}); write for example \"50 ms\"")
         })?;
         let ns = u64::try_from(length.as_nanos())
-            .map_err(|_| serde::de::Error::custom(format!("`{text}` is longer than 584 years")))?;
+            .map_err(|_| format!("`{text}` is longer than 584 years"))?;
         Ok(Self(Nanos::from_ns(ns)))
     }
 }
@@ -193,15 +205,20 @@ impl Config {
     /// # Errors
     /// One sentence that names the line and what is wrong there.
     pub fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .and_then(|span| text.get(..span.start))
-                .map_or(1, |before| before.matches('\n').count() + 1);
-            let sentence = error.message().trim_end().replace('\n', ", ");
-            format!("line {line}: {sentence}")
-        })
+        from_toml(text)
     }
+}
+
+/// Reads a text; an error is one sentence with the line.
+fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .and_then(|span| text.get(..span.start))
+            .map_or(1, |before| before.matches('\n').count() + 1);
+        let sentence = error.message().trim_end().replace('\n', ", ");
+        format!("line {line}: {sentence}")
+    })
 }
 
 #[cfg(test)]

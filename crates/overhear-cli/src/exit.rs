@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Held and complete.
 pub const COMPLETE: u8 = 0;
+/// A constraint is violated.
+pub const VIOLATED: u8 = 1;
 /// The command line, or a file it names, cannot be used.
 pub const USAGE: u8 = 2;
 /// Something was missed: what was found may not be all there is.

@@ -19,6 +19,7 @@
 
 pub mod admit;
 pub mod attach;
+pub mod check;
 mod child;
 mod columns;
 pub mod config;
@@ -29,6 +30,7 @@ pub mod fit;
 pub mod format;
 pub mod identity;
 mod interrupts;
+pub mod junit;
 pub mod listing;
 pub mod metrics;
 pub mod offline;

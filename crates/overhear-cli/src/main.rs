@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
-use overhear_cli::{admit, doctor, export, fit, metrics, offline, table};
+use overhear_cli::{admit, check, doctor, export, fit, junit, metrics, offline, table};
 
 use serde::Serialize;
 
 use args::{
-    AdmitArguments, Arguments, CompletionsArguments, DoctorArguments, ExportArguments,
-    ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments, ReportArguments,
-    RunArguments, Verb,
+    AdmitArguments, Arguments, CheckArguments, CompletionsArguments, DoctorArguments,
+    ExportArguments, ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments,
+    ReportArguments, RunArguments, Verb,
 };
 
 fn main() -> ExitCode {
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run(arguments),
         Verb::Report(arguments) => report(&arguments),
         Verb::Metrics(arguments) => metrics(&arguments),
+        Verb::Check(arguments) => check(&arguments),
         Verb::Export(arguments) => export(&arguments),
         Verb::Admit(arguments) => admit(&arguments),
         Verb::Fit(arguments) => fit(&arguments),
@@ -155,6 +156,19 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
     } else {
         INCONCLUSIVE
     })
+}
+
+fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
+    let report = check::check(&arguments.directory, &arguments.config)?;
+    if let Some(junit) = &arguments.junit {
+        let of = arguments.directory.display().to_string();
+        write_file(junit, &junit::render(&report, &of)?)?;
+    }
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => print(&check::render(&report))?,
+    }
+    Ok(report.status())
 }
 
 fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {

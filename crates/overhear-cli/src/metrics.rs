@@ -100,7 +100,7 @@ pub fn metrics(dir: &Path, names: &[String]) -> Result<MetricsReport, Failure> {
     let mut engine = Metrics::new(Summaries::default());
     let mut known = BTreeSet::new();
     for name in if names.is_empty() { &all } else { names } {
-        let metric = find(name).map_err(usage)?;
+        let metric = find(name, Path::new("")).map_err(usage)?;
         if !known.insert(metric.name().to_owned()) {
             let name = metric.name();
             return Err(usage(format!(
@@ -138,13 +138,15 @@ pub fn metrics(dir: &Path, names: &[String]) -> Result<MetricsReport, Failure> {
     Ok(report)
 }
 
-/// The metric that a word on the command line stands for. A word with `/` or `.` is a file.
-fn find(name: &str) -> Result<Metric, String> {
+/// The metric that a word stands for. A word with `/` or `.` is a file; relative names begin at
+/// `base`.
+pub(crate) fn find(name: &str, base: &Path) -> Result<Metric, String> {
     if !name.contains(['/', '.']) {
         return system_metric(name)
             .map_err(|error| format!("{error}; a file is named with its folder or ending"));
     }
-    let text = fs::read_to_string(name).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let text = fs::read_to_string(base.join(name))
+        .map_err(|error| format!("cannot read {name}: {error}"))?;
     text.parse().map_err(|error| format!("{name}: {error}"))
 }
 

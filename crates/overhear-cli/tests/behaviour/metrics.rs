@@ -66,7 +66,7 @@ fn wake(kind: u32) -> [u8; 24] {
 
 /// A thread that is woken, displaced and asleep again and again, with growing latencies; without
 /// wake-ups if they are not heard, and with a gap in the tenth period if elements are `missed`.
-fn record(dir: &Path, hears_wakeups: bool, missed: u64) {
+pub(crate) fn record(dir: &Path, hears_wakeups: bool, missed: u64) {
     let switches = stream(1, SCHED_SWITCH, Switch::schema());
     let wakes = stream(2, SCHED_WAKE, Wake::schema());
     let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear check`: whether what must hold does hold in a recording, and the report of verdicts that a
+//! live run has as well.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use overhear_event::{Nanos, Timestamp};
+use overhear_metrics::verdict::{Constraint, Judge, Outcome, Verdict, Verdicts};
+use overhear_trace::TraceReader;
+use serde::Serialize;
+
+use crate::columns::{printable, Table};
+use crate::config::constraints;
+use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
+use crate::recording::Recording;
+
+/// The verdicts on a recording or a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckReport {
+    /// `held`, `violated` or `inconclusive`: the worst of all verdicts.
+    pub verdict: &'static str,
+    /// One per constraint, in the order of the file.
+    pub constraints: Vec<VerdictReport>,
+}
+
+/// One verdict.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerdictReport {
+    /// The constraint.
+    pub name: String,
+    /// `held`, `violated` or `inconclusive`.
+    pub verdict: &'static str,
+    /// Instances that were judged: values, distances, windows, answers.
+    pub judged: u64,
+    /// Of these, those that offend.
+    pub offences: u64,
+    /// The first that offends.
+    pub first: Option<OffenceReport>,
+    /// Why it is not more certain, as sentences.
+    pub reasons: Vec<String>,
+}
+
+/// One offence.
+#[derive(Clone, Debug, Serialize)]
+pub struct OffenceReport {
+    /// What was found, where and when.
+    pub sentence: String,
+    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub begin_ns: u64,
+    /// When it ended, or could be decided.
+    pub end_ns: u64,
+    /// The thread or process, if that is known.
+    pub task: Option<u32>,
+    /// The elements that show it.
+    pub elements: Vec<ElementReport>,
+}
+
+/// Where an element stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct ElementReport {
+    /// The name of its stream.
+    pub stream: String,
+    /// Its position in it.
+    pub sequence: u64,
+}
+
+/// Judges the recording `dir` by the constraints in the file `config`.
+///
+/// # Errors
+/// [`Failure`] if there is no such recording or file, or if the file makes no sense.
+pub fn check(dir: &Path, config: &Path) -> Result<CheckReport, Failure> {
+    let mut verdicts = prepare(constraints::read(config)?, ())
+        .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", config.display())))?;
+    replay(dir, &mut verdicts)?;
+    Ok(report(&verdicts))
+}
+
+/// Verdicts on these constraints.
+pub(crate) fn prepare<J: Judge>(
+    constraints: Vec<Constraint>,
+    judge: J,
+) -> Result<Verdicts<J>, String> {
+    let mut verdicts = Verdicts::new(judge);
+    for constraint in constraints {
+        let name = constraint.name().to_owned();
+        verdicts
+            .add(constraint)
+            .map_err(|error| format!("constraint `{name}`: {error}"))?;
+    }
+    Ok(verdicts)
+}
+
+fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failure> {
+    let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
+    let reader = TraceReader::open(dir).map_err(usage)?;
+    let clock = reader.document("clock").map_err(usage)?.unwrap_or_default();
+    for segment in clock["segments"].as_array().into_iter().flatten() {
+        let number = |key: &str| segment[key].as_u64().unwrap_or(0);
+        let from = Timestamp::from_monotonic_ns(number("ns"));
+        verdicts.clock_error(from, Nanos::from_ns(number("error_ns")));
+    }
+    for stream in reader.streams() {
+        verdicts.announce(stream);
+    }
+    let replayed = reader.replay(&mut [&mut *verdicts]);
+    let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
+    let run = reader.document("run").map_err(usage)?;
+    let run = run.and_then(|run| serde_json::from_value::<Recording>(run).ok());
+    let end = match run.as_ref().map(|run| run.end) {
+        Some(Some(ending)) => last.max(Timestamp::from_monotonic_ns(ending.end_ns)),
+        Some(None) => {
+            verdicts.distrust("the recorder did not finish".to_owned());
+            last
+        }
+        None => last,
+    };
+    if let Some(sentence) = run.and_then(|run| unheard(run.unheard)) {
+        verdicts.distrust(sentence);
+    }
+    if let Some(summary) = reader.summary().filter(|summary| summary.unrecorded > 0) {
+        let unrecorded = summary.unrecorded;
+        verdicts.distrust(format!("{unrecorded} elements could not be recorded"));
+    }
+    for tail in reader.torn() {
+        verdicts.distrust(tail.to_string());
+    }
+    for stream in reader.corrupt().iter().chain(&replayed.corrupt) {
+        verdicts.distrust(stream.to_string());
+    }
+    verdicts.finish(end);
+    Ok(())
+}
+
+/// What it means for verdicts that sensors wanted to be heard and were not.
+pub(crate) fn unheard(sensors: u64) -> Option<String> {
+    match sensors {
+        0 => None,
+        1 => Some("1 sensor was not heard".to_owned()),
+        more => Some(format!("{more} sensors were not heard")),
+    }
+}
+
+/// The report on verdicts whose observation has ended.
+pub(crate) fn report<J: Judge>(verdicts: &Verdicts<J>) -> CheckReport {
+    let worst = verdicts.verdicts().map(|verdict| verdict.outcome).max();
+    CheckReport {
+        verdict: worst.unwrap_or(Outcome::Held).name(),
+        constraints: verdicts.verdicts().map(|verdict| entry(&verdict)).collect(),
+    }
+}
+
+fn entry(verdict: &Verdict<'_>) -> VerdictReport {
+    VerdictReport {
+        name: verdict.constraint.name().to_owned(),
+        verdict: verdict.outcome.name(),
+        judged: verdict.judged,
+        offences: verdict.offences,
+        first: verdict.first.as_ref().map(|case| OffenceReport {
+            sentence: case.to_string(),
+            begin_ns: case.offence.begin.as_monotonic_ns(),
+            end_ns: case.offence.end.as_monotonic_ns(),
+            task: case.offence.task,
+            elements: case
+                .elements()
+                .map(|(stream, sequence)| ElementReport { stream, sequence })
+                .collect(),
+        }),
+        reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+    }
+}
+
+impl CheckReport {
+    /// The exit status: 0 all held, 1 one is violated, 3 one is inconclusive and none violated.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self.verdict {
+            "held" => COMPLETE,
+            "violated" => VIOLATED,
+            _ => INCONCLUSIVE,
+        }
+    }
+}
+
+/// The verdicts as text.
+#[must_use]
+pub fn render(report: &CheckReport) -> String {
+    let mut table = Table::new(&[
+        ("constraint", false),
+        ("verdict", false),
+        ("judged", true),
+        ("offences", true),
+    ]);
+    for verdict in &report.constraints {
+        table.row(vec![
+            printable(&verdict.name),
+            verdict.verdict.to_owned(),
+            verdict.judged.to_string(),
+            verdict.offences.to_string(),
+        ]);
+    }
+    let mut text = table.render();
+    for verdict in &report.constraints {
+        let name = printable(&verdict.name);
+        if let Some(first) = &verdict.first {
+            let _ = writeln!(text, "{name}: {}", printable(&first.sentence));
+        }
+        if !verdict.reasons.is_empty() {
+            let reasons = printable(&verdict.reasons.join(", "));
+            let word = match verdict.verdict {
+                "violated" => "and besides",
+                other => other,
+            };
+            let _ = writeln!(text, "{name}: {word}: {reasons}");
+        }
+    }
+    text
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Verdicts as JUnit XML: one test case per constraint. A violated one is a failure, an inconclusive one
+//! an error, because whoever reads it must not take it for passed.
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use crate::check::{CheckReport, VerdictReport};
+use crate::exit::{Failure, USAGE};
+
+/// The document. `of` names what was judged.
+///
+/// # Errors
+/// [`Failure`] if it cannot be written as XML.
+pub fn render(report: &CheckReport, of: &str) -> Result<String, Failure> {
+    let mut suite = TestSuite::new(of);
+    suite.add_test_cases(report.constraints.iter().map(case));
+    let mut document = Report::new("overhear check");
+    document.add_test_suite(suite);
+    document
+        .to_string()
+        .map_err(|error| Failure::new(USAGE, format!("cannot write the verdicts as XML: {error}")))
+}
+
+fn case(verdict: &VerdictReport) -> TestCase {
+    let failed = |kind, message: &str| {
+        let mut status = TestCaseStatus::non_success(kind);
+        status.set_type(verdict.verdict).set_message(message);
+        status
+    };
+    let reasons = verdict.reasons.join(", ");
+    let status = match (verdict.verdict, &verdict.first) {
+        ("held", _) => TestCaseStatus::success(),
+        ("violated", first) => failed(
+            NonSuccessKind::Failure,
+            first.as_ref().map_or("", |first| &first.sentence),
+        ),
+        _ => failed(NonSuccessKind::Error, &reasons),
+    };
+    let mut case = TestCase::new(verdict.name.as_str(), status);
+    case.set_classname("overhear");
+    let judged = format!("{} judged, {} offend", verdict.judged, verdict.offences);
+    let said = match reasons.is_empty() {
+        true => judged,
+        false => format!("{judged}; {reasons}"),
+    };
+    case.set_system_out(said);
+    case
+}

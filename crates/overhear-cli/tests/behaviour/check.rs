@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear check`, from a recording and a file to verdicts and exit statuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::metrics::record;
+use crate::support::{finish, folder, overhear, path, Ended};
+
+/// The recorded latencies are 1000 ns and 7 more each period, 2393 at most.
+fn config(folder: &Path, bound: &str) -> PathBuf {
+    let file = folder.join("overhear.toml");
+    let text = format!(
+        "[[constraint]]\nname = \"woken <fast>\"\nmetric = \"wakeup_latency\"\nmax = \"{bound}\"\n\
+         [[constraint]]\nname = \"often\"\nof = \"kernel:sched_wake [kind == 1] task tid\"\n\
+         each = \"task\"\nperiod = \"100us\"\njitter = \"1us\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn check(dir: &Path, config: &Path, options: &[&str]) -> Ended {
+    let arguments = [&["check", path(dir), "--config", path(config)], options].concat();
+    finish(&mut overhear(&arguments))
+}
+
+#[test]
+fn held_violated_and_inconclusive_are_statuses_and_test_cases() {
+    let folder = folder();
+    let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
+    record(&whole, true, 0);
+    record(&torn, true, 3);
+    let junit = folder.path().join("junit.xml");
+    let judged = |dir: &Path, bound: &str| {
+        let file = config(folder.path(), bound);
+        let options = ["--json", "--junit", path(&junit)];
+        let ended = check(dir, &file, &options);
+        ended.does_not_panic();
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        (ended.status, report, fs::read_to_string(&junit).unwrap())
+    };
+    let (status, report, xml) = judged(&whole, "3us");
+    assert_eq!(
+        (status, &report["verdict"]),
+        (0, &"held".into()),
+        "{report}"
+    );
+    assert_eq!(report["constraints"][0]["judged"], 200);
+    assert_eq!(report["constraints"][1]["judged"], 199);
+    assert!(
+        xml.contains("tests=\"2\"") && xml.contains("failures=\"0\""),
+        "{xml}"
+    );
+    assert!(xml.contains("woken &lt;fast&gt;"), "{xml}");
+
+    // 1000 + 7 * 143 = 2001: the period from 143 on is the first, begun by the wake-up 286.
+    let (status, report, xml) = judged(&whole, "2us");
+    assert_eq!(status, 1, "{report}");
+    let first = &report["constraints"][0];
+    assert_eq!(first["offences"], 57);
+    let elements = &first["first"]["elements"];
+    assert_eq!(elements[0]["stream"], "kernel/sched_wake@0");
+    assert_eq!(elements[0]["sequence"], 286);
+    assert_eq!(elements[1]["stream"], "kernel/sched_switch@0");
+    assert_eq!(elements[1]["sequence"], 4 * 143);
+    assert_eq!(first["first"]["begin_ns"], 1_000_000 + 143 * 100_000);
+    assert!(xml.contains("failures=\"1\""), "{xml}");
+    assert!(xml.contains("2.00 us is more than 2.00 us"), "{xml}");
+
+    let (status, report, xml) = judged(&torn, "3us");
+    assert_eq!(status, 3, "{report}");
+    assert_eq!(report["constraints"][0]["reasons"][0], "3 missed");
+    assert_eq!(report["constraints"][1]["verdict"], "held");
+    assert!(xml.contains("errors=\"1\""), "{xml}");
+    // An offence that nothing excuses stands, whatever was missed elsewhere.
+    assert_eq!(judged(&torn, "2us").0, 1);
+}
+
+#[test]
+fn verdicts_are_told_with_their_first_offence_and_their_reasons() {
+    let folder = folder();
+    let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
+    record(&whole, true, 0);
+    record(&torn, true, 3);
+    let ended = check(&whole, &config(folder.path(), "2us"), &[]);
+    for part in ["violated", "57", "kernel/sched_wake@0 #286", "held"] {
+        assert!(ended.stdout.contains(part), "{ended:?}");
+    }
+    let ended = check(&torn, &config(folder.path(), "3us"), &[]);
+    assert!(ended.stdout.contains("inconclusive: 3 missed"), "{ended:?}");
+}
+
+#[test]
+fn what_was_not_heard_is_inconclusive_and_mistakes_have_their_place() {
+    let folder = folder();
+    let deaf = folder.path().join("deaf");
+    record(&deaf, false, 0);
+    let file = config(folder.path(), "3us");
+    let ended = check(&deaf, &file, &[]);
+    assert_eq!(ended.status, 3, "{ended:?}");
+    assert!(
+        ended.stdout.contains("kernel:sched_wake was not heard"),
+        "{ended:?}"
+    );
+    fs::write(
+        &file,
+        "[[constraint]]\nname = \"c\"\nof = \"user:a [x = 1]\"\nnever = true\n",
+    )
+    .unwrap();
+    let place = format!(
+        "{}: line 3, column 17: constraint `c`: expected",
+        path(&file)
+    );
+    check(&deaf, &file, &[]).says_only(2, &[&place]);
+    let nowhere = folder.path().join("nowhere.toml");
+    check(&deaf, &nowhere, &[]).says_only(2, &["cannot read"]);
+    let file = config(folder.path(), "3us");
+    check(folder.path(), &file, &[]).says_only(2, &[path(folder.path())]);
+}
