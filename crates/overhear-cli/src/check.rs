@@ -100,9 +100,6 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
         let from = Timestamp::from_monotonic_ns(number("ns"));
         verdicts.clock_error(from, Nanos::from_ns(number("error_ns")));
     }
-    for stream in reader.streams() {
-        verdicts.announce(stream);
-    }
     let replayed = reader.replay(&mut [&mut *verdicts]);
     let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
     let run = reader.document("run").map_err(usage)?;

@@ -220,11 +220,6 @@ impl<J: Judge> Verdicts<J> {
         }
     }
 
-    /// A stream exists, whether it has elements or not.
-    pub fn announce(&mut self, stream: &StreamDescriptor) {
-        route(&mut self.routes, &mut self.trials, &mut self.names, stream);
-    }
-
     /// Something about the whole observation keeps it from being all there is: whatever holds so far
     /// is inconclusive.
     pub fn distrust(&mut self, sentence: String) {
@@ -478,6 +473,11 @@ impl<J: Judge> Update for Verdicts<J> {
         each.flatten().collect()
     }
 
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.metrics.open(stream);
+        route(&mut self.routes, &mut self.trials, &mut self.names, stream);
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         self.expire(element.time);
         self.metrics.element(element);
@@ -562,7 +562,7 @@ impl<J: Judge> Update for Verdicts<J> {
         if gap.missed == 0 {
             return;
         }
-        self.announce(stream);
+        self.open(stream);
         self.metrics.gap(stream, gap);
         for trial in &mut self.trials {
             if trial.gap(stream, gap) {

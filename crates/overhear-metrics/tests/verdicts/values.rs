@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bounds, quantiles and spreads.
 
+use overhear_event::Update;
 use overhear_metrics::automaton::{system_metric, Catalogue, Metric};
 use overhear_metrics::verdict::{
     Constraint, ConstraintError, Demand, Each, TaskFilter, Values, Verdicts,
@@ -56,7 +57,7 @@ fn what_was_missed_or_not_heard_is_inconclusive_unless_a_value_offends() {
         "inconclusive 0/0: user:a was not heard"
     );
     let mut nothing = play(max(), 0, "");
-    nothing.announce(&crate::scene::stream(5, "a", 1));
+    nothing.open(&crate::scene::stream(5, "a", 1));
     assert_eq!(
         end(nothing, 9),
         "inconclusive 0/0: nothing to judge happened"
