@@ -184,13 +184,16 @@ pub struct Life {
     /// With FORK: the thread that created it. With EXEC: the id that the thread had before, if it
     /// was not the leader of its process and has taken over the leader's id, which is `tid`; the
     /// old id ends with this element and gets no EXIT. Else 0, and always 0 with EXEC where the
-    /// kernel sensor cannot tell (perf).
+    /// kernel sensor cannot tell (perf). With TRACKED: the thread's state bits, as
+    /// [`Switch::prev_state`]; 0 where the kernel sensor cannot tell (perf).
     pub parent_tid: u32,
     /// The process of the thread that created it; 0 unless this is a fork.
     pub parent_pid: u32,
-    /// [`Life::FORK`], [`Life::EXEC`], [`Life::EXIT`] or [`Life::NAME`].
+    /// [`Life::FORK`], [`Life::EXEC`], [`Life::EXIT`], [`Life::NAME`], [`Life::TRACKED`] or
+    /// [`Life::UNTRACKED`].
     pub kind: u32,
-    /// With EXIT: the exit code as `wait` reports it, else 0.
+    /// With EXIT: the exit code as `wait` reports it; with TRACKED: the unique id that the thread
+    /// was given; else 0.
     pub code: u32,
     /// The thread's CPU time so far by the kernel's own account (`sum_exec_runtime`), in
     /// nanoseconds; 0 where the kernel sensor cannot read it.
@@ -209,6 +212,11 @@ impl Life {
     pub const EXIT: u32 = 3;
     /// The thread has this name; its life is not changed.
     pub const NAME: u32 = 4;
+    /// The monitor tracks the thread from here on; its life began before. All that is told of it
+    /// comes later.
+    pub const TRACKED: u32 = 5;
+    /// The monitor tracks the thread no more; its life goes on.
+    pub const UNTRACKED: u32 = 6;
 
     /// The thread's short name as text.
     #[must_use]

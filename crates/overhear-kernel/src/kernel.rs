@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`Kernel`]: whichever kernel sensor this machine and this user permit.
 
+use std::path::Path;
+
 use overhear_event::{Inbox, Source, SourceError, StreamId};
 
 use crate::bpf::{BpfSource, Settings};
 use crate::machine;
 use crate::perf::PerfSource;
-use crate::streams::Numbering;
-use crate::{FollowError, StartError};
+use crate::streams::{Feed, Hook, Numbering};
+use crate::{KernelMonitor, SelectError, StartError};
 
 /// Which kernel sensor to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +52,7 @@ pub struct KernelBuilder {
     elements: u32,
     life_elements: u32,
     first_stream: StreamId,
+    buffer_bytes: Option<u64>,
     perf_pages: u32,
     mask_interrupts: bool,
 }
@@ -81,6 +84,15 @@ impl KernelBuilder {
         self
     }
 
+    /// About how many bytes all BPF rings may take together, instead of sizes for each. They are
+    /// divided among the CPUs and hooks, and rounded down to powers of two, but a ring has at least
+    /// 8 elements. What was granted is known afterwards ([`KernelMonitor::granted_bytes`]).
+    #[must_use]
+    pub fn buffer_bytes(mut self, bytes: u64) -> Self {
+        self.buffer_bytes = Some(bytes);
+        self
+    }
+
     /// The number of the first stream; 0 by default.
     #[must_use]
     pub fn first_stream(mut self, id: StreamId) -> Self {
@@ -109,6 +121,45 @@ impl KernelBuilder {
     /// [`StartError`] if a ring size is not usable, or if the sensor that was asked for by name
     /// is not available.
     pub fn build(self) -> Result<Kernel, StartError> {
+        let mut kernel = self.start()?;
+        kernel.set_active(true);
+        Ok(kernel)
+    }
+
+    /// Creates a kernel monitor: suspended, and tracking nobody.
+    ///
+    /// # Errors
+    /// As for [`Self::build`].
+    pub fn create(self) -> Result<KernelMonitor, StartError> {
+        Ok(KernelMonitor::new(self.start()?))
+    }
+
+    /// What is heard, by the sizes that were asked for.
+    fn feeds(&self, cpus: u32) -> Vec<Feed> {
+        let mut feeds = vec![
+            Hook::Switch.feed(self.elements),
+            Hook::Wake.feed(self.elements),
+            Hook::Life.feed(self.life_elements),
+        ];
+        let Some(bytes) = self.buffer_bytes else {
+            return feeds;
+        };
+        // Lives are rare: they get a part of what each other hook gets.
+        let weight = |feed: &Feed| if feed.hook == Hook::Life { 1 } else { 8 };
+        let weights: u64 = feeds.iter().map(weight).sum();
+        let per_cpu = bytes / u64::from(cpus);
+        for feed in &mut feeds {
+            let share = per_cpu * weight(feed) / weights / u64::from(feed.stride_bytes());
+            let least = u64::from(*RING_ELEMENTS.start());
+            let most = u64::from(*RING_ELEMENTS.end());
+            let elements = share.clamp(least, most);
+            // The largest power of two that is not above.
+            feed.capacity = 1 << (63 - elements.leading_zeros());
+        }
+        feeds
+    }
+
+    fn start(self) -> Result<Kernel, StartError> {
         for given in [self.elements, self.life_elements] {
             if !given.is_power_of_two() || !RING_ELEMENTS.contains(&given) {
                 return Err(StartError::RingSize {
@@ -118,10 +169,12 @@ impl KernelBuilder {
                 });
             }
         }
-        let numbering = Numbering::new(self.first_stream, machine::possible_cpus());
+        let cpus = machine::possible_cpus();
+        let feeds = self.feeds(cpus);
+        let numbering = Numbering::new(self.first_stream, cpus, feeds.len() as u32);
         let settings = Settings {
             numbering,
-            capacities: [self.elements, self.elements, self.life_elements],
+            feeds,
             mask_interrupts: self.mask_interrupts,
         };
         let bpf = || BpfSource::start(&settings);
@@ -183,6 +236,10 @@ fn with_perf(source: PerfSource, why: &str) -> (Engine, String) {
     (Engine::Perf(Box::new(source)), sentence)
 }
 
+const NEEDS_BPF: &str =
+    "that takes BPF programs, and so CAP_BPF and CAP_PERFMON; name processes or \
+                         threads of your own instead";
+
 enum Engine {
     Bpf(Box<BpfSource>),
     Perf(Box<PerfSource>),
@@ -216,6 +273,7 @@ impl Kernel {
             choice: Choice::Auto,
             elements: 65_536,
             life_elements: 4_096,
+            buffer_bytes: None,
             first_stream: StreamId::from_raw(0),
             perf_pages: 128,
             mask_interrupts: true,
@@ -254,12 +312,76 @@ impl Kernel {
     /// not be followed again. Without an active sensor this does nothing.
     ///
     /// # Errors
-    /// [`FollowError`] if there is no such process or the kernel refuses. Some of its threads
+    /// [`SelectError`] if there is no such process or the kernel refuses. Some of its threads
     /// may then be tracked already.
-    pub fn follow(&mut self, pid: u32) -> Result<(), FollowError> {
+    pub fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
         match &mut self.engine {
             Engine::Bpf(source) => source.follow(pid),
             Engine::Perf(source) => source.follow(pid),
+            Engine::None => Ok(()),
+        }
+    }
+
+    /// Resumes or suspends what is at work.
+    pub(crate) fn set_active(&mut self, active: bool) {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.set_active(active),
+            Engine::Perf(source) => source.set_active(active),
+            Engine::None => {}
+        }
+    }
+
+    /// Bytes of all rings.
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        match &self.engine {
+            Engine::Bpf(source) => source.granted_bytes(),
+            Engine::Perf(source) => source.granted_bytes(),
+            Engine::None => 0,
+        }
+    }
+
+    pub(crate) fn monitor_thread(&mut self, tid: u32, unique_id: u32) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.monitor_thread(tid, unique_id),
+            Engine::Perf(source) => source.monitor_thread(tid, unique_id),
+            Engine::None => Ok(()),
+        }
+    }
+
+    pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.unmonitor_thread(tid),
+            Engine::Perf(source) => source.unmonitor_thread(tid),
+            Engine::None => Ok(()),
+        }
+    }
+
+    pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.monitor_process(pid),
+            Engine::Perf(source) => source.follow(pid),
+            Engine::None => Ok(()),
+        }
+    }
+
+    pub(crate) fn monitor_cgroup(&mut self, path: &Path) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.monitor_cgroup(path),
+            Engine::Perf(_) => Err(SelectError::NeedsBpf {
+                what: format!("the cgroup {}", path.display()),
+                why: NEEDS_BPF.to_owned(),
+            }),
+            Engine::None => Ok(()),
+        }
+    }
+
+    pub(crate) fn monitor_all(&mut self) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.monitor_all(),
+            Engine::Perf(_) => Err(SelectError::NeedsBpf {
+                what: "the whole machine".to_owned(),
+                why: NEEDS_BPF.to_owned(),
+            }),
             Engine::None => Ok(()),
         }
     }

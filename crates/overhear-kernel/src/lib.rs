@@ -3,40 +3,25 @@
 //!
 //! Into this crate flow context switches, wake-ups, and the beginnings and ends of threads, as
 //! the kernel sees them. Out of it flow ordinary streams, three hooks with one stream per CPU,
-//! whose elements are described in [`overhear_event::kernel`]. Three nouns handle them:
+//! whose elements are described in [`overhear_event::kernel`]. Four nouns handle them:
 //!
 //! - [`Kernel`] is the sensor at work and a [`Source`](overhear_event::Source). It follows
 //!   processes: their threads, and all threads and processes these create.
+//! - [`KernelMonitor`] is the same as an object with the life that seed 003 gives it: created
+//!   suspended, resumed, read, terminated, and tracking the threads it is told to.
 //! - [`Choice`] is what the user asked for: BPF programs, perf records, or the best there is.
 //! - [`Status`] is what the user got, with one sentence that says why.
 //!
 //! ```
-//! use overhear_event::{GapCause, Inbox, Source, StreamDescriptor, StreamId, Timestamp};
-//! use overhear_kernel::Kernel;
-//!
-//! #[derive(Default)]
-//! struct Counts {
-//!     elements: u64,
-//!     missed: u64,
-//! }
-//!
-//! impl Inbox for Counts {
-//!     fn open(&mut self, _: std::sync::Arc<StreamDescriptor>) {}
-//!     fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {
-//!         self.elements += 1;
-//!     }
-//!     fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
-//!         self.missed += missed;
-//!     }
-//!     fn close(&mut self, _: StreamId) {}
-//! }
+//! use overhear_event::Source;
+//! use overhear_kernel::{Count, Kernel};
 //!
 //! let mut kernel = Kernel::builder().build()?;
 //! println!("{}", kernel.status().sentence);
 //! kernel.follow(std::process::id())?;
 //! std::thread::sleep(std::time::Duration::from_millis(1));
 //! kernel.finish();
-//! let mut counts = Counts::default();
+//! let mut counts = Count::default();
 //! kernel.poll(&mut counts)?;
 //! println!("{} elements, {} missed", counts.elements, counts.missed);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,7 +31,7 @@
 //!
 //! | | BPF | perf |
 //! |---|---|---|
-//! | needs | CAP_BPF and CAP_PERFMON, a kernel with BTF (5.18 or newer) | `kernel.perf_event_paranoid` up to 2, own processes |
+//! | needs | CAP_BPF and CAP_PERFMON, a kernel with BTF (6.1 or newer) | `kernel.perf_event_paranoid` up to 2, own processes |
 //! | a switch is | one element with both threads | a departure and an arrival |
 //! | voluntary or not | as the kernel counts it, always | a sleep that a pending signal prevented counts as preemption |
 //! | wake-ups | begin and end | none; a clerk samples runnable time from `/proc/PID/task/TID/schedstat` |
@@ -73,8 +58,8 @@
 //! counted. A poll delivers what was committed before it began and no more, so a busy machine
 //! cannot hold the monitor in it. Nothing here panics on what the kernel says or refuses.
 //!
-//! The decision with a price is one ring per hook and CPU in memory of fixed size: 4.25 MiB per
-//! possible CPU by default, taken when the programs are loaded. It buys rings that programs
+//! The decision with a price is one ring per monitor, hook and CPU in memory of fixed size: 4.25 MiB per
+//! possible CPU by default, taken when a monitor is created. It buys rings that programs
 //! never contend for and a writer that is a handful of stores; a switch of an untracked thread
 //! costs one look-up in its task storage.
 
@@ -83,10 +68,12 @@ mod error;
 mod kernel;
 mod machine;
 mod mapping;
+mod monitor;
 mod order;
 mod perf;
 mod schedstat;
 mod streams;
 
-pub use error::{FollowError, StartError};
+pub use error::{SelectError, StartError};
 pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};
+pub use monitor::{Count, KernelMonitor};

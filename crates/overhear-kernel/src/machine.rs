@@ -87,10 +87,18 @@ pub(crate) fn threads_of(pid: u32) -> BTreeSet<u32> {
         .collect()
 }
 
-/// How often a thread gave up its CPU by itself, by the kernel's count.
-pub(crate) fn voluntary_switches(pid: u32, tid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    field(&status, "voluntary_ctxt_switches:")?.parse().ok()
+/// When a thread started, in the kernel's ticks since boot; `None` if it is gone.
+pub(crate) fn thread_start(tid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // Fields are counted behind the name, as below; the start is field 22.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The process of a thread; `None` if it is gone.
+pub(crate) fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    field(&status, "Tgid:")?.parse().ok()
 }
 
 /// Whether a thread lives and is not about to end.

@@ -7,21 +7,23 @@ use overhear_event::kernel::{
     Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
 use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
+use overhear_stream::{Geometry, LayoutError};
 
-/// A place in the kernel where elements come from; each has one stream per CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A place in the kernel where elements come from; each has one stream per CPU. The numbers are
+/// those of the rings (`enum slot` in `monitors.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hook {
     /// Context switches.
-    Switch,
+    Switch = 0,
     /// Wake-ups.
-    Wake,
-    /// Fork, exec, exit, rename.
-    Life,
+    Wake = 1,
+    /// Fork, exec, exit, rename; beginning and end of tracking.
+    Life = 2,
 }
 
 impl Hook {
-    /// All, in the order of their numbers.
-    pub(crate) const ALL: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
+    /// Those of scheduling, which are always there, in the order of their numbers.
+    pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
 
     /// The sensor's name.
     pub(crate) const fn sensor(self) -> &'static str {
@@ -32,14 +34,6 @@ impl Hook {
         }
     }
 
-    /// Bytes per element in a ring: stamp and payload.
-    pub(crate) const fn stride_bytes(self) -> u32 {
-        match self {
-            Self::Switch | Self::Wake => 32,
-            Self::Life => 64,
-        }
-    }
-
     pub(crate) fn schema(self) -> TypeSchema {
         match self {
             Self::Switch => Switch::schema(),
@@ -47,9 +41,50 @@ impl Hook {
             Self::Life => Life::schema(),
         }
     }
+
+    /// The streams of this hook with rings of this many elements.
+    pub(crate) fn feed(self, capacity: u32) -> Feed {
+        Feed {
+            hook: self,
+            slot: self as u32,
+            sensor: self.sensor().to_owned(),
+            schema: Arc::new(self.schema()),
+            capacity,
+        }
+    }
 }
 
-/// Stream numbers: hook by hook, CPU by CPU, then the clerk's.
+/// What a monitor hears of one hook: a stream per CPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Feed {
+    /// Whose programs write.
+    pub(crate) hook: Hook,
+    /// The number of its rings.
+    pub(crate) slot: u32,
+    /// The sensor's name.
+    pub(crate) sensor: String,
+    pub(crate) schema: Arc<TypeSchema>,
+    /// Elements per ring, a power of two.
+    pub(crate) capacity: u32,
+}
+
+impl Feed {
+    /// Bytes per element in a ring: stamp and payload, rounded up to a power of two.
+    pub(crate) fn stride_bytes(&self) -> u32 {
+        (8 + self.schema.size()).next_power_of_two()
+    }
+
+    /// The layout of a ring.
+    pub(crate) fn geometry(&self) -> Result<Geometry, LayoutError> {
+        Geometry::with_stride(
+            self.schema.size(),
+            self.stride_bytes(),
+            self.capacity.into(),
+        )
+    }
+}
+
+/// Stream numbers: feed by feed, CPU by CPU, then the clerk's.
 ///
 /// They do not depend on which sensor is active, so the caller can number its own streams behind
 /// them before anything starts, and two runs on one machine number alike.
@@ -57,13 +92,15 @@ impl Hook {
 pub(crate) struct Numbering {
     first: u32,
     cpus: u32,
+    feeds: u32,
 }
 
 impl Numbering {
-    pub(crate) const fn new(first: StreamId, cpus: u32) -> Self {
+    pub(crate) const fn new(first: StreamId, cpus: u32, feeds: u32) -> Self {
         Self {
             first: first.as_raw(),
             cpus,
+            feeds,
         }
     }
 
@@ -74,11 +111,11 @@ impl Numbering {
 
     /// How many numbers are reserved.
     pub(crate) const fn used(self) -> u32 {
-        self.cpus * Hook::ALL.len() as u32 + 1
+        self.cpus * self.feeds + 1
     }
 
-    pub(crate) const fn id(self, hook: Hook, cpu: u32) -> StreamId {
-        self.at(hook as u32 * self.cpus + cpu)
+    pub(crate) const fn id(self, feed: u32, cpu: u32) -> StreamId {
+        self.at(feed * self.cpus + cpu)
     }
 
     const fn at(self, offset: u32) -> StreamId {
@@ -90,21 +127,21 @@ impl Numbering {
         self.at(self.used() - 1)
     }
 
-    /// Describes the stream of a hook on one CPU.
+    /// Describes the stream of a feed, the `number`th, on one CPU.
     pub(crate) fn describe(
         self,
-        hook: Hook,
+        number: u32,
+        feed: &Feed,
         cpu: u32,
-        schema: &Arc<TypeSchema>,
         capacity: u64,
     ) -> Arc<StreamDescriptor> {
         Arc::new(StreamDescriptor {
-            id: self.id(hook, cpu),
+            id: self.id(number, cpu),
             origin: Origin::Kernel { cpu },
-            sensor: hook.sensor().to_owned(),
+            sensor: feed.sensor.clone(),
             instance: String::new(),
             lane: None,
-            schema: Arc::clone(schema),
+            schema: Arc::clone(&feed.schema),
             rate: None,
             capacity,
         })
@@ -130,16 +167,15 @@ mod tests {
     use super::{Hook, Numbering, StreamId};
 
     #[test]
-    fn numbers_are_dense_and_strides_fit_the_schemas() {
-        let numbering = Numbering::new(StreamId::from_raw(10), 4);
-        let mut ids: Vec<u32> = Hook::ALL
-            .iter()
-            .flat_map(|&hook| (0..4).map(move |cpu| numbering.id(hook, cpu).as_raw()))
+    fn numbers_are_dense_and_schemas_fit_a_ring() {
+        let numbering = Numbering::new(StreamId::from_raw(10), 4, 3);
+        let mut ids: Vec<u32> = (0..3)
+            .flat_map(|feed| (0..4).map(move |cpu| numbering.id(feed, cpu).as_raw()))
             .collect();
         ids.push(numbering.clerk().as_raw());
         assert_eq!(ids, (10..10 + numbering.used()).collect::<Vec<_>>());
-        for hook in Hook::ALL {
-            assert_eq!(hook.stride_bytes(), 8 + hook.schema().size());
+        for hook in Hook::SCHED {
+            assert!(hook.feed(8).geometry().is_ok(), "{}", hook.sensor());
         }
     }
 }

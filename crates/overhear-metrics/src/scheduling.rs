@@ -271,6 +271,21 @@ impl<O: Observer> Scheduling<O> {
                     thread.comm = life.comm().to_string();
                 }
             }
+            Life::TRACKED => {
+                let index = self.find(life.tid, life.pid, now);
+                self.threads[index.0].comm = life.comm().to_string();
+                // Of a thread that is off its CPU and asleep this is known; one that is not may
+                // be running or waiting, which its first departure tells.
+                if life.parent_tid != 0 && self.threads[index.0].state == ThreadState::Unknown {
+                    self.threads[index.0].state = ThreadState::Blocked;
+                }
+            }
+            Life::UNTRACKED => {
+                if let Some(index) = self.by_tid.remove(&life.tid) {
+                    self.enter(index, now, ThreadState::Absent, None);
+                    self.threads[index.0].ended = Some(now);
+                }
+            }
             _ => {
                 if life.kind == Life::EXEC && life.parent_tid != 0 {
                     self.take_over(life, now);
@@ -355,7 +370,10 @@ impl<O: Observer> Update for Scheduling<O> {
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        if !matches!(stream.origin, Origin::Kernel { .. }) || gap.missed == 0 {
+        let scheduling = [kernel::SCHED_SWITCH, kernel::SCHED_WAKE, kernel::TASK_LIFE];
+        let concerns = matches!(stream.origin, Origin::Kernel { .. })
+            && scheduling.contains(&stream.sensor.as_str());
+        if !concerns || gap.missed == 0 {
             return;
         }
         // Any thread may have changed its state unseen.

@@ -19,26 +19,36 @@ _Static_assert(sizeof(long) == 8, "long is the kernel's 64-bit long");
 #define CORE __attribute__((preserve_access_index))
 #define WEAK_KSYM __attribute__((weak)) __attribute__((section(".ksyms")))
 #define always_inline inline __attribute__((always_inline))
+#define noinline __attribute__((noinline))
 
 /* How libbpf reads map definitions: numbers as array sizes, types as pointers. */
 #define MAP_UINT(name, value) int (*name)[value]
 #define MAP_TYPE(name, type) type *name
+#define MAP_VALUES(name, type) type *name[]
 
 #define barrier() __asm__ volatile("" ::: "memory")
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
-enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10, BPF_F_INNER_MAP = 1 << 12 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static void *(*const bpf_task_storage_get)(void *map, void *task, void *value, u64 flags) =
 	(void *)156;
+static long (*const bpf_task_storage_delete)(void *map, void *task) = (void *)157;
+static long (*const bpf_loop)(u32 times, void *callback, void *context, u64 flags) = (void *)181;
 
 extern void bpf_local_irq_save(unsigned long *flags) WEAK_KSYM;
 extern void bpf_local_irq_restore(unsigned long *flags) WEAK_KSYM;
@@ -51,12 +61,33 @@ struct thread_info {
 	u32 cpu;
 } CORE;
 
+struct kernfs_node {
+	u64 id;
+} CORE;
+
+/* A cgroup begins with its own subsystem state, whose parent is that of the parent cgroup. */
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+} CORE;
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+} CORE;
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
+	u32 __state;
+	u32 flags;
 	int pid;
 	int tgid;
 	int exit_code;
 	unsigned long nvcsw;
 	struct sched_entity se;
+	struct css_set *cgroups;
 	char comm[16];
 } CORE;

@@ -18,7 +18,14 @@ enum switch_flags {
 };
 #define SWITCH_RUN_UNKNOWN 0xffffffffu
 enum wake_kind { WAKE_WAKING = 1, WAKE_WAKEUP = 2, WAKE_NEW = 3 };
-enum life_kind { LIFE_FORK = 1, LIFE_EXEC = 2, LIFE_EXIT = 3, LIFE_NAME = 4 };
+enum life_kind {
+	LIFE_FORK = 1,
+	LIFE_EXEC = 2,
+	LIFE_EXIT = 3,
+	LIFE_NAME = 4,
+	LIFE_TRACKED = 5,
+	LIFE_UNTRACKED = 6,
+};
 
 struct switch_element {
 	u64 stamp_ns;
@@ -45,10 +52,11 @@ struct life_element {
 	u64 stamp_ns;
 	u32 tid;
 	u32 pid;
-	u32 parent_tid; /* FORK: the creator; EXEC: the caller's old id, if it has a new one */
+	u32 parent_tid; /* FORK: the creator; EXEC: the caller's old id, if it has a new one;
+			 * TRACKED: the thread's state bits */
 	u32 parent_pid;
 	u32 kind; /* enum life_kind */
-	u32 code;
+	u32 code; /* EXIT: exit code; TRACKED: the unique id that the thread was given */
 	u64 cpu_ns;
 	char comm[COMM_BYTES];
 	u64 reserved; /* zero: makes the stride a power of two */

@@ -10,21 +10,8 @@ pub(crate) const LOST_INHERIT_OFFSET: usize = 144;
 pub(crate) const ENDED_OFFSET: usize = 152;
 
 /// `struct settings` of the programs, as bytes.
-pub(crate) fn settings(masks: [u32; 3], mask_interrupts: bool) -> [u8; 16] {
-    let words = [masks[0], masks[1], masks[2], u32::from(mask_interrupts)];
-    let mut bytes = [0; 16];
-    for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
-        bytes.copy_from_slice(&word.to_ne_bytes());
-    }
-    bytes
-}
-
-/// `struct tracking` of the programs for a thread with this count of voluntary switches, whose
-/// arrival on its CPU nobody has seen.
-pub(crate) fn tracking(voluntary_switches: u64) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    bytes[..8].copy_from_slice(&voluntary_switches.to_ne_bytes());
-    bytes
+pub(crate) fn settings(mask_interrupts: bool) -> [u8; 4] {
+    u32::from(mask_interrupts).to_ne_bytes()
 }
 
 #[cfg(test)]

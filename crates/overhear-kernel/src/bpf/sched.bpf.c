@@ -2,16 +2,15 @@
 /*
  * The kernel sensors: context switches, wake-ups and lives of the tracked threads.
  *
- * 1. Who is tracked. A thread is tracked if it has task local storage in the map `tracked`. User
- *    space creates it for the first threads, through a pidfd, so that a reused thread id cannot
- *    be meant by mistake. From then on tracking is inherited: sched_process_fork runs in the
- *    parent before the child may run, so nothing of the child's life is missed. The kernel frees
- *    the storage with the thread; the last departure from the CPU still finds it.
+ * 1. Who is tracked. A thread is tracked by the monitors in its task local storage (monitors.h).
+ *    The first threads get it from `select`, which the kernel runs over the tasks that user space
+ *    names. From then on tracking is inherited where the monitor wishes so: sched_process_fork
+ *    runs in the parent before the child may run, so nothing of the child's life is missed. The
+ *    kernel frees the storage with the thread; the last departure from the CPU still finds it.
  *
- * 2. What flows. Only tracked threads produce elements. A context switch is one element, even if
- *    both threads are tracked. Every hook has a ring per CPU: a value of an array map, a header
- *    page and then a power of two of elements. User space maps the rings read-only and never
- *    calls the kernel to read; the maps are frozen, so that nobody else can write.
+ * 2. What flows. Only tracked threads produce elements, and only for those who track them. A
+ *    context switch is one element for each monitor, even if it tracks both threads. Every hook
+ *    has a ring per monitor and CPU.
  *
  * 3. One writer at a time. A program writes only into the ring of the CPU it runs on, so the
  *    only rival is what interrupts it there. sched_switch runs with interrupts off: it has none.
@@ -47,7 +46,7 @@
  *    at its last departure goes into the element: readers need it where the arrival was not seen
  *    (the tracepoint stays silent when certain threads of a virtual machine's own agent leave).
  *
- * 9. The end. `ended` counts EXITs in the life ring and last departures in the switch ring.
+ * 9. The end. In each monitor's rings `ended` counts EXITs in the life ring and last departures in the switch ring.
  *    While their sums differ some thread has announced its exit but is still on a CPU; user
  *    space waits for it before it detaches.
  *
@@ -55,101 +54,71 @@
  *    id; the leader has exited before. No tracepoint tells the end of the thread's own id, so
  *    the EXEC element carries it.
  *
+ * 11. The beginning. A thread that is selected while it lives begins with a TRACKED element, which
+ *    is written before the thread is tracked: all that is told of it comes later. It is in the
+ *    ring of the CPU on which the selection runs, and carries the id that the user gave.
+ *
+ * 12. Cgroups. A monitor that selects a cgroup gets all threads in it and below. A child is born in
+ *    its cgroup, so the fork decides. A process that is moved is only counted here; user space
+ *    then runs `select` again.
+ *
  * Thread ids are those of the initial PID namespace. The stores are plain words of their natural
  * size: the verifier wants them so, and so no reader ever sees half a word.
  */
-#include "core.h"
-#include "elements.h"
+#include "monitors.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Written by user space before the programs are loaded; constants to the verifier. */
-struct settings {
-	u32 switch_mask; /* elements per ring less one */
-	u32 wake_mask;
-	u32 life_mask;
-	u32 mask_interrupts; /* 0 forces the busy word, for tests */
-};
-const volatile struct settings settings = {};
-
-/* User space sets the number of CPUs and the size of a ring. */
-#define RINGS(name)                                   \
-	struct {                                      \
-		MAP_UINT(type, BPF_MAP_TYPE_ARRAY);   \
-		MAP_UINT(map_flags, BPF_F_MMAPABLE);  \
-		MAP_UINT(key_size, sizeof(u32));      \
-		MAP_UINT(value_size, 2 * HEADER_BYTES); \
-		MAP_UINT(max_entries, 1);             \
-	} name SEC(".maps")
-
-RINGS(rings_switch);
-RINGS(rings_wake);
-RINGS(rings_life);
-
-struct tracking {
-	u64 nvcsw;	/* of the thread, at its last arrival or departure */
-	u64 arrived_ns; /* when it entered its CPU; 0 if it is on none or that was not seen */
-	u64 ran_ns;	/* its CPU time then or at its last departure, by the kernel's account */
-};
-
+/* Which monitors have selected a cgroup, by the cgroup's id. */
 struct {
-	MAP_UINT(type, BPF_MAP_TYPE_TASK_STORAGE);
-	MAP_UINT(map_flags, BPF_F_NO_PREALLOC);
-	MAP_TYPE(key, int);
-	MAP_TYPE(value, struct tracking);
-} tracked SEC(".maps");
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, u64);
+	MAP_TYPE(value, u64);
+	MAP_UINT(max_entries, MOST_CGROUPS);
+} cgroups SEC(".maps");
 
-static always_inline struct tracking *tracking_of(struct task_struct *task)
+EMITTER(wake, struct wake_element, SLOT_WAKE)
+EMITTER(life, struct life_element, SLOT_LIFE)
+
+/* One context switch for several monitors: each is told of its own threads. */
+struct switching {
+	const struct shared *words;
+	struct switch_element *element;
+	u64 leaving; /* monitors of the leaving thread, shifted as in struct emission */
+	u64 entering;
+	u64 cpu;
+	u32 run_ns;
+	u16 flags;
+	u16 dies;
+};
+
+static noinline long put_switch(u64 monitor, struct switching *switching)
 {
-	return bpf_task_storage_get(&tracked, task, 0, 0);
-}
+	u64 leaving = switching->leaving, entering = switching->entering;
+	struct switch_element *element = switching->element;
 
-static always_inline struct ring_header *ring_here(void *rings)
-{
-	u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(rings, &cpu);
-}
-
-/* The slot of the next element. The mask is a constant, which bounds the offset. */
-static always_inline void *next_slot(struct ring_header *ring, u32 mask, u32 stride_bytes)
-{
-	u32 index = (u32)READ_ONCE(ring->counter) & mask;
-
-	return (u8 *)ring + HEADER_BYTES + index * stride_bytes;
-}
-
-static always_inline void publish(struct ring_header *ring)
-{
-#ifdef OVERHEAR_TOTAL_STORE_ORDER
-	barrier();
-	WRITE_ONCE(ring->counter, READ_ONCE(ring->counter) + 1);
-	barrier();
-#else
-	u64 before = __sync_fetch_and_add(&ring->counter, 1);
-
-	__asm__ volatile("" ::"r"(before) : "memory");
-#endif
-}
-
-/* Rule 3, where interrupts cannot be masked. */
-static always_inline bool claim(struct ring_header *ring)
-{
-	if (__sync_lock_test_and_set(&ring->busy, 1) == 0)
+	if (!(leaving | entering))
 		return 1;
-	__sync_fetch_and_add(&ring->lost_nested, 1);
+	switching->leaving = leaving >> 1;
+	switching->entering = entering >> 1;
+	leaving &= 1;
+	entering &= 1;
+	if (!(leaving | entering))
+		return 0;
+	/* What is known of a thread that this monitor does not track is not its to hear. */
+	element->flags = (switching->flags & SWITCH_PREEMPTED) | (entering ? SWITCH_NEXT_TRACKED : 0);
+	element->prev_run_ns = SWITCH_RUN_UNKNOWN;
+	if (leaving) {
+		element->flags |= switching->flags | SWITCH_PREV_TRACKED;
+		element->prev_run_ns = switching->run_ns;
+	}
+
+	struct ring_header *ring = put(switching->words, monitor, SLOT_SWITCH, switching->cpu,
+				       element, sizeof(*element), sizeof(*element), 1);
+
+	if (ring && leaving && switching->dies)
+		WRITE_ONCE(ring->ended, READ_ONCE(ring->ended) + 1);
 	return 0;
-}
-
-static always_inline void release(struct ring_header *ring)
-{
-	barrier();
-	WRITE_ONCE(ring->busy, 0);
-}
-
-static always_inline bool masks_interrupts(void)
-{
-	return settings.mask_interrupts && bpf_local_irq_save && bpf_local_irq_restore;
 }
 
 SEC("tp_btf/sched_switch")
@@ -158,17 +127,24 @@ int on_switch(u64 *ctx)
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
 	struct tracking *leaving = tracking_of(prev);
 	struct tracking *entering = tracking_of(next);
+	struct shared *words = shared_words();
+	u64 leaving_set = 0, entering_set = 0;
+
+	if (!words)
+		return 0;
+
 	u32 prev_state = (u32)ctx[3];
 	u64 now_ns = bpf_ktime_get_ns();
 	u64 run_ns = SWITCH_RUN_UNKNOWN;
 	u32 flags = 0;
 
 	/* The two pointers are tested apart: a test of both at once becomes an OR of pointers,
-	 * which the verifier refuses. */
+	 * which the verifier refuses. What the storage remembers is kept up to date even while
+	 * all monitors are suspended. */
 	if (leaving) {
 		u64 nvcsw = prev->nvcsw;
 
-		flags = SWITCH_PREV_TRACKED;
+		leaving_set = heard_by(words, leaving);
 		if (nvcsw != leaving->nvcsw)
 			flags |= SWITCH_VOLUNTARY;
 		leaving->nvcsw = nvcsw;
@@ -179,73 +155,64 @@ int on_switch(u64 *ctx)
 			run_ns = SWITCH_RUN_UNKNOWN;
 	}
 	if (entering) {
-		flags |= SWITCH_NEXT_TRACKED;
+		entering_set = heard_by(words, entering);
 		entering->nvcsw = next->nvcsw;
 		entering->arrived_ns = now_ns;
 		entering->ran_ns = next->se.sum_exec_runtime;
 	}
-	if (!flags)
+	if (!(leaving_set | entering_set))
 		return 0;
 	if ((u8)ctx[0])
 		flags |= SWITCH_PREEMPTED;
 
-	struct ring_header *ring = ring_here(&rings_switch);
-
-	if (!ring)
-		return 0;
-
-	struct switch_element *element = next_slot(ring, settings.switch_mask, sizeof(*element));
-
-	element->stamp_ns = now_ns;
-	element->prev_tid = prev->pid;
-	element->next_tid = next->pid;
-	element->prev_pid = prev->tgid;
-	element->next_pid = next->tgid;
-	element->prev_state = prev_state;
-	element->flags = flags;
-	element->prev_run_ns = run_ns;
-	publish(ring);
-
+	struct switch_element element = {
+		.stamp_ns = now_ns,
+		.prev_tid = prev->pid,
+		.next_tid = next->pid,
+		.prev_pid = prev->tgid,
+		.next_pid = next->tgid,
+		.prev_state = prev_state,
+	};
 	enum { TASK_DEAD = 0x80 };
-	if (leaving && (prev_state & TASK_DEAD))
-		WRITE_ONCE(ring->ended, READ_ONCE(ring->ended) + 1);
+	struct switching switching = {
+		.words = words,
+		.element = &element,
+		.leaving = leaving_set,
+		.entering = entering_set,
+		.cpu = bpf_get_smp_processor_id(),
+		.run_ns = run_ns,
+		.flags = flags,
+		.dies = !!(prev_state & TASK_DEAD),
+	};
+
+	bpf_loop(MONITORS, put_switch, &switching, 0);
 	return 0;
-}
-
-static always_inline void write_wake(struct ring_header *ring, struct task_struct *task, u32 kind)
-{
-	struct wake_element *element = next_slot(ring, settings.wake_mask, sizeof(*element));
-	u64 waker = bpf_get_current_pid_tgid();
-
-	element->stamp_ns = bpf_ktime_get_ns();
-	element->tid = task->pid;
-	element->pid = task->tgid;
-	element->waker_tid = (u32)waker;
-	element->waker_pid = waker >> 32;
-	element->target_cpu = task->thread_info.cpu;
-	element->kind = kind;
-	publish(ring);
 }
 
 static always_inline int wake(struct task_struct *task, u32 kind)
 {
-	if (!tracking_of(task))
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
+
+	if (!words || !tracking)
 		return 0;
 
-	struct ring_header *ring = ring_here(&rings_wake);
+	u64 monitors = heard_by(words, tracking);
 
-	if (!ring)
+	if (!monitors)
 		return 0;
-	if (masks_interrupts()) {
-		unsigned long interrupts;
 
-		bpf_local_irq_save(&interrupts);
-		write_wake(ring, task, kind);
-		bpf_local_irq_restore(&interrupts);
-	} else if (claim(ring)) {
-		write_wake(ring, task, kind);
-		release(ring);
-	}
+	u64 waker = bpf_get_current_pid_tgid();
+	struct wake_element element = {
+		.tid = task->pid,
+		.pid = task->tgid,
+		.waker_tid = (u32)waker,
+		.waker_pid = waker >> 32,
+		.target_cpu = task->thread_info.cpu,
+		.kind = kind,
+	};
+
+	emit_wake(words, monitors, &element);
 	return 0;
 }
 
@@ -267,18 +234,10 @@ int on_wakeup_new(u64 *ctx)
 	return wake((void *)ctx[0], WAKE_NEW);
 }
 
-struct life {
-	u32 kind;
-	u32 code;
-	u32 parent_tid;
-	u32 parent_pid;
-	const char *comm;
-};
-
 /* Rule 8. The account can be ahead of the estimate, because a tick may have raised it. */
-static always_inline u64 cpu_time_ns(struct task_struct *task, u64 now_ns)
+static always_inline u64 cpu_time_ns(struct task_struct *task, struct tracking *tracking,
+				     u64 now_ns)
 {
-	struct tracking *tracking = tracking_of(task);
 	u64 account_ns = task->se.sum_exec_runtime;
 	u64 estimate_ns = 0;
 
@@ -287,116 +246,295 @@ static always_inline u64 cpu_time_ns(struct task_struct *task, u64 now_ns)
 	return estimate_ns > account_ns ? estimate_ns : account_ns;
 }
 
-static always_inline void write_life(struct ring_header *ring, struct task_struct *task,
-				     const struct life *life)
+/* Writes for each of the monitors; `life` has all but the thread and its account. */
+static always_inline void live(const struct shared *words, u64 monitors, struct task_struct *task,
+			       struct tracking *tracking, struct life_element *life,
+			       const char *comm)
 {
-	struct life_element *element = next_slot(ring, settings.life_mask, sizeof(*element));
-	u64 now_ns = bpf_ktime_get_ns();
-
-	element->stamp_ns = now_ns;
-	element->tid = task->pid;
-	element->pid = task->tgid;
-	element->parent_tid = life->parent_tid;
-	element->parent_pid = life->parent_pid;
-	element->kind = life->kind;
-	element->code = life->code;
-	element->cpu_ns = cpu_time_ns(task, now_ns);
-	element->reserved = 0;
-	/* The copy stops at the name's end; what the slot held before must not show behind it. */
-	__builtin_memset(element->comm, 0, sizeof(element->comm));
-	bpf_probe_read_kernel_str(element->comm, sizeof(element->comm), life->comm);
-	publish(ring);
-	if (life->kind == LIFE_EXIT)
-		WRITE_ONCE(ring->ended, READ_ONCE(ring->ended) + 1);
+	life->tid = task->pid;
+	life->pid = task->tgid;
+	bpf_probe_read_kernel_str(life->comm, sizeof(life->comm), comm);
+	life->cpu_ns = cpu_time_ns(task, tracking, bpf_ktime_get_ns());
+	emit_life(words, monitors, life);
 }
 
-static always_inline int live(struct task_struct *task, const struct life *life)
+/* Each monitor's life ring of this CPU; NULL if it has none. */
+static always_inline struct ring_header *life_ring(const struct shared *words, u32 monitor, u32 cpu)
 {
-	struct ring_header *ring = ring_here(&rings_life);
+	u32 index = (monitor & (MONITORS - 1)) * SLOTS + SLOT_LIFE;
+	u32 first = cpu * (u32)(READ_ONCE(words->shapes[index]) >> 32);
+	void *pages = bpf_map_lookup_elem(&rings, &index);
+
+	if (!pages)
+		return 0;
+
+	return bpf_map_lookup_elem(pages, &first);
+}
+
+enum life_count { COUNT_ENDED, COUNT_LOST_INHERIT };
+
+struct counting {
+	const struct shared *words;
+	u64 monitors; /* as in struct emission */
+	u64 cpu;
+	u64 what;
+};
+
+static noinline long count_one(u64 monitor, struct counting *counting)
+{
+	u64 monitors = counting->monitors;
+
+	if (!monitors)
+		return 1;
+	counting->monitors = monitors >> 1;
+	if (!(monitors & 1))
+		return 0;
+
+	struct ring_header *ring = life_ring(counting->words, monitor, counting->cpu);
 
 	if (!ring)
 		return 0;
-	if (masks_interrupts()) {
-		unsigned long interrupts;
-
-		bpf_local_irq_save(&interrupts);
-		write_life(ring, task, life);
-		bpf_local_irq_restore(&interrupts);
-	} else if (claim(ring)) {
-		write_life(ring, task, life);
-		release(ring);
-	}
+	if (counting->what == COUNT_ENDED)
+		__sync_fetch_and_add(&ring->ended, 1);
+	else
+		__sync_fetch_and_add(&ring->lost_inherit, 1);
 	return 0;
+}
+
+static always_inline void count(const struct shared *words, u64 monitors, enum life_count what)
+{
+	struct counting counting = {
+		.words = words,
+		.monitors = monitors,
+		.cpu = bpf_get_smp_processor_id(),
+		.what = what,
+	};
+
+	bpf_loop(MONITORS, count_one, &counting, 0);
+}
+
+/* The monitors that have selected a cgroup which the thread is in. */
+static always_inline u64 cgroup_monitors(struct task_struct *task)
+{
+	enum { DEEPEST = 32 };
+	struct css_set *set = task->cgroups;
+	struct cgroup *cgroup = 0;
+	u64 monitors = 0;
+
+	bpf_probe_read_kernel(&cgroup, sizeof(cgroup), &set->dfl_cgrp);
+#pragma clang loop unroll(disable)
+	for (u32 level = 0; level < DEEPEST && cgroup; level++) {
+		struct kernfs_node *node = 0;
+		u64 id = 0;
+
+		bpf_probe_read_kernel(&node, sizeof(node), &cgroup->kn);
+		bpf_probe_read_kernel(&id, sizeof(id), &node->id);
+
+		u64 *selecting = bpf_map_lookup_elem(&cgroups, &id);
+
+		if (selecting)
+			monitors |= *selecting;
+		/* The parent's state is the first member of the parent. */
+		bpf_probe_read_kernel(&cgroup, sizeof(cgroup), &cgroup->self.parent);
+	}
+	return monitors;
 }
 
 SEC("tp_btf/sched_process_fork")
 int on_fork(u64 *ctx)
 {
 	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	struct tracking *tracking = tracking_of(parent);
+	struct shared *words = shared_words();
 
-	if (!tracking_of(parent))
+	if (!words)
 		return 0;
 
 	struct tracking fresh = { .nvcsw = child->nvcsw };
 
-	if (!bpf_task_storage_get(&tracked, child, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
-		struct ring_header *ring = ring_here(&rings_life);
+	if (tracking)
+		fresh.inherit = READ_ONCE(tracking->inherit);
+	if (READ_ONCE(words->by_cgroup))
+		fresh.by_cgroup = cgroup_monitors(child);
+	fresh.monitors = (fresh.inherit | fresh.by_cgroup) & READ_ONCE(words->live);
+	if (!fresh.monitors)
+		return 0;
 
-		if (ring)
-			__sync_fetch_and_add(&ring->lost_inherit, 1);
-	}
+	u64 monitors = fresh.monitors & READ_ONCE(words->active);
 
-	struct life life = {
+	if (!bpf_task_storage_get(&tracked, child, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE))
+		count(words, monitors, COUNT_LOST_INHERIT);
+
+	struct life_element life = {
 		.kind = LIFE_FORK,
 		.parent_tid = parent->pid,
 		.parent_pid = parent->tgid,
-		.comm = parent->comm,
 	};
 
-	return live(child, &life);
+	live(words, monitors, child, 0, &life, parent->comm);
+	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
 int on_exec(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
 
-	if (!tracking_of(task))
+	if (!words || !tracking)
 		return 0;
 
 	u32 old_tid = (u32)ctx[1]; /* rule 10 */
-	struct life life = {
+	struct life_element life = {
 		.kind = LIFE_EXEC,
 		.parent_tid = old_tid == (u32)task->pid ? 0 : old_tid,
-		.comm = task->comm,
 	};
 
-	return live(task, &life);
+	live(words, heard_by(words, tracking), task, tracking, &life, task->comm);
+	return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
 
-	if (!tracking_of(task))
+	if (!words || !tracking)
 		return 0;
 
-	struct life life = { .kind = LIFE_EXIT, .code = task->exit_code, .comm = task->comm };
+	u64 monitors = heard_by(words, tracking);
+	struct life_element life = { .kind = LIFE_EXIT, .code = task->exit_code };
 
-	return live(task, &life);
+	live(words, monitors, task, tracking, &life, task->comm);
+	count(words, monitors, COUNT_ENDED);
+	return 0;
 }
 
 SEC("tp_btf/task_rename")
 int on_rename(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
 
-	if (!tracking_of(task))
+	if (!words || !tracking)
 		return 0;
 
 	/* The tracepoint fires before the task has its new name. */
-	struct life life = { .kind = LIFE_NAME, .comm = (const char *)ctx[1] };
+	struct life_element life = { .kind = LIFE_NAME };
 
-	return live(task, &life);
+	live(words, heard_by(words, tracking), task, tracking, &life, (const char *)ctx[1]);
+	return 0;
+}
+
+/* Rule 12. The event tells the leader alone, so what to do with its threads is left to user space. */
+SEC("tp_btf/cgroup_attach_task")
+int on_cgroup(void)
+{
+	struct shared *words = shared_words();
+
+	if (words && READ_ONCE(words->by_cgroup))
+		__sync_fetch_and_add(&words->cgroup_moves, 1);
+	return 0;
+}
+
+static always_inline void tell(const struct shared *words, u64 bit, struct task_struct *task,
+			       struct tracking *tracking, u32 kind)
+{
+	struct life_element life = { .kind = kind };
+
+	if (kind == LIFE_TRACKED) {
+		life.code = words->unique_id;
+		life.parent_tid = task->__state & 0xff;
+	}
+	live(words, bit, task, tracking, &life, task->comm);
+}
+
+static always_inline void track(struct shared *words, u64 bit, struct task_struct *task,
+				bool by_cgroup)
+{
+	struct tracking fresh = {
+		.nvcsw = task->nvcsw,
+		.ran_ns = task->se.sum_exec_runtime,
+	};
+	struct tracking *tracking = bpf_task_storage_get(&tracked, task, &fresh,
+							 BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!tracking) {
+		words->failed++;
+		return;
+	}
+	if (words->inherit && !(tracking->inherit & bit)) {
+		__sync_fetch_and_or(&tracking->inherit, bit);
+		words->changed++;
+	}
+	if (tracking->monitors & bit)
+		return;
+	words->changed++;
+	if (words->announce)
+		tell(words, bit, task, tracking, LIFE_TRACKED); /* rule 11 */
+	if (by_cgroup)
+		__sync_fetch_and_or(&tracking->by_cgroup, bit);
+	__sync_fetch_and_or(&tracking->monitors, bit);
+}
+
+static always_inline void untrack(struct shared *words, u64 bit, struct task_struct *task,
+				  struct tracking *tracking, bool announce)
+{
+	if (!(tracking->monitors & bit))
+		return;
+	words->changed++;
+	__sync_fetch_and_and(&tracking->inherit, ~bit);
+	__sync_fetch_and_and(&tracking->by_cgroup, ~bit);
+	__sync_fetch_and_and(&tracking->monitors, ~bit);
+	if (announce)
+		tell(words, bit, task, tracking, LIFE_UNTRACKED);
+	/* A fork adds no monitor to an existing storage, and selections take turns. */
+	if (!tracking->monitors)
+		bpf_task_storage_delete(&tracked, task);
+}
+
+/* The kernel runs it once for each task that the iterator visits, and once more without a task. */
+SEC("iter/task")
+int select(u64 *ctx)
+{
+	enum { PF_EXITING = 0x4 };
+	struct task_struct *task = (void *)ctx[1];
+	struct shared *words = shared_words();
+
+	if (!task || !words)
+		return 0;
+
+	u64 bit = 1ull << (words->monitor & (MONITORS - 1));
+	struct tracking *tracking = tracking_of(task);
+	bool ends = task->flags & PF_EXITING;
+
+	switch (words->operation) {
+	case TRACK:
+		if (ends)
+			return 0;
+		track(words, bit, task, 0);
+		break;
+	case UNTRACK:
+		if (tracking)
+			untrack(words, bit, task, tracking, 1);
+		break;
+	case FORGET:
+		if (tracking)
+			untrack(words, bit, task, tracking, 0);
+		break;
+	case REGROUP:
+		if (cgroup_monitors(task) & bit) {
+			if (!ends)
+				track(words, bit, task, 1);
+		} else if (tracking && (tracking->by_cgroup & bit)) {
+			untrack(words, bit, task, tracking, 1);
+		}
+		break;
+	}
+	words->seen++;
+	return 0;
 }

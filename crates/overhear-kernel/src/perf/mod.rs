@@ -32,7 +32,7 @@ use crate::mapping::{Access, MappedWords, Mapping};
 use crate::order::Order;
 use crate::schedstat::{now_ns, Clerk};
 use crate::streams::{Hook, Numbering};
-use crate::FollowError;
+use crate::SelectError;
 use record::{Record, What, Who};
 
 /// Offsets of the head, which the kernel moves, and the tail, which we move, in words.
@@ -83,8 +83,10 @@ struct CpuRing {
     pending: Vec<Record>,
     /// Lost records reported so far.
     lost_seen: u64,
-    /// Events of followed threads; closed with this value.
-    events: Vec<OwnedFd>,
+    /// Events of followed threads, by their first thread; closed with this value.
+    events: Vec<(u32, OwnedFd)>,
+    /// What the events had lost that are closed already.
+    lost_by_closed: u64,
     /// Owns the ring, so it is closed last.
     anchor: OwnedFd,
 }
@@ -109,6 +111,9 @@ pub(crate) struct PerfSource {
     rings: Vec<CpuRing>,
     knowledge: Knowledge,
     clerk_descriptor: Arc<StreamDescriptor>,
+    /// Threads that are monitored by themselves.
+    threads: BTreeSet<u32>,
+    active: bool,
     opened: bool,
     finished: bool,
     closed: bool,
@@ -117,8 +122,8 @@ pub(crate) struct PerfSource {
 impl PerfSource {
     /// Creates the rings; the phrase in the error follows "because".
     pub(crate) fn start(numbering: Numbering, max_pages: usize) -> Result<Self, String> {
-        let switches = Arc::new(Hook::Switch.schema());
-        let lives = Arc::new(Hook::Life.schema());
+        // Rings are of bytes; what they are said to hold is stated below.
+        let feeds = Hook::SCHED.map(|hook| hook.feed(0));
         let mut rings = Vec::new();
         for cpu in machine::online_cpus() {
             if cpu >= numbering.cpus() {
@@ -132,8 +137,8 @@ impl PerfSource {
             };
             let (memory, data_bytes) = map_ring(&anchor, max_pages).map_err(explain_map)?;
             let capacity = data_bytes as u64 / SWITCH_RECORD_BYTES;
-            let output = |hook, schema| Output {
-                descriptor: numbering.describe(hook, cpu, schema, capacity),
+            let output = |hook: Hook| Output {
+                descriptor: numbering.describe(hook as u32, &feeds[hook as usize], cpu, capacity),
                 order: Order::default(),
                 next: 0,
             };
@@ -141,11 +146,12 @@ impl PerfSource {
                 cpu,
                 memory,
                 data_bytes,
-                switches: output(Hook::Switch, &switches),
-                lives: output(Hook::Life, &lives),
+                switches: output(Hook::Switch),
+                lives: output(Hook::Life),
                 pending: Vec::new(),
                 lost_seen: 0,
                 events: Vec::new(),
+                lost_by_closed: 0,
                 anchor,
             });
         }
@@ -156,13 +162,15 @@ impl PerfSource {
                 clerk: Clerk::default(),
             },
             clerk_descriptor: numbering.describe_clerk(),
+            threads: BTreeSet::new(),
+            active: false,
             opened: false,
             finished: false,
             closed: false,
         })
     }
 
-    pub(crate) fn follow(&mut self, pid: u32) -> Result<(), FollowError> {
+    pub(crate) fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
         // A second set of events would record everything twice.
         if self.knowledge.clerk.follows(pid) {
             return Ok(());
@@ -175,29 +183,112 @@ impl PerfSource {
                 break;
             }
             for tid in fresh {
-                match self.observe(tid) {
+                match self.observe(tid, true) {
                     Ok(()) => {
                         let name = machine::thread_name(pid, tid);
                         self.knowledge.names.0.insert(tid, name);
                         done.insert(tid);
                     }
                     Err(Errno::SRCH) => {}
-                    Err(error) => return Err(refused(pid, error)),
+                    Err(error) => return Err(refused(format!("process {pid}"), error)),
                 }
             }
         }
         if done.is_empty() {
-            return Err(FollowError::NoSuchProcess { pid });
+            return Err(SelectError::NoSuchProcess { pid });
         }
         self.knowledge.clerk.follow(pid);
         Ok(())
     }
 
+    /// Follows one thread, but not what it creates.
+    ///
+    /// The kernel looks the id up once for each CPU; that it was the same thread's each time
+    /// follows from its start being the same before and afterwards.
+    pub(crate) fn monitor_thread(&mut self, tid: u32, unique_id: u32) -> Result<(), SelectError> {
+        let gone = || SelectError::NoSuchThread { tid };
+        let before = machine::thread_start(tid).ok_or_else(gone)?;
+        let pid = machine::process_of(tid).ok_or_else(gone)?;
+        if !self.threads.insert(tid) {
+            return Ok(());
+        }
+        let observed = match self.observe(tid, false) {
+            Ok(()) if machine::thread_start(tid) == Some(before) => Ok(()),
+            Ok(()) | Err(Errno::SRCH) => Err(gone()),
+            Err(error) => Err(refused(format!("thread {tid}"), error)),
+        };
+        if observed.is_err() {
+            self.close(tid);
+            return observed;
+        }
+        let comm = machine::thread_name(pid, tid);
+        self.knowledge.names.0.insert(tid, comm);
+        let who = Who { tid, pid };
+        self.tell(What::Tracked { who, unique_id });
+        Ok(())
+    }
+
+    /// Follows a thread no more.
+    pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
+        if !self.threads.contains(&tid) {
+            return Err(match machine::thread_start(tid) {
+                Some(_) => SelectError::NotMonitored { tid },
+                None => SelectError::NoSuchThread { tid },
+            });
+        }
+        self.close(tid);
+        let pid = machine::process_of(tid).unwrap_or(tid);
+        let who = Who { tid, pid };
+        self.tell(What::Untracked { who });
+        Ok(())
+    }
+
+    /// Puts a record of our own behind those that the kernel has written by now.
+    fn tell(&mut self, what: What) {
+        if let Some(ring) = self.rings.first_mut() {
+            ring.fetch();
+            let time_ns = now_ns();
+            ring.pending.push(Record { time_ns, what });
+        }
+    }
+
+    /// Closes the events of a thread that is monitored by itself.
+    fn close(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+        for ring in &mut self.rings {
+            let lost = &mut ring.lost_by_closed;
+            ring.events.retain(|(first, event)| {
+                if *first == tid {
+                    *lost += sys::lost(event.as_fd()).unwrap_or_default();
+                }
+                *first != tid
+            });
+        }
+    }
+
+    /// Resumes or suspends all events.
+    pub(crate) fn set_active(&mut self, active: bool) {
+        self.active = active;
+        for (_, event) in self.rings.iter().flat_map(|ring| &ring.events) {
+            sys::set_enabled(event.as_fd(), active);
+        }
+    }
+
+    /// Bytes of all rings.
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.data_bytes as u64).sum()
+    }
+
     /// Opens the events of one thread, all or none.
-    fn observe(&mut self, tid: u32) -> Result<(), Errno> {
+    fn observe(&mut self, tid: u32, inherit: bool) -> Result<(), Errno> {
         let mut events = Vec::with_capacity(self.rings.len());
+        let target = sys::Target::Thread {
+            tid,
+            inherit,
+            disabled: !self.active,
+        };
         for ring in &self.rings {
-            let event = match sys::open(sys::Target::Thread(tid), ring.cpu) {
+            let event = match sys::open(target, ring.cpu) {
                 Ok(event) => event,
                 Err(Errno::NODEV) => continue,
                 Err(error) => return Err(error),
@@ -207,7 +298,7 @@ impl PerfSource {
         }
         for (cpu, event) in events {
             if let Some(ring) = self.rings.iter_mut().find(|ring| ring.cpu == cpu) {
-                ring.events.push(event);
+                ring.events.push((tid, event));
             }
         }
         Ok(())
@@ -266,9 +357,7 @@ impl PerfSource {
             return;
         }
         self.knowledge.clerk.sample();
-        for event in self.rings.iter().flat_map(|ring| &ring.events) {
-            sys::disable(event.as_fd());
-        }
+        self.set_active(false);
         self.finished = true;
     }
 }
@@ -374,6 +463,14 @@ impl CpuRing {
                 let name = knowledge.names.0.remove(&who.tid).unwrap_or_default();
                 life(who, Life::EXIT, name)
             }
+            What::Tracked { who, unique_id } => Life {
+                code: unique_id,
+                ..life(who, Life::TRACKED, knowledge.names.of(who.tid))
+            },
+            What::Untracked { who } => {
+                let name = knowledge.names.0.remove(&who.tid).unwrap_or_default();
+                life(who, Life::UNTRACKED, name)
+            }
             What::Name { who, comm, exec } => {
                 knowledge.names.0.insert(who.tid, comm);
                 life(who, if exec { Life::EXEC } else { Life::NAME }, comm)
@@ -401,8 +498,12 @@ impl CpuRing {
 
     /// The kernel tells of losses with the next record that fits; at the end there may be none.
     fn report_untold_losses(&mut self, inbox: &mut dyn Inbox) {
-        let counts = self.events.iter().map(|event| sys::lost(event.as_fd()));
-        let total: u64 = counts.map(Option::unwrap_or_default).sum();
+        let counts = self
+            .events
+            .iter()
+            .map(|(_, event)| sys::lost(event.as_fd()));
+        let open: u64 = counts.map(Option::unwrap_or_default).sum();
+        let total = open + self.lost_by_closed;
         let untold = total.saturating_sub(self.lost_seen);
         self.lost_seen += untold;
         self.switches.gap(untold, GapCause::Kernel, inbox);
@@ -477,9 +578,9 @@ fn explain_map(error: io::Error) -> String {
     )
 }
 
-fn refused(pid: u32, error: Errno) -> FollowError {
-    FollowError::Refused {
-        pid,
+fn refused(what: String, error: Errno) -> SelectError {
+    SelectError::Refused {
+        what,
         why: match error {
             Errno::ACCESS | Errno::PERM => {
                 "it belongs to another user or has privileges of its own".to_owned()

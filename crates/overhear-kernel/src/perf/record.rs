@@ -38,6 +38,15 @@ pub(super) enum What {
         comm: [u8; 16],
         exec: bool,
     },
+    /// Not of the kernel: a thread is monitored by itself from here on.
+    Tracked {
+        who: Who,
+        unique_id: u32,
+    },
+    /// Not of the kernel: it is monitored no more.
+    Untracked {
+        who: Who,
+    },
     /// So many records found no room in the ring before this one.
     Lost {
         records: u64,

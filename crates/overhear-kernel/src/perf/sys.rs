@@ -44,14 +44,22 @@ const FLAG_COMM_EXEC: u64 = 1 << 24;
 const FLAG_USE_CLOCK_ID: u64 = 1 << 25;
 const FLAG_CONTEXT_SWITCH: u64 = 1 << 26;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+const PERF_EVENT_IOC_ENABLE: libc::Ioctl = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 
 /// Whom an event observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// This thread, and what it will create.
-    Thread(u32),
+    /// A thread.
+    Thread {
+        /// Its id.
+        tid: u32,
+        /// And what it will create.
+        inherit: bool,
+        /// Not before it is enabled.
+        disabled: bool,
+    },
     /// Nobody: the event only owns a ring that others write to. It is opened on the calling
     /// thread with all that a real one needs, so it also shows whether that is permitted.
     Anchor,
@@ -71,7 +79,15 @@ pub(super) fn open(target: Target, cpu: u32) -> Result<OwnedFd, Errno> {
 
 fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errno> {
     let (pid, extra) = match target {
-        Target::Thread(tid) => (tid as libc::pid_t, FLAG_INHERIT),
+        Target::Thread {
+            tid,
+            inherit,
+            disabled,
+        } => {
+            let inherit = if inherit { FLAG_INHERIT } else { 0 };
+            let disabled = if disabled { FLAG_DISABLED } else { 0 };
+            (tid as libc::pid_t, inherit | disabled)
+        }
         Target::Anchor => (0, FLAG_DISABLED),
     };
     let attributes = Attributes {
@@ -126,11 +142,16 @@ pub(super) fn redirect(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> Result<()
     Ok(())
 }
 
-/// Stops an event and its inherited copies.
-pub(super) fn disable(event: BorrowedFd<'_>) {
+/// Starts or stops an event and its inherited copies.
+pub(super) fn set_enabled(event: BorrowedFd<'_>, enabled: bool) {
+    let request = if enabled {
+        PERF_EVENT_IOC_ENABLE
+    } else {
+        PERF_EVENT_IOC_DISABLE
+    };
     // SAFETY: the descriptor is open; the request takes no memory, only a flag. It cannot fail
     // for an event that was opened, and a failure would leave records that nobody reads.
-    let _ = unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) };
+    let _ = unsafe { libc::ioctl(event.as_raw_fd(), request, 0) };
 }
 
 /// How many records of this event and its inherited copies found no room; `None` before 6.0.

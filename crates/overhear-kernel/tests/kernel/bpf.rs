@@ -6,7 +6,7 @@ use std::fs;
 
 use overhear_event::kernel::{Life, Switch, Wake};
 use overhear_event::{GapCause, StreamId};
-use overhear_kernel::{Active, Choice, FollowError, Kernel, KernelBuilder, StartError};
+use overhear_kernel::{Active, Choice, Kernel, KernelBuilder, SelectError, StartError};
 
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::BROOD;
@@ -257,7 +257,7 @@ fn mistakes_are_answered_in_sentences() {
     if let Some(mut kernel) = start(Kernel::builder().elements(8).life_elements(8)) {
         let pid = 0x7fff_fff0;
         let error = kernel.follow(pid).unwrap_err();
-        assert_eq!(error, FollowError::NoSuchProcess { pid });
+        assert_eq!(error, SelectError::NoSuchProcess { pid });
         assert_eq!(kernel.stream_ids_used() % 3, 1);
     }
 }

@@ -173,6 +173,18 @@ impl Program {
         all
     }
 
+    /// Lets this many of the program's parked threads go on.
+    pub(crate) fn release(&self, threads: usize) {
+        let input = self.input.as_ref().unwrap();
+        assert_eq!(rustix::io::write(input, &vec![0; threads]), Ok(threads));
+    }
+
+    /// Waits for the next `parked`, and forgets what was said before.
+    pub(crate) fn until_parked_again(&mut self, meanwhile: impl FnMut()) {
+        self.said.clear();
+        self.until_parked(meanwhile);
+    }
+
     /// Lets the program end, without waiting for it yet.
     pub(crate) fn end(&mut self) {
         self.input = None;
@@ -211,10 +223,25 @@ fn settled_switches(pid: u32) -> BTreeMap<u32, (u64, u64)> {
     while same < 3 {
         thread::sleep(Duration::from_millis(10));
         let now = switches_now(pid);
-        same = if now == last { same + 1 } else { 0 };
+        // A thread that waits for a CPU does not rest, however long it waits.
+        same = if now == last && !anyone_runs(pid) {
+            same + 1
+        } else {
+            0
+        };
         last = now;
     }
     last
+}
+
+/// Whether a thread of the process runs or waits for a CPU.
+fn anyone_runs(pid: u32) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    entries.flatten().any(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.starts_with(" R"))
+    })
 }
 
 /// Nanoseconds on a CPU of a process' threads; `schedstat` shows the account without estimates.
@@ -270,8 +297,31 @@ struct Stream {
 }
 
 impl Recorder {
-    pub(crate) fn poll(&mut self, kernel: &mut Kernel) {
+    pub(crate) fn poll(&mut self, kernel: &mut impl Source) {
         kernel.poll(self).unwrap();
+    }
+
+    /// Departures of a thread as one that is tracked.
+    pub(crate) fn tracked_departures(&self, tid: u32) -> u64 {
+        let of =
+            |switch: &Switch| switch.prev_tid == tid && switch.flags & Switch::PREV_TRACKED != 0;
+        self.switches.iter().filter(|(_, _, s)| of(s)).count() as u64
+    }
+
+    /// Everything in which a thread is tracked.
+    pub(crate) fn mentions(&self, tid: u32) -> usize {
+        let switches = self.switches.iter().filter(|(_, _, switch)| {
+            switch.prev_tid == tid && switch.flags & Switch::PREV_TRACKED != 0
+                || switch.next_tid == tid && switch.flags & Switch::NEXT_TRACKED != 0
+        });
+        let wakes = self.wakes.iter().filter(|(_, wake)| wake.tid == tid);
+        let lives = self.lives.iter().filter(|(_, life)| life.tid == tid);
+        switches.count() + wakes.count() + lives.count()
+    }
+
+    /// Elements delivered.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.streams.values().map(|stream| stream.delivered).sum()
     }
 
     /// Missed elements of all streams, by cause.
@@ -353,13 +403,19 @@ impl Recorder {
 
     /// Asserts that every position of every BPF ring was delivered or accounted for.
     pub(crate) fn assert_complete(&self, kernel: &Kernel) {
+        self.assert_all(|id| kernel.committed(id));
+    }
+
+    /// As [`Self::assert_complete`], with what was committed to each stream.
+    pub(crate) fn assert_all(&self, committed: impl Fn(StreamId) -> Option<u64>) {
+        assert!(!self.streams.is_empty());
         for (&id, stream) in &self.streams {
             assert!(stream.closed, "{} is open", stream.descriptor.label());
             let overwritten = stream.missed.get(&GapCause::Overwritten).copied();
             let accounted = stream.delivered + overwritten.unwrap_or_default();
             assert_eq!(
                 Some(accounted),
-                kernel.committed(id),
+                committed(id),
                 "{}",
                 stream.descriptor.label()
             );

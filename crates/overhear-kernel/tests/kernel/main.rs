@@ -7,5 +7,6 @@
 mod bpf;
 mod fallback;
 mod harness;
+mod monitors;
 mod perf;
 mod roles;

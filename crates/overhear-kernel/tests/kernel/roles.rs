@@ -26,6 +26,11 @@ fn play() {
         "counted" => workload(1_000, MIXED),
         "signalled" => workload(2_000, &[be_signalled, sleep, be_signalled, give_way]),
         "brood" => brood(),
+        "chorus" => chorus(12, 300),
+        "crowd" => chorus(2_000, 1),
+        "churn" => churn(),
+        "monitor_and_wait" => crate::monitors::monitor_and_wait(),
+        "perf_monitor" => crate::monitors::perf_monitor(),
         "usurper" => usurper(),
         "usurped" => {
             println!("@ parked");
@@ -101,6 +106,64 @@ fn workload(turns: u32, works: &'static [Work]) {
     for thread in threads {
         thread.join().unwrap();
     }
+}
+
+/// Threads that say who they are, wait until they are released, work, and wait again.
+fn chorus(threads: usize, turns: u32) {
+    let begin = Arc::new(Barrier::new(threads + 1));
+    let end = Arc::new(Barrier::new(threads + 1));
+    let body = move |begin: Arc<Barrier>, end: Arc<Barrier>| {
+        // SAFETY: gettid only returns a number.
+        println!("@ {}", unsafe { libc::gettid() });
+        begin.wait();
+        park();
+        for turn in 0..turns {
+            match turn % 3 {
+                0 => thread::sleep(Duration::from_micros(50)),
+                1 => thread::yield_now(),
+                _ => (0..5_000).for_each(|_| std::hint::spin_loop()),
+            }
+        }
+        end.wait();
+        park();
+    };
+    let spawn = |_| {
+        let (begin, end) = (Arc::clone(&begin), Arc::clone(&end));
+        let builder = thread::Builder::new().stack_size(64 << 10);
+        builder.spawn(move || body(begin, end)).unwrap()
+    };
+    let all: Vec<_> = (0..threads).map(spawn).collect();
+    begin.wait();
+    println!("@ parked");
+    end.wait();
+    println!("@ parked");
+    for thread in all {
+        thread.join().unwrap();
+    }
+    park();
+}
+
+/// How many short lives a churn has.
+pub(crate) const CHURN: usize = 10_000;
+
+/// Many short-lived threads, from several creators at once.
+fn churn() {
+    const CREATORS: usize = 4;
+    println!("@ parked");
+    park();
+    let create = || {
+        for _ in 0..CHURN / CREATORS {
+            let builder = thread::Builder::new().stack_size(16 << 10);
+            builder.spawn(|| {}).unwrap().join().unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..CREATORS {
+            scope.spawn(create);
+        }
+    });
+    println!("@ parked");
+    park();
 }
 
 /// Blocks until the parent closes our standard input.

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The programs of this process and the monitors that they serve.
+//!
+//! A process loads its programs once, with its first monitor, and they go with its last one. All
+//! that keeps them is descriptors of this process: when it dies, however it dies, the kernel
+//! detaches the programs and frees the maps.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::{fs, mem};
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::load::{self, Loaded, Maps};
+use super::programs::SELECT;
+use super::rings::Rings;
+use super::select::{visit, Target};
+use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS};
+use crate::machine;
+use crate::mapping::{Access, Mapping};
+use crate::streams::Hook;
+
+/// Calls of programs that the kernel did not enter, by hook.
+pub(crate) type NotEntered = BTreeMap<Hook, u64>;
+
+/// How a selected thread is tracked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// What it creates is tracked as well.
+    pub(crate) inherit: bool,
+    /// The monitor's streams say so, with this id.
+    pub(crate) announce: Option<u32>,
+}
+
+/// What a run of `select` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// Living threads that were visited.
+    pub(crate) seen: u64,
+    /// Those whose tracking changed.
+    pub(crate) changed: u64,
+    /// Those for which the kernel had no memory.
+    pub(crate) failed: u64,
+}
+
+/// Loaded programs. See the module's text.
+pub(crate) struct Host {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The last monitor has gone; nobody can join any more.
+    retired: bool,
+    /// Numbers in use.
+    taken: u64,
+    /// Which monitors have selected a cgroup, by its id: what the map holds.
+    cgroups: BTreeMap<u64, u64>,
+    shared: SharedPage,
+    sched: Loaded,
+    maps: Maps,
+}
+
+/// The host that new monitors join, if there is one.
+static HOST: Mutex<Weak<Host>> = Mutex::new(Weak::new());
+
+/// A place in a host, given back when dropped.
+pub(crate) struct Seat {
+    host: Arc<Host>,
+    pub(crate) number: u32,
+    /// What the programs had not entered when the monitor began.
+    before: NotEntered,
+    left: bool,
+}
+
+impl Seat {
+    /// Joins the programs of this process, or loads them; the phrase in the error follows
+    /// "because". Without masked interrupts, for tests, the host is one's own.
+    pub(crate) fn take(mask_interrupts: bool) -> Result<Self, String> {
+        if !mask_interrupts {
+            let host = Arc::new(Host::load(false)?);
+            return Self::join(&host).unwrap_or_else(|| Err(full()));
+        }
+        // Loading takes a while, and nobody may load beside.
+        let mut shared = HOST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = shared.upgrade() {
+            if let Some(seat) = Self::join(&host) {
+                return seat;
+            }
+        }
+        let host = Arc::new(Host::load(true)?);
+        *shared = Arc::downgrade(&host);
+        Self::join(&host).unwrap_or_else(|| Err(full()))
+    }
+
+    /// `None` if the host takes nobody any more.
+    fn join(host: &Arc<Host>) -> Option<Result<Self, String>> {
+        let mut state = host.locked();
+        if state.retired {
+            return None;
+        }
+        let number = (!state.taken).trailing_zeros();
+        if number >= MONITORS {
+            return Some(Err(full()));
+        }
+        state.taken |= 1 << number;
+        state.shared.set(Member::Live, number, true);
+        let before = state.not_entered();
+        drop(state);
+        Some(Ok(Self {
+            host: Arc::clone(host),
+            number,
+            before,
+            left: false,
+        }))
+    }
+
+    /// What this kernel lacks of scheduling, as phrases.
+    pub(crate) fn notes(&self) -> Vec<&'static str> {
+        self.host.locked().sched.notes.clone()
+    }
+
+    /// Has a hook's programs write into these rings for this monitor.
+    pub(crate) fn hear(&self, slot: u32, rings: &Rings) -> io::Result<()> {
+        let state = self.host.locked();
+        let index = self.number * SLOTS + slot;
+        // The shape first: a program that finds the rings must know how they are laid out.
+        let capacity = rings.geometry().capacity();
+        state.shared.shape(index, rings.pages, capacity);
+        let fd = rings.map.as_fd().as_raw_fd().to_ne_bytes();
+        let updated = state
+            .maps
+            .rings
+            .update(&index.to_ne_bytes(), &fd, MapFlags::ANY);
+        updated.map_err(load::into_io)
+    }
+
+    /// Resumes or suspends the monitor.
+    pub(crate) fn set_active(&self, active: bool) {
+        let state = self.host.locked();
+        state.shared.set(Member::Active, self.number, active);
+    }
+
+    /// Whether the monitor hears the CPUs themselves.
+    pub(crate) fn set_everything(&self, everything: bool) {
+        let state = self.host.locked();
+        state
+            .shared
+            .set(Member::Everything, self.number, everything);
+    }
+
+    /// Runs `select` for this monitor.
+    pub(crate) fn select(
+        &self,
+        operation: Operation,
+        target: Target,
+        manner: Manner,
+    ) -> io::Result<Selected> {
+        self.host
+            .locked()
+            .select(self.number, operation, target, manner)
+    }
+
+    /// Selects a cgroup. The threads in it are tracked by the next [`Operation::Regroup`].
+    pub(crate) fn add_cgroup(&self, id: u64) -> io::Result<()> {
+        let mut state = self.host.locked();
+        let monitors = state.cgroups.get(&id).copied().unwrap_or(0) | 1 << self.number;
+        let key = id.to_ne_bytes();
+        let updated = state
+            .maps
+            .cgroups
+            .update(&key, &monitors.to_ne_bytes(), MapFlags::ANY);
+        updated.map_err(load::into_io)?;
+        state.cgroups.insert(id, monitors);
+        state.shared.set(Member::ByCgroup, self.number, true);
+        Ok(())
+    }
+
+    /// How many processes have changed their cgroup since the programs were loaded.
+    pub(crate) fn cgroup_moves(&self) -> u64 {
+        self.host.locked().shared.load(Member::CgroupMoves)
+    }
+
+    /// Ends the monitor: when this returns, no program writes for it any more. Returns what was
+    /// not entered in its time.
+    pub(crate) fn leave(&mut self) -> NotEntered {
+        if mem::replace(&mut self.left, true) {
+            return NotEntered::new();
+        }
+        let mut state = self.host.locked();
+        state.remove(self.number);
+        let mut counts = state.not_entered();
+        for (hook, count) in &mut counts {
+            *count -= self.before.get(hook).copied().unwrap_or(0).min(*count);
+        }
+        counts
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let _ = self.leave();
+    }
+}
+
+fn full() -> String {
+    format!("this process has {MONITORS} kernel monitors already, which is as many as there can be")
+}
+
+impl Host {
+    fn load(mask_interrupts: bool) -> Result<Self, String> {
+        let (sched, maps) = load::load_sched(mask_interrupts)?;
+        let page = Mapping::new(maps.shared.as_fd(), SHARED_BYTES, Access::Write);
+        let page = page.map_err(|error| {
+            let why = machine::error_text(error);
+            format!("the words shared with the BPF programs cannot be mapped ({why})")
+        })?;
+        Ok(Self {
+            state: Mutex::new(State {
+                retired: false,
+                taken: 0,
+                cgroups: BTreeMap::new(),
+                shared: SharedPage(page.part(0, SHARED_BYTES)),
+                sched,
+                maps,
+            }),
+        })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        // A panic leaves no call of `State` half done: each changes one thing after another.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn select(
+        &self,
+        number: u32,
+        operation: Operation,
+        target: Target,
+        manner: Manner,
+    ) -> io::Result<Selected> {
+        let store = |member, value: u64| self.shared.store(member, value);
+        store(Member::Operation, operation as u64);
+        store(Member::Monitor, number.into());
+        store(Member::Inherit, manner.inherit.into());
+        store(Member::UniqueId, manner.announce.unwrap_or(0).into());
+        store(Member::Announce, manner.announce.is_some().into());
+        for answer in [Member::Seen, Member::Changed, Member::Failed] {
+            store(answer, 0);
+        }
+        let program = self
+            .sched
+            .object
+            .progs()
+            .find(|program| program.name() == SELECT);
+        let program = program.ok_or_else(|| io::Error::other("the BPF object lacks `select`"))?;
+        visit(program.as_fd(), target)?;
+        Ok(Selected {
+            seen: self.shared.load(Member::Seen),
+            changed: self.shared.load(Member::Changed),
+            failed: self.shared.load(Member::Failed),
+        })
+    }
+
+    /// See rule 4 in `monitors.h`.
+    fn remove(&mut self, number: u32) {
+        let bit = 1 << number;
+        for set in [
+            Member::Active,
+            Member::Live,
+            Member::Everything,
+            Member::ByCgroup,
+        ] {
+            self.shared.set(set, number, false);
+        }
+        self.taken &= !bit;
+        if self.taken == 0 {
+            // Nobody is left to write for: detached, the counts are final.
+            self.retired = true;
+            self.sched.links.clear();
+            return;
+        }
+        let cgroups: Vec<u64> = self.cgroups.keys().copied().collect();
+        for id in cgroups {
+            let rest = self.cgroups.get(&id).copied().unwrap_or(0) & !bit;
+            let key = id.to_ne_bytes();
+            // Neither call can fail for a key that is there, and at worst a fork asks in vain.
+            if rest == 0 {
+                let _ = self.maps.cgroups.delete(&key);
+                self.cgroups.remove(&id);
+            } else {
+                let _ = self
+                    .maps
+                    .cgroups
+                    .update(&key, &rest.to_ne_bytes(), MapFlags::EXIST);
+                self.cgroups.insert(id, rest);
+            }
+        }
+        for slot in 0..SLOTS {
+            // The kernel returns when no program holds the old value any more; most slots are
+            // empty and answer at once.
+            let index = number * SLOTS + slot;
+            let _ = self.maps.rings.delete(&index.to_ne_bytes());
+        }
+        // A thread that was being created escapes one pass, but not the next.
+        let forget = || {
+            let result = self.select(number, Operation::Forget, Target::All, Manner::default());
+            result.is_ok_and(|selected| selected.changed > 0)
+        };
+        while forget() {}
+    }
+
+    /// Sums over the programs of each hook.
+    fn not_entered(&self) -> NotEntered {
+        let mut counts = NotEntered::new();
+        for (name, hook) in &self.sched.writers {
+            let program = self.sched.object.progs().find(|p| p.name() == *name);
+            if let Some(program) = program {
+                *counts.entry(*hook).or_default() += not_entered(program.as_fd());
+            }
+        }
+        counts
+    }
+}
+
+/// How often the kernel did not enter a program because its CPU was in it already; 0 before
+/// Linux 5.12, which counts it first. The descriptor's file tells what `bpf_prog_info` has as
+/// `recursion_misses`.
+fn not_entered(program: BorrowedFd<'_>) -> u64 {
+    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
+    let info = fs::read_to_string(path).unwrap_or_default();
+    machine::field(&info, "recursion_misses:")
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fs, AsFd, AsRawFd, Host};
+
+    #[test]
+    fn the_kernel_says_what_it_did_not_enter() {
+        let host = match Host::load(true) {
+            Ok(host) => host,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let state = host.locked();
+        for (known, _) in &state.sched.links {
+            let program = state.sched.object.progs().find(|p| p.name() == known.name);
+            let path = format!("/proc/self/fdinfo/{}", program.unwrap().as_fd().as_raw_fd());
+            let info = fs::read_to_string(path).unwrap();
+            assert!(info.contains("\nrecursion_misses:\t"), "{info}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
+/*
+ * Who hears what: the monitors, the threads they track, and their rings.
+ *
+ * 1. A monitor is a number below MONITORS, and a set of monitors is a word with a bit for each.
+ *    A tracked thread has task local storage with the set of those who track it, so one program
+ *    per hook serves all of them, and costs a thread that nobody tracks one look-up. The kernel
+ *    frees the storage with the thread: a thread id that comes again is nobody's.
+ *
+ * 2. Each monitor has a map of rings for each hook it hears: `rings[monitor * SLOTS + slot]`. The
+ *    map is an array of pages; the ring of a CPU is a header page and the pages of its elements,
+ *    and begins at page `cpu * pages`. All such maps have values of one page, as the kernel
+ *    demands of the members of one outer map, but each has as many as its monitor wants
+ *    (BPF_F_INNER_MAP). Elements never straddle a page, because strides are powers of two.
+ *    User space maps them and never calls the kernel to read; they are frozen, so that nobody
+ *    but the programs can write them.
+ *
+ * 3. `shared` is one page of words that user space maps writable: which monitors exist and which
+ *    are resumed, the shapes of the rings, and what the program `select` is asked for. It belongs
+ *    to the process that loaded the programs, and reaches nobody else.
+ *
+ * 4. A monitor that ends leaves `live` first, so that no fork passes it on; then its rings leave
+ *    the outer map, and the kernel waits for the programs that still hold one; then `select`
+ *    takes its bit from all threads. Only then may its number be given to another.
+ */
+#pragma once
+
+#include "core.h"
+#include "elements.h"
+
+enum { MONITORS = 64, SLOTS = 32, PAGE_BYTES = 4096, MOST_CGROUPS = 256 };
+
+/* What a ring is of. The numbers are those of the Rust enum `Hook`. */
+enum slot {
+	SLOT_SWITCH = 0,
+	SLOT_WAKE = 1,
+	SLOT_LIFE = 2,
+};
+
+/* Constants to the verifier; written by user space before the programs are loaded. */
+struct settings {
+	u32 mask_interrupts; /* 0 forces the busy word, for tests */
+};
+const volatile struct settings settings = {};
+
+enum operation {
+	TRACK = 1,   /* all tasks that the iterator visits */
+	UNTRACK = 2, /* likewise; tells the monitor */
+	FORGET = 3,  /* likewise; tells nobody */
+	REGROUP = 4, /* track those in the monitor's cgroups, untrack those that have left them */
+};
+
+struct shared {
+	u64 active;	     /* monitors that are resumed */
+	u64 live;	     /* monitors that exist */
+	u64 everything;	     /* monitors that track all threads, and so the CPUs themselves */
+	u64 by_cgroup;	     /* monitors that select cgroups */
+	u64 cgroup_moves;    /* counted by the program: processes that changed their cgroup */
+	u64 operation;	     /* enum operation; what follows are its arguments */
+	u64 monitor;	     /* the number */
+	u64 inherit;	     /* TRACK: children are tracked as well */
+	u64 unique_id;	     /* TRACK: goes into the TRACKED element */
+	u64 announce;	     /* TRACK: whether there is one */
+	u64 seen;	     /* answer: living threads that were visited */
+	u64 changed;	     /* answer: those whose tracking changed */
+	u64 failed;	     /* answer: those that found no memory */
+	u64 reserved[51];
+	u64 shapes[MONITORS * SLOTS]; /* pages per CPU << 32 | elements per CPU less one */
+};
+_Static_assert(sizeof(struct shared) == (64 + MONITORS * SLOTS) * 8, "shared");
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct shared);
+	MAP_UINT(max_entries, 1);
+} shared SEC(".maps");
+
+struct ring_map {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	MAP_UINT(key_size, sizeof(u32));
+	MAP_UINT(value_size, PAGE_BYTES);
+	MAP_UINT(max_entries, 2);
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_UINT(key_size, sizeof(u32));
+	MAP_UINT(value_size, sizeof(u32));
+	MAP_UINT(max_entries, MONITORS * SLOTS);
+	MAP_VALUES(values, struct ring_map);
+} rings SEC(".maps");
+
+struct tracking {
+	u64 monitors;  /* who tracks the thread */
+	u64 inherit;   /* of these, who will track its children */
+	u64 by_cgroup; /* of these, who does for the sake of its cgroup */
+	u64 nvcsw;     /* of the thread, at its last arrival or departure */
+	u64 arrived_ns; /* when it entered its CPU; 0 if it is on none or that was not seen */
+	u64 ran_ns;	/* its CPU time then or at its last departure, by the kernel's account */
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_TASK_STORAGE);
+	MAP_UINT(map_flags, BPF_F_NO_PREALLOC);
+	MAP_TYPE(key, int);
+	MAP_TYPE(value, struct tracking);
+} tracked SEC(".maps");
+
+static always_inline struct tracking *tracking_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&tracked, task, 0, 0);
+}
+
+static always_inline struct shared *shared_words(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&shared, &zero);
+}
+
+/* Who tracks the thread and is resumed. */
+static always_inline u64 heard_by(const struct shared *words, struct tracking *tracking)
+{
+	return tracking ? READ_ONCE(tracking->monitors) & READ_ONCE(words->active) : 0;
+}
+
+static always_inline void publish(struct ring_header *ring)
+{
+#ifdef OVERHEAR_TOTAL_STORE_ORDER
+	barrier();
+	WRITE_ONCE(ring->counter, READ_ONCE(ring->counter) + 1);
+	barrier();
+#else
+	u64 before = __sync_fetch_and_add(&ring->counter, 1);
+
+	__asm__ volatile("" ::"r"(before) : "memory");
+#endif
+}
+
+static always_inline bool claim(struct ring_header *ring)
+{
+	if (__sync_lock_test_and_set(&ring->busy, 1) == 0)
+		return 1;
+	__sync_fetch_and_add(&ring->lost_nested, 1);
+	return 0;
+}
+
+static always_inline void release(struct ring_header *ring)
+{
+	barrier();
+	WRITE_ONCE(ring->busy, 0);
+}
+
+static always_inline bool masks_interrupts(void)
+{
+	return settings.mask_interrupts && bpf_local_irq_save && bpf_local_irq_restore;
+}
+
+/* Strides are powers of two. */
+static always_inline u32 stride_of(u32 size_bytes)
+{
+	return size_bytes <= 16 ? 16 : size_bytes <= 32 ? 32 : 64;
+}
+
+/*
+ * Writes an element into the ring of this CPU of one monitor, and returns the ring's header; NULL
+ * if the monitor does not hear this hook or the element was refused. `element` begins with its
+ * stamp. Without `alone` the ring is claimed, and the stamp taken anew inside.
+ */
+static always_inline struct ring_header *put(const struct shared *words, u32 monitor, u32 slot,
+					     u32 cpu, const void *element, u32 size_bytes,
+					     u32 stride_bytes, bool alone)
+{
+	u32 index = (monitor & (MONITORS - 1)) * SLOTS + slot;
+	/* Read first: behind the call the verifier no longer knows the index, which then has an
+	 * address. Shapes change only while nobody is tracked for the monitor. */
+	u64 shape = READ_ONCE(words->shapes[index]);
+	void *pages = bpf_map_lookup_elem(&rings, &index);
+
+	if (!pages)
+		return 0;
+
+	u32 first = cpu * (u32)(shape >> 32);
+	struct ring_header *ring = bpf_map_lookup_elem(pages, &first);
+
+	if (!ring)
+		return 0;
+	if (!alone && !claim(ring))
+		return 0;
+
+	u32 per_page = PAGE_BYTES / stride_bytes;
+	u32 position = (u32)READ_ONCE(ring->counter) & (u32)shape;
+	u32 page = first + 1 + position / per_page;
+	u8 *slots = bpf_map_lookup_elem(pages, &page);
+
+	if (slots) {
+		u8 *to = slots + (position % per_page) * stride_bytes;
+
+		__builtin_memcpy(to, element, size_bytes);
+		if (!alone)
+			*(u64 *)to = bpf_ktime_get_ns();
+		publish(ring);
+	}
+	if (!alone)
+		release(ring);
+	return slots ? ring : 0;
+}
+
+/* One element for several monitors. */
+struct emission {
+	const struct shared *words;
+	const void *element;
+	u64 monitors; /* those that are left, shifted so that bit 0 is the next */
+	u64 cpu;
+	u64 alone;
+};
+
+/*
+ * Defines `emit_NAME`, which writes an element for each of the monitors where interrupts may be on.
+ *
+ * The loop is bpf_loop, because the verifier looks at its body once, and not once per monitor.
+ * Numbers are given from below, so it is left as soon as there are no more monitors.
+ */
+#define EMITTER(name, type, slot)                                                            \
+	static noinline long put_##name(u64 monitor, struct emission *emission)              \
+	{                                                                                    \
+		u64 monitors = emission->monitors;                                           \
+		if (!monitors)                                                               \
+			return 1;                                                            \
+		emission->monitors = monitors >> 1;                                          \
+		if (monitors & 1)                                                            \
+			put(emission->words, monitor, slot, emission->cpu, emission->element, \
+			    sizeof(type), stride_of(sizeof(type)), emission->alone);         \
+		return 0;                                                                    \
+	}                                                                                    \
+	static always_inline void emit_##name(const struct shared *words, u64 monitors,     \
+					      type *element)                                 \
+	{                                                                                    \
+		struct emission emission = {                                                 \
+			.words = words,                                                      \
+			.element = element,                                                  \
+			.monitors = monitors,                                                \
+			.cpu = bpf_get_smp_processor_id(),                                   \
+			.alone = masks_interrupts(),                                         \
+		};                                                                           \
+		if (!monitors)                                                               \
+			return;                                                              \
+		if (masks_interrupts()) {                                                    \
+			unsigned long interrupts;                                            \
+			bpf_local_irq_save(&interrupts);                                     \
+			element->stamp_ns = bpf_ktime_get_ns();                              \
+			bpf_loop(MONITORS, put_##name, &emission, 0);                        \
+			bpf_local_irq_restore(&interrupts);                                  \
+		} else {                                                                     \
+			bpf_loop(MONITORS, put_##name, &emission, 0);                        \
+		}                                                                            \
+	}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! [`KernelMonitor`]: the kernel monitor of seed 003, section 4.
+
+use std::path::Path;
+
+use overhear_event::GapCause;
+use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
+
+use crate::{Kernel, KernelBuilder, SelectError, Status};
+
+/// A kernel monitor: it records the kernel events of the threads that its creator chooses, in
+/// buffers of its own, one per CPU and hook.
+///
+/// It is created suspended ([`KernelBuilder::create`]) and lives until it is terminated or
+/// dropped, or its process dies; then the kernel frees all that belonged to it. Several monitors
+/// may track the same threads: each hears all of its own and nothing of the others', and one BPF
+/// program per hook serves them all. Nobody but its creator can reach it; a thread's unique id
+/// comes in the TRACKED element with which it begins
+/// ([`Life::TRACKED`](overhear_event::kernel::Life::TRACKED)).
+///
+/// ```
+/// use overhear_kernel::{Active, Kernel, SelectError};
+///
+/// let mut monitor = Kernel::builder().buffer_bytes(1 << 20).create()?;
+/// println!("{}, {} bytes", monitor.status()?.sentence, monitor.granted_bytes()?);
+/// let me = std::process::id();
+/// match monitor.status()?.active {
+///     Active::None => {}
+///     _ => monitor.thread_monitor(me, 7)?,
+/// }
+/// monitor.resume()?;
+/// std::thread::sleep(std::time::Duration::from_millis(1));
+/// monitor.suspend()?;
+/// let mut inbox = overhear_kernel::Count::default();
+/// monitor.read(&mut inbox)?;
+/// println!("{} elements, {} missed", inbox.elements, inbox.missed);
+/// monitor.terminate()?;
+/// assert_eq!(monitor.resume(), Err(SelectError::Terminated));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct KernelMonitor {
+    /// `None` once it is terminated.
+    kernel: Option<Kernel>,
+}
+
+impl KernelMonitor {
+    pub(crate) const fn new(kernel: Kernel) -> Self {
+        Self {
+            kernel: Some(kernel),
+        }
+    }
+
+    /// Settings, as for [`Kernel`]; [`KernelBuilder::create`] creates the monitor.
+    #[must_use]
+    pub const fn builder() -> KernelBuilder {
+        Kernel::builder()
+    }
+
+    fn kernel(&mut self) -> Result<&mut Kernel, SelectError> {
+        self.kernel.as_mut().ok_or(SelectError::Terminated)
+    }
+
+    /// Which sensor is at work, and what this kernel lacks.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn status(&self) -> Result<&Status, SelectError> {
+        let kernel = self.kernel.as_ref().ok_or(SelectError::Terminated)?;
+        Ok(kernel.status())
+    }
+
+    /// Bytes of all its buffers: what a reader needs to hold the most that can be read at once.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn granted_bytes(&self) -> Result<u64, SelectError> {
+        let kernel = self.kernel.as_ref().ok_or(SelectError::Terminated)?;
+        Ok(kernel.granted_bytes())
+    }
+
+    /// How many stream numbers from the first one on are reserved.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn stream_ids_used(&self) -> Result<u32, SelectError> {
+        let kernel = self.kernel.as_ref().ok_or(SelectError::Terminated)?;
+        Ok(kernel.stream_ids_used())
+    }
+
+    /// How many elements the kernel has committed to a stream up to now; `None` for streams that
+    /// are not BPF rings, and for a terminated monitor.
+    #[must_use]
+    pub fn committed(&self, id: StreamId) -> Option<u64> {
+        self.kernel.as_ref()?.committed(id)
+    }
+
+    /// Records from now on. A monitor that is resumed already stays so.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn resume(&mut self) -> Result<(), SelectError> {
+        self.kernel()?.set_active(true);
+        Ok(())
+    }
+
+    /// Records nothing until it is resumed. What happens meanwhile is not heard and not counted as
+    /// missed; only beginnings and ends of tracking are told.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn suspend(&mut self) -> Result<(), SelectError> {
+        self.kernel()?.set_active(false);
+        Ok(())
+    }
+
+    /// Tracks one thread, but not what it creates. The caller sees to it that the id is unique; it
+    /// comes as `code` of the TRACKED element. A thread that is tracked already stays so.
+    ///
+    /// # Errors
+    /// [`SelectError`] if there is no such thread, or the kernel refuses.
+    pub fn thread_monitor(&mut self, thread: u32, unique_id: u32) -> Result<(), SelectError> {
+        self.kernel()?.monitor_thread(thread, unique_id)
+    }
+
+    /// Tracks a thread no more.
+    ///
+    /// # Errors
+    /// [`SelectError`] if there is no such thread, or this monitor does not track it.
+    pub fn thread_unmonitor(&mut self, thread: u32) -> Result<(), SelectError> {
+        self.kernel()?.unmonitor_thread(thread)
+    }
+
+    /// Tracks all threads of a process, and all threads and processes that they create.
+    ///
+    /// # Errors
+    /// [`SelectError`] if there is no such process, or the kernel refuses.
+    pub fn process_monitor(&mut self, pid: u32) -> Result<(), SelectError> {
+        self.kernel()?.monitor_process(pid)
+    }
+
+    /// Tracks all threads in a cgroup (of the unified hierarchy) and below it, as long as they are
+    /// there. Those that are born there are tracked from their birth, those that are moved there
+    /// from the next [`Self::read`] on.
+    ///
+    /// # Errors
+    /// [`SelectError`] if the path is no cgroup, or the sensor is not BPF.
+    pub fn cgroup_monitor(&mut self, path: &Path) -> Result<(), SelectError> {
+        self.kernel()?.monitor_cgroup(path)
+    }
+
+    /// Tracks all threads of the machine, or of the PID namespace of this process, and hears the
+    /// CPUs themselves.
+    ///
+    /// # Errors
+    /// [`SelectError`] if the kernel refuses, or the sensor is not BPF.
+    pub fn all_monitor(&mut self) -> Result<(), SelectError> {
+        self.kernel()?.monitor_all()
+    }
+
+    /// Delivers what was recorded since it was last read. It takes no system call while no
+    /// process changes its cgroup.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`]; a damaged stream is complained of in the inbox.
+    pub fn read(&mut self, inbox: &mut dyn Inbox) -> Result<(), SelectError> {
+        if let Err(error) = self.kernel()?.poll(inbox) {
+            inbox.complain(error);
+        }
+        Ok(())
+    }
+
+    /// Stops recording and waits until threads that have announced their exit have left their
+    /// CPUs. One more [`Self::read`] delivers what is left and closes the streams; nothing can be
+    /// resumed any more.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn finish(&mut self) -> Result<(), SelectError> {
+        self.kernel()?.finish();
+        Ok(())
+    }
+
+    /// Ends the monitor. What was not read is gone, and all further calls fail.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn terminate(&mut self) -> Result<(), SelectError> {
+        self.kernel.take().map(drop).ok_or(SelectError::Terminated)
+    }
+}
+
+impl Source for KernelMonitor {
+    fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
+        match &mut self.kernel {
+            Some(kernel) => kernel.poll(inbox),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An inbox that only counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Elements delivered.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+}
+
+impl Inbox for Count {
+    fn open(&mut self, _: std::sync::Arc<StreamDescriptor>) {}
+
+    fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {
+        self.elements += 1;
+    }
+
+    fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
+        self.missed += missed;
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
