@@ -15,7 +15,7 @@ use overhear_event::Nanos;
 #[command(
     after_help = "Exit status: 0 complete; 1 a constraint is violated; 2 usage; 3 inconclusive, something was missed; \
                         4 admission refused; 5 a permission or kernel feature is missing; 126 or 127 the program \
-                        cannot be run. A program's own non-zero status wins over 0 and 3."
+                        cannot be run. A program's own non-zero status wins over 0, 1 and 3."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -69,6 +69,16 @@ pub(crate) struct RunArguments {
     /// `attach` and `top` find the program's sensors there while it runs.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Judges the run by the constraints in this file, while it runs; see docs/verdicts.md. The exit
+    /// status is 1 if one is violated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) check: Option<PathBuf>,
+    /// Writes the verdicts as JUnit XML to this file.
+    #[arg(long, value_name = "FILE", requires = "check")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md).
+    #[arg(long = "metric", value_name = "NAME|FILE")]
+    pub(crate) metrics: Vec<String>,
     /// Prints the report as JSON, to standard output (the program's own output then goes to
     /// standard error) or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]

@@ -8,7 +8,7 @@ use std::path::Path;
 use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::verdict::{Constraint, Judge, Outcome, Verdict, Verdicts};
 use overhear_trace::TraceReader;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::columns::{printable, Table};
 use crate::config::constraints;
@@ -16,21 +16,21 @@ use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::recording::Recording;
 
 /// The verdicts on a recording or a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckReport {
     /// `held`, `violated` or `inconclusive`: the worst of all verdicts.
-    pub verdict: &'static str,
+    pub verdict: String,
     /// One per constraint, in the order of the file.
     pub constraints: Vec<VerdictReport>,
 }
 
 /// One verdict.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VerdictReport {
     /// The constraint.
     pub name: String,
     /// `held`, `violated` or `inconclusive`.
-    pub verdict: &'static str,
+    pub verdict: String,
     /// Instances that were judged: values, distances, windows, answers.
     pub judged: u64,
     /// Of these, those that offend.
@@ -42,7 +42,7 @@ pub struct VerdictReport {
 }
 
 /// One offence.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OffenceReport {
     /// What was found, where and when.
     pub sentence: String,
@@ -57,7 +57,7 @@ pub struct OffenceReport {
 }
 
 /// Where an element stands.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ElementReport {
     /// The name of its stream.
     pub stream: String,
@@ -142,7 +142,7 @@ pub(crate) fn unheard(sensors: u64) -> Option<String> {
 pub(crate) fn report<J: Judge>(verdicts: &Verdicts<J>) -> CheckReport {
     let worst = verdicts.verdicts().map(|verdict| verdict.outcome).max();
     CheckReport {
-        verdict: worst.unwrap_or(Outcome::Held).name(),
+        verdict: worst.unwrap_or(Outcome::Held).name().to_owned(),
         constraints: verdicts.verdicts().map(|verdict| entry(&verdict)).collect(),
     }
 }
@@ -150,7 +150,7 @@ pub(crate) fn report<J: Judge>(verdicts: &Verdicts<J>) -> CheckReport {
 fn entry(verdict: &Verdict<'_>) -> VerdictReport {
     VerdictReport {
         name: verdict.constraint.name().to_owned(),
-        verdict: verdict.outcome.name(),
+        verdict: verdict.outcome.name().to_owned(),
         judged: verdict.judged,
         offences: verdict.offences,
         first: verdict.first.as_ref().map(|case| OffenceReport {
@@ -171,7 +171,7 @@ impl CheckReport {
     /// The exit status: 0 all held, 1 one is violated, 3 one is inconclusive and none violated.
     #[must_use]
     pub fn status(&self) -> u8 {
-        match self.verdict {
+        match self.verdict.as_str() {
             "held" => COMPLETE,
             "violated" => VIOLATED,
             _ => INCONCLUSIVE,
@@ -191,7 +191,7 @@ pub fn render(report: &CheckReport) -> String {
     for verdict in &report.constraints {
         table.row(vec![
             printable(&verdict.name),
-            verdict.verdict.to_owned(),
+            verdict.verdict.clone(),
             verdict.judged.to_string(),
             verdict.offences.to_string(),
         ]);
@@ -204,7 +204,7 @@ pub fn render(report: &CheckReport) -> String {
         }
         if !verdict.reasons.is_empty() {
             let reasons = printable(&verdict.reasons.join(", "));
-            let word = match verdict.verdict {
+            let word = match verdict.verdict.as_str() {
                 "violated" => "and besides",
                 other => other,
             };

@@ -24,15 +24,17 @@ pub fn render(report: &CheckReport, of: &str) -> Result<String, Failure> {
 fn case(verdict: &VerdictReport) -> TestCase {
     let failed = |kind, message: &str| {
         let mut status = TestCaseStatus::non_success(kind);
-        status.set_type(verdict.verdict).set_message(message);
+        status
+            .set_type(verdict.verdict.as_str())
+            .set_message(message);
         status
     };
     let reasons = verdict.reasons.join(", ");
-    let status = match (verdict.verdict, &verdict.first) {
+    let status = match (verdict.verdict.as_str(), &verdict.first) {
         ("held", _) => TestCaseStatus::success(),
         ("violated", first) => failed(
             NonSuccessKind::Failure,
-            first.as_ref().map_or("", |first| &first.sentence),
+            first.as_ref().map_or("", |first| first.sentence.as_str()),
         ),
         _ => failed(NonSuccessKind::Error, &reasons),
     };

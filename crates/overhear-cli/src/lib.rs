@@ -24,6 +24,7 @@ mod child;
 mod columns;
 pub mod config;
 pub mod doctor;
+mod evaluations;
 pub mod exit;
 pub mod export;
 pub mod fit;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
 use overhear_cli::{admit, check, doctor, export, fit, junit, metrics, offline, table};
@@ -54,7 +55,13 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
         _ => None,
     };
+    let constraints = match &arguments.check {
+        Some(file) => constraints::read(file)?,
+        None => Vec::new(),
+    };
     let outcome = Session::builder(arguments.command.clone())
+        .constraints(constraints)
+        .metrics(metrics::named(&arguments.metrics)?)
         .out(arguments.out.clone())
         .kernel(arguments.choice())
         .quiet(arguments.quiet)
@@ -63,6 +70,12 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .run(&mut [])?;
     if let Some(place) = place {
         place.keep();
+    }
+    if let (Some(file), Some(check)) = (&arguments.junit, &outcome.report.check) {
+        let of = outcome.report.command.join(" ");
+        if let Err(failure) = junit::render(check, &of).and_then(|xml| write_file(file, &xml)) {
+            say(&format!("overhear: {failure}\n"));
+        }
     }
     match json {
         Some(target) => {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear metrics`: built-in and user metrics over a recording.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use overhear_event::{Nanos, Origin};
+use overhear_event::{EventSet, Nanos, Origin};
 use overhear_metrics::automaton::{
     system_metric, system_metrics, Metric, MetricStatistics, Metrics, Summaries, Summary,
 };
-use overhear_metrics::Scheduling;
+use overhear_metrics::{Observer, Scheduling};
 use overhear_trace::TraceReader;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::columns::{printable, Table};
 use crate::exit::{Failure, USAGE};
 
 /// What the metrics of a recording are.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetricsReport {
     /// In the order in which they were named.
     pub metrics: Vec<MetricReport>,
@@ -27,7 +27,7 @@ pub struct MetricsReport {
 }
 
 /// One metric.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetricReport {
     /// Its name.
     pub name: String,
@@ -50,7 +50,7 @@ pub struct MetricReport {
 }
 
 /// The measurements of one task and kind. Lengths are in nanoseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TaskReport {
     /// The thread, or the process where the sensor does not name threads.
     pub task: u32,
@@ -96,46 +96,66 @@ impl MetricReport {
 pub fn metrics(dir: &Path, names: &[String]) -> Result<MetricsReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
-    let all: Vec<String> = system_metrics().map(str::to_owned).collect();
     let mut engine = Metrics::new(Summaries::default());
-    let mut known = BTreeSet::new();
-    for name in if names.is_empty() { &all } else { names } {
-        let metric = find(name, Path::new("")).map_err(usage)?;
-        if !known.insert(metric.name().to_owned()) {
-            let name = metric.name();
-            return Err(usage(format!(
-                "two metrics are called {name}; rename one of them"
-            )));
-        }
+    let all: Vec<String> = system_metrics().map(str::to_owned).collect();
+    for metric in named(if names.is_empty() { &all } else { names })? {
         engine.add(metric);
     }
     let mut names_of_threads = Scheduling::new(());
     let replayed = reader.replay(&mut [&mut engine, &mut names_of_threads]);
     engine.finish();
     let comms = comms(&reader, &names_of_threads);
-    let heard: BTreeSet<String> = reader
-        .streams()
-        .map(|stream| stream.event().to_string())
-        .collect();
-    let reports = engine
-        .statistics()
-        .map(|(metric, statistics)| report(metric, &statistics, engine.sink(), &comms, &heard));
-    let mut report = MetricsReport {
-        metrics: reports.collect(),
-        notes: engine.complaints().to_vec(),
-    };
+    let heard = reader.streams().map(|stream| stream.event()).collect();
+    let mut report = report_of(&engine, &comms, &heard);
     report
         .notes
         .extend(reader.torn().iter().map(ToString::to_string));
     let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
     report.notes.extend(corrupt.map(ToString::to_string));
+    Ok(report)
+}
+
+/// The metrics of these names, built in or files; no two of one name.
+///
+/// # Errors
+/// [`Failure`] if there is no such metric or file, or if a file makes no sense.
+pub fn named(names: &[String]) -> Result<Vec<Metric>, Failure> {
+    let usage = |sentence: String| Failure::new(USAGE, sentence);
+    let mut metrics: Vec<Metric> = Vec::new();
+    for name in names {
+        let metric = find(name, Path::new("")).map_err(usage)?;
+        if metrics.iter().any(|known| known.name() == metric.name()) {
+            let name = metric.name();
+            return Err(usage(format!(
+                "two metrics are called {name}; rename one of them"
+            )));
+        }
+        metrics.push(metric);
+    }
+    Ok(metrics)
+}
+
+/// The report on metrics whose observation has ended. `heard` are the events of which there were
+/// streams.
+pub(crate) fn report_of(
+    engine: &Metrics<Summaries>,
+    comms: &BTreeMap<u32, String>,
+    heard: &EventSet,
+) -> MetricsReport {
+    let reports = engine
+        .statistics()
+        .map(|(metric, statistics)| report(metric, &statistics, engine.sink(), comms, heard));
+    let mut report = MetricsReport {
+        metrics: reports.collect(),
+        notes: engine.complaints().to_vec(),
+    };
     if engine.sink().refused() > 0 {
         let refused = engine.sink().refused();
         report
             .notes
             .push(format!("{refused} measurements found no room in the table"));
     }
-    Ok(report)
+    report
 }
 
 /// The metric that a word stands for. A word with `/` or `.` is a file; relative names begin at
@@ -158,13 +178,18 @@ fn comms(reader: &TraceReader, scheduling: &Scheduling) -> BTreeMap<u32, String>
             comms.insert(task.pid, task.comm.clone());
         }
     }
-    let threads = scheduling.threads().iter();
-    comms.extend(
-        threads
-            .filter(|thread| !thread.comm.is_empty())
-            .map(|thread| (thread.tid, thread.comm.clone())),
-    );
+    comms.extend(names_of(scheduling));
     comms
+}
+
+/// The newest short name of every thread that was heard of.
+pub(crate) fn names_of<O: Observer>(
+    scheduling: &Scheduling<O>,
+) -> impl Iterator<Item = (u32, String)> + '_ {
+    let threads = scheduling.threads().iter();
+    threads
+        .filter(|thread| !thread.comm.is_empty())
+        .map(|thread| (thread.tid, thread.comm.clone()))
 }
 
 fn report(
@@ -172,9 +197,9 @@ fn report(
     statistics: &MetricStatistics,
     summaries: &Summaries,
     comms: &BTreeMap<u32, String>,
-    heard: &BTreeSet<String>,
+    heard: &EventSet,
 ) -> MetricReport {
-    let required = metric.sources().iter().map(ToString::to_string);
+    let required = metric.sources().iter();
     let rows = summaries.of(metric.name()).map(|(task, key, summary)| {
         let Summary {
             lengths,
@@ -198,7 +223,10 @@ fn report(
     MetricReport {
         name: metric.name().to_owned(),
         description: metric.description().to_owned(),
-        unheard: required.filter(|event| !heard.contains(event)).collect(),
+        unheard: required
+            .filter(|event| !heard.contains(event))
+            .map(ToString::to_string)
+            .collect(),
         completed: statistics.completed,
         incomplete: statistics.incomplete.saturating_add(statistics.undoubted),
         unfinished: statistics.unfinished,

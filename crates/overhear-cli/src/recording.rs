@@ -128,5 +128,7 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         missed_total: missed,
         notes: recording.notes.clone(),
         histograms,
+        check: None,
+        metrics: None,
     }
 }

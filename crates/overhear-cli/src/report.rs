@@ -6,7 +6,9 @@ use overhear_metrics::{Histogram, Observer, Scheduling, SensorAccount, SensorSta
 use overhear_monitor::Losses;
 use serde::{Deserialize, Serialize};
 
+use crate::check::CheckReport;
 use crate::exit::Exit;
+use crate::metrics::MetricsReport;
 
 /// What a run found. Serialises to the document that `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +41,12 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Distributions worth a picture.
     pub histograms: Vec<HistogramReport>,
+    /// The verdicts, where the run was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckReport>,
+    /// The metrics, where some were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsReport>,
 }
 
 /// One kind of source.

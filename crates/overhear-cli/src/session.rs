@@ -9,13 +9,17 @@ use std::rc::Rc;
 use overhear_directory::{monotonic_now, Directory, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{ClockId, Nanos, StreamId, Update};
 use overhear_kernel::{Active, Choice, Kernel};
+use overhear_metrics::automaton::Metric;
+use overhear_metrics::verdict::Constraint;
 use overhear_metrics::{Histogram, Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 use overhear_trace::{TraceIdentity, TraceWriter};
 
 use crate::child::{Held, Output, Running};
-use crate::exit::{Exit, Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use crate::evaluations::Evaluations;
+use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIOLATED};
 use crate::interrupts::Interrupts;
+use crate::metrics::{self, MetricsReport};
 use crate::offline;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
@@ -34,6 +38,8 @@ pub struct SessionBuilder {
     quiet: bool,
     stdout_to_stderr: bool,
     socket: Option<PathBuf>,
+    constraints: Vec<Constraint>,
+    metrics: Vec<Metric>,
 }
 
 /// A program that is run and listened to.
@@ -63,6 +69,8 @@ impl Session {
             quiet: false,
             stdout_to_stderr: false,
             socket: None,
+            constraints: Vec::new(),
+            metrics: Vec::new(),
         }
     }
 }
@@ -103,12 +111,30 @@ impl SessionBuilder {
         self
     }
 
+    /// What must hold: violations are said on standard error as soon as they are decided, and the
+    /// verdicts are in the report.
+    #[must_use]
+    pub fn constraints(mut self, constraints: Vec<Constraint>) -> Self {
+        self.constraints = constraints;
+        self
+    }
+
+    /// What is measured, for the report.
+    #[must_use]
+    pub fn metrics(mut self, metrics: Vec<Metric>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
     /// [`Failure`] if the program could not be run or listened to at all. What goes wrong later
     /// stands in the report.
     pub fn run(self, updates: &mut [&mut dyn Update]) -> Result<Outcome, Failure> {
+        let evaluations = Evaluations::new(self.constraints.clone(), self.metrics.clone())?;
+        let evaluations = Rc::new(RefCell::new(evaluations));
+        let mut shared = Shared(Rc::clone(&evaluations));
         // Declared before the writer, so dropped after it.
         let mut unused = Unused::default();
         let new = self.out.as_deref().map(Unused::not_there_yet);
@@ -182,6 +208,9 @@ impl SessionBuilder {
             if let Some(writer) = &mut writer {
                 all.push(writer);
             }
+            if !evaluations.borrow().is_empty() {
+                all.push(&mut shared);
+            }
             all.extend(
                 updates
                     .iter_mut()
@@ -206,6 +235,9 @@ impl SessionBuilder {
                     monitor.losses().missed(),
                 );
                 attendant.pass_on();
+                evaluations
+                    .borrow_mut()
+                    .clock(programs.borrow().clock_segments());
                 if running.has_ended() {
                     ended = now;
                     // The program is a zombie now: its last numbers can still be read.
@@ -256,7 +288,12 @@ impl SessionBuilder {
             losses,
             trace,
         };
-        let report = recording::report(&recording, &found);
+        let mut report = recording::report(&recording, &found);
+        let threads = metrics::names_of(&scheduling);
+        (report.check, report.metrics) =
+            evaluations
+                .borrow_mut()
+                .finish(ended, recording.unheard, threads);
         let mut outcome = Outcome {
             report,
             exit,
@@ -292,7 +329,15 @@ impl Outcome {
     /// The exit status to pass on.
     #[must_use]
     pub fn status(&self) -> u8 {
-        self.exit.status(self.report.complete)
+        let check = self.report.check.as_ref();
+        let violated = check.is_some_and(|check| check.status() == VIOLATED);
+        let measured = self.report.metrics.as_ref();
+        let certain = check.is_none_or(|check| check.status() == COMPLETE)
+            && measured.is_none_or(MetricsReport::is_complete);
+        match self.exit {
+            Exit::Code(0) if violated => VIOLATED,
+            exit => exit.status(self.report.complete && certain),
+        }
     }
 
     fn write_page(&mut self) {

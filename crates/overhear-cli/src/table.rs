@@ -8,6 +8,7 @@ use overhear_event::Nanos;
 use crate::columns::{number, printable, rate, Table};
 use crate::exit::Exit;
 use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
+use crate::{check, metrics};
 
 /// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
 const MOST_ROWS: usize = 40;
@@ -44,6 +45,14 @@ pub fn render(report: &Report) -> String {
     if !report.sensors.is_empty() {
         text.push('\n');
         sensors(&mut text, &report.sensors);
+    }
+    if let Some(measured) = &report.metrics {
+        text.push('\n');
+        text.push_str(&metrics::render(measured));
+    }
+    if let Some(check) = &report.check {
+        text.push('\n');
+        text.push_str(&check::render(check));
     }
     text.push('\n');
     losses(&mut text, report);

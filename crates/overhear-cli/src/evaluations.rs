@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a run evaluates besides its report, because the user asked for it: constraints and metrics.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use overhear_event::{ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::automaton::{Metric, Metrics, Summaries};
+use overhear_metrics::verdict::{Case, Constraint, Judge, Verdicts};
+use overhear_stream::Segment;
+
+use crate::check::{self, CheckReport};
+use crate::columns::printable;
+use crate::exit::{Failure, USAGE};
+use crate::metrics::{self, MetricsReport};
+
+/// Says on standard error when a constraint is violated for the first time, and when a gap takes that
+/// back.
+#[derive(Debug)]
+pub(crate) struct Announcer;
+
+impl Judge for Announcer {
+    fn offence(&mut self, case: &Case<'_>, offences: u64) {
+        if offences == 1 {
+            let name = case.constraint.name();
+            say(&format!("violated: {name}: {case}"));
+        }
+    }
+
+    fn doubted(&mut self, constraint: &Constraint) {
+        let name = constraint.name();
+        say(&format!(
+            "not violated after all: {name}: what was missed may excuse it"
+        ));
+    }
+}
+
+/// Where standard error is closed there is nobody to tell; the verdicts at the end are the same.
+fn say(sentence: &str) {
+    let line = format!("overhear: {}\n", printable(sentence));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// The constraints and metrics of a run.
+#[derive(Debug)]
+pub(crate) struct Evaluations {
+    verdicts: Verdicts<Announcer>,
+    metrics: Metrics<Summaries>,
+    measures: bool,
+    heard: EventSet,
+    // The names of programs; those of threads come with the end.
+    comms: BTreeMap<u32, String>,
+    segments: usize,
+}
+
+impl Evaluations {
+    pub(crate) fn new(constraints: Vec<Constraint>, metrics: Vec<Metric>) -> Result<Self, Failure> {
+        let verdicts = check::prepare(constraints, Announcer)
+            .map_err(|sentence| Failure::new(USAGE, sentence))?;
+        let mut engine = Metrics::new(Summaries::default());
+        let measures = !metrics.is_empty();
+        for metric in metrics {
+            engine.add(metric);
+        }
+        Ok(Self {
+            verdicts,
+            metrics: engine,
+            measures,
+            heard: EventSet::new(),
+            comms: BTreeMap::new(),
+            segments: 0,
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.verdicts.is_empty() && !self.measures
+    }
+
+    /// How the stamps of sensors were converted so far.
+    pub(crate) fn clock(&mut self, segments: &[Segment]) {
+        for segment in segments.iter().skip(self.segments) {
+            let error = overhear_event::Nanos::from_ns(segment.error_ns.into());
+            self.verdicts.clock_error(segment.time, error);
+        }
+        self.segments = segments.len();
+    }
+
+    /// Ends the observation.
+    pub(crate) fn finish(
+        &mut self,
+        end: Timestamp,
+        unheard: u64,
+        threads: impl Iterator<Item = (u32, String)>,
+    ) -> (Option<CheckReport>, Option<MetricsReport>) {
+        if let Some(sentence) = check::unheard(unheard) {
+            self.verdicts.distrust(sentence);
+        }
+        self.comms.extend(threads);
+        self.verdicts.finish(end);
+        self.metrics.finish();
+        let check = (!self.verdicts.is_empty()).then(|| check::report(&self.verdicts));
+        let measured = self
+            .measures
+            .then(|| metrics::report_of(&self.metrics, &self.comms, &self.heard));
+        (check, measured)
+    }
+}
+
+impl Update for Evaluations {
+    fn requires(&self) -> EventSet {
+        let (verdicts, metrics) = (self.verdicts.requires(), self.metrics.requires());
+        verdicts.into_iter().chain(metrics).collect()
+    }
+
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.heard.insert(stream.event());
+        if let Origin::Program(task) = &stream.origin {
+            self.comms.insert(task.pid, task.comm.clone());
+        }
+        self.verdicts.open(stream);
+        self.metrics.open(stream);
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.verdicts.element(element);
+        self.metrics.element(element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.verdicts.gap(stream, gap);
+        self.metrics.gap(stream, gap);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.verdicts.advance(now);
+        self.metrics.advance(now);
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Constraints and metrics of a run: judged while it runs, and the same afterwards over its recording.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::program::program;
+use crate::support::{eventually, finish, folder, overhear, path, run_json, wait};
+
+/// `program paced` counts in `number`, in `pace`, at least a millisecond apart.
+fn constraints(folder: &Path, most: u32) -> String {
+    let file = folder.join("overhear.toml");
+    let text = format!(
+        "[[constraint]]\nname = \"few\"\nof = \"user:pace\"\nfield = \"number\"\nmax = {most}\n\
+         [[constraint]]\nname = \"slow\"\nof = \"user:pace\"\nwindow = \"1ms\"\nat_most = 1\n\
+         [[constraint]]\nname = \"no end\"\nof = \"user:pace [number == 300]\"\nnever = true\n"
+    );
+    fs::write(&file, text).unwrap();
+    path(&file).to_owned()
+}
+
+fn verdicts(check: &Value) -> Vec<&str> {
+    let all = check["constraints"].as_array().unwrap().iter();
+    all.map(|one| one["verdict"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_run_and_its_recording_have_the_same_verdicts() {
+    let folder = folder();
+    let (out, junit) = (folder.path().join("out"), folder.path().join("junit.xml"));
+    let config = constraints(folder.path(), 250);
+    let options = ["--kernel", "off", "--out", path(&out), "--check", &config];
+    let options = [&options[..], &["--junit", path(&junit)]].concat();
+    let (ended, report) = run_json(&options, &[path(program()), "paced", "300"]);
+    assert_eq!(ended.status, 1, "{ended:#?}");
+    let live = &report["check"];
+    assert_eq!(verdicts(live), ["violated", "held", "held"], "{live:#}");
+    let first = &live["constraints"][0];
+    assert_eq!(first["offences"], 49);
+    assert_eq!(first["first"]["elements"][0]["sequence"], 251);
+    let sentence = first["first"]["sentence"].as_str().unwrap();
+    ended.says(1, &["overhear: violated: few: ", sentence]);
+    assert!(fs::read_to_string(&junit)
+        .unwrap()
+        .contains("failures=\"1\""));
+
+    let arguments = ["check", path(&out), "--config", &config, "--json"];
+    let ended = finish(&mut overhear(&arguments));
+    assert_eq!(ended.status, 1, "{ended:#?}");
+    let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(&replayed, live);
+
+    let config = constraints(folder.path(), 299);
+    let options = ["--kernel", "off", "--check", &config];
+    let (ended, report) = run_json(&options, &[path(program()), "paced", "300"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(verdicts(&report["check"]), ["held"; 3]);
+    // The program's own status wins.
+    let failing = ["sh", "-c", "\"$0\" paced 300; exit 7", path(program())];
+    let config = constraints(folder.path(), 250);
+    let options = ["--kernel", "off", "--check", &config];
+    assert_eq!(run_json(&options, &failing).0.status, 7);
+}
+
+#[test]
+fn a_violation_is_said_while_the_program_runs() {
+    let folder = folder();
+    let (said, fifo) = (folder.path().join("stderr"), folder.path().join("fifo"));
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    assert!(mkfifo.arg(&fifo).status().unwrap().success());
+    let config = constraints(folder.path(), 10);
+    let arguments = ["run", "--kernel", "off", "--check", &config, "--"];
+    let waits = [
+        "sh",
+        "-c",
+        "\"$0\" paced 20; cat \"$1\"",
+        path(program()),
+        path(&fifo),
+    ];
+    let mut run = overhear(&[&arguments[..], &waits].concat());
+    let mut run = run.stderr(File::create(&said).unwrap()).spawn().unwrap();
+    eventually("the violation is said", || {
+        let said = fs::read_to_string(&said).unwrap();
+        said.contains("overhear: violated: few: 11 is more than 10")
+    });
+    assert!(run.try_wait().unwrap().is_none(), "the program waits");
+    fs::write(&fifo, "").unwrap();
+    assert_eq!(wait(&mut run), 1);
+}
+
+#[test]
+fn a_run_is_measured_as_its_recording_is() {
+    let folder = folder();
+    let (out, file) = (folder.path().join("out"), folder.path().join("gap.metric"));
+    let text = "metric gap \"Between two elements\"\nevent comes = user:pace\nstate 0 out\nstate 1 begin\n\
+        state 2 in\nstate 3 end\n0 -> 1: comes, i\n1 -> 2: lambda\n2 -> 3: comes, i\n3 -> 0: lambda\n";
+    fs::write(&file, text).unwrap();
+    let options = [
+        "--kernel",
+        "off",
+        "--out",
+        path(&out),
+        "--metric",
+        path(&file),
+    ];
+    let (ended, report) = run_json(&options, &[path(program()), "paced", "300"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let live = &report["metrics"];
+    let row = &live["metrics"][0]["tasks"][0];
+    assert_eq!(
+        (&row["count"], &row["comm"]),
+        (&150.into(), &"program".into())
+    );
+    let arguments = ["metrics", path(&out), "--metric", path(&file), "--json"];
+    let ended = finish(&mut overhear(&arguments));
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(&replayed, live);
+}
+
+#[test]
+fn mistakes_end_the_run_before_it_begins() {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    fs::write(
+        &file,
+        "[[constraint]]\nname = \"c\"\nof = \"user:a [x = 1]\"\nnever = true\n",
+    )
+    .unwrap();
+    let ran = folder.path().join("ran");
+    let touch = ["--", "touch", path(&ran)];
+    for options in [["--check", path(&file)], ["--metric", "wakeup"]] {
+        let ended = finish(&mut overhear(&[&["run"], &options[..], &touch].concat()));
+        assert_eq!(ended.status, 2, "{ended:#?}");
+        assert!(!ran.exists());
+    }
+}
