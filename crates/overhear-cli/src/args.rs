@@ -38,6 +38,8 @@ pub(crate) enum Verb {
     Admit(AdmitArguments),
     /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
     Fit(FitArguments),
+    /// Computes worst-case response times of periodic tasks; 1 if a deadline is missed.
+    Rta(RtaArguments),
     /// Lists the sensors that a directory knows.
     List(ListArguments),
     /// Shows what sensors write, as it comes: those that are there and those that will appear.
@@ -166,6 +168,9 @@ pub(crate) struct MetricsArguments {
     /// default.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
+    /// Subtracts this for each element of a task that lies in a measurement.
+    #[arg(long, value_name = "LENGTH", value_parser = length, default_value = "0s")]
+    pub(crate) element_cost: Nanos,
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
@@ -185,6 +190,23 @@ pub(crate) struct CheckArguments {
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RtaArguments {
+    /// What `run --out` kept: overheads that are not given are measured there, and response times
+    /// observed.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// The tasks; see docs/rta.md.
+    #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
+    pub(crate) config: PathBuf,
+    /// Subtracts this for each element of a task that lies in a measurement.
+    #[arg(long, value_name = "LENGTH", value_parser = length, default_value = "0s")]
+    pub(crate) element_cost: Nanos,
+    /// Prints the response times as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
 }
 
 #[derive(Debug, Args)]

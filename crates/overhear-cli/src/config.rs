@@ -12,9 +12,11 @@ use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
+pub mod tasks;
 
 use crate::exit::{Failure, USAGE};
 use constraints::ConstraintConfig;
+use tasks::TaskConfig;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -32,6 +34,9 @@ pub struct Config {
     /// What must hold. A file of nothing else needs no monitor.
     #[serde(default, rename = "constraint")]
     pub constraints: Vec<ConstraintConfig>,
+    /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
+    #[serde(default, rename = "task")]
+    pub tasks: Vec<TaskConfig>,
 }
 
 /// `[monitor]`: what is wished, and what the machine is like.
@@ -206,6 +211,26 @@ impl Config {
     /// One sentence that names the line and what is wrong there.
     pub fn parse(text: &str) -> Result<Self, String> {
         from_toml(text)
+    }
+}
+
+/// Entries that can stand in a file without `[monitor]`.
+const STANDALONE: [&str; 2] = ["constraint", "task"];
+
+/// Refuses a file with entries that nobody would read: with a `[monitor]` it must be whole, without
+/// one it can have these alone.
+fn refuse_strangers(text: &str) -> Result<(), String> {
+    let table: toml::Table = from_toml(text)?;
+    if table.contains_key("monitor") {
+        return Config::parse(text).map(drop);
+    }
+    let mut keys = table.keys();
+    match keys.find(|key| !STANDALONE.contains(&key.as_str())) {
+        Some(key) => Err(format!(
+            "`{key}` needs a [monitor]; without one there can be {}",
+            STANDALONE.map(|key| format!("[[{key}]]")).join(" and ")
+        )),
+        None => Ok(()),
     }
 }
 

@@ -42,6 +42,7 @@ mod presence;
 mod progress;
 mod recording;
 pub mod report;
+pub mod rta;
 mod scratch;
 pub mod session;
 mod shared;

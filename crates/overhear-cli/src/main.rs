@@ -12,14 +12,14 @@ use clap::{CommandFactory, Parser};
 use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
-use overhear_cli::{admit, check, doctor, export, fit, junit, metrics, offline, table};
+use overhear_cli::{admit, check, doctor, export, fit, junit, metrics, offline, rta, table};
 
 use serde::Serialize;
 
 use args::{
     AdmitArguments, Arguments, CheckArguments, CompletionsArguments, DoctorArguments,
     ExportArguments, ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments,
-    ReportArguments, RunArguments, Verb,
+    ReportArguments, RtaArguments, RunArguments, Verb,
 };
 
 fn main() -> ExitCode {
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Verb::Export(arguments) => export(&arguments),
         Verb::Admit(arguments) => admit(&arguments),
         Verb::Fit(arguments) => fit(&arguments),
+        Verb::Rta(arguments) => rta(&arguments),
         Verb::List(arguments) => live::list(arguments),
         Verb::Attach(arguments) => live::attach(arguments),
         Verb::Top(arguments) => live::top(arguments),
@@ -159,7 +160,11 @@ fn fit(arguments: &FitArguments) -> Result<u8, Failure> {
 }
 
 fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
-    let report = metrics::metrics(&arguments.directory, &arguments.metrics)?;
+    let report = metrics::metrics(
+        &arguments.directory,
+        &arguments.metrics,
+        arguments.element_cost,
+    )?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => print(&metrics::render(&report))?,
@@ -180,6 +185,16 @@ fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => print(&check::render(&report))?,
+    }
+    Ok(report.status())
+}
+
+fn rta(arguments: &RtaArguments) -> Result<u8, Failure> {
+    let directory = arguments.directory.as_deref();
+    let report = rta::rta(&arguments.config, directory, arguments.element_cost)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => print(&rta::render(&report))?,
     }
     Ok(report.status())
 }

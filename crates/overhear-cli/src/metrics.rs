@@ -83,20 +83,21 @@ impl MetricsReport {
 }
 
 impl MetricReport {
-    fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.unheard.is_empty() && self.incomplete == 0 && self.missed == 0 && self.refused == 0
     }
 }
 
 /// Evaluates metrics over the recording `dir`: built-in ones by name, others by their file; without
-/// any, all that are built in.
+/// any, all that are built in. `cost` is what the observation itself took per element of a task; it is
+/// subtracted from the lengths for the task's own elements in them.
 ///
 /// # Errors
 /// [`Failure`] if there is no such recording, metric or file, or if a file makes no sense.
-pub fn metrics(dir: &Path, names: &[String]) -> Result<MetricsReport, Failure> {
+pub fn metrics(dir: &Path, names: &[String], cost: Nanos) -> Result<MetricsReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
-    let mut engine = Metrics::new(Summaries::default());
+    let mut engine = Metrics::new(Summaries::default().less(cost));
     let all: Vec<String> = system_metrics().map(str::to_owned).collect();
     for metric in named(if names.is_empty() { &all } else { names })? {
         engine.add(metric);
@@ -171,7 +172,7 @@ pub(crate) fn find(name: &str, base: &Path) -> Result<Metric, String> {
 }
 
 /// The newest short name of every thread and process.
-fn comms(reader: &TraceReader, scheduling: &Scheduling) -> BTreeMap<u32, String> {
+pub(crate) fn comms(reader: &TraceReader, scheduling: &Scheduling) -> BTreeMap<u32, String> {
     let mut comms = BTreeMap::new();
     for stream in reader.streams() {
         if let Origin::Program(task) = &stream.origin {
@@ -284,7 +285,7 @@ pub fn render(report: &MetricsReport) -> String {
 }
 
 /// Sentences about what keeps a metric's results from being all there is.
-fn shortcomings(metric: &MetricReport) -> String {
+pub(crate) fn shortcomings(metric: &MetricReport) -> String {
     let mut text = String::new();
     for event in &metric.unheard {
         let _ = writeln!(text, "inconclusive: the recording has no {event}");

@@ -11,6 +11,7 @@
 //! - [`automaton`] measures what users describe: metrics as automata in a text format, and those of
 //!   Linux.
 //! - [`verdict`] judges: whether what must hold of metrics, fields and events does hold.
+//! - [`response`] computes worst-case response times from what was measured.
 //! - [`Histogram`] is what both count in.
 //!
 //! All of them are pure: time comes in with the elements. So they compute the same live and over
@@ -34,6 +35,7 @@ pub mod automaton;
 mod histogram;
 mod messages;
 mod recent;
+pub mod response;
 mod scheduling;
 mod sensors;
 mod thread;

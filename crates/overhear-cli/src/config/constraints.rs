@@ -15,7 +15,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::{Config, Length};
+use super::{refuse_strangers, Length};
 use crate::exit::{Failure, USAGE};
 use crate::metrics;
 
@@ -174,15 +174,7 @@ pub fn parse(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
         constraints: Vec<ConstraintConfig>,
     }
 
-    let table: toml::Table = super::from_toml(text)?;
-    if table.contains_key("monitor") {
-        Config::parse(text)?;
-    } else if let Some(key) = table.keys().find(|key| !STANDALONE.contains(&key.as_str())) {
-        return Err(format!(
-            "`{key}` needs a [monitor]; without one there can be {}",
-            STANDALONE.map(|key| format!("[[{key}]]")).join(" and ")
-        ));
-    }
+    refuse_strangers(text)?;
     let entries: Entries = super::from_toml(text)?;
     if entries.constraints.is_empty() {
         return Err("there is no [[constraint]]; write what must hold".to_owned());
@@ -208,9 +200,6 @@ pub fn parse(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
     }
     Ok(constraints)
 }
-
-/// Entries that can stand in a file without `[monitor]`.
-const STANDALONE: [&str; 2] = ["constraint", "task"];
 
 fn names(constraints: &[Constraint], name: &str) -> bool {
     constraints

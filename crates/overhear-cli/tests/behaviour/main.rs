@@ -8,6 +8,7 @@ mod metrics;
 mod offline;
 mod on_terminal;
 mod recordings;
+mod rta;
 mod signals;
 mod statuses;
 mod support;

@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use crate::support::{finish, folder, overhear, path};
 
-const TID: u32 = 4_242;
+pub(crate) const TID: u32 = 4_242;
 
-fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+pub(crate) fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
         id: StreamId::from_raw(id),
         origin: Origin::Kernel { cpu: 0 },
@@ -29,7 +29,7 @@ fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     }
 }
 
-fn switch(arrives: bool, state: u16, ran: u32) -> [u8; 24] {
+pub(crate) fn switch(arrives: bool, state: u16, ran: u32) -> [u8; 24] {
     let voluntary = if state == 0 {
         Switch::PREEMPTED
     } else {
@@ -52,7 +52,7 @@ fn switch(arrives: bool, state: u16, ran: u32) -> [u8; 24] {
     .to_payload()
 }
 
-fn wake(kind: u32) -> [u8; 24] {
+pub(crate) fn wake(kind: u32) -> [u8; 24] {
     Wake {
         tid: TID,
         pid: TID,

@@ -13,7 +13,7 @@ use super::specification::{
 };
 
 /// The built-in metrics, in the order in which they are listed.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     (
         "wakeup_latency",
         include_str!("../../metrics/wakeup_latency.metric"),
@@ -29,6 +29,10 @@ const FILES: [(&str, &str); 7] = [
     (
         "preemption",
         include_str!("../../metrics/preemption.metric"),
+    ),
+    (
+        "response_time",
+        include_str!("../../metrics/response_time.metric"),
     ),
 ];
 

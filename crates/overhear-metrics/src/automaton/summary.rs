@@ -27,9 +27,19 @@ pub struct Summary {
 pub struct Summaries {
     metrics: BTreeMap<String, BTreeMap<(u32, Option<u64>), Summary>>,
     refused: u64,
+    cost: Nanos,
 }
 
 impl Summaries {
+    /// Subtracts what the observation itself took: `cost` for each element of the task itself that lies
+    /// in a measurement ([`Measurement::adjusted`]). Elements of other tasks may have been written on
+    /// other CPUs.
+    #[must_use]
+    pub const fn less(mut self, cost: Nanos) -> Self {
+        self.cost = cost;
+        self
+    }
+
     /// The summaries of a metric by task and kind.
     pub fn of(&self, metric: &str) -> impl Iterator<Item = (u32, Option<u64>, &Summary)> {
         let rows = self.metrics.get(metric).into_iter().flatten();
@@ -59,8 +69,9 @@ impl Sink for Summaries {
             return;
         }
         let summary = rows.entry(row).or_default();
-        summary.lengths.record(measurement.length.as_ns());
-        summary.total = summary.total.plus(measurement.length);
+        let length = measurement.adjusted(|_| self.cost, |count| count.own);
+        summary.lengths.record(length.as_ns());
+        summary.total = summary.total.plus(length);
         summary.incomplete += u64::from(!measurement.is_complete());
     }
 

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear rta`: worst-case response times of periodic tasks, computed from their periods and times
+//! and from measured overheads, beside those that were observed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+use overhear_event::Nanos;
+use overhear_metrics::automaton::{system_metric, Metrics, Summaries};
+use overhear_metrics::response::{response_times, utilisation, Overheads, PeriodicTask};
+use overhear_metrics::Scheduling;
+use overhear_trace::TraceReader;
+use serde::Serialize;
+
+use crate::columns::{printable, Table};
+use crate::config::tasks::{self, TaskConfig};
+use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
+use crate::metrics;
+
+/// The metric whose measurements are observed response times.
+const OBSERVED: &str = "response_time";
+/// The metrics of the overheads.
+const OVERHEADS: [&str; 3] = ["job_system_time", "system_blocking", "delay_until_wakeup"];
+
+/// Computed and observed response times.
+#[derive(Clone, Debug, Serialize)]
+pub struct RtaReport {
+    /// Whether every task meets its deadline in the worst case, and no observed response time exceeds
+    /// the computed one.
+    pub holds: bool,
+    /// Whether the observation misses nothing; true without one.
+    pub complete: bool,
+    /// The share of a CPU that the tasks need.
+    pub utilisation: f64,
+    /// In the order of the file.
+    pub tasks: Vec<TaskReport>,
+    /// What else should be known: overheads that are not known, what was missed.
+    pub notes: Vec<String>,
+}
+
+/// One task. Lengths are in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskReport {
+    /// Its name.
+    pub name: String,
+    /// Its priority.
+    pub priority: u32,
+    /// T.
+    pub period_ns: u64,
+    /// By when a job must have ended.
+    pub deadline_ns: u64,
+    /// C (2), system time included.
+    pub wcet_ns: u64,
+    /// System time of a job.
+    pub job_system_time_ns: u64,
+    /// How long its system code can block others.
+    pub system_blocking_ns: u64,
+    /// What waking it up takes.
+    pub delay_until_wakeup_ns: u64,
+    /// The overheads that were measured and not given.
+    pub measured: Vec<&'static str>,
+    /// B (3): critical sections and activations of lower tasks.
+    pub blocking_ns: u64,
+    /// What higher tasks take.
+    pub interference_ns: u64,
+    /// R (1); null if it exceeds the period.
+    pub response_ns: Option<u64>,
+    /// Whether R meets the deadline.
+    pub schedulable: bool,
+    /// Jobs that were observed; null without a recording.
+    pub jobs: Option<u64>,
+    /// The longest observed response time; null without one.
+    pub observed_ns: Option<u64>,
+    /// Whether it exceeds the computed one.
+    pub exceeded: bool,
+}
+
+/// What a recording says of the tasks, by the short names of their threads.
+#[derive(Debug, Default)]
+struct Observation {
+    overheads: BTreeMap<(String, &'static str), u64>,
+    jobs: BTreeMap<String, (u64, u64)>,
+    threads: BTreeMap<String, BTreeSet<u32>>,
+    complete: bool,
+    notes: Vec<String>,
+}
+
+/// Computes the response times of the tasks in the file `config`; with overheads that were measured in
+/// the recording `dir`, and beside the response times that were observed in it. `cost` is what the
+/// observation itself took per element of a task, and is subtracted.
+///
+/// # Errors
+/// [`Failure`] if there is no such file or recording, or if the tasks make no sense.
+pub fn rta(config: &Path, dir: Option<&Path>, cost: Nanos) -> Result<RtaReport, Failure> {
+    let configs = tasks::read(config)?;
+    let observation = dir.map(|dir| observe(dir, cost)).transpose()?;
+    compute(&configs, observation)
+        .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", config.display())))
+}
+
+fn observe(dir: &Path, cost: Nanos) -> Result<Observation, Failure> {
+    let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
+    let reader = TraceReader::open(dir).map_err(usage)?;
+    let mut found = Observation {
+        complete: true,
+        ..Observation::default()
+    };
+    let mut engine = Metrics::new(Summaries::default().less(cost));
+    for name in OVERHEADS.into_iter().chain([OBSERVED]) {
+        // A metric that the kernel does not tell enough for yet is no fault of the recording.
+        match system_metric(name) {
+            Ok(metric) => engine.add(metric),
+            Err(error) => found
+                .notes
+                .push(format!("{error}; give {name} in the file")),
+        }
+    }
+    let mut scheduling = Scheduling::new(());
+    let replayed = reader.replay(&mut [&mut engine, &mut scheduling]);
+    engine.finish();
+    let comms = metrics::comms(&reader, &scheduling);
+    for (task, comm) in &comms {
+        found.threads.entry(comm.clone()).or_default().insert(*task);
+    }
+    let heard = reader.streams().map(|stream| stream.event()).collect();
+    let report = metrics::report_of(&engine, &comms, &heard);
+    for metric in &report.metrics {
+        found.complete &= metric.is_complete();
+        if !metric.is_complete() {
+            let shortcomings = metrics::shortcomings(metric);
+            let name = &metric.name;
+            found
+                .notes
+                .extend(shortcomings.lines().map(|line| format!("{name}: {line}")));
+        }
+        for row in &metric.tasks {
+            if metric.name == OBSERVED {
+                let (jobs, longest) = found.jobs.entry(row.comm.clone()).or_default();
+                *jobs += row.count;
+                *longest = row.max_ns.max(*longest);
+            } else if let Some(&name) = OVERHEADS.iter().find(|name| **name == metric.name) {
+                let longest = found.overheads.entry((row.comm.clone(), name)).or_default();
+                *longest = row.max_ns.max(*longest);
+            }
+        }
+    }
+    let damage = reader.torn().iter().map(ToString::to_string);
+    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
+    let damage: Vec<String> = damage
+        .chain(corrupt.map(ToString::to_string))
+        .chain(report.notes)
+        .collect();
+    found.complete &= damage.is_empty();
+    found.notes.extend(damage);
+    Ok(found)
+}
+
+fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<RtaReport, String> {
+    let mut measured: Vec<Vec<&'static str>> = Vec::new();
+    let tasks: Vec<PeriodicTask> = configs
+        .iter()
+        .map(|config| {
+            let mut task = config.task();
+            let known = observation.as_ref().map(|found| &found.overheads);
+            measured.push(fill(config, &mut task.overheads, known));
+            task
+        })
+        .collect();
+    let responses = response_times(&tasks).map_err(|error| error.to_string())?;
+    let mut reports: Vec<TaskReport> = Vec::new();
+    for (((config, task), response), measured) in
+        configs.iter().zip(&tasks).zip(&responses).zip(measured)
+    {
+        let jobs = observation.as_ref().map(|found| {
+            let jobs = found.jobs.get(config.thread());
+            jobs.copied().unwrap_or_default()
+        });
+        let observed = jobs
+            .filter(|(jobs, _)| *jobs > 0)
+            .map(|(_, longest)| longest);
+        let computed = response.response.map(Nanos::as_ns);
+        reports.push(TaskReport {
+            name: task.name.clone(),
+            priority: task.priority,
+            period_ns: task.period.as_ns(),
+            deadline_ns: task.deadline.as_ns(),
+            wcet_ns: response.wcet.as_ns(),
+            job_system_time_ns: task.overheads.job_system_time.as_ns(),
+            system_blocking_ns: task.overheads.system_blocking.as_ns(),
+            delay_until_wakeup_ns: task.overheads.delay_until_wakeup.as_ns(),
+            measured,
+            blocking_ns: response.critical.plus(response.activation).as_ns(),
+            interference_ns: response.interference.as_ns(),
+            response_ns: computed,
+            schedulable: computed.is_some_and(|ns| ns <= task.deadline.as_ns()),
+            jobs: jobs.map(|(jobs, _)| jobs),
+            observed_ns: observed,
+            exceeded: observed
+                .zip(computed)
+                .is_some_and(|(seen, most)| seen > most),
+        });
+    }
+    let mut complete = true;
+    let mut notes = Vec::new();
+    if let Some(found) = observation {
+        complete = found.complete;
+        notes = found.notes;
+        for (config, report) in configs.iter().zip(&reports) {
+            let thread = config.thread();
+            let threads = found.threads.get(thread).map_or(0, BTreeSet::len);
+            if threads > 1 {
+                notes.push(format!(
+                    "{}: {threads} threads are called `{thread}`; the longest of all is shown",
+                    config.name
+                ));
+            }
+            if report.jobs == Some(0) {
+                complete = false;
+                notes.push(format!(
+                    "{}: no job of a thread called `{thread}` was observed",
+                    config.name
+                ));
+            }
+        }
+    }
+    Ok(RtaReport {
+        holds: reports
+            .iter()
+            .all(|task| task.schedulable && !task.exceeded),
+        complete,
+        utilisation: utilisation(&tasks),
+        tasks: reports,
+        notes,
+    })
+}
+
+/// Takes over what was measured and is not given. Returns what that is.
+fn fill(
+    config: &TaskConfig,
+    overheads: &mut Overheads,
+    measured: Option<&BTreeMap<(String, &'static str), u64>>,
+) -> Vec<&'static str> {
+    let given = [
+        config.job_system_time.is_some(),
+        config.system_blocking.is_some(),
+        config.delay_until_wakeup.is_some(),
+    ];
+    let places = [
+        &mut overheads.job_system_time,
+        &mut overheads.system_blocking,
+        &mut overheads.delay_until_wakeup,
+    ];
+    let mut taken = Vec::new();
+    for ((name, given), place) in OVERHEADS.into_iter().zip(given).zip(places) {
+        let key = (config.thread().to_owned(), name);
+        let longest = measured.and_then(|measured| measured.get(&key));
+        if let Some(&ns) = longest.filter(|_| !given) {
+            *place = Nanos::from_ns(ns);
+            taken.push(name);
+        }
+    }
+    taken
+}
+
+impl RtaReport {
+    /// The exit status: 0 it holds, 1 a deadline or a computed response time is exceeded, 3 it holds as
+    /// far as was observed.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match (self.holds, self.complete) {
+            (false, _) => VIOLATED,
+            (true, true) => COMPLETE,
+            (true, false) => INCONCLUSIVE,
+        }
+    }
+}
+
+/// The report as text.
+#[must_use]
+pub fn render(report: &RtaReport) -> String {
+    let length = |ns: u64| Nanos::from_ns(ns).to_string();
+    let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), length);
+    let mut table = Table::new(&[
+        ("task", false),
+        ("prio", true),
+        ("T", true),
+        ("C", true),
+        ("B", true),
+        ("higher", true),
+        ("R", true),
+        ("deadline", true),
+        ("", false),
+        ("jobs", true),
+        ("observed", true),
+        ("", false),
+    ]);
+    for task in &report.tasks {
+        let computed = match task.response_ns {
+            Some(ns) => length(ns),
+            None => "> T".to_owned(),
+        };
+        table.row(vec![
+            printable(&task.name),
+            task.priority.to_string(),
+            length(task.period_ns),
+            length(task.wcet_ns),
+            length(task.blocking_ns),
+            length(task.interference_ns),
+            computed,
+            length(task.deadline_ns),
+            ["MISSED", "met"][usize::from(task.schedulable)].to_owned(),
+            task.jobs
+                .map_or_else(|| "-".to_owned(), |jobs| jobs.to_string()),
+            maybe(task.observed_ns),
+            ["", "MORE THAN R"][usize::from(task.exceeded)].to_owned(),
+        ]);
+    }
+    let mut text = table.render();
+    let _ = writeln!(text, "utilisation {:.3}", report.utilisation);
+    for note in &report.notes {
+        let _ = writeln!(text, "note: {}", printable(note));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{compute, render, Observation};
+    use crate::config::tasks::parse;
+
+    const FILE: &str = r#"
+        [[task]]
+        name = "control"
+        priority = 90
+        period = "10 ms"
+        wcet = "2 ms"
+        [[task]]
+        name = "logging"
+        thread = "logger"
+        priority = 10
+        period = "100 ms"
+        deadline = "50 ms"
+        wcet = "20 ms"
+        blocking = "1 ms"
+        delay_until_wakeup = "40 us"
+    "#;
+
+    /// By hand: R_control = 2.1 + ceil(R/100) 0.04 = 2.14 ms; R_logging = 20 + 1 + ceil(R/10) 2.1 =
+    /// 27.3 with three releases.
+    #[test]
+    fn measured_overheads_stand_in_for_those_that_are_not_given() {
+        let configs = parse(FILE).unwrap();
+        let mut found = Observation {
+            complete: true,
+            ..Observation::default()
+        };
+        let measured = &mut found.overheads;
+        measured.insert(("control".into(), "job_system_time"), 100_000);
+        measured.insert(("logger".into(), "delay_until_wakeup"), 90_000);
+        found.jobs.insert("control".into(), (500, 2_140_000));
+        found.jobs.insert("logger".into(), (50, 27_300_001));
+        let report = compute(&configs, Some(found)).unwrap();
+        let of = |i: usize| (report.tasks[i].response_ns, report.tasks[i].exceeded);
+        assert_eq!(of(0), (Some(2_140_000), false));
+        assert_eq!(of(1), (Some(27_300_000), true));
+        assert_eq!(report.tasks[0].measured, ["job_system_time"]);
+        assert_eq!(report.tasks[1].measured, [] as [&str; 0]);
+        assert!(report.tasks.iter().all(|task| task.schedulable));
+        assert_eq!((report.holds, report.status()), (false, 1));
+        assert!(render(&report).contains("MORE THAN R"));
+    }
+
+    #[test]
+    fn deadlines_and_unobserved_tasks_decide_the_status() {
+        let configs = parse(FILE).unwrap();
+        let report = compute(&configs, None).unwrap();
+        assert_eq!((report.holds, report.status()), (true, 0));
+        let unheard = compute(&configs, Some(Observation::default())).unwrap();
+        assert_eq!(unheard.status(), 3);
+        assert!(unheard.notes[1].contains("no job of a thread called `logger`"));
+        let late = parse(&FILE.replace("50 ms", "25 ms")).unwrap();
+        let report = compute(&late, None).unwrap();
+        assert_eq!((report.tasks[1].schedulable, report.status()), (false, 1));
+        assert!(render(&report).contains("MISSED"));
+        let over = parse(&FILE.replace("\"2 ms\"", "\"9 ms\"")).unwrap();
+        let report = compute(&over, None).unwrap();
+        assert_eq!(report.tasks[1].response_ns, None);
+        assert!(render(&report).contains("> T"));
+    }
+
+    #[test]
+    fn mistakes_name_the_task_or_the_line() {
+        let twice = FILE.replace("thread = \"logger\"", "thread = \"control\"");
+        assert!(parse(&twice)
+            .unwrap_err()
+            .starts_with("task `logging` has the name or the thread"));
+        let zero = parse(&FILE.replace("10 ms", "0 s")).unwrap();
+        assert!(compute(&zero, None)
+            .unwrap_err()
+            .contains("task `control` has a period of 0 ns"));
+        assert_eq!(
+            parse("[[constraint]]\n").unwrap_err(),
+            "there is no [[task]]; describe at least one"
+        );
+        assert!(parse("[[task]]\nname = \"a\"\n")
+            .unwrap_err()
+            .starts_with("line 1: missing field"));
+        // The kernel keeps 15 bytes of a name, and whole characters are kept here.
+        let long = FILE.replace("\"logger\"", "\"a_long_name_of_€\"");
+        assert_eq!(parse(&long).unwrap()[1].thread(), "a_long_name_of_");
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear rta`, from a file and a recording to response times and exit statuses.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{ElementView, Timestamp, Update};
+use overhear_trace::{TraceIdentity, TraceWriter};
+use serde_json::Value;
+
+use crate::metrics::{stream, switch, wake, TID};
+use crate::support::{finish, folder, overhear, path};
+
+/// A thread `control` with 50 jobs of 1 ms and 10 us more each time.
+fn record(dir: &Path) {
+    let streams = [
+        stream(1, SCHED_SWITCH, Switch::schema()),
+        stream(2, SCHED_WAKE, Wake::schema()),
+        stream(3, TASK_LIFE, Life::schema()),
+    ];
+    let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
+    for stream in &streams {
+        writer.open(&Arc::new(stream.clone())).unwrap();
+    }
+    let mut sequences = [0; 3];
+    let mut write = |index: usize, us: u64, payload: &[u8]| {
+        let element = ElementView {
+            stream: &streams[index],
+            sequence: sequences[index],
+            time: Timestamp::from_monotonic_ns(us * 1_000),
+            payload,
+        };
+        Update::element(&mut writer, &element);
+        sequences[index] += 1;
+    };
+    let mut comm = [0; 16];
+    comm[..7].copy_from_slice(b"control");
+    let life = Life {
+        tid: TID,
+        pid: TID,
+        parent_tid: 0,
+        parent_pid: 0,
+        kind: Life::NAME,
+        code: 0,
+        cpu_ns: 0,
+        comm,
+    };
+    write(2, 1, &life.to_payload());
+    write(0, 10, &switch(true, 0, 0));
+    write(0, 20, &switch(false, 1, 10_000));
+    for job in 1..=50 {
+        let begin = job * 10_000;
+        write(1, begin, &wake(Wake::WAKING));
+        write(1, begin + 1, &wake(Wake::WAKEUP));
+        write(0, begin + 5, &switch(true, 0, 0));
+        write(0, begin + 1_000 + job * 10, &switch(false, 1, 995_000));
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn computed_and_observed_response_times_stand_side_by_side() {
+    let folder = folder();
+    let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
+    record(&dir);
+    let rta = |wcet: &str, status: i32| -> Value {
+        let text = format!(
+            "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"{wcet}\"\n\
+             job_system_time = \"100us\"\nsystem_blocking = \"0s\"\ndelay_until_wakeup = \"0s\"\n"
+        );
+        fs::write(&file, text).unwrap();
+        let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
+        let ended = finish(&mut overhear(&arguments));
+        assert_eq!(ended.status, status, "{ended:?}");
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let report = rta("1400us", 0);
+    let task = &report["tasks"][0];
+    assert_eq!(
+        (&task["response_ns"], &task["jobs"]),
+        (&1_500_000.into(), &50.into())
+    );
+    assert_eq!(
+        (&task["observed_ns"], &task["exceeded"]),
+        (&1_500_000.into(), &false.into())
+    );
+    // A job that took longer than computed: the file is wrong about the program.
+    let report = rta("1300us", 1);
+    assert_eq!(report["tasks"][0]["exceeded"], true);
+    let report = rta("9950us", 1);
+    assert_eq!(report["tasks"][0]["response_ns"], Value::Null);
+
+    // The same without a recording, as text.
+    let ended = finish(&mut overhear(&["rta", "--config", path(&file)]));
+    assert_eq!(ended.status, 1, "{ended:?}");
+    assert!(ended.stdout.contains("MISSED"), "{ended:?}");
+    // The wake-up of the job and the arrival on the CPU are elements of the task in its measurement.
+    let metric = ["metrics", path(&dir), "--metric", "response_time", "--json"];
+    let longest = |options: &[&str]| {
+        let ended = finish(&mut overhear(&[&metric, options].concat()));
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        report["metrics"][0]["tasks"][0]["max_ns"].as_u64().unwrap()
+    };
+    assert_eq!(longest(&[]) - longest(&["--element-cost", "1us"]), 2_000);
+}
+
+#[test]
+fn tasks_that_make_no_sense_are_refused_with_their_place() {
+    let folder = folder();
+    let file = folder.path().join("tasks.toml");
+    for (text, part) in [
+        (
+            "[[task]]\nname = \"a\"\npriority = 1\nperiod = \"0s\"\nwcet = \"1ms\"\n",
+            "task `a` has a period of 0 ns",
+        ),
+        (
+            "[[task]]\nname = \"a\"\npriority = 1\nperiod = \"1s\"\nwcet = 5\n",
+            "line 5: ",
+        ),
+        ("[[taks]]\n", "`taks` needs a [monitor]"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let ended = finish(&mut overhear(&["rta", "--config", path(&file)]));
+        ended.says_only(2, &[path(&file), part]);
+    }
+}
