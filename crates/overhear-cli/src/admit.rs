@@ -13,11 +13,12 @@ use overhear_admission::{
 };
 use overhear_directory::suggested_capacity;
 use overhear_event::Nanos;
+use overhear_monitor::executor::{SensorTerms, Terms, UpdateTerms};
 use overhear_monitor::scheduler::{ask_kernel, present_reservations, KernelVerdict};
 use serde::Serialize;
 
 use crate::columns::Table;
-use crate::config::{Config, LevelConfig, SensorConfig};
+use crate::config::{Config, LevelConfig, SensorConfig, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 use crate::fit;
 
@@ -93,6 +94,15 @@ pub struct Machine {
     pub present: Vec<DeadlineReservation>,
 }
 
+/// A monitor that was admitted: the answer, and the terms to run it on.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// What was said.
+    pub report: AdmissionReport,
+    /// What an executor keeps; none without admission.
+    pub terms: Option<Terms>,
+}
+
 /// A sensor with what its updates cost.
 struct Entry<'a> {
     config: &'a SensorConfig,
@@ -106,29 +116,33 @@ struct Entry<'a> {
 /// [`Failure`] for a file that cannot be read or makes no sense. A refusal is no error.
 pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
     let config = Config::read(path)?;
+    let mut admitted = admit_config(&config, path)?;
+    if let Some(terms) = admitted.terms {
+        admitted.report.hear_kernel(ask_kernel(terms.reservation));
+    }
+    Ok(admitted.report)
+}
+
+/// Admits the monitor of a file that was read from `path`, on this machine, without asking the kernel.
+///
+/// # Errors
+/// [`Failure`] for a file that makes no sense. A refusal is no error.
+pub fn admit_config(config: &Config, path: &Path) -> Result<Admitted, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let machine = Machine {
         cpus: config.monitor.cpus.unwrap_or(cpus),
         present: present_reservations(),
     };
     let base = path.parent().unwrap_or(Path::new(""));
-    let (mut report, reservation) = plan(&config, base, &machine)
-        .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))?;
-    if let Some(reservation) = reservation {
-        report.hear_kernel(ask_kernel(reservation));
-    }
-    Ok(report)
+    plan(config, base, &machine)
+        .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
 }
 
 /// Decides, without asking the kernel. Recordings that sensors are fitted to lie below `base`.
 ///
 /// # Errors
 /// A sentence that names the entry.
-pub fn plan(
-    config: &Config,
-    base: &Path,
-    machine: &Machine,
-) -> Result<(AdmissionReport, Option<DeadlineReservation>), String> {
+pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted, String> {
     let monitor = &config.monitor;
     if !(1..=100).contains(&monitor.cpu_percent) {
         return Err(format!(
@@ -183,7 +197,7 @@ pub fn plan(
         Err(error @ ChooseError::Density { .. }) => return Err(error.to_string()),
         Err(error) => {
             report.reason = format!("{error}{}", hint(&entries, &wish));
-            return Ok((report, None));
+            return Ok(report.refused());
         }
     };
     let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep);
@@ -191,7 +205,7 @@ pub fn plan(
         Ok(reservation) => reservation,
         Err(error) => {
             report.reason = error.to_string();
-            return Ok((report, None));
+            return Ok(report.refused());
         }
     };
     report.fill(&entries, &choice, reservation);
@@ -203,10 +217,23 @@ pub fn plan(
     let alone = limits.admit(&[reservation]);
     if let Err(error) = alone.and_then(|()| limits.keeps(level, &all)) {
         report.reason = error.to_string();
-        return Ok((report, None));
+        return Ok(report.refused());
     }
     report.accepted = true;
-    Ok((report, Some(reservation)))
+    let terms = Terms {
+        reservation,
+        lateness,
+        latency: Nanos::from_ns(nanos(choice.latency)),
+        evaluations: Nanos::from_ns(nanos(choice.evaluations)),
+        level,
+        cpus: machine.cpus,
+        sensors: entries.iter().map(Entry::terms).collect(),
+        updates: config.updates.iter().map(UpdateConfig::terms).collect(),
+    };
+    Ok(Admitted {
+        report,
+        terms: Some(terms),
+    })
 }
 
 fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String> {
@@ -335,6 +362,14 @@ fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
 }
 
 impl Entry<'_> {
+    fn terms(&self) -> SensorTerms {
+        SensorTerms {
+            name: self.config.id.clone(),
+            constraint: self.load.stream,
+            wcet: self.load.wcet,
+        }
+    }
+
     fn report(&self) -> SensorAdmission {
         let stream = self.load.stream;
         SensorAdmission {
@@ -364,7 +399,23 @@ fn nanos(span: Span) -> u64 {
     u64::try_from(span.as_ns()).unwrap_or(u64::MAX)
 }
 
+impl UpdateConfig {
+    fn terms(&self) -> UpdateTerms {
+        UpdateTerms {
+            name: self.name.clone(),
+            wcet: self.wcet.0,
+        }
+    }
+}
+
 impl AdmissionReport {
+    fn refused(self) -> Admitted {
+        Admitted {
+            report: self,
+            terms: None,
+        }
+    }
+
     fn fill(&mut self, entries: &[Entry<'_>], choice: &Choice, reservation: DeadlineReservation) {
         self.period_ns = Some(reservation.period.as_ns());
         self.deadline_ns = Some(reservation.deadline.as_ns());
@@ -559,13 +610,11 @@ mod tests {
     #[test]
     fn what_is_accepted_adds_up() {
         let config = Config::parse(TWO).unwrap();
-        let (report, reservation) = plan(&config, Path::new(""), &machine(&[])).unwrap();
+        let admitted = plan(&config, Path::new(""), &machine(&[])).unwrap();
+        let (report, terms) = (admitted.report, admitted.terms.unwrap());
         assert!(report.accepted, "{}", report.reason);
         assert!(report.latency_ns.unwrap() <= 50_000_000);
-        assert_eq!(
-            reservation.unwrap().period.as_ns(),
-            report.period_ns.unwrap()
-        );
+        assert_eq!(terms.reservation.period.as_ns(), report.period_ns.unwrap());
         let [queue, torque] = report.sensors.as_slice() else {
             panic!("two sensors");
         };
@@ -591,7 +640,9 @@ mod tests {
     fn refusals_say_what_would_fit() {
         let of = |text: &str, present: &[(u64, u64)]| {
             let config = Config::parse(text).unwrap();
-            plan(&config, Path::new(""), &machine(present)).unwrap().0
+            plan(&config, Path::new(""), &machine(present))
+                .unwrap()
+                .report
         };
         let hasty = of(&TWO.replace("50ms", "2500us"), &[]);
         assert!(!hasty.accepted && hasty.period_ns.is_none());

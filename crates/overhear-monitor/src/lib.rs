@@ -8,8 +8,8 @@
 //! gaps at their places and the promise that nothing older can still come. [`Monitor`] connects
 //! the three and keeps the account of what was missed, per stream and cause ([`Losses`]).
 //! An [`UpdateSet`] calls several updates, each for its own sensors.
-//! [`best_effort`] runs a monitor in the calling thread. [`scheduler`] asks the kernel what a
-//! guarantee needs: CPU time that is reserved.
+//! An [`executor`] runs it: [`best_effort`] without any promise, [`executor::deadline()`] on what was
+//! admitted. [`scheduler`] asks the kernel what a guarantee needs: CPU time that is reserved.
 //!
 //! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
 //!
@@ -67,23 +67,30 @@
 
 #![deny(unsafe_code)]
 
-mod executor;
+mod clock;
+pub mod executor;
 mod fanout;
 mod group;
 mod losses;
+#[allow(unsafe_code, reason = "a system call without a safe function")]
+mod memory;
 mod merge;
 mod monitor;
 mod queue;
 #[allow(unsafe_code, reason = "system calls without a function in libc")]
 pub mod scheduler;
+mod sentinel;
 mod updates;
 
+pub use clock::{Clock, SystemClock};
 pub use executor::best_effort;
 pub use fanout::Fanout;
 pub use group::{Group, UpdateFunction};
 pub use losses::{Loss, Losses};
+pub use memory::PageFaults;
 pub use merge::{Merge, Room};
 pub use monitor::{Monitor, SourceKey, HOLD_BACK};
+pub use sentinel::{CpuLateness, Sentinel, SentinelError, Watchfulness};
 pub use updates::{
     AddError, Binding, MissedPolicy, Start, Subscription, Supervisor, UpdateRef, UpdateSet,
     UpdateState, UpdateStatus, WaitError, MOST_UPDATES,

@@ -190,8 +190,19 @@ impl Merge {
     }
 
     /// Releases everything before `until` in total order, then an advance.
-    pub fn release(&mut self, until: Timestamp, mut sink: impl FnMut(Item<'_>)) {
-        let until = until.max(self.limits.watermark);
+    pub fn release(&mut self, until: Timestamp, sink: impl FnMut(Item<'_>)) {
+        self.release_some(until, || false, sink);
+    }
+
+    /// Like [`Merge::release`], but asks before each element whether there have been enough. Then the
+    /// rest stays, and the advance goes to the first element of the rest.
+    pub fn release_some(
+        &mut self,
+        until: Timestamp,
+        mut enough: impl FnMut() -> bool,
+        mut sink: impl FnMut(Item<'_>),
+    ) {
+        let mut until = until.max(self.limits.watermark);
         let turns = (0..).zip(&self.queues).filter_map(|(place, queue)| {
             let time = queue.head().filter(|&time| time < until)?;
             Some(Turn::new(time, queue.descriptor.id, place))
@@ -201,7 +212,13 @@ impl Merge {
         while let Some(turn) = self.turns.top() {
             // Everything of this stream up to the next head of another one, in one go.
             let others = self.turns.runner_up().unwrap_or(end);
-            let rest = self.queues[turn.index()].release(turn, others, &mut sink);
+            let queue = &mut self.queues[turn.index()];
+            let rest = queue.release(turn, others, &mut enough, &mut sink);
+            if rest.is_some_and(|rest| rest < others) {
+                // Nothing older than this is left, of any stream: its turn was the first.
+                until = queue.head().unwrap_or(until).max(self.limits.watermark);
+                break;
+            }
             match rest.filter(|&rest| rest < end) {
                 Some(rest) => self.turns.replace_top(rest),
                 None => self.turns.remove_top(),
@@ -212,6 +229,12 @@ impl Merge {
         }
         self.limits.watermark = until;
         sink(Item::Advance(until));
+    }
+
+    /// Everything older has been released.
+    #[must_use]
+    pub const fn watermark(&self) -> Timestamp {
+        self.limits.watermark
     }
 
     /// Streams that were closed go once they are empty.
@@ -477,6 +500,31 @@ mod tests {
             }
         }
         assert_eq!((delivered, missed), (limit, 7));
+    }
+
+    #[test]
+    fn what_is_enough_leaves_the_rest_in_order() {
+        let mut merge = merge(2);
+        merge.begin_round(at(100));
+        for (stream, sequence, time) in [(1, 0, 10), (1, 1, 30), (2, 0, 20), (2, 1, 30), (1, 2, 30)]
+        {
+            put(&mut merge, stream, sequence, time);
+        }
+        let mut all = Vec::new();
+        let mut advances = Vec::new();
+        for _ in 0..4 {
+            let asked = std::cell::Cell::new(0);
+            let enough = || asked.replace(asked.get() + 1) == 2;
+            merge.release_some(at(50), enough, |item| match item {
+                Item::Element(element) => {
+                    all.push((element.stream.id.as_raw(), element.sequence));
+                }
+                Item::Advance(time) => advances.push(time.as_monotonic_ns()),
+                Item::Gap(..) => panic!("there is none"),
+            });
+        }
+        assert_eq!(all, [(1, 0), (2, 0), (1, 1), (1, 2), (2, 1)]);
+        assert_eq!(advances, [30, 30, 50, 50]);
     }
 
     #[test]

@@ -93,13 +93,31 @@ impl Monitor {
     /// `now` is the time just before the call.
     pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
         self.read(now);
-        self.release(now.minus(self.hold_back), update);
+        self.release(now.minus(self.hold_back), &|| false, update);
+    }
+
+    /// Like [`Monitor::round`], but asks before each element whether there have been enough: the rest is
+    /// left to the rounds that follow.
+    pub fn round_within(
+        &mut self,
+        now: Timestamp,
+        enough: &dyn Fn() -> bool,
+        update: &mut dyn Update,
+    ) {
+        self.read(now);
+        self.release(now.minus(self.hold_back), enough, update);
+    }
+
+    /// Everything older has been evaluated, or counted as missed.
+    #[must_use]
+    pub const fn evaluated_until(&self) -> Timestamp {
+        self.merge.watermark()
     }
 
     /// Reads all sources for the last time and evaluates everything.
     pub fn finish(&mut self, now: Timestamp, update: &mut dyn Update) {
         self.read(now);
-        self.release(Timestamp::MAX, update);
+        self.release(Timestamp::MAX, &|| false, update);
     }
 
     fn read(&mut self, now: Timestamp) {
@@ -114,13 +132,13 @@ impl Monitor {
         }
     }
 
-    fn release(&mut self, until: Timestamp, update: &mut dyn Update) {
+    fn release(&mut self, until: Timestamp, enough: &dyn Fn() -> bool, update: &mut dyn Update) {
         let (losses, elements) = (&mut self.losses, &mut self.elements);
         self.merge.announce(|stream| {
             losses.open(stream);
             update.open(stream);
         });
-        self.merge.release(until, |item| match item {
+        self.merge.release_some(until, enough, |item| match item {
             Item::Element(element) => {
                 *elements += 1;
                 update.element(&element);

@@ -238,12 +238,14 @@ impl Queue {
     }
 
     /// Releases what comes before `until` in the total order, and returns the place of the rest;
-    /// `None` if there is none. `turn` is a place of this stream.
+    /// `None` if there is none. `turn` is a place of this stream. Before each element it asks whether
+    /// there have been enough: then the rest begins before `until`.
     #[inline]
     pub(crate) fn release(
         &mut self,
         turn: Turn,
         until: Turn,
+        enough: &mut impl FnMut() -> bool,
         sink: &mut impl FnMut(Item<'_>),
     ) -> Option<Turn> {
         loop {
@@ -254,30 +256,38 @@ impl Queue {
             }
             match self.gaps.front() {
                 Some(gap) if gap.before == self.head => self.release_gap(sink),
-                Some(gap) => {
-                    let end = gap.before;
-                    self.release_elements(turn, until, end, sink);
+                first => {
+                    let end = first.map_or(self.tail, |gap| gap.before);
+                    let head = self.head;
+                    if self.release_elements(turn, until, end, enough, sink) {
+                        return self.head().map(|time| turn.at(time));
+                    }
+                    debug_assert_ne!(self.head, head, "the head comes before the end");
                 }
-                None => self.release_elements(turn, until, self.tail, sink),
             }
         }
     }
 
-    /// Releases elements before the position `end`, as long as they come before `until`.
+    /// Releases elements before the position `end`, as long as they come before `until`, and says
+    /// whether there were enough before that.
     #[inline(always)]
     fn release_elements(
         &mut self,
         turn: Turn,
         until: Turn,
         end: u64,
+        enough: &mut impl FnMut() -> bool,
         sink: &mut impl FnMut(Item<'_>),
-    ) {
+    ) -> bool {
         while self.head != end {
             let start = self.start(self.head);
             let slot = &self.slots[start..start + self.stride];
             let time = Timestamp::from_monotonic_ns(slot[0]);
             if turn.at(time) >= until {
-                return;
+                return false;
+            }
+            if enough() {
+                return true;
             }
             self.head += 1;
             self.released = time;
@@ -288,6 +298,7 @@ impl Queue {
                 payload: &slot[HEAD_WORDS..].as_bytes()[..self.payload],
             }));
         }
+        false
     }
 
     #[cold]

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's deadline scheduler: what is reserved, and whether it would take one more.
+//! The kernel's real-time schedulers: what is reserved, whether it would take one more, and the calling
+//! thread's own reservation.
 //!
-//! The only unsafe code of this crate: two system calls that libc has no functions for.
+//! The unsafe code here is two system calls that libc has no functions for.
 
 use std::fs;
 use std::io;
 
 use overhear_admission::DeadlineReservation;
 use overhear_event::Nanos;
+use rustix::process::Pid;
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
 /// What the kernel says to a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,13 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 48);
 
+const SCHED_OTHER: u32 = 0;
+const SCHED_FIFO: u32 = 1;
 const SCHED_DEADLINE: u32 = 6;
 /// Children begin with the default policy: without it the kernel forbids them.
 const RESET_ON_FORK: u64 = 1;
+/// `SIGXCPU` for a job that exceeds its runtime.
+const DL_OVERRUN: u64 = 4;
 
 /// Asks the kernel by reserving in a thread that ends at once, which gives the reservation back.
 /// The answer holds for this moment: somebody else may reserve meanwhile.
@@ -50,33 +57,92 @@ const RESET_ON_FORK: u64 = 1;
 pub fn ask_kernel(reservation: DeadlineReservation) -> KernelVerdict {
     let asking = std::thread::Builder::new()
         .name("oh-asks".to_string())
-        .spawn(move || reserve(reservation));
+        .spawn(move || reserve(reservation, 0));
     let answer = match asking {
         Ok(thread) => thread.join().unwrap_or(Err(libc::EINVAL)),
         Err(error) => Err(error.raw_os_error().unwrap_or(libc::EAGAIN)),
     };
     match answer {
         Ok(()) => KernelVerdict::Accepted,
-        Err(libc::EBUSY) => KernelVerdict::Busy,
-        Err(libc::EPERM) => KernelVerdict::NotPermitted,
-        Err(_) => KernelVerdict::Unacceptable,
+        Err(errno) => KernelVerdict::of_refusal(errno),
+    }
+}
+
+impl KernelVerdict {
+    const fn of_refusal(errno: i32) -> Self {
+        match errno {
+            libc::EBUSY => Self::Busy,
+            libc::EPERM => Self::NotPermitted,
+            _ => Self::Unacceptable,
+        }
+    }
+}
+
+/// The calling thread runs under the deadline scheduler for as long as this lives, and under the
+/// default policy afterwards.
+#[derive(Debug)]
+pub struct ReservedThread(
+    // The reservation belongs to the thread that made it.
+    std::marker::PhantomData<*const ()>,
+);
+
+impl ReservedThread {
+    /// Reserves for the calling thread. With `tell_overruns` the kernel sends the process a `SIGXCPU`
+    /// for each job that exceeds its runtime; whoever asks for that handles the signal, which would
+    /// otherwise end the process.
+    ///
+    /// # Errors
+    /// The kernel's verdict, which is not [`KernelVerdict::Accepted`].
+    pub fn reserve(
+        reservation: DeadlineReservation,
+        tell_overruns: bool,
+    ) -> Result<Self, KernelVerdict> {
+        let flags = if tell_overruns { DL_OVERRUN } else { 0 };
+        reserve(reservation, flags).map_err(KernelVerdict::of_refusal)?;
+        Ok(Self(std::marker::PhantomData))
+    }
+}
+
+impl Drop for ReservedThread {
+    fn drop(&mut self) {
+        // Giving back cannot be refused.
+        let _ = set_policy(&Attributes {
+            size: 48,
+            policy: SCHED_OTHER,
+            ..Attributes::default()
+        });
     }
 }
 
 /// Puts the calling thread under the deadline scheduler.
-fn reserve(reservation: DeadlineReservation) -> Result<(), i32> {
-    let attributes = Attributes {
+fn reserve(reservation: DeadlineReservation, flags: u64) -> Result<(), i32> {
+    set_policy(&Attributes {
         size: 48,
         policy: SCHED_DEADLINE,
-        flags: RESET_ON_FORK,
+        flags: RESET_ON_FORK | flags,
         runtime: reservation.runtime.as_ns(),
         deadline: reservation.deadline.as_ns(),
         period: reservation.period.as_ns(),
         ..Attributes::default()
+    })
+}
+
+/// Gives the calling thread the highest fixed priority: above everything but deadline threads.
+pub(crate) fn take_highest_priority() -> Result<(), KernelVerdict> {
+    let attributes = Attributes {
+        size: 48,
+        policy: SCHED_FIFO,
+        flags: RESET_ON_FORK,
+        priority: 99,
+        ..Attributes::default()
     };
+    set_policy(&attributes).map_err(KernelVerdict::of_refusal)
+}
+
+fn set_policy(attributes: &Attributes) -> Result<(), i32> {
     // SAFETY: the kernel reads 48 bytes, which the assertion above holds the type to, and changes
     // nothing but the policy of this thread.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) };
     if result == 0 {
         Ok(())
     } else {
@@ -86,9 +152,53 @@ fn reserve(reservation: DeadlineReservation) -> Result<(), i32> {
     }
 }
 
+/// The CPUs on which the calling thread may run, ascending.
+#[must_use]
+pub fn allowed_cpus() -> Vec<u32> {
+    cpus_of(sched_getaffinity(None).ok())
+}
+
+/// Binds the calling thread to a CPU.
+pub(crate) fn run_on(cpu: u32) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu as usize);
+    Ok(sched_setaffinity(None, &only)?)
+}
+
+/// A thread that has reserved CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlineThread {
+    /// Its number.
+    pub tid: u32,
+    /// What it has reserved.
+    pub reservation: DeadlineReservation,
+}
+
+impl DeadlineThread {
+    /// The CPUs on which it may run, ascending; none if it has ended.
+    #[must_use]
+    pub fn cpus(&self) -> Vec<u32> {
+        let pid = Pid::from_raw(self.tid.cast_signed());
+        cpus_of(pid.map(Some).and_then(|pid| sched_getaffinity(pid).ok()))
+    }
+}
+
+fn cpus_of(allowed: Option<CpuSet>) -> Vec<u32> {
+    let allowed = allowed.unwrap_or_default();
+    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+}
+
 /// The reservations of all threads that are visible here. Threads of other PID namespaces are not.
 #[must_use]
 pub fn present_reservations() -> Vec<DeadlineReservation> {
+    let threads = deadline_threads();
+    threads.iter().map(|thread| thread.reservation).collect()
+}
+
+/// All threads with a reservation that are visible here. Threads of other PID namespaces are not.
+#[must_use]
+pub fn deadline_threads() -> Vec<DeadlineThread> {
     let numbers = |folder: &str| -> Vec<u32> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries
@@ -98,7 +208,10 @@ pub fn present_reservations() -> Vec<DeadlineReservation> {
     let mut present = Vec::new();
     for pid in numbers("/proc") {
         let threads = numbers(&format!("/proc/{pid}/task"));
-        present.extend(threads.into_iter().filter_map(reservation_of));
+        present.extend(threads.into_iter().filter_map(|tid| {
+            let reservation = reservation_of(tid)?;
+            Some(DeadlineThread { tid, reservation })
+        }));
     }
     present
 }
@@ -130,7 +243,7 @@ mod tests {
     use overhear_admission::DeadlineReservation;
     use overhear_event::Nanos;
 
-    use super::{ask_kernel, present_reservations, reserve, KernelVerdict};
+    use super::{ask_kernel, present_reservations, KernelVerdict, ReservedThread};
 
     fn reservation(runtime_us: u64, period_us: u64) -> DeadlineReservation {
         DeadlineReservation {
@@ -157,8 +270,14 @@ mod tests {
         let (reserved, told) = channel();
         let (release, released) = channel::<()>();
         let thread = std::thread::spawn(move || {
-            reserved.send(reserve(odd)).unwrap();
+            let held = ReservedThread::reserve(odd, false);
+            reserved
+                .send(held.as_ref().map(|_| ()).map_err(|&e| e))
+                .unwrap();
             let _ = released.recv();
+            drop(held);
+            // Given back, although the thread lives on.
+            assert!(!present_reservations().contains(&odd));
         });
         assert_eq!(told.recv().unwrap(), Ok(()));
         assert!(present_reservations().contains(&odd));

@@ -2,10 +2,9 @@
 //! Rounds of a monitor with reserved memory allocate nothing and free nothing, whatever they find:
 //! elements of several streams, missed ones, late ones, updates that end and updates that go.
 
+#[path = "support/counting.rs"]
+mod counting;
 mod support;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use overhear_event::{
     ElementView, EventName, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update,
@@ -14,47 +13,8 @@ use overhear_monitor::{
     Binding, Merge, MissedPolicy, Monitor, Room, Subscription, UpdateSet, UpdateState,
 };
 
+use counting::calls;
 use support::{at, descriptor, ring};
-
-/// Counts what the calling thread asks of the allocator.
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is being torn down is not measured.
-    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: by the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: by the caller's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: by the caller's contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn calls() -> u64 {
-    CALLS.with(Cell::get)
-}
 
 /// Sums up what it is called with.
 #[derive(Default)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Executors: who runs the rounds of a monitor. So far, best effort alone.
+//! Best effort: no guarantee, no reservation, as many rounds as there is time for.
 
 use std::time::Duration;
 

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The deadline executor: a monitor that keeps what was admitted.
+//!
+//! It runs in the calling thread, in three phases:
+//!
+//! 1. *Settling.* Rounds without a guarantee, until every sensor of the terms has appeared. They warm
+//!    up the updates in this very thread, and leave nothing behind that later rounds would have to
+//!    catch up with (seed 000, section 4.2.1). Then memory is locked and CPU time reserved, which may
+//!    be refused.
+//! 2. *Guaranteed.* One round per period T_M, on absolute times: the thread sleeps, looks at the clock,
+//!    reads, evaluates no more than was admitted, by the WCETs, and looks at the clock. So a burst is
+//!    spread over periods as equation 18 foresees, and the kernel, which enforces with the grain of its
+//!    tick, is never asked to. What the thread sees becomes a [`Guarantee`](super::Guarantee).
+//! 3. *Leaving.* Once it is told to stop, rounds go on until everything stamped before that has been
+//!    evaluated, still judged. Then the reservation is given back and the rest is evaluated unjudged.
+//!
+//! A second thread, at normal priority, looks once per second for reservations that admission did not
+//! know of.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use overhear_admission::{DeadlineError, KernelLimits, Level};
+use overhear_event::{Nanos, Timestamp};
+use rustix::io::Errno;
+
+use super::guarantee::{Breach, BreachCause, Guarantee};
+use super::periods::Periods;
+use super::terms::Terms;
+use super::watch::Watch;
+use crate::clock::{sleep_until, Clock, SystemClock};
+use crate::memory::{self, PageFaults};
+use crate::monitor::Monitor;
+use crate::scheduler::{
+    allowed_cpus, deadline_threads, DeadlineThread, KernelVerdict, ReservedThread,
+};
+
+/// How often somebody looks for foreign reservations.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the sensors are looked for that have not appeared.
+const SETTLING: Nanos = Nanos::from_ms(1);
+
+/// Why a guarantee cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadlineRefusal {
+    /// The caller may not reserve CPU time.
+    #[error(
+        "this user may not reserve CPU time: give the command cap_sys_nice and cap_ipc_lock \
+         (`setcap cap_sys_nice,cap_ipc_lock+ep`), or ask for best effort"
+    )]
+    NotPermitted,
+    /// There is no CPU of the monitor's own.
+    #[error(
+        "the monitor is to have a CPU of its own, but may run on {cpus} CPUs, or on one that others \
+         use: start it in a cpuset partition of one CPU (docs/executors.md), or ask for level \"shared\""
+    )]
+    NoPartition {
+        /// How many CPUs it may run on.
+        cpus: usize,
+    },
+    /// All memory cannot be locked.
+    #[error(
+        "memory cannot be locked ({0}), so a page fault could stop the monitor: raise RLIMIT_MEMLOCK \
+         (`ulimit -l`), or give the command cap_ipc_lock"
+    )]
+    Memory(Errno),
+    /// The kernel has given away too much already.
+    #[error("the kernel refuses the reservation: other deadline threads have reserved too much; end one")]
+    Busy,
+    /// The kernel does not take the numbers.
+    #[error("the kernel refuses these numbers, or has no deadline scheduler")]
+    Unacceptable,
+    /// With the reservations that are present now, deadlines cannot be promised.
+    #[error(transparent)]
+    NotAdmitted(#[from] DeadlineError),
+    /// The end came before all sensors had appeared.
+    #[error("the end came before sensor {0} had appeared: nothing was guaranteed")]
+    Absent(String),
+    /// No thread can be started that looks for foreign reservations.
+    #[error("cannot start a thread that looks for foreign reservations: {0}")]
+    Thread(std::io::Error),
+}
+
+impl DeadlineRefusal {
+    /// Whether a permission or a feature of the kernel is missing, so that another user, or another
+    /// machine, could begin.
+    #[must_use]
+    pub const fn is_lack_of_permission(&self) -> bool {
+        matches!(
+            self,
+            Self::NotPermitted | Self::NoPartition { .. } | Self::Memory(_) | Self::Unacceptable
+        )
+    }
+}
+
+/// What a run under the deadline executor was like.
+#[derive(Clone, Debug, Default)]
+pub struct DeadlineRun {
+    /// When the guarantee began.
+    pub begun: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// Periods with a round.
+    pub rounds: u64,
+    /// Periods that were left out because the one before was not over.
+    pub left_out: u64,
+    /// The latest wake-up.
+    pub wake_up: Nanos,
+    /// The most CPU time that a period took.
+    pub longest_job: Nanos,
+    /// Page faults of the thread between begin and end.
+    pub faults: PageFaults,
+}
+
+/// Runs a monitor on these terms in the calling thread until `go_on` says no. It is called in every
+/// period, with what is known of the guarantee, so it must do little.
+///
+/// `watch` watches with [`SystemClock`]; the verdict is in it afterwards. `tell` is called once, when the
+/// guarantee begins.
+///
+/// # Errors
+/// [`DeadlineRefusal`] if there will be no guarantee. What came until then has been evaluated, and
+/// the monitor can go on, for instance with [`best_effort`](super::best_effort()).
+pub fn deadline(
+    monitor: &mut Monitor,
+    watch: &mut Watch<'_, SystemClock>,
+    tell: impl FnOnce(),
+    mut go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
+) -> Result<DeadlineRun, DeadlineRefusal> {
+    let terms = watch.terms();
+    settle(monitor, watch, &mut go_on)?;
+    let present = admitted_with(terms)?;
+    memory::lock().map_err(DeadlineRefusal::Memory)?;
+    let lookout = Lookout::start(terms.level, present)?;
+    let reserved = reserve(terms)?;
+    tell();
+
+    // What lay in the buffers is evaluated before anything is judged.
+    monitor.round(SystemClock.now(), watch);
+    let faults = PageFaults::so_far();
+    let begun = SystemClock.now();
+    let mut run = DeadlineRun {
+        begun,
+        ..DeadlineRun::default()
+    };
+    watch.begin_judging();
+    let mut periods = Periods::new(
+        begun.plus(terms.reservation.period),
+        terms.reservation.period,
+    );
+    let mut stop_at = None;
+    loop {
+        sleep_until(periods.due());
+        let woke = job(monitor, watch, &mut run, periods.due());
+        if let Some(breach) = lookout.found() {
+            watch.guarantee_mut().breach(breach);
+        }
+        if stop_at.is_none() && !go_on(monitor, watch.guarantee()) {
+            stop_at = Some(woke);
+        }
+        if stop_at.is_some_and(|stop| monitor.evaluated_until() >= stop) {
+            break;
+        }
+        periods.advance(SystemClock.now());
+    }
+    run.ended = SystemClock.now();
+    run.faults = PageFaults::so_far().since(faults);
+    run.left_out = periods.left_out();
+    watch.end_judging();
+    drop(reserved);
+    // The last second has not been looked at.
+    if let Some(breach) = lookout.stop() {
+        watch.guarantee_mut().breach(breach);
+    }
+    monitor.finish(SystemClock.now(), watch);
+    Ok(run)
+}
+
+/// One period: reads, evaluates, and holds the times against the terms. Returns when it woke.
+fn job(
+    monitor: &mut Monitor,
+    watch: &mut Watch<'_, SystemClock>,
+    run: &mut DeadlineRun,
+    due: Timestamp,
+) -> Timestamp {
+    let terms = watch.terms();
+    let (woke, cpu) = watch.mark();
+    let late = woke.since(due);
+    run.wake_up = run.wake_up.max(late);
+    let breach = |guarantee: &mut Guarantee, at, cause| {
+        guarantee.breach(Breach {
+            from: due,
+            at,
+            cause,
+        });
+    };
+    if late > terms.lateness.wake_up {
+        breach(watch.guarantee_mut(), woke, BreachCause::WakeUp { late });
+    }
+    let (spent, allowed) = (watch.spent(), terms.evaluations);
+    monitor.round_within(woke, &|| spent.get() >= allowed, watch);
+    let (end, used) = (watch.clock().now(), watch.clock().cpu_time());
+    let used = Nanos::from_ns(used.as_ns().saturating_sub(cpu.as_ns()));
+    run.longest_job = run.longest_job.max(used);
+    if used > terms.reservation.runtime {
+        breach(watch.guarantee_mut(), end, BreachCause::JobOverrun { used });
+    }
+    let after = end.since(due);
+    let allowed = terms.lateness.wake_up.plus(terms.lateness.tardiness);
+    if after > terms.reservation.deadline.plus(allowed) {
+        breach(watch.guarantee_mut(), end, BreachCause::Tardy { after });
+    }
+    run.rounds += 1;
+    woke
+}
+
+/// Rounds until every sensor of the terms has appeared.
+fn settle(
+    monitor: &mut Monitor,
+    watch: &mut Watch<'_, SystemClock>,
+    go_on: &mut impl FnMut(&mut Monitor, &Guarantee) -> bool,
+) -> Result<(), DeadlineRefusal> {
+    loop {
+        let now = SystemClock.now();
+        monitor.round(now, watch);
+        if watch.is_complete() {
+            return Ok(());
+        }
+        if !go_on(monitor, watch.guarantee()) {
+            let absent = watch.absent().map(|sensor| watch.terms().sensor(sensor));
+            let absent: Vec<String> = absent.map(|name| format!("`{name}`")).collect();
+            return Err(DeadlineRefusal::Absent(absent.join(", ")));
+        }
+        sleep_until(now.plus(SETTLING));
+    }
+}
+
+/// The reservations that are present now, if the terms can be kept with them.
+fn admitted_with(terms: &Terms) -> Result<Vec<DeadlineThread>, DeadlineRefusal> {
+    let present = deadline_threads();
+    let mut all = vec![terms.reservation];
+    if terms.level == Level::Shared {
+        all.extend(present.iter().map(|thread| thread.reservation));
+    }
+    KernelLimits::usual(terms.cpus).keeps(terms.level, &all)?;
+    Ok(present)
+}
+
+fn reserve(terms: &Terms) -> Result<ReservedThread, DeadlineRefusal> {
+    let cpus = allowed_cpus().len();
+    if terms.level == Level::Exclusive && cpus != 1 {
+        return Err(DeadlineRefusal::NoPartition { cpus });
+    }
+    // The kernel takes a deadline thread only on all CPUs of its root domain: on a single CPU it takes
+    // it only if that is a partition of its own.
+    ReservedThread::reserve(terms.reservation, false).map_err(|verdict| match verdict {
+        KernelVerdict::NotPermitted if terms.level == Level::Exclusive => {
+            DeadlineRefusal::NoPartition { cpus }
+        }
+        KernelVerdict::NotPermitted => DeadlineRefusal::NotPermitted,
+        KernelVerdict::Busy => DeadlineRefusal::Busy,
+        KernelVerdict::Unacceptable | KernelVerdict::Accepted => DeadlineRefusal::Unacceptable,
+    })
+}
+
+/// Looks for reservations of others, once per second, in a thread of its own: walking through all
+/// threads of the machine takes longer than a period has.
+struct Lookout {
+    shared: Arc<(Mutex<Seen>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    stop: bool,
+    found: Option<Breach>,
+}
+
+impl Lookout {
+    fn start(level: Level, known: Vec<DeadlineThread>) -> Result<Self, DeadlineRefusal> {
+        let shared: Arc<(Mutex<Seen>, Condvar)> = Arc::default();
+        let theirs = Arc::clone(&shared);
+        let me = rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs();
+        let cpus = allowed_cpus();
+        let thread = std::thread::Builder::new()
+            .name("oh-lookout".to_string())
+            .spawn(move || {
+                let (seen, wake) = &*theirs;
+                let mut known = known;
+                let mut last = SystemClock.now();
+                let mut stop = false;
+                while !stop {
+                    let waiting = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (waited, _) = wake
+                        .wait_timeout_while(waiting, LOOK, |seen| !seen.stop)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    stop = waited.stop;
+                    drop(waited);
+                    let present = foreign(level, me, &cpus);
+                    let at = SystemClock.now();
+                    let new: Vec<_> = present
+                        .into_iter()
+                        .filter(|thread| !known.contains(thread))
+                        .collect();
+                    if !new.is_empty() {
+                        let breach = Breach {
+                            from: last,
+                            at,
+                            cause: BreachCause::Foreign { threads: new.len() },
+                        };
+                        known.extend(new);
+                        // Held for a moment only, and never while looking.
+                        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                        seen.found.get_or_insert(breach);
+                    }
+                    last = at;
+                }
+            })
+            .map_err(DeadlineRefusal::Thread)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// What was found since the last call. It never waits: where the other thread is just writing, the
+    /// next period hears of it.
+    fn found(&self) -> Option<Breach> {
+        let mut seen = self.shared.0.try_lock().ok()?;
+        seen.found.take()
+    }
+
+    /// Looks for the last time.
+    fn stop(mut self) -> Option<Breach> {
+        self.end();
+        let mut seen = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.found.take()
+    }
+
+    fn end(&mut self) {
+        let mut seen = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.stop = true;
+        drop(seen);
+        self.shared.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The reservations of others that this level must know of: all at the shared level, those of the same
+/// CPU at the exclusive one.
+fn foreign(level: Level, me: u32, cpus: &[u32]) -> Vec<DeadlineThread> {
+    let mut present = deadline_threads();
+    present.retain(|thread| {
+        thread.tid != me
+            && match level {
+                Level::Shared => true,
+                Level::Exclusive => thread.cpus() == cpus,
+            }
+    });
+    present
+}

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The verdict on a guarantee: held, violated or inconclusive, and since when.
+//!
+//! A guarantee says: as long as its assumptions hold, no element is missed and none is evaluated too
+//! late. So there are two kinds of facts. A [`Failure`] is what the guarantee excludes. A [`Breach`]
+//! is an assumption that did not hold: the machine was later than admitted, an update took longer
+//! than its WCET, a sensor was faster than its stream, somebody else reserved CPU time. The verdict is
+//!
+//! - *violated* if something failed before any assumption may have been broken,
+//! - else *inconclusive* if an assumption was broken,
+//! - else *held*.
+//!
+//! A breach is found later than it happened, a foreign reservation up to a second later. It counts
+//! from the last moment at which the assumption was known to hold.
+//!
+//! Nothing here allocates: facts are small, and become sentences when somebody asks.
+
+use overhear_admission::Violation;
+use overhear_event::{GapCause, Nanos, StreamId, Timestamp};
+
+use super::terms::{SensorIndex, Terms, UpdateIndex};
+
+/// What can be said of a guarantee.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Every element was evaluated in time, and every assumption held.
+    Held,
+    /// An element was missed or evaluated too late although every assumption held.
+    Violated,
+    /// An assumption did not hold, so nothing was guaranteed from then on.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Violated => "violated",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An assumption that did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// When it was last known to hold.
+    pub from: Timestamp,
+    /// When it was found broken.
+    pub at: Timestamp,
+    /// Which one.
+    pub cause: BreachCause,
+}
+
+/// Which assumption did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreachCause {
+    /// The monitor woke later than J: it was stopped, or the machine was late.
+    WakeUp {
+        /// By how much after its activation.
+        late: Nanos,
+    },
+    /// A period's work ended later than its deadline and the tardiness allow.
+    Tardy {
+        /// How long after the activation.
+        after: Nanos,
+    },
+    /// An update took longer than its WCET.
+    UpdateOverrun {
+        /// Which.
+        update: UpdateIndex,
+        /// For an element of which sensor.
+        sensor: SensorIndex,
+        /// The element's position in its stream.
+        element: u64,
+        /// CPU time that it took, at least.
+        took: Nanos,
+    },
+    /// A period's work took more CPU time than is reserved.
+    JobOverrun {
+        /// CPU time that it took.
+        used: Nanos,
+    },
+    /// A sensor was faster than its stream (T, D, tau).
+    SensorExceeds {
+        /// Which.
+        sensor: SensorIndex,
+        /// The element that was too early.
+        violation: Violation,
+    },
+    /// Elements were lost before the monitor could read them, or came behind the hold-back.
+    Lost {
+        /// Whose.
+        sensor: SensorIndex,
+        /// How many; 0 if that is not known.
+        missed: u64,
+        /// Why.
+        cause: GapCause,
+    },
+    /// A stream is evaluated that admission did not count.
+    Unadmitted {
+        /// Which.
+        stream: StreamId,
+    },
+    /// A sentinel woke later than assumed.
+    Machine {
+        /// On which CPU.
+        cpu: u32,
+        /// How late.
+        late: Nanos,
+    },
+    /// The hypervisor took CPU time away.
+    Stolen {
+        /// From which CPU.
+        cpu: u32,
+        /// How much between `from` and `at`.
+        stolen: Nanos,
+    },
+    /// Others reserved CPU time after admission.
+    Foreign {
+        /// How many threads.
+        threads: usize,
+    },
+}
+
+/// What the guarantee excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When.
+    pub at: Timestamp,
+    /// Whose element.
+    pub sensor: SensorIndex,
+    /// What.
+    pub what: FailureKind,
+}
+
+/// How an element failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Elements were overwritten before they were read.
+    Missed {
+        /// The position of the first.
+        first: u64,
+        /// How many.
+        missed: u64,
+    },
+    /// An element's evaluation ended too late.
+    Late {
+        /// Its position.
+        element: u64,
+        /// From its stamp to the end of its evaluation.
+        latency: Nanos,
+    },
+}
+
+/// Kinds of breaches, for counting; the order of [`BreachCause`].
+const KINDS: usize = 10;
+
+impl BreachCause {
+    const fn kind(&self) -> usize {
+        match self {
+            Self::WakeUp { .. } => 0,
+            Self::Tardy { .. } => 1,
+            Self::UpdateOverrun { .. } => 2,
+            Self::JobOverrun { .. } => 3,
+            Self::SensorExceeds { .. } => 4,
+            Self::Lost { .. } => 5,
+            Self::Unadmitted { .. } => 6,
+            Self::Machine { .. } => 7,
+            Self::Stolen { .. } => 8,
+            Self::Foreign { .. } => 9,
+        }
+    }
+}
+
+/// The facts about a guarantee so far.
+#[derive(Clone, Debug, Default)]
+pub struct Guarantee {
+    /// The first breach of each kind, and how many there were.
+    breaches: [(Option<Breach>, u64); KINDS],
+    first_failure: Option<Failure>,
+    failures: u64,
+}
+
+impl Guarantee {
+    /// Takes note of a breach.
+    pub fn breach(&mut self, breach: Breach) {
+        let (first, count) = &mut self.breaches[breach.cause.kind()];
+        if first.is_none_or(|first| breach.from < first.from) {
+            *first = Some(breach);
+        }
+        *count += 1;
+    }
+
+    /// Takes note of a failure.
+    pub fn fail(&mut self, failure: Failure) {
+        if self.first_failure.is_none_or(|first| failure.at < first.at) {
+            self.first_failure = Some(failure);
+        }
+        self.failures += 1;
+    }
+
+    /// The verdict on everything so far.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match (self.first_breach(), self.first_failure) {
+            (None, None) => Verdict::Held,
+            (Some(breach), Some(failure)) if failure.at >= breach.from => Verdict::Inconclusive,
+            (Some(_), None) => Verdict::Inconclusive,
+            (_, Some(_)) => Verdict::Violated,
+        }
+    }
+
+    /// When the verdict became what it is, `None` while the guarantee holds.
+    #[must_use]
+    pub fn since(&self) -> Option<Timestamp> {
+        match self.verdict() {
+            Verdict::Held => None,
+            Verdict::Violated => self.first_failure.map(|failure| failure.at),
+            Verdict::Inconclusive => self.first_breach().map(|breach| breach.at),
+        }
+    }
+
+    /// The breach that counts from the earliest moment.
+    #[must_use]
+    pub fn first_breach(&self) -> Option<Breach> {
+        let breaches = self.breaches.iter().filter_map(|(first, _)| *first);
+        breaches.min_by_key(|breach| (breach.from, breach.at))
+    }
+
+    /// The earliest failure.
+    #[must_use]
+    pub const fn first_failure(&self) -> Option<Failure> {
+        self.first_failure
+    }
+
+    /// How many failures there were.
+    #[must_use]
+    pub const fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The first breach of each kind that occurred, and how many of the kind there were.
+    pub fn breaches(&self) -> impl Iterator<Item = (Breach, u64)> + '_ {
+        self.breaches
+            .iter()
+            .filter_map(|(first, count)| Some(((*first)?, *count)))
+    }
+
+    /// What happened, a sentence for each kind of breach, earliest first, and one for the failures.
+    #[must_use]
+    pub fn sentences(&self, terms: &Terms) -> Vec<String> {
+        let mut breaches: Vec<(Breach, u64)> = self.breaches().collect();
+        breaches.sort_by_key(|(breach, _)| (breach.from, breach.at));
+        let mut sentences: Vec<String> = breaches
+            .into_iter()
+            .map(|(breach, count)| match count {
+                1 => breach.sentence(terms),
+                more => format!("{} ({more} times in all)", breach.sentence(terms)),
+            })
+            .collect();
+        if let Some(failure) = self.first_failure {
+            sentences.push(match self.failures {
+                1 => failure.sentence(terms),
+                more => format!("{} (the first of {more})", failure.sentence(terms)),
+            });
+        }
+        sentences
+    }
+}
+
+impl Breach {
+    /// What happened, with its instant on `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn sentence(&self, terms: &Terms) -> String {
+        let at = self.at;
+        let from = self.from;
+        match self.cause {
+            BreachCause::WakeUp { late } => format!(
+                "at {at} the monitor woke {late} late, {} were admitted: it was stopped, or the \
+                 machine gave it no CPU",
+                terms.lateness.wake_up
+            ),
+            BreachCause::Tardy { after } => format!(
+                "at {at} a period's work ended {after} after its begin, the deadline of {} and \
+                 lateness allow {}",
+                terms.reservation.deadline,
+                terms
+                    .reservation
+                    .deadline
+                    .plus(terms.lateness.wake_up)
+                    .plus(terms.lateness.tardiness)
+            ),
+            BreachCause::UpdateOverrun {
+                update,
+                sensor,
+                element,
+                took,
+            } => format!(
+                "at {at} update `{}` took {took} for element {element} of sensor `{}`, its wcet is {}",
+                terms.update(update),
+                terms.sensor(sensor),
+                terms
+                    .updates
+                    .get(update.0)
+                    .map_or(Nanos::ZERO, |update| update.wcet),
+            ),
+            BreachCause::JobOverrun { used } => format!(
+                "at {at} a period's work had taken {used} of CPU time, {} are reserved",
+                terms.reservation.runtime
+            ),
+            BreachCause::SensorExceeds { sensor, violation } => format!(
+                "sensor `{}` exceeds its stream: {violation}",
+                terms.sensor(sensor)
+            ),
+            BreachCause::Lost {
+                sensor,
+                missed,
+                cause,
+            } => {
+                let elements = match missed {
+                    0 => "an unknown number of elements".to_string(),
+                    1 => "1 element".to_string(),
+                    more => format!("{more} elements"),
+                };
+                let why = match cause {
+                    GapCause::Late => "published later than the hold-back allows",
+                    GapCause::Nested => "refused inside another write",
+                    GapCause::Full => "refused for want of room",
+                    GapCause::Epoch => "in a break of the clock",
+                    GapCause::Corrupt => "damaged",
+                    GapCause::Kernel => "lost by the kernel",
+                    GapCause::Overwritten => "overwritten",
+                };
+                format!("at {at} {elements} of sensor `{}` were {why}", terms.sensor(sensor))
+            }
+            BreachCause::Unadmitted { stream } => format!(
+                "from {at} on stream {stream} is evaluated, which admission did not count"
+            ),
+            BreachCause::Machine { cpu, late } => {
+                format!("at {at} the sentinel of CPU {cpu} woke {late} late")
+            }
+            BreachCause::Stolen { cpu, stolen } => format!(
+                "between {from} and {at} the hypervisor took {stolen} from CPU {cpu}"
+            ),
+            BreachCause::Foreign { threads } => format!(
+                "between {from} and {at} {} reserved CPU time that admission did not know of",
+                match threads {
+                    1 => "another thread".to_string(),
+                    more => format!("{more} other threads"),
+                }
+            ),
+        }
+    }
+}
+
+impl Failure {
+    /// What happened, with its instant on `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn sentence(&self, terms: &Terms) -> String {
+        let sensor = terms.sensor(self.sensor);
+        match self.what {
+            FailureKind::Missed { first, missed } => format!(
+                "at {} {missed} elements of sensor `{sensor}` from {first} on had been overwritten \
+                 before they were read",
+                self.at
+            ),
+            FailureKind::Late { element, latency } => format!(
+                "at {} element {element} of sensor `{sensor}` had been evaluated {latency} after its \
+                 stamp, the bound is {}",
+                self.at, terms.latency
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{Nanos, Timestamp};
+
+    use super::{Breach, BreachCause, Failure, FailureKind, Guarantee, Verdict};
+    use crate::executor::terms::SensorIndex;
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_monotonic_ns(ns)
+    }
+
+    fn breach(from: u64, found: u64) -> Breach {
+        Breach {
+            from: at(from),
+            at: at(found),
+            cause: BreachCause::Foreign { threads: 1 },
+        }
+    }
+
+    fn failure(ns: u64) -> Failure {
+        Failure {
+            at: at(ns),
+            sensor: SensorIndex(0),
+            what: FailureKind::Late {
+                element: 3,
+                latency: Nanos::from_ms(1),
+            },
+        }
+    }
+
+    #[test]
+    fn what_fails_before_a_breach_violates_and_what_fails_after_it_does_not() {
+        let mut guarantee = Guarantee::default();
+        assert_eq!(
+            (guarantee.verdict(), guarantee.since()),
+            (Verdict::Held, None)
+        );
+        guarantee.breach(breach(100, 200));
+        let doubtful = (Verdict::Inconclusive, Some(at(200)));
+        assert_eq!((guarantee.verdict(), guarantee.since()), doubtful);
+        // Found at 200, but it may have begun at 100.
+        guarantee.fail(failure(100));
+        assert_eq!((guarantee.verdict(), guarantee.since()), doubtful);
+        guarantee.fail(failure(99));
+        assert_eq!(
+            (guarantee.verdict(), guarantee.since()),
+            (Verdict::Violated, Some(at(99)))
+        );
+        // A breach that is told later, but began before.
+        guarantee.breach(breach(50, 300));
+        assert_eq!(
+            (guarantee.verdict(), guarantee.since()),
+            (Verdict::Inconclusive, Some(at(300)))
+        );
+        assert_eq!((guarantee.failures(), guarantee.breaches().count()), (2, 1));
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Executors: who runs the rounds of a monitor. Updates know nothing about them and run unchanged
+//! under each.
+//!
+//! - [`best_effort()`]: in the calling thread, without any guarantee.
+//! - [`deadline()`]: on the [`Terms`] of an admission, with CPU time that the kernel reserves; its
+//!   [`Verdict`] says whether every element was evaluated in time.
+//!
+//! What an executor decides (when to wake, what to think of a time) is apart from the threads and
+//! clocks, so that it is tested with literal times.
+
+mod best_effort;
+mod deadline;
+mod guarantee;
+mod periods;
+mod terms;
+mod watch;
+
+pub use best_effort::best_effort;
+pub use deadline::{deadline, DeadlineRefusal, DeadlineRun};
+pub use guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee, Verdict};
+pub use terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
+pub use watch::{Longest, SensorFigures, Watch, Watched};

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Executors on real threads, clocks and rings: what they promise, and what they say when the machine
+//! does not let them.
+//!
+//! No machine is late here by the test's fault: a run in which the machine was later than the terms
+//! allow proves nothing about the executor but that it said so, and is tried again.
+
+#[path = "../support/counting.rs"]
+mod counting;
+mod deadline;
+mod load;
+mod rings;
+mod stress;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Tests that reserve CPU time run one after the other: each is foreign to the others.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

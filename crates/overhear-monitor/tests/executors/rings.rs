@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sensors in this process: a ring each, a thread that writes as fast as its stream allows, and the
+//! source that a monitor reads them with.
+
+use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use overhear_admission::{Constraint, Pacer};
+use overhear_event::{
+    ClockId, GapCause, Inbox, Nanos, Origin, Source, SourceError, StreamDescriptor, StreamId,
+    Ticks, Timestamp, TypeSchema, WriterKind,
+};
+use overhear_monitor::{Clock, SystemClock};
+use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, SimpleWriter};
+
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+/// Whether the other end has been dropped.
+pub(crate) fn is_stopped(told: &Receiver<()>) -> bool {
+    told.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+/// The right to write a sensor.
+pub(crate) struct Ring {
+    writer: SimpleWriter<OwnedWords>,
+}
+
+impl Ring {
+    pub(crate) fn write(&mut self, value: u64) {
+        self.write_at(value, now);
+    }
+
+    /// With a stamp that the test makes up.
+    pub(crate) fn write_at(&mut self, value: u64, stamp: impl FnOnce() -> Timestamp) {
+        let stamp = || Ticks::from_raw(stamp().as_monotonic_ns());
+        self.writer.write(&value.to_ne_bytes(), stamp);
+    }
+}
+
+/// Reads all rings.
+pub(crate) struct Rings {
+    readers: Vec<(Arc<StreamDescriptor>, Reader<OwnedWords>, bool)>,
+}
+
+/// Rings of these names and capacities, numbered from 1.
+pub(crate) fn rings(sensors: &[(&str, u64)]) -> (Vec<Ring>, Rings) {
+    let schema = TypeSchema::builder("number")
+        .field("number", overhear_event::FieldKind::U64, "")
+        .build();
+    let schema = Arc::new(schema.unwrap());
+    let mut writers = Vec::new();
+    let mut readers = Vec::new();
+    for (id, &(name, capacity)) in (1..).zip(sensors) {
+        let geometry = Geometry::new(8, capacity).unwrap();
+        let words = OwnedWords::zeroed(geometry.words());
+        Header::new(&geometry, WriterKind::Simple, ClockId::Monotonic, id.into()).store(&words);
+        let descriptor = Arc::new(StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Clerk,
+            sensor: name.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::clone(&schema),
+            rate: None,
+            capacity,
+        });
+        writers.push(Ring {
+            writer: SimpleWriter::new(words.share(), geometry).unwrap(),
+        });
+        let reader = Reader::from_start(words, geometry).unwrap();
+        readers.push((descriptor, reader, false));
+    }
+    (writers, Rings { readers })
+}
+
+impl Source for Rings {
+    fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
+        for (descriptor, reader, opened) in &mut self.readers {
+            if !std::mem::replace(opened, true) {
+                inbox.open(Arc::clone(descriptor));
+            }
+            let id = descriptor.id;
+            let bound = reader.published();
+            let result = reader.poll_until(bound, |found| match found {
+                Found::Element(element) => {
+                    let time = Timestamp::from_monotonic_ns(element.stamp.as_raw());
+                    inbox.element(id, element.sequence, time, element.payload);
+                }
+                Found::Missed { first, count } => {
+                    inbox.gap(id, first, count, GapCause::Overwritten);
+                }
+            });
+            let _ = result.map_err(|error| SourceError(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A thread that writes until it is told to stop, each element as early as its stream allows, with a
+/// pause after every `burst` that saves up for the next one.
+pub(crate) struct Producer {
+    stop: Sender<()>,
+    thread: JoinHandle<u64>,
+}
+
+impl Producer {
+    pub(crate) fn start(mut ring: Ring, stream: Constraint, burst: u64) -> Self {
+        let (stop, told) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut pacer = Pacer::new(stream, Nanos::ZERO);
+            let mut written = 0;
+            while !is_stopped(&told) {
+                if written % burst == 0 {
+                    // Until all earliness has been paid back.
+                    let pause = stream.jitter().as_ns() + stream.period().as_ns();
+                    std::thread::sleep(std::time::Duration::from_nanos(pause));
+                }
+                let earliest = pacer.earliest();
+                let wait = earliest.since(now());
+                if wait > Nanos::ZERO {
+                    std::thread::sleep(std::time::Duration::from_nanos(wait.as_ns()));
+                }
+                ring.write(written);
+                // Not before the stamp.
+                pacer.written(now());
+                written += 1;
+            }
+            written
+        });
+        Self { stop, thread }
+    }
+
+    /// How many elements were written.
+    pub(crate) fn stop(self) -> u64 {
+        drop(self.stop);
+        self.thread.join().unwrap()
+    }
+}
