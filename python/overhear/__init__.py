@@ -22,11 +22,19 @@ glossary.
 """
 
 from ._attach import Attachment, SensorRecord, attach, sensors, set_enabled
-from ._core import CAUSES, AttachError, OverhearError, SchemaError, SensorError, TraceError
+from ._core import CAUSES, AttachError, Metric, OverhearError, SchemaError, SensorError, TraceError
 from ._fields import Field
 from ._items import Advance, Element, Gap
 from ._batch import Batch
 from ._image import read_image
+from ._metrics import (
+    MetricResult,
+    events_required_by,
+    measure,
+    new_user_metric,
+    system_metric,
+    system_metrics,
+)
 from ._messages import Message, Messages, MessageSensor
 from ._sensor import Rate, Sensor
 from ._stream import Stream
@@ -44,6 +52,8 @@ __all__ = [
     "Message",
     "MessageSensor",
     "Messages",
+    "Metric",
+    "MetricResult",
     "OverhearError",
     "Rate",
     "Replay",
@@ -54,9 +64,14 @@ __all__ = [
     "Stream",
     "TraceError",
     "attach",
+    "events_required_by",
+    "measure",
+    "new_user_metric",
     "read",
     "read_image",
     "replay",
     "sensors",
     "set_enabled",
+    "system_metric",
+    "system_metrics",
 ]

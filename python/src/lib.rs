@@ -21,6 +21,7 @@ mod collect;
 mod error;
 mod image;
 mod message;
+mod metrics;
 mod replay;
 mod schema;
 mod sensor;
@@ -39,6 +40,8 @@ mod _core {
     use crate::image::read_image;
     #[pymodule_export]
     use crate::message::{MessageSensor, Rejoiner};
+    #[pymodule_export]
+    use crate::metrics::{measure, names, of_system, of_user, Metric};
     #[pymodule_export]
     use crate::replay::Replay;
     #[pymodule_export]

@@ -29,6 +29,7 @@ pub mod exit;
 pub mod export;
 pub mod fit;
 pub mod format;
+pub mod harness;
 pub mod identity;
 mod interrupts;
 pub mod junit;

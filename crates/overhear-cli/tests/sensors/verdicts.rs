@@ -137,3 +137,37 @@ fn mistakes_end_the_run_before_it_begins() {
         assert!(!ran.exists());
     }
 }
+
+#[test]
+fn tests_fail_unless_everything_held() {
+    use overhear_cli::harness::{assert_recording_held, run, NotHeld};
+    use overhear_cli::session::KernelChoice;
+
+    let folder = folder();
+    let judge = |most: u32, words: &[&str]| {
+        let config = constraints(folder.path(), most);
+        run(words, Path::new(&config), KernelChoice::Off)
+    };
+    let paced = [path(program()), "paced", "300"];
+    assert_eq!(judge(299, &paced).unwrap().verdict, "held");
+    let error = judge(250, &paced).unwrap_err();
+    assert!(
+        error.to_string().contains("251 is more than 250"),
+        "{error}"
+    );
+    // A program that is not heard shows nothing.
+    let error = judge(299, &["true"]).unwrap_err();
+    assert!(
+        error.to_string().contains("user:pace was not heard"),
+        "{error}"
+    );
+    assert!(matches!(judge(299, &["false"]), Err(NotHeld::Ended(_))));
+
+    let out = folder.path().join("out");
+    run_json(&["--kernel", "off", "--out", path(&out)], &paced);
+    let config = constraints(folder.path(), 299);
+    assert_recording_held(&out, Path::new(&config));
+    let config = constraints(folder.path(), 250);
+    let judged = std::panic::catch_unwind(|| assert_recording_held(&out, Path::new(&config)));
+    assert!(judged.is_err());
+}

@@ -135,6 +135,7 @@ mod metric;
 mod parse;
 mod pattern;
 mod print;
+mod results;
 mod route;
 mod specification;
 mod summary;
@@ -151,6 +152,7 @@ pub use measurement::{Doubt, Intermediate, Measurement, Missed, Position, Sink};
 pub use metric::Metric;
 pub use pattern::Pattern;
 pub(crate) use pattern::{process, BoundPattern};
+pub use results::{MetricResult, Results};
 pub use specification::{
     Condition, Constant, Key, Label, Place, Relation, Specification, State, StateKind, Symbol,
     TaskOf, Transition, Whose, Word,

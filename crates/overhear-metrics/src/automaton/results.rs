@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Measurements one by one: the seed's `Metric_Result`, a list of `Metric_Result_Element`.
+
+use std::collections::BTreeMap;
+
+use overhear_event::{Nanos, Timestamp};
+
+use super::measurement::{Doubt, Measurement, Sink};
+
+/// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB.
+const MEASUREMENTS: usize = 1_000_000;
+
+/// One measurement: the five values of the seed (section 2), its kind, and what was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricResult {
+    /// The thread, or the process where the sensor does not name threads.
+    pub task: u32,
+    /// The measured time, less what the observation took if that was asked for.
+    pub length: Nanos,
+    /// When it began.
+    pub begin: Timestamp,
+    /// When it was completed.
+    pub end: Timestamp,
+    /// Elements in its segments.
+    pub intermediate_events: u64,
+    /// Of these, those of the task itself.
+    pub own_events: u64,
+    /// The value that says of which kind it is, where the metric divides them.
+    pub key: Option<u64>,
+    /// Elements that were missed while it was running, as far as is known now.
+    pub missed: u64,
+}
+
+/// A [`Sink`] that keeps every measurement, in the order in which they were completed.
+#[derive(Clone, Debug)]
+pub struct Results {
+    metrics: BTreeMap<String, Vec<MetricResult>>,
+    limit: usize,
+    cost: Nanos,
+    refused: u64,
+}
+
+impl Default for Results {
+    fn default() -> Self {
+        Self {
+            metrics: BTreeMap::new(),
+            limit: MEASUREMENTS,
+            cost: Nanos::ZERO,
+            refused: 0,
+        }
+    }
+}
+
+impl Results {
+    /// Keeps at most so many measurements of each metric; further ones are counted.
+    #[must_use]
+    pub const fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Subtracts what the observation itself took: `cost` for each element of the task itself that
+    /// lies in a measurement.
+    #[must_use]
+    pub const fn less(mut self, cost: Nanos) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// The measurements of a metric.
+    #[must_use]
+    pub fn of(&self, metric: &str) -> &[MetricResult] {
+        self.metrics.get(metric).map_or(&[], Vec::as_slice)
+    }
+
+    /// Measurements that found no room.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+impl Sink for Results {
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        let name = measurement.metric.name();
+        if !self.metrics.contains_key(name) {
+            self.metrics.insert(name.to_owned(), Vec::new());
+        }
+        let Some(results) = self.metrics.get_mut(name) else {
+            return;
+        };
+        if results.len() >= self.limit {
+            self.refused += 1;
+            return;
+        }
+        results.push(MetricResult {
+            task: measurement.task,
+            length: measurement.adjusted(|_| self.cost, |count| count.own),
+            begin: measurement.begin,
+            end: measurement.end,
+            intermediate_events: measurement.intermediate_events(),
+            own_events: measurement.intermediate.iter().map(|count| count.own).sum(),
+            key: measurement.key,
+            missed: measurement.missed.elements,
+        });
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        let results = self.metrics.get_mut(doubt.metric.name());
+        // Measurements are numbered from 0 on, and the first ones are kept.
+        let place = usize::try_from(doubt.number).ok();
+        let result = results
+            .zip(place)
+            .and_then(|(results, place)| results.get_mut(place));
+        if let Some(result) = result {
+            result.missed = result.missed.saturating_add(doubt.gap.missed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, EventName, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor,
+        StreamId, Task, Timestamp, TypeSchema, Update,
+    };
+
+    use super::Results;
+    use crate::automaton::{events_required_by, new_user_metric, Catalogue, Metrics};
+
+    #[test]
+    fn the_seeds_interface_from_a_name_to_five_values() {
+        let (initial, r#final) = (EventName::user("begins"), EventName::user("ends"));
+        let metric =
+            new_user_metric("mine", &initial, &r#final, true, &Catalogue::linux()).unwrap();
+        let required = events_required_by(&metric);
+        assert!(required.contains(&initial) && required.contains(&r#final));
+
+        let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
+        let schema = Arc::new(schema.build().unwrap());
+        let stream = |id: u32, sensor: &str| StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Program(Task {
+                pid: 7,
+                start: Timestamp::ZERO,
+                comm: "p".to_owned(),
+            }),
+            sensor: sensor.to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::clone(&schema),
+            rate: None,
+            capacity: 8,
+        };
+        let streams = [stream(1, "begins"), stream(2, "ends")];
+        let at = Timestamp::from_monotonic_ns;
+        let results = Results::default().with_limit(2).less(Nanos::from_ns(3));
+        let mut metrics = Metrics::new(results);
+        metrics.add(metric);
+        for (round, ns) in (0..).zip([10, 110, 210]) {
+            for (stream, offset) in streams.iter().zip([0, 50]) {
+                metrics.element(&ElementView {
+                    stream,
+                    sequence: round,
+                    time: at(ns + offset),
+                    payload: &[0; 4],
+                });
+            }
+        }
+        let gap = Gap {
+            stream: streams[1].id,
+            first: 3,
+            missed: 4,
+            from: at(155),
+            to: at(300),
+            cause: GapCause::Overwritten,
+        };
+        metrics.gap(&streams[1], &gap);
+        let results = metrics.sink();
+        let [first, second] = results.of("mine") else {
+            panic!("{results:?}");
+        };
+        assert_eq!((first.task, first.begin, first.end), (7, at(10), at(60)));
+        // The final event lies in the last state of the segment, as in the seed's figure 2.
+        assert_eq!((first.intermediate_events, first.own_events), (1, 1));
+        assert_eq!((first.length, first.missed), (Nanos::from_ns(47), 0));
+        assert_eq!((second.begin, second.missed), (at(110), 4));
+        assert_eq!(results.refused(), 1);
+        assert_eq!(results.of("another"), []);
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Metrics over a recording: the seed's interface, with the measurements as columns.
+
+use std::path::PathBuf;
+
+use numpy::IntoPyArray;
+use overhear_event::{EventName, EventSet, Nanos};
+use overhear_metrics::automaton::{
+    events_required_by, new_user_metric, system_metric, system_metrics, Catalogue, MetricResult,
+    Metrics, Results,
+};
+use overhear_trace::TraceReader;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyRef, PyResult, Python};
+use pyo3::types::{PyDict, PyDictMethods};
+
+use crate::error::TraceError;
+
+/// What is measured.
+#[pyclass(module = "overhear", frozen)]
+pub(crate) struct Metric(overhear_metrics::automaton::Metric);
+
+#[pymethods]
+impl Metric {
+    /// From a text in the format of docs/metrics.md.
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        text.parse().map(Self).map_err(wrong)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+
+    /// The automaton as a picture, for `dot`.
+    fn to_graphviz(&self) -> String {
+        self.0.specification().to_graphviz()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Metric {}>", self.0.name())
+    }
+
+    fn _events(&self) -> Vec<String> {
+        let events = events_required_by(&self.0);
+        events.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn wrong(error: impl std::error::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// The names of the metrics that are built in.
+#[pyfunction(name = "system_metrics")]
+pub(crate) fn names() -> Vec<&'static str> {
+    system_metrics().collect()
+}
+
+/// The built-in metric of this name.
+#[pyfunction(name = "system_metric")]
+pub(crate) fn of_system(name: &str) -> PyResult<Metric> {
+    system_metric(name).map(Metric).map_err(wrong)
+}
+
+/// The time that a task takes from one of its events to another.
+#[pyfunction]
+pub(crate) fn of_user(
+    name: &str,
+    initial: &str,
+    r#final: &str,
+    include_system: bool,
+) -> PyResult<Metric> {
+    let (initial, r#final) = (event(initial)?, event(r#final)?);
+    let catalogue = Catalogue::linux();
+    new_user_metric(name, &initial, &r#final, include_system, &catalogue)
+        .map(Metric)
+        .map_err(wrong)
+}
+
+fn event(name: &str) -> PyResult<EventName> {
+    match name.split_once(':') {
+        Some(("user", sensor)) => Ok(EventName::user(sensor)),
+        Some(("kernel", hook)) => Ok(EventName::kernel(hook)),
+        Some(("clerk", sensor)) => Ok(EventName::clerk(sensor)),
+        _ => Err(PyValueError::new_err(format!(
+            "`{name}` names no event; write user:SENSOR, kernel:HOOK or clerk:SENSOR"
+        ))),
+    }
+}
+
+/// One of the values of a measurement.
+type Column = fn(&MetricResult) -> u64;
+
+/// Measures the recording in `directory`: for each metric a dictionary of columns and counters.
+#[pyfunction]
+pub(crate) fn measure<'py>(
+    py: Python<'py>,
+    directory: PathBuf,
+    metrics: Vec<PyRef<'py, Metric>>,
+    element_cost_ns: u64,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let results = Results::default().less(Nanos::from_ns(element_cost_ns));
+    let mut engine = Metrics::new(results);
+    for metric in &metrics {
+        engine.add(metric.0.clone());
+    }
+    let (engine, heard, damage) = py.detach(move || -> PyResult<_> {
+        let reader =
+            TraceReader::open(directory).map_err(|error| TraceError::new_err(error.to_string()))?;
+        let replayed = reader.replay(&mut [&mut engine]);
+        engine.finish();
+        let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+        let torn = reader.torn().iter().map(ToString::to_string);
+        let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
+        let damage: Vec<String> = torn.chain(corrupt.map(ToString::to_string)).collect();
+        Ok((engine, heard, damage))
+    })?;
+    let each = engine.statistics().map(|(metric, statistics)| {
+        let rows = engine.sink().of(metric.name());
+        let found = PyDict::new(py);
+        let column = |of: Column| -> Vec<u64> { rows.iter().map(of).collect() };
+        let columns: [(&str, Column); 8] = [
+            ("task", |row| row.task.into()),
+            ("length_ns", |row| row.length.as_ns()),
+            ("begin_ns", |row| row.begin.as_monotonic_ns()),
+            ("end_ns", |row| row.end.as_monotonic_ns()),
+            ("intermediate_events", |row| row.intermediate_events),
+            ("own_events", |row| row.own_events),
+            ("key", |row| row.key.unwrap_or(0)),
+            ("missed", |row| row.missed),
+        ];
+        for (name, of) in columns {
+            found.set_item(name, column(of).into_pyarray(py))?;
+        }
+        let unheard = metric
+            .sources()
+            .iter()
+            .filter(|event| !heard.contains(*event));
+        let unheard: Vec<String> = unheard.map(ToString::to_string).collect();
+        let refused = statistics.completed - rows.len() as u64 + statistics.refused;
+        found.set_item("total_missed", statistics.missed)?;
+        found.set_item("unfinished", statistics.unfinished)?;
+        found.set_item("refused", refused)?;
+        found.set_item("unheard", unheard)?;
+        found.set_item(
+            "damage",
+            [damage.clone(), engine.complaints().to_vec()].concat(),
+        )?;
+        Ok(found)
+    });
+    each.collect()
+}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Metrics by name, by text and between two events; and their measurements as arrays."""
+
+import overhear
+import pytest
+from support import run_source
+
+WRITES = """
+    import overhear
+
+    with overhear.Sensor("phase", {"number": "u32"}) as phase:
+        for request in range(50):
+            phase.write(1)
+            phase.write(2)
+"""
+
+REQUEST = """
+    metric request "From its first to its second phase"
+    event begins = user:phase [number == 1]
+    event ends   = user:phase [number == 2]
+    state idle  out
+    state first begin
+    state works in
+    state done  end
+    idle  -> first: begins, i
+    first -> works: lambda
+    works -> done:  ends, i
+    done  -> idle:  lambda
+"""
+
+
+def test_measurements_are_those_of_the_elements(run):
+    report, out = run(WRITES)
+    metric = overhear.Metric(REQUEST)
+    assert (metric.name, metric.description) == ("request", "From its first to its second phase")
+    assert overhear.events_required_by(metric) == {"user:phase"}
+    assert "digraph request" in metric.to_graphviz() and str(metric).startswith("metric request")
+    [result] = overhear.measure(out, metric)
+    times = overhear.read(out)["phase"]["time_ns"]
+    assert len(result) == 50 and result.is_complete and result.unfinished == 0
+    assert (result.array["begin_ns"] == times[0::2]).all()
+    assert (result.array["end_ns"] == times[1::2]).all()
+    assert (result.array["length_ns"] == times[1::2] - times[0::2]).all()
+    assert set(result.array["task"]) == {report["sensors"][0]["pid"]}
+    assert not result.array["intermediate_events"].any() and not result.array["missed"].any()
+
+
+def test_metrics_of_the_system_and_between_two_events(run):
+    assert "wakeup_latency" in overhear.system_metrics()
+    latency = overhear.system_metric("wakeup_latency")
+    assert "kernel:sched_wake" in overhear.events_required_by(latency)
+    mine = overhear.new_user_metric("mine", "user:a", "user:b")
+    assert {"user:a", "user:b"} < overhear.events_required_by(mine)
+    _, out = run(WRITES)
+    # The kernel was not heard: there is nothing, and it says so.
+    found, other = overhear.measure(out, latency, mine)
+    assert len(found) == 0 and not found.is_complete
+    assert found.unheard == ["kernel:sched_wake", "kernel:sched_switch"]
+    assert "user:a" in other.unheard
+
+
+def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
+    with pytest.raises(ValueError, match="line 2, column 11: expected `kernel:HOOK`"):
+        overhear.Metric("metric m\nevent a = usr:a\n")
+    with pytest.raises(ValueError, match="there is no system metric `nonsense`"):
+        overhear.system_metric("nonsense")
+    with pytest.raises(ValueError, match="`a` names no event"):
+        overhear.new_user_metric("mine", "a", "user:b")
+    with pytest.raises(overhear.TraceError):
+        overhear.measure(tmp_path, overhear.system_metric("run_delay"))
