@@ -67,7 +67,7 @@ pub use control::{Control, MappedLine};
 pub use memory::{MapError, Mapping};
 pub use monitor::{AttachError, AttachedSource, Begin, MonitorConnection};
 pub use packet::LinkError;
-pub use query::{Query, QueryError};
+pub use query::{Matcher, Query, QueryError};
 pub use record::{DirectoryStatus, SensorRecord, SensorState};
 pub use registry::Unheard;
 pub use service::{Directory, DirectoryBuilder, DirectoryError};

@@ -98,7 +98,10 @@ impl Query {
     }
 
     /// What decides. A query may come from another process, so it is checked here.
-    pub(crate) fn compile(&self) -> Result<Matcher, QueryError> {
+    ///
+    /// # Errors
+    /// [`QueryError`] if one of its parts is no pattern.
+    pub fn compile(&self) -> Result<Matcher, QueryError> {
         let (task, rest) = match self.names.split_once('/') {
             Some((task, rest)) => (task, rest),
             None => ("", self.names.as_str()),
@@ -150,7 +153,7 @@ pub(crate) fn compile_glob(glob: &str) -> Result<GlobMatcher, QueryError> {
 
 /// A query, ready to decide.
 #[derive(Clone, Debug)]
-pub(crate) struct Matcher {
+pub struct Matcher {
     task: Option<GlobMatcher>,
     sensor: Option<GlobMatcher>,
     instance: Option<GlobMatcher>,
@@ -160,7 +163,8 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     /// Whether this sensor is meant.
-    pub(crate) fn matches(&self, sensor: &StreamDescriptor) -> bool {
+    #[must_use]
+    pub fn matches(&self, sensor: &StreamDescriptor) -> bool {
         let holds = |glob: &Option<GlobMatcher>, name: &str| {
             glob.as_ref().is_none_or(|glob| glob.is_match(name))
         };

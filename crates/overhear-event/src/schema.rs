@@ -66,6 +66,44 @@ impl FieldKind {
         }
     }
 
+    /// The number of this kind in the C headers (`OH_U8` to `OH_TEXT`).
+    #[must_use]
+    pub const fn as_raw(self) -> u32 {
+        match self {
+            Self::U8 => 1,
+            Self::U16 => 2,
+            Self::U32 => 3,
+            Self::U64 => 4,
+            Self::I8 => 5,
+            Self::I16 => 6,
+            Self::I32 => 7,
+            Self::I64 => 8,
+            Self::F32 => 9,
+            Self::F64 => 10,
+            Self::Text(_) => 11,
+        }
+    }
+
+    /// The kind with this number in the C headers, if its size fits.
+    #[must_use]
+    pub fn from_raw(raw: u32, size: u32) -> Option<Self> {
+        let kind = match raw {
+            1 => Self::U8,
+            2 => Self::U16,
+            3 => Self::U32,
+            4 => Self::U64,
+            5 => Self::I8,
+            6 => Self::I16,
+            7 => Self::I32,
+            8 => Self::I64,
+            9 => Self::F32,
+            10 => Self::F64,
+            11 => Self::Text(u16::try_from(size).ok()?),
+            _ => return None,
+        };
+        (kind.size() == size).then_some(kind)
+    }
+
     /// Whether values of this kind can be averaged and plotted.
     #[must_use]
     pub const fn is_number(self) -> bool {

@@ -76,6 +76,8 @@ mod losses;
 mod memory;
 mod merge;
 mod monitor;
+#[allow(unsafe_code, reason = "functions of shared objects, by a C interface")]
+pub mod plugin;
 mod queue;
 #[allow(unsafe_code, reason = "system calls without a function in libc")]
 pub mod scheduler;

@@ -287,7 +287,7 @@ pub(crate) unsafe fn request(options: &RawOptions) -> Result<SensorRequest, Fail
         // SAFETY: readable strings by contract.
         let (name, unit) = unsafe { (text(raw.name), text(raw.unit)) };
         let name = name.unwrap_or_default();
-        let kind = kind(raw.kind, raw.size).ok_or_else(|| {
+        let kind = FieldKind::from_raw(raw.kind, raw.size).ok_or_else(|| {
             invalid(format!(
                 "sensor `{sensor}`: field `{name}` has the unknown kind {} or the wrong size {}; \
                  use the OH_FIELD macros",
@@ -338,25 +338,6 @@ unsafe fn text(text: *const c_char) -> Option<String> {
             .to_string_lossy()
             .into_owned(),
     )
-}
-
-/// The kind with this number in `sensor.h`, if its size fits.
-fn kind(raw: u32, size: u32) -> Option<FieldKind> {
-    let kind = match raw {
-        1 => FieldKind::U8,
-        2 => FieldKind::U16,
-        3 => FieldKind::U32,
-        4 => FieldKind::U64,
-        5 => FieldKind::I8,
-        6 => FieldKind::I16,
-        7 => FieldKind::I32,
-        8 => FieldKind::I64,
-        9 => FieldKind::F32,
-        10 => FieldKind::F64,
-        11 => FieldKind::Text(u16::try_from(size).ok()?),
-        _ => return None,
-    };
-    (kind.size() == size).then_some(kind)
 }
 
 /// `oh_sensor_unregister`.

@@ -101,7 +101,7 @@ pub(crate) fn is_of_type(stream: &StreamDescriptor, expected: &TypeSchema) -> bo
 }
 
 /// A type in a few words.
-fn describe(schema: &TypeSchema) -> String {
+pub(crate) fn describe(schema: &TypeSchema) -> String {
     let fields: Vec<String> = schema
         .fields()
         .iter()

@@ -131,7 +131,7 @@ impl Member {
         match catch_unwind(AssertUnwindSafe(|| call(update))) {
             Ok(()) => Next::GoOn,
             Err(panic) => {
-                self.end = Some(End::Failed(sentence(&*panic)));
+                self.end = Some(End::Failed(sentence_of(&*panic)));
                 Next::Ended
             }
         }
@@ -173,7 +173,7 @@ impl Member {
 }
 
 /// What a panic said.
-fn sentence(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn sentence_of(panic: &(dyn Any + Send)) -> String {
     let said = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)

@@ -50,8 +50,9 @@ use crate::merge::Spread;
 use member::{Member, Next};
 use reference::{Board, BoardState, Command};
 
-pub(crate) use binding::Answer;
+pub(crate) use binding::{describe, is_of_type, Answer};
 pub use binding::{Binding, MissedPolicy, Start, Subscription};
+pub(crate) use member::sentence_of;
 pub use reference::{AddError, Supervisor, UpdateRef, UpdateState, UpdateStatus, WaitError};
 
 /// How many updates a set has room for: the bits of a word, so that an element finds its updates by

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The types of `include/overhear/update.h`, which says what they mean. The assertions below hold
+//! both to the same bytes.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
+
+/// `OH_UPDATE_ABI`.
+pub(crate) const ABI: u32 = 1;
+
+/// The function that a plug-in exports.
+pub(crate) const SYMBOL: &std::ffi::CStr = c"oh_plugin_v1";
+
+/// `oh_field`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawField {
+    pub(crate) name: *const c_char,
+    pub(crate) kind: u32,
+    pub(crate) offset: u32,
+    pub(crate) size: u32,
+    pub(crate) unit: *const c_char,
+}
+
+/// `oh_stream`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawStream {
+    pub(crate) size: u32,
+    pub(crate) id: u32,
+    pub(crate) sensor: *const c_char,
+    pub(crate) instance: *const c_char,
+    pub(crate) label: *const c_char,
+    pub(crate) type_id: *const c_char,
+    pub(crate) fields: *const RawField,
+    pub(crate) field_count: u32,
+    pub(crate) payload_size: u32,
+    pub(crate) origin: u32,
+    pub(crate) pid: u32,
+    pub(crate) cpu: u32,
+    pub(crate) names_writers: u32,
+}
+
+/// `oh_element_view`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawElement {
+    pub(crate) stream: *const RawStream,
+    pub(crate) sequence: u64,
+    pub(crate) time_ns: u64,
+    pub(crate) payload: *const c_void,
+    pub(crate) writer_tid: u32,
+    pub(crate) writer_flags: u32,
+}
+
+/// `oh_gap`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawGap {
+    pub(crate) stream: *const RawStream,
+    pub(crate) first: u64,
+    pub(crate) missed: u64,
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+    pub(crate) cause: u32,
+    pub(crate) reserved: u32,
+}
+
+/// `oh_host`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawHost {
+    pub(crate) size: u32,
+    pub(crate) abi: u32,
+    pub(crate) fail: unsafe extern "C" fn(*mut RawHost, *const c_char),
+    pub(crate) tell_u64: unsafe extern "C" fn(*mut RawHost, *const c_char, u64),
+    pub(crate) tell_i64: unsafe extern "C" fn(*mut RawHost, *const c_char, i64),
+    pub(crate) tell_f64: unsafe extern "C" fn(*mut RawHost, *const c_char, f64),
+    pub(crate) tell_text: unsafe extern "C" fn(*mut RawHost, *const c_char, *const c_char),
+    pub(crate) tell_json: unsafe extern "C" fn(*mut RawHost, *const c_char, *const c_char),
+}
+
+type Create = unsafe extern "C" fn(*mut RawHost, *const c_char) -> *mut c_void;
+type OnOpen = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawStream) -> c_int;
+type OnElement = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawElement) -> c_int;
+type OnGap = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawGap) -> c_int;
+type OnAdvance = unsafe extern "C" fn(*mut c_void, *mut RawHost, u64) -> c_int;
+type OnReport = unsafe extern "C" fn(*mut c_void, *mut RawHost) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut c_void);
+
+/// `oh_update`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawUpdate {
+    pub(crate) size: u32,
+    pub(crate) missed: u32,
+    pub(crate) name: *const c_char,
+    pub(crate) sensors: *const c_char,
+    pub(crate) type_id: *const c_char,
+    pub(crate) fields: *const RawField,
+    pub(crate) field_count: u32,
+    pub(crate) payload_size: u32,
+    pub(crate) create: Option<Create>,
+    pub(crate) open: Option<OnOpen>,
+    pub(crate) element: Option<OnElement>,
+    pub(crate) gap: Option<OnGap>,
+    pub(crate) advance: Option<OnAdvance>,
+    pub(crate) report: Option<OnReport>,
+    pub(crate) destroy: Option<Destroy>,
+}
+
+/// `oh_plugin`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawPlugin {
+    pub(crate) size: u32,
+    pub(crate) abi: u32,
+    pub(crate) updates: *const *const RawUpdate,
+    pub(crate) update_count: u32,
+    pub(crate) reserved: u32,
+}
+
+/// `oh_plugin_v1`.
+pub(crate) type GetPlugin = unsafe extern "C" fn() -> *const RawPlugin;
+
+/// `OH_MISSED_STOP`.
+pub(crate) const MISSED_STOP: u32 = 1;
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<RawField>() == 32);
+    assert!(offset_of!(RawField, unit) == 24);
+    assert!(offset_of!(RawStream, fields) == 40);
+    assert!(offset_of!(RawStream, field_count) == 48);
+    assert!(offset_of!(RawStream, names_writers) == 68);
+    assert!(size_of::<RawStream>() == 72);
+    assert!(offset_of!(RawElement, payload) == 24);
+    assert!(size_of::<RawElement>() == 40);
+    assert!(offset_of!(RawGap, cause) == 40);
+    assert!(size_of::<RawGap>() == 48);
+    assert!(offset_of!(RawHost, fail) == 8);
+    assert!(size_of::<RawHost>() == 56);
+    assert!(offset_of!(RawUpdate, name) == 8);
+    assert!(offset_of!(RawUpdate, create) == 48);
+    assert!(size_of::<RawUpdate>() == 104);
+    assert!(size_of::<RawPlugin>() == 24);
+};

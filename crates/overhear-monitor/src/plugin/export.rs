@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The plug-in's half of the border, for plug-ins in Rust.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use overhear_event::{
+    ElementView, Field, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
+    Timestamp, TypeSchema, Update,
+};
+
+use super::abi::{
+    RawElement, RawField, RawGap, RawHost, RawPlugin, RawStream, RawUpdate, ABI, MISSED_STOP,
+};
+use super::results::{Results, Told};
+use crate::updates::{sentence_of, MissedPolicy};
+
+/// An update that a plug-in exports.
+///
+/// What it gets to see is what `update.h` lets through: the payloads are the sensors' own, without the
+/// fields that name the writer; rates, lanes and capacities are not known; a program's start is not,
+/// either.
+pub trait Exported: Update + Sized + 'static {
+    /// Names it in `--update FILE.so:NAME` and in the report.
+    const NAME: &'static str;
+    /// Which sensors: `TASK/SENSOR#INSTANCE` with `*`, `?`, `[abc]`, `{a,b}`; all of programs if it is
+    /// empty. The kernel's streams are meant by `kernel/HOOK` alone, a clerk's by `clerk/SENSOR`.
+    const SENSORS: &'static str = "";
+    /// What it does when elements of its sensors were missed.
+    const MISSED: MissedPolicy = MissedPolicy::Continue;
+
+    /// The only type of elements that it evaluates; `None` for any.
+    #[must_use]
+    fn expected() -> Option<TypeSchema> {
+        None
+    }
+
+    /// Makes one. The argument is what stands behind `=` in `--update FILE.so:NAME=ARGUMENT`.
+    ///
+    /// # Errors
+    /// A sentence for the user, if the argument does not suit it.
+    fn create(argument: &str) -> Result<Self, String>;
+
+    /// Tells the results.
+    fn report(&self, results: &mut Results) {
+        let _ = results;
+    }
+}
+
+/// An entry of a plug-in's table; made by [`entry`].
+#[derive(Debug)]
+pub struct ExportedEntry(RawUpdate);
+
+/// The entry of this update.
+#[must_use]
+pub fn entry<U: Exported>() -> ExportedEntry {
+    // Tables of a plug-in live as long as the process: it stays loaded.
+    let leak = |text: &str| {
+        CString::new(text)
+            .unwrap_or_default()
+            .into_raw()
+            .cast_const()
+    };
+    let mut raw = RawUpdate {
+        size: size_of::<RawUpdate>() as u32,
+        missed: match U::MISSED {
+            MissedPolicy::Continue => 0,
+            MissedPolicy::Stop => MISSED_STOP,
+        },
+        name: leak(U::NAME),
+        sensors: match U::SENSORS {
+            "" => ptr::null(),
+            sensors => leak(sensors),
+        },
+        type_id: ptr::null(),
+        fields: ptr::null(),
+        field_count: 0,
+        payload_size: 0,
+        create: Some(create::<U>),
+        open: Some(open::<U>),
+        element: Some(element::<U>),
+        gap: Some(gap::<U>),
+        advance: Some(advance::<U>),
+        report: Some(report::<U>),
+        destroy: Some(destroy::<U>),
+    };
+    if let Some(schema) = U::expected() {
+        let fields = schema.fields().iter().map(|field| RawField {
+            name: leak(&field.name),
+            kind: field.kind.as_raw(),
+            offset: field.offset,
+            size: field.kind.size(),
+            unit: leak(&field.unit),
+        });
+        let fields: &[RawField] = Vec::leak(fields.collect());
+        raw.type_id = leak(schema.id());
+        raw.fields = fields.as_ptr();
+        raw.field_count = fields.len() as u32;
+        raw.payload_size = schema.size();
+    }
+    ExportedEntry(raw)
+}
+
+/// The table of a plug-in; [`export_updates!`](crate::export_updates) calls this.
+#[must_use]
+pub fn table(entries: impl FnOnce() -> Vec<ExportedEntry>) -> *const RawPlugin {
+    /// Pointers to leaked memory that nobody writes.
+    struct Table(*const RawPlugin);
+    // SAFETY: as the type says.
+    unsafe impl Send for Table {}
+    // SAFETY: as the type says.
+    unsafe impl Sync for Table {}
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let make = || {
+        let entries = entries().into_iter();
+        let updates = entries.map(|entry| ptr::from_ref(Box::leak(Box::new(entry.0))));
+        let updates: &[*const RawUpdate] = Vec::leak(updates.collect());
+        Table(Box::leak(Box::new(RawPlugin {
+            size: size_of::<RawPlugin>() as u32,
+            abi: ABI,
+            updates: updates.as_ptr(),
+            update_count: updates.len() as u32,
+            reserved: 0,
+        })))
+    };
+    // A panic in a constant's or a schema's making is told as a plug-in without a table.
+    catch_unwind(AssertUnwindSafe(|| TABLE.get_or_init(make).0)).unwrap_or(ptr::null())
+}
+
+/// Makes a shared object a plug-in with these updates, each [`Exported`](crate::plugin::Exported). Once
+/// in each.
+#[macro_export]
+macro_rules! export_updates {
+    ($($update:ty),+ $(,)?) => {
+        #[doc(hidden)]
+        #[no_mangle]
+        pub extern "C" fn oh_plugin_v1() -> *const $crate::plugin::RawPlugin {
+            $crate::plugin::table(|| vec![$($crate::plugin::entry::<$update>()),+])
+        }
+    };
+}
+
+/// An update and the streams it has heard of.
+struct Instance<U> {
+    update: U,
+    streams: Vec<StreamDescriptor>,
+    // Where a stream is, by its number, and where the one of the last call is.
+    places: HashMap<u32, usize>,
+    last: usize,
+}
+
+impl<U> Instance<U> {
+    /// Makes the stream the last one, and returns it with the update.
+    fn stream(&mut self, raw: &RawStream) -> (&mut U, &StreamDescriptor) {
+        let is_it = |stream: &StreamDescriptor| stream.id.as_raw() == raw.id;
+        if !self.streams.get(self.last).is_some_and(is_it) {
+            self.last = match self.places.get(&raw.id) {
+                Some(&place) => place,
+                None => {
+                    // SAFETY: a stream of the host, with strings and fields as update.h says.
+                    self.streams.push(unsafe { descriptor(raw) });
+                    self.places.insert(raw.id, self.streams.len() - 1);
+                    self.streams.len() - 1
+                }
+            };
+        }
+        (&mut self.update, &self.streams[self.last])
+    }
+}
+
+/// # Safety
+/// `raw` is a stream of a host.
+unsafe fn descriptor(raw: &RawStream) -> StreamDescriptor {
+    // SAFETY: by contract.
+    let (sensor, instance, type_id, label) = unsafe {
+        (
+            text(raw.sensor),
+            text(raw.instance),
+            text(raw.type_id),
+            text(raw.label),
+        )
+    };
+    let mut fields = Vec::new();
+    for index in 0..raw.field_count as usize {
+        // SAFETY: by contract there are this many.
+        let field = unsafe { *raw.fields.add(index) };
+        // SAFETY: by contract.
+        let (name, unit) = unsafe { (text(field.name), text(field.unit)) };
+        let kind = FieldKind::from_raw(field.kind, field.size);
+        fields.extend(kind.map(|kind| Field {
+            name,
+            kind,
+            offset: field.offset,
+            unit,
+        }));
+    }
+    let schema = TypeSchema::new(type_id, raw.payload_size, fields);
+    StreamDescriptor {
+        id: StreamId::from_raw(raw.id),
+        origin: match raw.origin {
+            1 => Origin::Program(Task {
+                pid: raw.pid,
+                start: Timestamp::ZERO,
+                // The label is comm(pid)/sensor#instance.
+                comm: label
+                    .split_once(&format!("({})/", raw.pid))
+                    .map_or_else(String::new, |(comm, _)| comm.to_string()),
+            }),
+            2 => Origin::Kernel { cpu: raw.cpu },
+            _ => Origin::Clerk,
+        },
+        sensor,
+        instance,
+        lane: None,
+        schema: Arc::new(schema.unwrap_or_else(|error| {
+            // The host has built it from a schema.
+            unreachable!("a stream without a sound type: {error}")
+        })),
+        rate: None,
+        capacity: 0,
+    }
+}
+
+/// # Safety
+/// `text` is a string.
+unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: by contract.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Tells the host why a call has failed.
+fn fail(host: *mut RawHost, sentence: &str) {
+    let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: the host's own function, with its own pointer.
+    unsafe { ((*host).fail)(host, sentence.as_ptr()) };
+}
+
+/// Calls the update; a panic is a failure.
+///
+/// # Safety
+/// `own` came from [`create`] for the same type, and nobody else uses it.
+unsafe fn call<U>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    call: impl FnOnce(&mut Instance<U>),
+) -> c_int {
+    // SAFETY: by contract.
+    let instance = unsafe { &mut *own.cast::<Instance<U>>() };
+    match catch_unwind(AssertUnwindSafe(|| call(instance))) {
+        Ok(()) => 0,
+        Err(panic) => {
+            fail(host, &sentence_of(&*panic));
+            1
+        }
+    }
+}
+
+unsafe extern "C" fn create<U: Exported>(
+    host: *mut RawHost,
+    argument: *const c_char,
+) -> *mut c_void {
+    // SAFETY: a string of the host.
+    let argument = unsafe { text(argument) };
+    let made = catch_unwind(|| U::create(&argument));
+    match made.unwrap_or_else(|panic| Err(sentence_of(&*panic))) {
+        Ok(update) => Box::into_raw(Box::new(Instance {
+            update,
+            streams: Vec::new(),
+            places: HashMap::new(),
+            last: 0,
+        }))
+        .cast(),
+        Err(sentence) => {
+            fail(host, &sentence);
+            ptr::null_mut()
+        }
+    }
+}
+
+unsafe extern "C" fn open<U: Exported>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    stream: *const RawStream,
+) -> c_int {
+    let opened = |instance: &mut Instance<U>| {
+        // SAFETY: a stream of the host.
+        let (update, stream) = instance.stream(unsafe { &*stream });
+        update.open(stream);
+    };
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, opened) }
+}
+
+unsafe extern "C" fn element<U: Exported>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    raw: *const RawElement,
+) -> c_int {
+    let evaluated = |instance: &mut Instance<U>| {
+        // SAFETY: an element of the host, whose payload has as many bytes as its stream says.
+        let (raw, stream, payload) = unsafe {
+            let raw = &*raw;
+            let stream = &*raw.stream;
+            let payload = raw.payload.cast::<u8>();
+            let payload = std::slice::from_raw_parts(payload, stream.payload_size as usize);
+            (raw, stream, payload)
+        };
+        let (update, stream) = instance.stream(stream);
+        update.element(&ElementView {
+            stream,
+            sequence: raw.sequence,
+            time: Timestamp::from_monotonic_ns(raw.time_ns),
+            payload,
+        });
+    };
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, evaluated) }
+}
+
+unsafe extern "C" fn gap<U: Exported>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    raw: *const RawGap,
+) -> c_int {
+    let learned = |instance: &mut Instance<U>| {
+        // SAFETY: a gap of the host, with its stream.
+        let (raw, stream) = unsafe { (&*raw, &*(*raw).stream) };
+        let (update, stream) = instance.stream(stream);
+        let cause = GapCause::ALL.get((raw.cause as usize).wrapping_sub(1));
+        let gap = Gap {
+            stream: stream.id,
+            first: raw.first,
+            missed: raw.missed,
+            from: Timestamp::from_monotonic_ns(raw.from_ns),
+            to: Timestamp::from_monotonic_ns(raw.to_ns),
+            // A cause that a newer host knows and this plug-in does not.
+            cause: cause.copied().unwrap_or(GapCause::Corrupt),
+        };
+        update.gap(stream, &gap);
+    };
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, learned) }
+}
+
+unsafe extern "C" fn advance<U: Exported>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    now_ns: u64,
+) -> c_int {
+    let now = Timestamp::ZERO.plus(Nanos::from_ns(now_ns));
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, |instance| instance.update.advance(now)) }
+}
+
+unsafe extern "C" fn report<U: Exported>(own: *mut c_void, host: *mut RawHost) -> c_int {
+    let told = |instance: &mut Instance<U>| {
+        let mut results = Results::default();
+        instance.update.report(&mut results);
+        for (key, told) in results.iter() {
+            let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+            let key = text(key);
+            // SAFETY: the host's own functions, with its own pointer and strings of ours.
+            unsafe {
+                let functions = &*host;
+                match told {
+                    Told::Unsigned(value) => (functions.tell_u64)(host, key.as_ptr(), *value),
+                    Told::Signed(value) => (functions.tell_i64)(host, key.as_ptr(), *value),
+                    Told::Float(value) => (functions.tell_f64)(host, key.as_ptr(), *value),
+                    Told::Text(value) => {
+                        (functions.tell_text)(host, key.as_ptr(), text(value).as_ptr());
+                    }
+                    Told::Json(value) => {
+                        (functions.tell_json)(host, key.as_ptr(), text(value).as_ptr());
+                    }
+                }
+            }
+        }
+    };
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, told) }
+}
+
+unsafe extern "C" fn destroy<U: Exported>(own: *mut c_void) {
+    // SAFETY: made by Box::into_raw in `create`; the host gives it back.
+    let instance = unsafe { Box::from_raw(own.cast::<Instance<U>>()) };
+    // A panic in a destructor has nobody to be told to.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(instance)));
+}

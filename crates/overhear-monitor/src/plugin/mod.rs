@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plug-ins: updates in shared objects, by the C interface of `include/overhear/update.h`.
+//!
+//! Into this module flow a file, the name of one of its updates and an argument; out comes a
+//! [`PluginUpdate`], which is an [`Update`](overhear_event::Update) like any other, and at the end its
+//! [`Results`]. What goes wrong at the border is a sentence that names the entry: a file that does not
+//! load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
+//! ([`PluginUpdate::failure`]), a sensor of another type ([`PluginUpdate::complaints`]).
+//!
+//! A plug-in in Rust implements [`Exported`] for a type that is an `Update`, and names it in
+//! [`export_updates!`](crate::export_updates), in a crate of type `cdylib`:
+//!
+//! ```
+//! use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+//! use overhear_monitor::plugin::{Exported, Results};
+//!
+//! struct Count(u64);
+//!
+//! impl Update for Count {
+//!     fn element(&mut self, _: &ElementView<'_>) {
+//!         self.0 += 1;
+//!     }
+//!     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+//!     fn advance(&mut self, _: Timestamp) {}
+//! }
+//!
+//! impl Exported for Count {
+//!     const NAME: &'static str = "count";
+//!
+//!     fn create(_argument: &str) -> Result<Self, String> {
+//!         Ok(Self(0))
+//!     }
+//!
+//!     fn report(&self, results: &mut Results) {
+//!         results.tell("elements", self.0);
+//!     }
+//! }
+//!
+//! overhear_monitor::export_updates!(Count);
+//! ```
+//!
+//! # Design constraints
+//!
+//! Nothing unwinds across the border. In Rust the exported functions catch panics, `update.hpp` catches
+//! exceptions, and a function of C++ that could throw does not fit into `oh_update`. All structs begin
+//! with their size and grow at their ends, so that plug-ins and monitors of different minor versions
+//! work together.
+
+mod abi;
+mod export;
+mod host;
+mod results;
+
+pub use abi::RawPlugin;
+pub use export::{entry, table, Exported, ExportedEntry};
+pub use host::{Plugin, PluginError, PluginUpdate};
+pub use results::{Results, Told};

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plug-ins in Rust at the C border: what they are called with, and what becomes of their panics.
+//! Plug-ins in C and C++ are tested where they are run, with the command line.
+
+mod support;
+
+use std::sync::Arc;
+
+use overhear_event::{
+    ElementView, FieldKind, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    Update,
+};
+use overhear_monitor::plugin::{Plugin, PluginUpdate, Told};
+use overhear_monitor::MissedPolicy;
+
+use support::{at, descriptor};
+
+/// The plug-in that cargo builds with the tests.
+fn plugin() -> Option<Plugin> {
+    let here = std::env::current_exe().unwrap();
+    let built = here.parent().unwrap().parent().unwrap();
+    let file = built.join("examples/libfragile.so");
+    if !file.exists() {
+        println!("skipped: the examples are not built; type `cargo build --examples`");
+        return None;
+    }
+    Some(Plugin::load(&file).unwrap())
+}
+
+fn create(plugin: &Plugin, name: &str, argument: &str) -> PluginUpdate {
+    let mut made = plugin.create(Some(name), argument).unwrap();
+    assert_eq!(made.len(), 1);
+    made.remove(0)
+}
+
+fn texts(update: &mut PluginUpdate) -> Vec<String> {
+    let results = update.report();
+    let texts = results.iter().filter_map(|(_, told)| match told {
+        Told::Text(text) => Some(text.clone()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Calls an update with one of each.
+fn call(update: &mut PluginUpdate, stream: &StreamDescriptor, payload: &[u8]) {
+    update.open(stream);
+    update.element(&ElementView {
+        stream,
+        sequence: 4,
+        time: at(70),
+        payload,
+    });
+    update.gap(stream, &gap(stream));
+    update.advance(at(90));
+}
+
+fn gap(stream: &StreamDescriptor) -> Gap {
+    Gap {
+        stream: stream.id,
+        first: 5,
+        missed: 3,
+        from: at(70),
+        to: at(80),
+        cause: GapCause::Epoch,
+    }
+}
+
+fn sample() -> StreamDescriptor {
+    let schema = TypeSchema::builder("sample").field("value", FieldKind::I64, "mV");
+    StreamDescriptor {
+        schema: Arc::new(schema.build().unwrap()),
+        ..(*descriptor(3, "voltage", 64)).clone()
+    }
+}
+
+#[test]
+fn items_cross_the_border_as_they_are() {
+    let Some(plugin) = plugin() else { return };
+    assert_eq!(plugin.names().collect::<Vec<_>>(), ["fragile", "faithful"]);
+    let stream = sample();
+    let expected = [
+        "open program(4711)/voltage, user:voltage",
+        "element 4 at 70 of voltage: -12, unit mV",
+        "gap 5 + 3 from 70 to 80, epoch true",
+        "advance 90",
+    ];
+    let mut update = create(&plugin, "faithful", "");
+    call(&mut update, &stream, &(-12_i64).to_ne_bytes());
+    assert_eq!(texts(&mut update), expected);
+    assert_eq!((update.failure(), update.complaints()), (None, &[][..]));
+    assert_eq!(update.sensors(), None);
+    assert_eq!(update.missed_policy(), MissedPolicy::Continue);
+    // A stream that nobody announced, and payloads that lie anywhere.
+    for shift in 0..8 {
+        let mut update = create(&plugin, "faithful", "");
+        let bytes = [&vec![0xff; shift][..], &(-12_i64).to_ne_bytes()].concat();
+        update.element(&ElementView {
+            stream: &stream,
+            sequence: 4,
+            time: at(70),
+            payload: &bytes[shift..],
+        });
+        assert_eq!(texts(&mut update), expected[..2]);
+    }
+    // The thread that wrote an element is no part of its payload.
+    let signed = StreamDescriptor {
+        id: StreamId::from_raw(9),
+        schema: Arc::new(stream.schema.with_writer().unwrap()),
+        ..stream
+    };
+    let payload = [&[1; 8][..], &(-12_i64).to_ne_bytes()].concat();
+    let mut update = create(&plugin, "faithful", "");
+    call(&mut update, &signed, &payload);
+    assert_eq!(texts(&mut update), expected);
+}
+
+#[test]
+fn results_are_numbers_texts_and_documents() {
+    let Some(plugin) = plugin() else { return };
+    let mut update = create(&plugin, "faithful", "");
+    update.advance(Timestamp::MAX);
+    let results = update.report();
+    let results: Vec<(&str, &Told)> = results.iter().collect();
+    let advance = Told::Text(format!("advance {}", u64::MAX));
+    let json = Told::Json("[1]".to_string());
+    let expected = [
+        ("00", &advance),
+        ("signed", &Told::Signed(-1)),
+        ("float", &Told::Float(0.25)),
+        ("json", &json),
+    ];
+    assert_eq!(results, expected);
+}
+
+#[test]
+fn a_sensor_of_another_type_is_refused() {
+    let Some(plugin) = plugin() else { return };
+    let mut update = create(&plugin, "faithful", "");
+    let other = descriptor(1, "sample", 64);
+    call(&mut update, &other, &7_u64.to_ne_bytes());
+    assert_eq!(texts(&mut update), ["advance 90"]);
+    assert_eq!(
+        update.complaints(),
+        [
+            "update `faithful` evaluates type `sample` of 8 bytes (value I64), and \
+             program(4711)/sample writes type `sample` of 8 bytes (value U64): nothing of this \
+             sensor is evaluated by it"
+        ]
+    );
+}
+
+#[test]
+fn a_panic_becomes_a_sentence_and_the_update_is_called_no_more() {
+    let Some(plugin) = plugin() else { return };
+    for place in ["open", "element", "gap", "advance", "report"] {
+        let mut update = create(&plugin, "fragile", place);
+        assert_eq!(update.sensors(), Some("program/*"));
+        assert_eq!(update.missed_policy(), MissedPolicy::Stop);
+        let stream = descriptor(1, "any", 64);
+        for _ in 0..2 {
+            call(&mut update, &stream, &7_u64.to_ne_bytes());
+        }
+        let told = texts(&mut update);
+        let sentence = format!("`{place}` failed: it panicked: it broke in {place}");
+        assert_eq!(update.failure(), Some(sentence.as_str()));
+        assert_eq!(told.is_empty(), place == "report");
+    }
+    // In a destructor there is nobody to tell.
+    drop(create(&plugin, "fragile", "drop"));
+    let error = plugin
+        .create(Some("fragile"), "create")
+        .unwrap_err()
+        .to_string();
+    let reason = "update `fragile` cannot be created: it panicked: it broke in create";
+    assert!(error.ends_with(reason), "{error}");
+    let error = plugin.create(None, "a\0b").unwrap_err().to_string();
+    assert!(error.ends_with("its argument has a zero byte"), "{error}");
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A plug-in whose updates panic, each in another function, and one that does not.
+
+use overhear_event::{
+    ElementView, FieldKind, Gap, GapCause, StreamDescriptor, Timestamp, TypeSchema, Update,
+};
+use overhear_monitor::plugin::{Exported, Results, Told};
+use overhear_monitor::MissedPolicy;
+
+/// Panics in the function that its argument names.
+struct Fragile(String);
+
+impl Fragile {
+    fn reached(&self, place: &str) {
+        assert!(self.0 != place, "it broke in {place}");
+    }
+}
+
+impl Update for Fragile {
+    fn open(&mut self, _: &StreamDescriptor) {
+        self.reached("open");
+    }
+
+    fn element(&mut self, _: &ElementView<'_>) {
+        self.reached("element");
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {
+        self.reached("gap");
+    }
+
+    fn advance(&mut self, _: Timestamp) {
+        self.reached("advance");
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.reached("drop");
+        }
+    }
+}
+
+impl Exported for Fragile {
+    const NAME: &'static str = "fragile";
+    const SENSORS: &'static str = "program/*";
+    const MISSED: MissedPolicy = MissedPolicy::Stop;
+
+    fn create(argument: &str) -> Result<Self, String> {
+        let made = Self(argument.to_string());
+        made.reached("create");
+        Ok(made)
+    }
+
+    fn report(&self, results: &mut Results) {
+        self.reached("report");
+        results.tell("argument", self.0.as_str());
+    }
+}
+
+/// Tells everything it was called with, of elements of one type.
+struct Faithful {
+    seen: Vec<String>,
+}
+
+impl Update for Faithful {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        let (label, event) = (stream.label(), stream.event());
+        self.seen.push(format!("open {label}, {event}"));
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        let value = element.field("value").map(|value| value.to_string());
+        self.seen.push(format!(
+            "element {} at {} of {}: {}, unit {}",
+            element.sequence,
+            element.time.as_monotonic_ns(),
+            element.stream.sensor,
+            value.unwrap_or_default(),
+            element.stream.schema.fields()[0].unit,
+        ));
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        assert_eq!(stream.id, gap.stream);
+        let is_last = gap.cause == GapCause::Epoch;
+        self.seen.push(format!(
+            "gap {} + {} from {} to {}, {} {is_last}",
+            gap.first,
+            gap.missed,
+            gap.from.as_monotonic_ns(),
+            gap.to.as_monotonic_ns(),
+            gap.cause
+        ));
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.seen.push(format!("advance {}", now.as_monotonic_ns()));
+    }
+}
+
+impl Exported for Faithful {
+    const NAME: &'static str = "faithful";
+
+    fn expected() -> Option<TypeSchema> {
+        let schema = TypeSchema::builder("sample").field("value", FieldKind::I64, "mV");
+        schema.build().ok()
+    }
+
+    fn create(_: &str) -> Result<Self, String> {
+        Ok(Self { seen: Vec::new() })
+    }
+
+    fn report(&self, results: &mut Results) {
+        for (index, seen) in self.seen.iter().enumerate() {
+            results.tell(&format!("{index:02}"), seen.as_str());
+        }
+        results.tell("signed", -1_i64);
+        results.tell("float", 0.25);
+        results.tell("json", Told::Json("[1]".to_string()));
+    }
+}
+
+overhear_monitor::export_updates!(Fragile, Faithful);

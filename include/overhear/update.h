@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Updates: the monitor's side of Overhear, for C11 and C++17. C++ programs rather include
+ * update.hpp, which stands on this header.
+ *
+ * An *update* is an evaluation. It sees every element of the sensors it asks for, in the one total
+ * order, learns of every element that was missed, and tells its results at the end. Updates are built
+ * into a shared object, a *plug-in*, which `overhear run --update FILE.so` calls while a program runs
+ * and `overhear report DIR --update FILE.so` over a recorded trace, with the same results.
+ *
+ *     struct count { uint64_t elements; };
+ *
+ *     static void *create(oh_host *host, const char *argument)
+ *     {
+ *         (void)host, (void)argument;
+ *         return calloc(1, sizeof(struct count));
+ *     }
+ *     static int element(void *self, oh_host *host, const oh_element_view *element)
+ *     {
+ *         (void)host, (void)element;
+ *         ((struct count *)self)->elements++;
+ *         return 0;
+ *     }
+ *     static int report(void *self, oh_host *host)
+ *     {
+ *         oh_tell_u64(host, "elements", ((struct count *)self)->elements);
+ *         return 0;
+ *     }
+ *     static const oh_update count = {
+ *         .size = sizeof(oh_update), .name = "count", .create = create, .element = element,
+ *         .report = report, .destroy = free,
+ *     };
+ *     OH_EXPORT_UPDATES(&count)
+ *
+ * Build it with `cc -shared -fPIC -Iinclude`; it links against nothing. examples/updates has one
+ * update in C, C++, Rust and Python.
+ *
+ * Rules. Calls for one update never overlap, and come from one thread at a time. `element`, `gap` and
+ * `advance` may run in a real-time thread: there they do not allocate, block or print. All time comes in
+ * through the arguments, or a replay would not find what the live run found. What a call is given is valid
+ * during the call; a stream is valid, at the same address, until the update is destroyed. Nothing is
+ * thrown out of a function: in C++ their types are noexcept, and update.hpp catches.
+ */
+#ifndef OVERHEAR_UPDATE_H
+#define OVERHEAR_UPDATE_H
+
+#include "sensor.h"
+
+#ifdef __cplusplus
+#define OH_NOEXCEPT_ noexcept
+extern "C" {
+#else
+#define OH_NOEXCEPT_
+#endif
+
+/* The version of everything below. Another version has another exported function. */
+#define OH_UPDATE_ABI 1u
+
+/* Who writes a stream. */
+enum { OH_ORIGIN_PROGRAM = 1, OH_ORIGIN_KERNEL = 2, OH_ORIGIN_CLERK = 3 };
+
+/* All that is known of a stream besides its elements. */
+typedef struct oh_stream {
+    uint32_t size;        /* of this struct; additions go to the end */
+    uint32_t id;          /* the second key of the total order */
+    const char *sensor;   /* what it measures; for kernel streams the hook */
+    const char *instance; /* which of several; "" where there is one */
+    const char *label;    /* the name for people: comm(pid)/sensor#instance */
+    const char *type;     /* the type id of its payload */
+    const oh_field *fields; /* field_count of them, without those that name the writer */
+    uint32_t field_count;
+    uint32_t payload_size; /* bytes */
+    uint32_t origin;       /* OH_ORIGIN_* */
+    uint32_t pid;          /* of programs, else 0 */
+    uint32_t cpu;          /* of the kernel, else 0 */
+    uint32_t names_writers; /* whether elements say which thread wrote them */
+} oh_stream;
+
+/* One element, validated and in order. */
+typedef struct oh_element_view {
+    const oh_stream *stream;
+    uint64_t sequence;   /* its position in the stream */
+    uint64_t time_ns;    /* CLOCK_MONOTONIC when it was committed */
+    const void *payload; /* payload_size bytes of the stream, aligned to 8, a copy nobody writes to */
+    uint32_t writer_tid; /* the thread that wrote it, where the stream names writers, else 0 */
+    uint32_t writer_flags;
+} oh_element_view;
+
+/* Why elements were missed. */
+enum {
+    OH_GAP_OVERWRITTEN = 1, /* the writer lapped the reader */
+    OH_GAP_LATE = 2,        /* published after its place in the order had passed */
+    OH_GAP_NESTED = 3,      /* a write nested in another was refused */
+    OH_GAP_FULL = 4,        /* a write found no free element, or no lane */
+    OH_GAP_KERNEL = 5,      /* the kernel reported a loss of its own */
+    OH_GAP_CORRUPT = 6,     /* the writer's process damaged the stream */
+    OH_GAP_EPOCH = 7        /* the clock began a new epoch */
+};
+
+/* Elements of one stream that no evaluation saw. */
+typedef struct oh_gap {
+    const oh_stream *stream;
+    uint64_t first;   /* the position of the first */
+    uint64_t missed;  /* how many; 0 is a damage of unknown extent */
+    uint64_t from_ns; /* the time of the last element before them */
+    uint64_t to_ns;   /* the time of the first element after them */
+    uint32_t cause;   /* OH_GAP_* */
+    uint32_t reserved;
+} oh_gap;
+
+/* Who calls. Updates pass it on to the functions below and never look into it. */
+typedef struct oh_host {
+    uint32_t size;
+    uint32_t abi;
+    void (*fail)(struct oh_host *host, const char *sentence);
+    void (*tell_u64)(struct oh_host *host, const char *key, uint64_t value);
+    void (*tell_i64)(struct oh_host *host, const char *key, int64_t value);
+    void (*tell_f64)(struct oh_host *host, const char *key, double value);
+    void (*tell_text)(struct oh_host *host, const char *key, const char *value);
+    void (*tell_json)(struct oh_host *host, const char *key, const char *value);
+} oh_host;
+
+/* What an update does when elements of its streams were missed. It learns of the gap in any case. */
+enum {
+    OH_MISSED_CONTINUE = 0, /* it goes on, and what was missed is counted */
+    OH_MISSED_STOP = 1      /* it is called no more behind the gap, and the report names the gap */
+};
+
+/*
+ * An update: who it is, what it wants to see, and its functions. Those that are NULL are not called;
+ * create and element are required. A function that returns another value than 0, or a create
+ * that returns NULL, has failed: the update is called no more, and the report says so, with the
+ * sentence of oh_fail if there was one.
+ */
+typedef struct oh_update {
+    uint32_t size;       /* sizeof(oh_update); additions go to the end */
+    uint32_t missed;     /* OH_MISSED_* */
+    const char *name;    /* names it in `--update FILE.so:NAME` and in the report; required */
+    const char *sensors; /* which: TASK/SENSOR#INSTANCE with *, ?, [abc], {a,b}; NULL: all of programs.
+                            The kernel's streams are meant by kernel/HOOK alone, a clerk's by clerk/SENSOR */
+    const char *type;    /* only elements of this type id; NULL: of any */
+    const oh_field *fields; /* and, if given, of exactly these fields: else the report complains */
+    uint32_t field_count;
+    uint32_t payload_size; /* sizeof the payload struct, with fields */
+    /* Makes one. `argument` is what stands behind = in `--update FILE.so:NAME=ARGUMENT`, or "". */
+    void *(*create)(oh_host *host, const char *argument)OH_NOEXCEPT_;
+    /* Learns of a stream before the first of its items. */
+    int (*open)(void *self, oh_host *host, const oh_stream *stream) OH_NOEXCEPT_;
+    int (*element)(void *self, oh_host *host, const oh_element_view *element) OH_NOEXCEPT_;
+    int (*gap)(void *self, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_;
+    /* Nothing older than now_ns can still come; UINT64_MAX at the end. */
+    int (*advance)(void *self, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_;
+    /* Tells the results, by oh_tell_*. Not in a real-time thread. */
+    int (*report)(void *self, oh_host *host) OH_NOEXCEPT_;
+    /* Gives back what create made. Not in a real-time thread. */
+    void (*destroy)(void *self)OH_NOEXCEPT_;
+} oh_update;
+
+/* What a plug-in exports. */
+typedef struct oh_plugin {
+    uint32_t size;
+    uint32_t abi; /* OH_UPDATE_ABI */
+    const oh_update *const *updates;
+    uint32_t update_count;
+    uint32_t reserved;
+} oh_plugin;
+
+#if UINTPTR_MAX == UINT64_MAX
+OH_ASSERT_FIELD(oh_stream, fields, 40, 8);
+OH_ASSERT_FIELD(oh_stream, field_count, 48, 4);
+OH_ASSERT_FIELD(oh_stream, names_writers, 68, 4);
+OH_STATIC_ASSERT(sizeof(oh_stream) == 72, "oh_stream: size");
+OH_ASSERT_FIELD(oh_element_view, payload, 24, 8);
+OH_STATIC_ASSERT(sizeof(oh_element_view) == 40, "oh_element_view: size");
+OH_ASSERT_FIELD(oh_gap, cause, 40, 4);
+OH_STATIC_ASSERT(sizeof(oh_gap) == 48, "oh_gap: size");
+OH_ASSERT_FIELD(oh_host, fail, 8, 8);
+OH_STATIC_ASSERT(sizeof(oh_host) == 56, "oh_host: size");
+OH_ASSERT_FIELD(oh_update, name, 8, 8);
+OH_ASSERT_FIELD(oh_update, create, 48, 8);
+OH_STATIC_ASSERT(sizeof(oh_update) == 104, "oh_update: size");
+OH_STATIC_ASSERT(sizeof(oh_plugin) == 24, "oh_plugin: size");
+#endif
+
+/*
+ * Gives the reason why a function is about to return a failure: one sentence, which is copied.
+ * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
+ */
+OH_INLINE_ void oh_fail(oh_host *host, const char *sentence)
+{
+    host->fail(host, sentence);
+}
+
+/*
+ * Tell one result, from within `report`: a key, and a number, a text, or any JSON document. Keys and
+ * texts are UTF-8 and are copied; telling a key again replaces its value. What is no JSON becomes a
+ * complaint in the report.
+ * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
+ */
+OH_INLINE_ void oh_tell_u64(oh_host *host, const char *key, uint64_t value)
+{
+    host->tell_u64(host, key, value);
+}
+OH_INLINE_ void oh_tell_i64(oh_host *host, const char *key, int64_t value)
+{
+    host->tell_i64(host, key, value);
+}
+OH_INLINE_ void oh_tell_f64(oh_host *host, const char *key, double value)
+{
+    host->tell_f64(host, key, value);
+}
+OH_INLINE_ void oh_tell_text(oh_host *host, const char *key, const char *value)
+{
+    host->tell_text(host, key, value);
+}
+OH_INLINE_ void oh_tell_json(oh_host *host, const char *key, const char *json)
+{
+    host->tell_json(host, key, json);
+}
+
+/* What the monitor looks for in a shared object; OH_EXPORT_UPDATES defines it. */
+__attribute__((visibility("default"))) const oh_plugin *oh_plugin_v1(void) OH_NOEXCEPT_;
+
+/* OH_EXPORT_UPDATES(&one, &another): makes a shared object a plug-in. Once in each. */
+#define OH_EXPORT_UPDATES(...)                                                                      \
+    const oh_plugin *oh_plugin_v1(void) OH_NOEXCEPT_                                                \
+    {                                                                                               \
+        static const oh_update *const oh_updates_[] = {__VA_ARGS__};                                \
+        static const oh_plugin oh_plugin_ = {sizeof(oh_plugin), OH_UPDATE_ABI, oh_updates_,         \
+                                             sizeof oh_updates_ / sizeof *oh_updates_, 0};          \
+        return &oh_plugin_;                                                                         \
+    }
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

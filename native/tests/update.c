@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * links: nothing. An update written against update.h, called through the table that it exports, as a monitor does.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <overhear/update.h>
+
+#include "tap.h"
+
+struct sum {
+    uint64_t values, missed, streams, advanced_ns;
+};
+
+static void *create(oh_host *host, const char *argument) OH_NOEXCEPT_
+{
+    if (strcmp(argument, "refuse") == 0) {
+        oh_fail(host, "as you wish");
+        return NULL;
+    }
+    return calloc(1, sizeof(struct sum));
+}
+
+static int open_stream(void *own, oh_host *host, const oh_stream *stream) OH_NOEXCEPT_
+{
+    (void)host;
+    ((struct sum *)own)->streams += stream->id;
+    return 0;
+}
+
+static int element(void *own, oh_host *host, const oh_element_view *element) OH_NOEXCEPT_
+{
+    uint64_t value;
+    memcpy(&value, element->payload, sizeof value);
+    if (value == 0) {
+        oh_fail(host, "a value is zero");
+        return 1;
+    }
+    ((struct sum *)own)->values += value;
+    return 0;
+}
+
+static int gap(void *own, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_
+{
+    (void)host;
+    ((struct sum *)own)->missed += gap->missed;
+    return gap->cause == OH_GAP_LATE ? 0 : 2;
+}
+
+static int advance(void *own, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_
+{
+    (void)host;
+    ((struct sum *)own)->advanced_ns = now_ns;
+    return 0;
+}
+
+static int report(void *own, oh_host *host) OH_NOEXCEPT_
+{
+    const struct sum *sum = (const struct sum *)own;
+    oh_tell_u64(host, "values", sum->values);
+    oh_tell_i64(host, "missed", -(int64_t)sum->missed);
+    oh_tell_f64(host, "advanced", (double)sum->advanced_ns);
+    oh_tell_text(host, "text", "told");
+    oh_tell_json(host, "json", "[]");
+    return 0;
+}
+
+static void destroy(void *own) OH_NOEXCEPT_
+{
+    free(own);
+}
+
+static const oh_field fields[] = {{"value", OH_U64, 0, 8, ""}};
+
+static const oh_update sum = {
+    sizeof(oh_update), OH_MISSED_STOP, "sum",   "*/values", "value", fields,  1,     8,
+    create,            open_stream,    element, gap,        advance, report, destroy,
+};
+
+OH_EXPORT_UPDATES(&sum)
+
+/* A host that remembers the last thing of each kind. */
+static char failed[64], told[256];
+
+static void on_fail(oh_host *host, const char *sentence)
+{
+    (void)host;
+    snprintf(failed, sizeof failed, "%s", sentence);
+}
+static void note(const char *key, const char *value)
+{
+    const size_t used = strlen(told);
+    snprintf(told + used, sizeof told - used, "%s=%s;", key, value);
+}
+static void on_u64(oh_host *host, const char *key, uint64_t value)
+{
+    char text[32];
+    (void)host;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    note(key, text);
+}
+static void on_i64(oh_host *host, const char *key, int64_t value)
+{
+    char text[32];
+    (void)host;
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    note(key, text);
+}
+static void on_f64(oh_host *host, const char *key, double value)
+{
+    char text[32];
+    (void)host;
+    snprintf(text, sizeof text, "%g", value);
+    note(key, text);
+}
+static void on_text(oh_host *host, const char *key, const char *value)
+{
+    (void)host;
+    note(key, value);
+}
+
+int main(void)
+{
+    oh_host host = {sizeof(oh_host), OH_UPDATE_ABI, on_fail, on_u64, on_i64, on_f64, on_text, on_text};
+    oh_stream stream = {sizeof(oh_stream), 5,      "values", "", "p(1)/values", "value",
+                        fields,            1,      8,        OH_ORIGIN_PROGRAM,  1,    0, 0};
+    uint64_t value = 40;
+    oh_element_view view = {&stream, 0, 100, &value, 0, 0};
+    oh_gap lost = {&stream, 1, 3, 100, 200, OH_GAP_LATE, 0};
+    const oh_plugin *plugin = oh_plugin_v1();
+    const oh_update *update = plugin->updates[0];
+    void *own;
+
+    tap_check(plugin->abi == OH_UPDATE_ABI && plugin->update_count == 1 && plugin->size == sizeof *plugin,
+       "the table says its version and its updates");
+    tap_check(strcmp(update->name, "sum") == 0 && update->size == sizeof *update, "an update says its name");
+    tap_check(!update->create(&host, "refuse") && strcmp(failed, "as you wish") == 0,
+       "a refusal has a sentence");
+    own = update->create(&host, "");
+    tap_check(own && update->open(own, &host, &stream) == 0 && ((struct sum *)own)->streams == 5,
+       "a stream is announced");
+    tap_check(update->element(own, &host, &view) == 0 && update->gap(own, &host, &lost) == 0 &&
+           update->advance(own, &host, 250) == 0,
+       "items are evaluated");
+    value = 0;
+    tap_check(update->element(own, &host, &view) == 1 && strcmp(failed, "a value is zero") == 0,
+       "a failure has a sentence");
+    tap_check(update->report(own, &host) == 0 &&
+           strcmp(told, "values=40;missed=-3;advanced=250;text=told;json=[];") == 0,
+       "results are told");
+    update->destroy(own);
+    return tap_done();
+}
