@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use overhear_cli::format::Format;
 use overhear_cli::session::KernelChoice;
+use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
 
 /// Runtime monitoring for Linux that listens without interrupting.
@@ -85,6 +86,10 @@ pub(crate) struct RunArguments {
     /// standard error) or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+    /// Calls an update of a plug-in, or all of its updates without a name (see docs/monitors.md); may
+    /// be given several times.
+    #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
+    pub(crate) updates: Vec<UpdateSpecification>,
     /// Without progress line and without the place of the report; the tables stay.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -127,6 +132,10 @@ pub(crate) struct ReportArguments {
     /// What `run --out` kept.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// Calls an update of a plug-in with what was recorded, or all of its updates without a
+    /// name (see docs/monitors.md); may be given several times.
+    #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
+    pub(crate) updates: Vec<UpdateSpecification>,
     /// Writes the page to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -233,6 +242,11 @@ pub(crate) struct FitArguments {
     /// Prints the fit as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+}
+
+/// Which update, with its argument.
+fn update(text: &str) -> Result<UpdateSpecification, std::convert::Infallible> {
+    Ok(UpdateSpecification::parse(text))
 }
 
 /// A length of time with its unit, as in `overhear.toml`.

@@ -51,3 +51,4 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod top;
+pub mod updates;

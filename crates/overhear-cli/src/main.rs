@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser};
 use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::Session;
+use overhear_cli::updates::Updates;
 use overhear_cli::{admit, check, doctor, export, fit, junit, metrics, offline, rta, table};
 
 use serde::Serialize;
@@ -67,6 +68,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .kernel(arguments.choice())
         .quiet(arguments.quiet)
         .socket(arguments.socket.clone())
+        .updates(arguments.updates.clone())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
         .run(&mut [])?;
     if let Some(place) = place {
@@ -101,7 +103,8 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
     for sentence in offline::mend(&arguments.directory)? {
         say(&format!("overhear: {sentence}\n"));
     }
-    let report = offline::read_report(&arguments.directory)?;
+    let updates = Updates::load(&arguments.updates)?;
+    let report = offline::evaluate(&arguments.directory, updates)?;
     if let Some(html) = &arguments.html {
         offline::write_page(&arguments.directory, html, Some(&report))?;
         say(&format!("report: {}\n", html.display()));

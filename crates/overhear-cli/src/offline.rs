@@ -15,6 +15,7 @@ use crate::page;
 use crate::picture::{self, SensorColumns};
 use crate::recording::{report, Found, Recording};
 use crate::report::{HistogramReport, Report, TraceReport};
+use crate::updates::{UpdateReport, Updates, UPDATES};
 
 /// Everything that a recording says.
 struct Replayed {
@@ -25,6 +26,7 @@ struct Replayed {
     columns: SensorColumns,
     gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
     trace: TraceReport,
+    updates: Vec<UpdateReport>,
     own_histograms: Vec<HistogramReport>,
     begin: Timestamp,
     end: Timestamp,
@@ -56,7 +58,15 @@ pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
 /// # Errors
 /// [`Failure`] if this is no recording.
 pub fn read_report(dir: &Path) -> Result<Report, Failure> {
-    Ok(replay(dir)?.report())
+    Ok(replay(dir, None)?.report())
+}
+
+/// The same, with what these updates find in the recording instead of what others found live.
+///
+/// # Errors
+/// [`Failure`] if this is no recording.
+pub fn evaluate(dir: &Path, updates: Updates) -> Result<Report, Failure> {
+    Ok(replay(dir, Some(updates))?.report())
 }
 
 /// Writes the page of the recording in `dir`. A report that is known already is not computed
@@ -65,7 +75,7 @@ pub fn read_report(dir: &Path) -> Result<Report, Failure> {
 /// # Errors
 /// [`Failure`] if this is no recording or the page cannot be written.
 pub fn write_page(dir: &Path, page: &Path, known: Option<&Report>) -> Result<(), Failure> {
-    let replayed = replay(dir)?;
+    let replayed = replay(dir, None)?;
     let computed;
     let report = match known {
         Some(report) => report,
@@ -110,7 +120,7 @@ pub(crate) fn attach_histograms(dir: &Path, histograms: &[HistogramReport]) -> R
     })
 }
 
-fn replay(dir: &Path) -> Result<Replayed, Failure> {
+fn replay(dir: &Path, updates: Option<Updates>) -> Result<Replayed, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let run = reader.document("run").map_err(usage)?.unwrap_or_default();
@@ -126,6 +136,7 @@ fn replay(dir: &Path) -> Result<Replayed, Failure> {
         columns: SensorColumns::default(),
         gaps: Vec::new(),
         trace: TraceReport::default(),
+        updates: Vec::new(),
         own_histograms: serde_json::from_value(own).unwrap_or_default(),
         begin: Timestamp::ZERO,
         end: Timestamp::ZERO,
@@ -139,13 +150,22 @@ fn replay(dir: &Path) -> Result<Replayed, Failure> {
         replayed.columns.announce(stream);
     }
     let mut gaps = Gaps(Vec::new());
+    let mut wanted = updates.unwrap_or_default();
     let summary = reader.replay(&mut [
         &mut replayed.scheduling,
         &mut replayed.statistics,
         &mut replayed.losses,
         &mut replayed.columns,
         &mut gaps,
+        wanted.set(),
     ]);
+    replayed.updates = match wanted.finish() {
+        none if none.is_empty() => {
+            let live = reader.document(UPDATES).map_err(usage)?;
+            serde_json::from_value(live.unwrap_or_default()).unwrap_or_default()
+        }
+        found => found,
+    };
     replayed.gaps = gaps.0;
     let first = reader.times();
     let (mut begin, mut end) = first.unwrap_or_default();
@@ -228,6 +248,7 @@ impl Replayed {
             trace: self.trace.clone(),
         };
         let mut report = report(&self.recording, &found);
+        report.add_updates(self.updates.clone());
         if self.recording.end.is_none() {
             report.duration_ns = self.end.since(self.begin).as_ns();
         }

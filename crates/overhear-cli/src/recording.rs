@@ -124,6 +124,7 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         sensors: report::sensors(found.statistics),
         unheard: recording.unheard,
         complete: losses.is_empty() && recording.unheard == 0 && recording.end.is_some(),
+        updates: Vec::new(),
         losses,
         missed_total: missed,
         notes: recording.notes.clone(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::CheckReport;
 use crate::exit::Exit;
 use crate::metrics::MetricsReport;
+use crate::updates::UpdateReport;
 
 /// What a run found. Serialises to the document that `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Report {
     pub threads: Vec<ThreadReport>,
     /// The sensors, in the order of registration.
     pub sensors: Vec<SensorReport>,
+    /// The updates that were asked for.
+    #[serde(default)]
+    pub updates: Vec<UpdateReport>,
     /// What was missed.
     pub losses: Vec<LossReport>,
     /// Sum of all elements missed.
@@ -222,6 +226,14 @@ pub struct BucketReport {
     pub high: u64,
     /// How many.
     pub count: u64,
+}
+
+impl Report {
+    /// Adds what updates have found. The report is complete only if they are.
+    pub(crate) fn add_updates(&mut self, updates: Vec<UpdateReport>) {
+        self.complete &= updates.iter().all(UpdateReport::is_complete);
+        self.updates = updates;
+    }
 }
 
 impl HistogramReport {

@@ -26,6 +26,7 @@ use crate::recording::{self, Ending, Found, Recording};
 use crate::report::{HistogramReport, Report, SourceReport, TraceReport};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
+use crate::updates::{UpdateSpecification, Updates, UPDATES};
 
 pub use overhear_kernel::Choice as KernelChoice;
 
@@ -40,6 +41,7 @@ pub struct SessionBuilder {
     socket: Option<PathBuf>,
     constraints: Vec<Constraint>,
     metrics: Vec<Metric>,
+    updates: Vec<UpdateSpecification>,
 }
 
 /// A program that is run and listened to.
@@ -71,6 +73,7 @@ impl Session {
             socket: None,
             constraints: Vec::new(),
             metrics: Vec::new(),
+            updates: Vec::new(),
         }
     }
 }
@@ -126,6 +129,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Updates of plug-ins that evaluate what is heard.
+    #[must_use]
+    pub fn updates(mut self, updates: Vec<UpdateSpecification>) -> Self {
+        self.updates = updates;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
@@ -135,6 +145,7 @@ impl SessionBuilder {
         let evaluations = Evaluations::new(self.constraints.clone(), self.metrics.clone())?;
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
+        let mut plugins = Updates::load(&self.updates)?;
         // Declared before the writer, so dropped after it.
         let mut unused = Unused::default();
         let new = self.out.as_deref().map(Unused::not_there_yet);
@@ -216,6 +227,7 @@ impl SessionBuilder {
                     .iter_mut()
                     .map(|update| &mut **update as &mut dyn Update),
             );
+            all.push(plugins.set());
             let mut fanout = Fanout(all);
             let mut progress = Progress::new(self.quiet);
             let mut attendant = Attendant {
@@ -272,6 +284,11 @@ impl SessionBuilder {
             exit,
         });
         recording.notes = notes;
+        let updates = plugins.finish();
+        if let Some(writer) = writer.as_mut().filter(|_| !updates.is_empty()) {
+            let document = serde_json::to_value(&updates).unwrap_or_default();
+            let _ = writer.attach_document(UPDATES, &document);
+        }
         let trace = match (writer, &self.out) {
             (Some(writer), Some(out)) => close_trace(
                 writer,
@@ -294,6 +311,7 @@ impl SessionBuilder {
             evaluations
                 .borrow_mut()
                 .finish(ended, recording.unheard, threads);
+        report.add_updates(updates);
         let mut outcome = Outcome {
             report,
             exit,

@@ -8,6 +8,7 @@ use overhear_event::Nanos;
 use crate::columns::{number, printable, rate, Table};
 use crate::exit::Exit;
 use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
+use crate::updates::UpdateReport;
 use crate::{check, metrics};
 
 /// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
@@ -53,6 +54,10 @@ pub fn render(report: &Report) -> String {
     if let Some(check) = &report.check {
         text.push('\n');
         text.push_str(&check::render(check));
+    }
+    for update in &report.updates {
+        text.push('\n');
+        self::update(&mut text, update);
     }
     text.push('\n');
     losses(&mut text, report);
@@ -220,6 +225,28 @@ fn sensors(text: &mut String, sensors: &[SensorReport]) {
     let more = sensors.len() - some.len();
     if more > 0 {
         let _ = writeln!(text, "... and {more} more sensors (all of them: --json)");
+    }
+}
+
+fn update(text: &mut String, update: &UpdateReport) {
+    let argument = match update.argument.as_str() {
+        "" => String::new(),
+        argument => format!(" = {argument}"),
+    };
+    let _ = writeln!(
+        text,
+        "update {}{argument}: {}, {} elements, {} missed",
+        update.name, update.state, update.elements, update.missed
+    );
+    for (key, value) in &update.results {
+        // A text without its quotation marks.
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_string);
+        let _ = writeln!(text, "  {key}: {}", printable(&value));
+    }
+    for sentence in update.sentence.iter().chain(&update.complaints) {
+        let _ = writeln!(text, "  {sentence}");
     }
 }
 

@@ -13,6 +13,7 @@ mod rust;
 #[path = "../behaviour/support.rs"]
 mod support;
 mod system_calls;
+mod updates;
 mod verdicts;
 
 use serde_json::Value;

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Updates of plug-ins on the command line: `--update FILE.so[:NAME][=ARGUMENT]`.
+//!
+//! Everything that can be wrong with a specification is found before anything runs. Live and over a
+//! recording the same updates are called, so they find the same.
+
+use std::path::{Path, PathBuf};
+
+use overhear_directory::Query;
+use overhear_event::{Origin, StreamDescriptor};
+use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
+use overhear_monitor::{Binding, Subscription, UpdateRef, UpdateSet, UpdateState};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Failure, USAGE};
+
+/// The document of a recording in which the reports of its updates are kept.
+pub(crate) const UPDATES: &str = "updates";
+
+/// One update: which, and what it found. Stands in the report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UpdateReport {
+    /// Its name.
+    pub name: String,
+    /// The plug-in it comes from.
+    pub file: String,
+    /// Its argument; empty without one.
+    pub argument: String,
+    /// `finished`, `stopped` (it missed elements and does not go on then) or `failed`.
+    pub state: String,
+    /// Why it was stopped or has failed; null if it has finished.
+    pub sentence: Option<String>,
+    /// Elements that it evaluated.
+    pub elements: u64,
+    /// Elements of its sensors that it missed, until it ended.
+    pub missed: u64,
+    /// What it told: numbers, texts, or any JSON, by their keys.
+    pub results: serde_json::Map<String, serde_json::Value>,
+    /// Sentences: sensors of another type, results that are no JSON.
+    pub complaints: Vec<String>,
+}
+
+impl UpdateReport {
+    /// Whether it evaluated everything that it was to evaluate, as far as it knows.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.state == "finished" && self.complaints.is_empty()
+    }
+}
+
+/// What stands behind `--update`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpdateSpecification {
+    file: PathBuf,
+    name: Option<String>,
+    argument: String,
+}
+
+impl UpdateSpecification {
+    /// Reads `FILE[:NAME][=ARGUMENT]`. The first `=` ends the name; a file whose own name has a `:`
+    /// is found if it exists.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let (place, argument) = text.split_once('=').unwrap_or((text, ""));
+        let (file, name) = match place.rsplit_once(':') {
+            Some((file, name)) if !Path::new(place).exists() => (file, Some(name.to_string())),
+            _ => (place, None),
+        };
+        Self {
+            file: file.into(),
+            name,
+            argument: argument.to_string(),
+        }
+    }
+}
+
+/// Updates that are ready to be called.
+#[derive(Debug, Default)]
+pub struct Updates {
+    set: UpdateSet,
+    members: Vec<(UpdateReport, UpdateRef<PluginUpdate>)>,
+}
+
+impl Updates {
+    /// Loads and makes them.
+    ///
+    /// # Errors
+    /// [`Failure`] with the sentence that names the entry.
+    pub fn load(specifications: &[UpdateSpecification]) -> Result<Self, Failure> {
+        let mut updates = Self::default();
+        for specification in specifications {
+            let usage = |error: &dyn std::fmt::Display| Failure::new(USAGE, error.to_string());
+            let plugin = Plugin::load(&specification.file).map_err(|error| usage(&error))?;
+            let name = specification.name.as_deref();
+            let made = plugin.create(name, &specification.argument);
+            for update in made.map_err(|error| usage(&error))? {
+                updates
+                    .add(specification, update)
+                    .map_err(|sentence| usage(&sentence))?;
+            }
+        }
+        Ok(updates)
+    }
+
+    fn add(
+        &mut self,
+        specification: &UpdateSpecification,
+        update: PluginUpdate,
+    ) -> Result<(), String> {
+        let file = specification.file.display().to_string();
+        let report = UpdateReport {
+            name: update.name().to_string(),
+            file,
+            argument: specification.argument.clone(),
+            state: String::new(),
+            sentence: None,
+            elements: 0,
+            missed: 0,
+            results: serde_json::Map::new(),
+            complaints: Vec::new(),
+        };
+        let wrong = |error: &dyn std::fmt::Display| {
+            format!("plug-in {}: update `{}`: {error}", report.file, report.name)
+        };
+        let subscription = subscription(update.sensors()).map_err(|error| wrong(&error))?;
+        let binding = Binding::new(update.name())
+            .subscribe(subscription)
+            .on_missed(update.missed_policy());
+        let added = self.set.add(update, binding);
+        let member = added.map_err(|error| wrong(&error))?;
+        self.members.push((report, member));
+        Ok(())
+    }
+
+    /// What is called.
+    pub fn set(&mut self) -> &mut UpdateSet {
+        &mut self.set
+    }
+
+    /// What they have found.
+    #[must_use]
+    pub fn finish(self) -> Vec<UpdateReport> {
+        let Self { set, members } = self;
+        drop(set);
+        members.into_iter().map(finish).collect()
+    }
+}
+
+fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> UpdateReport {
+    let status = member.status();
+    report.elements = status.elements;
+    report.missed = status.missed;
+    report.complaints = status.complaints;
+    let mut end = match status.state {
+        UpdateState::Stopped(gap) => Some((
+            "stopped",
+            format!(
+                "{} elements of stream {} were missed ({}), between {} and {}, and it does not go on then",
+                gap.missed, gap.stream, gap.cause, gap.from, gap.to
+            ),
+        )),
+        UpdateState::Failed(sentence) => Some(("failed", sentence)),
+        _ => None,
+    };
+    if let Some(mut update) = member.take() {
+        let results = update.report();
+        report.complaints.extend_from_slice(update.complaints());
+        if let Some(sentence) = update.failure() {
+            let entry = format!("plug-in {}: update `{}`", report.file, report.name);
+            end = Some(("failed", format!("{entry}: {sentence}")));
+        }
+        tell(&results, &mut report);
+    }
+    let (state, sentence) = end.map_or(("finished", None), |(state, why)| (state, Some(why)));
+    report.state = state.to_string();
+    report.sentence = sentence;
+    report
+}
+
+fn tell(results: &Results, report: &mut UpdateReport) {
+    for (key, told) in results.iter() {
+        let value = match told {
+            Told::Unsigned(value) => (*value).into(),
+            Told::Signed(value) => (*value).into(),
+            Told::Float(value) => (*value).into(),
+            Told::Text(text) => text.as_str().into(),
+            Told::Json(text) => match serde_json::from_str(text) {
+                Ok(value) => value,
+                Err(error) => {
+                    let name = &report.name;
+                    let sentence =
+                        format!("update `{name}`: its result `{key}` is no JSON: {error}");
+                    report.complaints.push(sentence);
+                    serde_json::Value::Null
+                }
+            },
+        };
+        report.results.insert(key.to_string(), value);
+    }
+}
+
+/// The streams that a pattern names. Sensors of programs are what patterns are about; other streams
+/// are meant where their origin is named.
+fn subscription(sensors: Option<&str>) -> Result<Subscription, String> {
+    let pattern = sensors.unwrap_or("*");
+    let query = Query::parse(pattern).and_then(|query| query.compile());
+    let matcher = query.map_err(|error| error.to_string())?;
+    let named = pattern.split_once('/').map_or("", |(task, _)| task);
+    let is_named = !matches!(named, "" | "*");
+    let matching = move |stream: &StreamDescriptor| {
+        (is_named || matches!(stream.origin, Origin::Program(_))) && matcher.matches(stream)
+    };
+    Ok(Subscription::all().matching(matching))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UpdateSpecification;
+
+    #[test]
+    fn a_specification_is_a_file_a_name_and_an_argument() {
+        let parts = |text| {
+            let it = UpdateSpecification::parse(text);
+            (it.file.display().to_string(), it.name, it.argument)
+        };
+        let expected = |file: &str, name: Option<&str>, argument: &str| {
+            (
+                file.to_string(),
+                name.map(String::from),
+                argument.to_string(),
+            )
+        };
+        assert_eq!(parts("a.so"), expected("a.so", None, ""));
+        assert_eq!(parts("./a.so:n"), expected("./a.so", Some("n"), ""));
+        assert_eq!(parts("a.so=1:2=3"), expected("a.so", None, "1:2=3"));
+        assert_eq!(parts("b/a.so:n=x"), expected("b/a.so", Some("n"), "x"));
+    }
+}

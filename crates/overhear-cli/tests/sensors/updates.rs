@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Updates of plug-ins: the same one in three languages, live and over the recording, and what the
+//! user is told when something is wrong with one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{json, Value};
+
+use crate::program::program;
+use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
+
+/// Compiles a plug-in of this repository; `None` where there is no compiler.
+fn plugin(compiler: &str, standard: &str, source: &str, place: &Path) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"])
+        .args(["-shared", "-fPIC", "-I"])
+        .arg(root.join("include"))
+        .arg(root.join(source))
+        .arg("-o")
+        .arg(place)
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: the compiler {compiler} is not installed");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    Some(place.to_path_buf())
+}
+
+/// The example in Rust, which cargo builds with the tests.
+fn in_rust() -> Option<PathBuf> {
+    let here = std::env::current_exe().unwrap();
+    let built = here.parent().unwrap().parent().unwrap();
+    let plugin = built.join("examples/liblate_elements.so");
+    if !plugin.exists() {
+        println!("skipped: the examples are not built; type `cargo build --examples`");
+        return None;
+    }
+    Some(plugin)
+}
+
+/// The plug-ins of the example, each language that can be had.
+fn examples(folder: &Path) -> Vec<PathBuf> {
+    let example = |ending| format!("examples/updates/late_elements.{ending}");
+    let compiled = [
+        plugin("gcc", "-std=c11", &example("c"), &folder.join("c.so")),
+        plugin(
+            "clang-19",
+            "-std=c11",
+            &example("c"),
+            &folder.join("clang.so"),
+        ),
+        plugin("g++", "-std=c++17", &example("cpp"), &folder.join("cpp.so")),
+        in_rust(),
+    ];
+    compiled.into_iter().flatten().collect()
+}
+
+/// `--update` for each.
+fn options(specifications: &[String]) -> Vec<&str> {
+    let options = specifications.iter();
+    options.flat_map(|it| ["--update", it.as_str()]).collect()
+}
+
+#[track_caller]
+fn updates(report: &Value) -> &Vec<Value> {
+    report["updates"].as_array().unwrap()
+}
+
+#[test]
+fn an_update_finds_the_same_in_every_language_live_and_over_the_recording() {
+    let folder = folder();
+    let plugins = examples(folder.path());
+    // Later than a nanosecond after its predecessor is every element but the first.
+    let specifications: Vec<String> = plugins
+        .iter()
+        .map(|plugin| format!("{}:late_elements=1", path(plugin)))
+        .collect();
+    let out = folder.path().join("out");
+    let mut flags = vec!["--kernel", "off", "--out", path(&out)];
+    flags.extend(options(&specifications));
+    let (ended, live) = run_json(&flags, &[path(program()), "paced", "50"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    assert_eq!(updates(&live).len(), plugins.len());
+    let first = &updates(&live)[0]["results"];
+    for (update, plugin) in updates(&live).iter().zip(&plugins) {
+        assert_eq!(update["name"], "late_elements");
+        assert_eq!(update["file"], path(plugin));
+        assert_eq!(update["argument"], "1");
+        assert_eq!(update["state"], "finished", "{update:#}");
+        assert_eq!(update["sentence"], Value::Null);
+        assert_eq!(update["elements"], 50);
+        assert_eq!(update["missed"], 0);
+        assert_eq!(&update["results"], first, "{}", path(plugin));
+        assert_eq!(update["results"]["late"], 49);
+        // Each pause of the program is a millisecond at least.
+        assert!(update["results"]["longest_ns"].as_u64().unwrap() >= 1_000_000);
+    }
+    // The recording remembers what was found live, and yields the same once more.
+    assert_eq!(report_json(&out).1["updates"], live["updates"]);
+    let mut again = vec!["report", path(&out), "--json"];
+    again.extend(options(&specifications));
+    let again = finish(&mut overhear(&again));
+    assert_eq!(again.status, 0, "{again:#?}");
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["updates"], live["updates"]);
+    assert_eq!(again, live);
+}
+
+/// Runs the program under an update of `updates.cpp`; `None` without a compiler.
+fn run_update(name: &str) -> Option<(Ended, Value, Ended)> {
+    let folder = folder();
+    let place = folder.path().join("updates.so");
+    let source = "crates/overhear-cli/tests/sensors/updates.cpp";
+    let plugin = plugin("g++", "-std=c++17", source, &place)?;
+    let specification = format!("{}:{name}", path(&plugin));
+    let out = folder.path().join("out");
+    let flags = [
+        "--kernel",
+        "off",
+        "--update",
+        &specification,
+        "--out",
+        path(&out),
+    ];
+    let (ended, report) = run_json(&flags, &[path(program()), "paced", "5"]);
+    let text = finish(&mut overhear(&["report", path(&out)]));
+    Some((ended, report, text))
+}
+
+#[test]
+fn an_update_reads_payloads_of_its_type_and_tells_what_it_likes() {
+    let Some((ended, report, text)) = run_update("typed=hello, world") else {
+        return;
+    };
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let update = &updates(&report)[0];
+    let expected = json!({
+        "sum": 10, "said": "hello, world", "streams": 1, "of_a_program": 1,
+        "half": 0.5, "below": -3, "document": {"list": [1, 2]},
+    });
+    assert_eq!(update["results"], expected);
+    let shown = "update typed = hello, world: finished, 5 elements, 0 missed\n  below: -3\n";
+    assert!(text.stdout.contains(shown), "{}", text.stdout);
+    assert!(
+        text.stdout.contains("\n  said: hello, world\n"),
+        "{}",
+        text.stdout
+    );
+}
+
+#[test]
+fn what_goes_wrong_in_an_update_is_one_sentence_that_names_it() {
+    let cases = [
+        (
+            "throwing",
+            "failed",
+            "`element` failed: the third is too much",
+        ),
+        ("silent", "failed", "`element` failed: it returned 7"),
+    ];
+    for (name, state, words) in cases {
+        let Some((ended, report, text)) = run_update(name) else {
+            return;
+        };
+        assert_eq!(ended.status, 3, "{ended:#?}");
+        ended.does_not_panic();
+        let update = &updates(&report)[0];
+        assert_eq!(update["state"], state);
+        assert_eq!(report["complete"], false);
+        // Others go on: everything was heard.
+        assert_eq!(report["sensors"][0]["elements"], 5);
+        let sentence = update["sentence"].as_str().unwrap();
+        assert!(
+            sentence.contains(&format!("updates.so: update `{name}`: ")),
+            "{sentence}"
+        );
+        assert!(sentence.ends_with(words), "{sentence}");
+        assert!(text.stdout.contains(words), "{}", text.stdout);
+    }
+    for (name, words) in [
+        (
+            "mistyped",
+            "update `mistyped` evaluates type `sample` of 24 bytes (load F64, number U64",
+        ),
+        (
+            "careless",
+            "update `careless`: its result `broken` is no JSON: ",
+        ),
+    ] {
+        let Some((ended, report, _)) = run_update(name) else {
+            return;
+        };
+        assert_eq!(ended.status, 3, "{ended:#?}");
+        let complaints = updates(&report)[0]["complaints"].as_array().unwrap();
+        assert_eq!(complaints.len(), 1);
+        let sentence = complaints[0].as_str().unwrap();
+        assert!(sentence.contains(words), "{sentence}");
+    }
+}
+
+#[test]
+fn what_cannot_be_loaded_is_told_before_anything_runs() {
+    let folder = folder();
+    let at = |name: &str| path(&folder.path().join(name)).to_string();
+    let refused = |specification: &str, words: &[&str]| {
+        let proof = at("proof");
+        let arguments = ["run", "--kernel", "off", "--update", specification];
+        let arguments = [&arguments[..], &["--", "touch", &proof]].concat();
+        finish(&mut overhear(&arguments)).says_only(2, words);
+        assert!(!Path::new(&proof).exists(), "the program was run");
+    };
+    let missing = at("missing.so");
+    refused(
+        &missing,
+        &["plug-in", &missing, "does not load", "No such file"],
+    );
+    let text = at("text.so");
+    std::fs::write(
+        &text,
+        "this is no shared object
+"
+        .repeat(100),
+    )
+    .unwrap();
+    refused(&text, &["plug-in", &text, "does not load", "ELF"]);
+
+    let build = |name: &str, code: &str| {
+        let source = at(&format!("{name}.c"));
+        std::fs::write(&source, code).unwrap();
+        plugin(
+            "gcc",
+            "-std=c11",
+            &source,
+            Path::new(&at(&format!("{name}.so"))),
+        )
+    };
+    let header = "#include <overhear/update.h>\n";
+    // Resolved at once: what is missing is found here, not at the first call.
+    let unresolved = "extern int nowhere(void);\nint here(void) { return nowhere(); }\n";
+    let update = "static void *create(oh_host *h, const char *a) { (void)h, (void)a; return 0; }
+        static int element(void *s, oh_host *h, const oh_element_view *e)
+        { (void)s, (void)h, (void)e; return 0; }\n";
+    let table = |fields: &str| {
+        format!(
+            "{header}{update}void use(void); void use(void) {{ (void)create; (void)element; }}
+            static const oh_update one = {{ .size = sizeof(oh_update), {fields} }};
+            OH_EXPORT_UPDATES(&one)"
+        )
+    };
+    let functions = ".create = create, .element = element";
+    let cases = [
+        (
+            "unresolved",
+            unresolved.to_string(),
+            &["does not load", "nowhere"][..],
+        ),
+        (
+            "plain",
+            "int a;".to_string(),
+            &["lacks the function `oh_plugin_v1`"],
+        ),
+        (
+            "null",
+            format!("{header}const oh_plugin *oh_plugin_v1(void) {{ return 0; }}"),
+            &["`oh_plugin_v1`: it returns no table"],
+        ),
+        (
+            "newer",
+            format!(
+                "{header}const oh_plugin *oh_plugin_v1(void) {{
+            static const oh_plugin plugin = {{sizeof plugin, 2, 0, 0, 0}}; return &plugin; }}"
+            ),
+            &["of version 2", "this program has 1"],
+        ),
+        (
+            "empty",
+            format!(
+                "{header}const oh_plugin *oh_plugin_v1(void) {{
+            static const oh_plugin plugin = {{sizeof plugin, 1, 0, 0, 0}}; return &plugin; }}"
+            ),
+            &["its table has no updates"],
+        ),
+        ("nameless", table(functions), &["update 1: it has no name"]),
+        (
+            "useless",
+            table(".name = \"idle\""),
+            &["update `idle`: `create` and `element` are required"],
+        ),
+        (
+            "untyped",
+            table(&format!(".name = \"odd\", .field_count = 1, {functions}")),
+            &["update `odd`: it names fields, but not their `type`"],
+        ),
+        (
+            "failing",
+            table(&format!(".name = \"none\", {functions}")),
+            &["update `none` cannot be created: `create` returned NULL"],
+        ),
+    ];
+    for (name, code, words) in cases {
+        let Some(plugin) = build(name, &code) else {
+            return;
+        };
+        let place = path(&plugin).to_string();
+        refused(&place, &[&["plug-in", place.as_str()], words].concat());
+    }
+    let example = "examples/updates/late_elements.c";
+    let Some(example) = plugin("gcc", "-std=c11", example, Path::new(&at("c.so"))) else {
+        return;
+    };
+    let example = path(&example);
+    refused(
+        &format!("{example}:other"),
+        &["has no update `other`; it has `late_elements`"],
+    );
+    refused(
+        &format!("{example}=soon"),
+        &["`late_elements` cannot be created", "nanoseconds"],
+    );
+    if let Some(rust) = in_rust() {
+        refused(
+            &format!("{}=soon", path(&rust)),
+            &["cannot be created", "nanoseconds"],
+        );
+    }
+    let source = "crates/overhear-cli/tests/sensors/updates.cpp";
+    if let Some(cpp) = plugin("g++", "-std=c++17", source, Path::new(&at("cpp.so"))) {
+        refused(
+            &format!("{}:lost", path(&cpp)),
+            &["update `lost`", "is not a pattern"],
+        );
+    }
+}
