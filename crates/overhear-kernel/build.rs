@@ -9,21 +9,23 @@ use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 use std::{env, io};
 
-const SOURCE: &str = "sched.bpf.c";
+const SOURCES: [&str; 2] = ["sched", "sensors"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=OVERHEAR_CLANG");
     println!("cargo::rerun-if-changed=src/bpf");
-    if let Err(sentence) = compile() {
-        eprintln!("{sentence}");
-        exit(1);
+    for source in SOURCES {
+        if let Err(sentence) = compile(source) {
+            eprintln!("{sentence}");
+            exit(1);
+        }
     }
 }
 
-fn compile() -> Result<(), String> {
+fn compile(source: &str) -> Result<(), String> {
     let clang = env::var("OVERHEAR_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
     let directory = PathBuf::from(cargo("CARGO_MANIFEST_DIR")?).join("src/bpf");
-    let object = Path::new(&cargo("OUT_DIR")?).join("sched.bpf.o");
+    let object = Path::new(&cargo("OUT_DIR")?).join(format!("{source}.bpf.o"));
     let target = match cargo("CARGO_CFG_TARGET_ENDIAN")?.as_str() {
         "big" => "bpfeb",
         _ => "bpfel",
@@ -35,7 +37,7 @@ fn compile() -> Result<(), String> {
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"])
         .args(["-ffreestanding", "-nostdinc", "-fdebug-compilation-dir=."])
         .arg("-c")
-        .arg(SOURCE)
+        .arg(format!("{source}.bpf.c"))
         .arg("-o")
         .arg(&object);
     // Rule 4 of the program: only where the processor keeps the order of stores may the counter
@@ -46,6 +48,9 @@ fn compile() -> Result<(), String> {
     ) {
         command.arg("-DOVERHEAR_TOTAL_STORE_ORDER");
     }
+    // Where a program looks into the registers of another.
+    let arch = cargo("CARGO_CFG_TARGET_ARCH")?.to_uppercase();
+    command.arg(format!("-DOVERHEAR_ARCH_{arch}"));
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
             "overhear-kernel needs clang to compile its BPF programs, and `{clang}` was not \

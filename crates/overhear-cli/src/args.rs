@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use overhear_cli::format::Format;
-use overhear_cli::session::KernelChoice;
+use overhear_cli::record::Wishes;
+use overhear_cli::session::{KernelChoice, KernelSensor};
 use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
 
@@ -27,6 +28,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     /// Runs a program and reports what it and its children did until the program ended.
     Run(RunArguments),
+    /// Records what already runs: processes, threads, cgroups, or all of the machine.
+    Record(RecordArguments),
     /// Reports on a recording; repairs it if its recorder was killed.
     Report(ReportArguments),
     /// Measures a recording: built-in metrics, or those of files.
@@ -58,6 +61,7 @@ pub(crate) enum Verb {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = sensors_help())]
 pub(crate) struct RunArguments {
     /// Keeps the trace and report.html in this directory.
     #[arg(long, value_name = "DIR")]
@@ -68,6 +72,9 @@ pub(crate) struct RunArguments {
     /// How to hear the kernel; a way that is named must work, or nothing is run.
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub(crate) via: Via,
+    /// Kernel sensors beyond scheduling, or `all`; they need BPF.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
+    pub(crate) kernel_sensors: Vec<Sensors>,
     /// Lets the directory listen at this socket, which must not exist, so that `overhear list`,
     /// `attach` and `top` find the program's sensors there while it runs.
     #[arg(long, value_name = "PATH")]
@@ -100,11 +107,9 @@ pub(crate) struct RunArguments {
 
 impl RunArguments {
     pub(crate) const fn choice(&self) -> KernelChoice {
-        match (self.kernel, self.via) {
-            (KernelLevel::Off, _) => KernelChoice::Off,
-            (KernelLevel::Sched, Via::Auto) => KernelChoice::Auto,
-            (KernelLevel::Sched, Via::Bpf) => KernelChoice::Bpf,
-            (KernelLevel::Sched, Via::Perf) => KernelChoice::Perf,
+        match self.kernel {
+            KernelLevel::Off => KernelChoice::Off,
+            KernelLevel::Sched => self.via.choice(),
         }
     }
 }
@@ -125,6 +130,105 @@ pub(crate) enum Via {
     Bpf,
     /// perf context-switch records (works for a user's own programs; no wake-ups).
     Perf,
+}
+
+impl Via {
+    const fn choice(self) -> KernelChoice {
+        match self {
+            Self::Auto => KernelChoice::Auto,
+            Self::Bpf => KernelChoice::Bpf,
+            Self::Perf => KernelChoice::Perf,
+        }
+    }
+}
+
+/// What can be heard besides scheduling.
+fn sensors_help() -> String {
+    let lines =
+        KernelSensor::all().map(|sensor| format!("  {:<15}{}\n", sensor.name(), sensor.about()));
+    format!(
+        "Kernel sensors (docs/kernel-sensors.md):\n{}",
+        lines.collect::<String>()
+    )
+}
+
+/// One word of a list of kernel sensors.
+#[derive(Clone, Debug)]
+pub(crate) struct Sensors(Vec<KernelSensor>);
+
+impl Sensors {
+    pub(crate) fn flatten(lists: &[Self]) -> Vec<KernelSensor> {
+        lists.iter().flat_map(|list| list.0.clone()).collect()
+    }
+}
+
+fn sensors(word: &str) -> Result<Sensors, String> {
+    match word {
+        "all" => Ok(Sensors(KernelSensor::all().collect())),
+        name => match name.parse() {
+            Ok(sensor) => Ok(Sensors(vec![sensor])),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = sensors_help())]
+#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true))]
+pub(crate) struct RecordArguments {
+    /// A process, with all that it creates; may be repeated.
+    #[arg(long, value_name = "PID", group = "whom")]
+    pub(crate) pid: Vec<u32>,
+    /// A single thread; may be repeated.
+    #[arg(long, value_name = "TID", group = "whom")]
+    pub(crate) tid: Vec<u32>,
+    /// Whoever is in this cgroup (of the unified hierarchy) or below it; may be repeated.
+    #[arg(long, value_name = "PATH", group = "whom")]
+    pub(crate) cgroup: Vec<PathBuf>,
+    /// All threads of this machine.
+    #[arg(long, group = "whom")]
+    pub(crate) all: bool,
+    /// Kernel sensors beyond scheduling, or `all`; they need BPF.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
+    pub(crate) kernel_sensors: Vec<Sensors>,
+    /// How to hear the kernel; a way that is named must work, or nothing is recorded.
+    #[arg(long, value_enum, default_value_t = Via::Auto)]
+    pub(crate) via: Via,
+    /// About how many bytes the kernel's buffers may take together; 4.25 MiB per CPU and 2 MiB for
+    /// each further sensor by default.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) buffer: Option<u64>,
+    /// Ends after this time: 500ms, 2s, 3m. Else it ends with the processes and threads that are
+    /// named, or when it is interrupted.
+    #[arg(long, value_name = "LENGTH", value_parser = positive)]
+    pub(crate) duration: Option<Nanos>,
+    /// Keeps the trace and report.html in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Prints the report as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+    /// Without progress line and without the place of the report; the tables stay.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+impl RecordArguments {
+    pub(crate) fn wishes(&self) -> Wishes {
+        Wishes {
+            pids: self.pid.clone(),
+            tids: self.tid.clone(),
+            cgroups: self.cgroup.clone(),
+            all: self.all,
+            sensors: Sensors::flatten(&self.kernel_sensors),
+            choice: self.via.choice(),
+            buffer_bytes: self.buffer,
+            duration: self.duration,
+            out: self.out.clone(),
+            command: std::env::args_os().collect(),
+            quiet: self.quiet,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

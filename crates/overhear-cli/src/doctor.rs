@@ -5,7 +5,7 @@ use std::fs;
 
 use overhear_directory::{MonitorConnection, Query};
 use overhear_event::ClockId;
-use overhear_kernel::{Choice, Kernel};
+use overhear_kernel::{Choice, Kernel, Sensor};
 use serde::Serialize;
 
 /// One finding.
@@ -48,6 +48,7 @@ pub fn examine() -> Vec<Finding> {
         kernel_release(),
         btf(),
         bpf(),
+        more(),
         perf(),
         clock(),
         locked_memory(),
@@ -98,6 +99,28 @@ fn bpf() -> Finding {
             "run as root, or give the command `setcap cap_bpf,cap_perfmon+ep` on the binary",
         ),
     }
+}
+
+/// The sensors beyond scheduling: what this kernel has of them.
+fn more() -> Finding {
+    let kernel = Kernel::builder()
+        .choice(Choice::Bpf)
+        .sensors(Sensor::all())
+        .elements(64)
+        .build();
+    let sentence = match kernel {
+        Ok(kernel) => kernel.status().sentence.clone(),
+        Err(_) => {
+            return Finding::bad(
+                "sensors",
+                "kernel sensors beyond scheduling are not heard without BPF",
+                "as for bpf",
+            )
+        }
+    };
+    let parts = sentence.split("; ").skip(1);
+    let parts: Vec<&str> = parts.collect();
+    Finding::good("sensors", parts.join("; "))
 }
 
 fn perf() -> Finding {

@@ -41,6 +41,7 @@ mod picture;
 pub mod place;
 mod presence;
 mod progress;
+pub mod record;
 mod recording;
 pub mod report;
 pub mod rta;

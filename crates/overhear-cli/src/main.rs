@@ -11,22 +11,25 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
-use overhear_cli::session::Session;
+use overhear_cli::session::{Outcome, Session};
 use overhear_cli::updates::Updates;
-use overhear_cli::{admit, check, doctor, export, fit, junit, metrics, offline, rta, table};
+use overhear_cli::{
+    admit, check, doctor, export, fit, junit, metrics, offline, record, rta, table,
+};
 
 use serde::Serialize;
 
 use args::{
     AdmitArguments, Arguments, CheckArguments, CompletionsArguments, DoctorArguments,
     ExportArguments, ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments,
-    ReportArguments, RtaArguments, RunArguments, Verb,
+    RecordArguments, ReportArguments, RtaArguments, RunArguments, Sensors, Verb,
 };
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
         Verb::Run(arguments) => run(arguments),
+        Verb::Record(arguments) => record(&arguments),
         Verb::Report(arguments) => report(&arguments),
         Verb::Metrics(arguments) => metrics(&arguments),
         Verb::Check(arguments) => check(&arguments),
@@ -66,6 +69,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .metrics(metrics::named(&arguments.metrics)?)
         .out(arguments.out.clone())
         .kernel(arguments.choice())
+        .sensors(Sensors::flatten(&arguments.kernel_sensors))
         .quiet(arguments.quiet)
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())
@@ -80,23 +84,39 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
             say(&format!("overhear: {failure}\n"));
         }
     }
+    Ok(tell(&outcome, json.as_ref(), arguments.quiet))
+}
+
+fn record(arguments: &RecordArguments) -> Result<u8, Failure> {
+    let json = arguments.json.as_ref().map(JsonTarget::parse);
+    let place = match &json {
+        Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
+        _ => None,
+    };
+    let outcome = record::record(&arguments.wishes())?;
+    if let Some(place) = place {
+        place.keep();
+    }
+    Ok(tell(&outcome, json.as_ref(), arguments.quiet))
+}
+
+/// Tells what was found, and returns the exit status.
+fn tell(outcome: &Outcome, json: Option<&JsonTarget>, quiet: bool) -> u8 {
     match json {
         Some(target) => {
-            if let Err(failure) = print_json(&outcome.report, &target) {
-                // The program has run once and may not run again: what was found is not lost.
-                say(&format!(
-                    "overhear: {failure}\n{}",
-                    table::render(&outcome.report)
-                ));
-                return Ok(outcome.exit.status(false));
+            if let Err(failure) = print_json(&outcome.report, target) {
+                // What was observed will not happen again: what was found is not lost.
+                let table = table::render(&outcome.report);
+                say(&format!("overhear: {failure}\n{table}"));
+                return outcome.exit.status(false);
             }
         }
         None => say(&table::render(&outcome.report)),
     }
-    if let (Some(page), false) = (&outcome.page, arguments.quiet) {
+    if let (Some(page), false) = (&outcome.page, quiet) {
         say(&format!("report: {}\n", page.display()));
     }
-    Ok(outcome.status())
+    outcome.status()
 }
 
 fn report(arguments: &ReportArguments) -> Result<u8, Failure> {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use overhear_directory::{monotonic_now, Directory, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{ClockId, Nanos, StreamId, Update};
-use overhear_kernel::{Active, Choice, Kernel};
+use overhear_kernel::{Active, Choice, Kernel, Sensor};
 use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
 use overhear_metrics::{Histogram, Scheduling, SensorStatistics};
@@ -29,6 +29,7 @@ use crate::shared::Shared;
 use crate::updates::{UpdateSpecification, Updates, UPDATES};
 
 pub use overhear_kernel::Choice as KernelChoice;
+pub use overhear_kernel::Sensor as KernelSensor;
 
 /// Settings of a session. See [`Session::builder`].
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ pub struct SessionBuilder {
     command: Vec<OsString>,
     out: Option<PathBuf>,
     kernel: Choice,
+    sensors: Vec<Sensor>,
     quiet: bool,
     stdout_to_stderr: bool,
     socket: Option<PathBuf>,
@@ -68,6 +70,7 @@ impl Session {
             command,
             out: None,
             kernel: Choice::Auto,
+            sensors: Vec::new(),
             quiet: false,
             stdout_to_stderr: false,
             socket: None,
@@ -90,6 +93,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn kernel(mut self, choice: Choice) -> Self {
         self.kernel = choice;
+        self
+    }
+
+    /// Which kernel sensors beyond scheduling.
+    #[must_use]
+    pub fn sensors(mut self, sensors: Vec<Sensor>) -> Self {
+        self.sensors = sensors;
         self
     }
 
@@ -154,6 +164,7 @@ impl SessionBuilder {
         let first = StreamId::from_raw(1);
         let kernel = Kernel::builder()
             .choice(self.kernel)
+            .sensors(self.sensors.iter().copied())
             .first_stream(first)
             .build();
         let kernel = kernel.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
@@ -312,18 +323,23 @@ impl SessionBuilder {
                 .borrow_mut()
                 .finish(ended, recording.unheard, threads);
         report.add_updates(updates);
-        let mut outcome = Outcome {
-            report,
-            exit,
-            page: None,
-            out: self.out,
-        };
-        outcome.write_page();
-        Ok(outcome)
+        Ok(Outcome::kept(report, exit, self.out))
     }
 }
 
 impl Outcome {
+    /// A report, with its page if something was kept.
+    pub(crate) fn kept(report: Report, exit: Exit, out: Option<PathBuf>) -> Self {
+        let mut outcome = Self {
+            report,
+            exit,
+            page: None,
+            out,
+        };
+        outcome.write_page();
+        outcome
+    }
+
     /// Adds histograms of one's own to the report, the page and the recording.
     ///
     /// # Errors

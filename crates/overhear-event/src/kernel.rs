@@ -5,6 +5,8 @@
 //! same structs and asserts their offsets); the perf fallback writes those it can. All three
 //! hooks exist once per CPU, each in a stream of its own.
 
+pub mod events;
+
 use crate::schema::text;
 use crate::{FieldKind, TypeSchema};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`Kernel`]: whichever kernel sensor this machine and this user permit.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use overhear_event::{Inbox, Source, SourceError, StreamId};
@@ -9,7 +10,7 @@ use crate::bpf::{BpfSource, Settings};
 use crate::machine;
 use crate::perf::PerfSource;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{KernelMonitor, SelectError, StartError};
+use crate::{KernelMonitor, SelectError, Sensor, StartError};
 
 /// Which kernel sensor to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,7 @@ pub struct KernelBuilder {
     life_elements: u32,
     first_stream: StreamId,
     buffer_bytes: Option<u64>,
+    sensors: Vec<Sensor>,
     perf_pages: u32,
     mask_interrupts: bool,
 }
@@ -81,6 +83,15 @@ impl KernelBuilder {
     #[must_use]
     pub fn life_elements(mut self, elements: u32) -> Self {
         self.life_elements = elements;
+        self
+    }
+
+    /// Which sensors beyond scheduling, each once; none by default. What the kernel or the way of
+    /// hearing it lacks is left out, and [`Status`] says so.
+    #[must_use]
+    pub fn sensors(mut self, sensors: impl IntoIterator<Item = Sensor>) -> Self {
+        let all: BTreeSet<Sensor> = sensors.into_iter().collect();
+        self.sensors = all.into_iter().collect();
         self
     }
 
@@ -141,6 +152,16 @@ impl KernelBuilder {
             Hook::Wake.feed(self.elements),
             Hook::Life.feed(self.life_elements),
         ];
+        // Rings of one size take as many bytes as one of switches, whatever is in them.
+        let of_more = |sensor: &Sensor| {
+            let feed = sensor.hook().feed(self.elements);
+            let capacity = u64::from(self.elements) * 32 / u64::from(feed.stride_bytes());
+            Feed {
+                capacity: (capacity as u32).clamp(*RING_ELEMENTS.start(), *RING_ELEMENTS.end()),
+                ..feed
+            }
+        };
+        feeds.extend(self.sensors.iter().map(of_more));
         let Some(bytes) = self.buffer_bytes else {
             return feeds;
         };
@@ -178,18 +199,19 @@ impl KernelBuilder {
             mask_interrupts: self.mask_interrupts,
         };
         let bpf = || BpfSource::start(&settings);
+        let names: Vec<&str> = self.sensors.iter().map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
         let (engine, sentence) = match self.choice {
             Choice::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
-            Choice::Bpf => with_bpf(bpf().map_err(|why| StartError::Bpf { why })?),
+            Choice::Bpf => with_bpf(bpf().map_err(|why| StartError::Bpf { why })?, &names),
             Choice::Perf => {
                 let source = perf().map_err(|why| StartError::Perf { why })?;
-                with_perf(source, "as asked for")
+                with_perf(source, "as asked for", &names)
             }
             Choice::Auto => match bpf() {
-                Ok(source) => with_bpf(source),
+                Ok(source) => with_bpf(source, &names),
                 Err(no_bpf) => match perf() {
-                    Ok(source) => with_perf(source, &format!("because {no_bpf}")),
+                    Ok(source) => with_perf(source, &format!("because {no_bpf}"), &names),
                     Err(no_perf) => (
                         Engine::None,
                         format!("kernel sensors: none, because {no_bpf}, and {no_perf}"),
@@ -208,10 +230,18 @@ impl KernelBuilder {
     }
 }
 
-fn with_bpf(source: BpfSource) -> (Engine, String) {
+fn with_bpf(source: BpfSource, more: &[&str]) -> (Engine, String) {
     let mut sentence =
         "kernel sensors: BPF programs see context switches, wake-ups, and threads begin and end"
             .to_owned();
+    let heard: Vec<&str> = more
+        .iter()
+        .copied()
+        .filter(|name| source.hears(name))
+        .collect();
+    if !heard.is_empty() {
+        sentence.push_str(&format!("; besides {}", heard.join(", ")));
+    }
     let mut note = |text: &str| {
         sentence.push_str("; ");
         sentence.push_str(text);
@@ -228,11 +258,14 @@ fn with_bpf(source: BpfSource) -> (Engine, String) {
     (Engine::Bpf(Box::new(source)), sentence)
 }
 
-fn with_perf(source: PerfSource, why: &str) -> (Engine, String) {
-    let sentence = format!(
+fn with_perf(source: PerfSource, why: &str, more: &[&str]) -> (Engine, String) {
+    let mut sentence = format!(
         "kernel sensors: perf context-switch records, {why}; there are no wake-ups, runnable \
          time comes from schedstat"
     );
+    if !more.is_empty() {
+        sentence.push_str(&format!("; {} need BPF and are not heard", more.join(", ")));
+    }
     (Engine::Perf(Box::new(source)), sentence)
 }
 
@@ -274,6 +307,7 @@ impl Kernel {
             elements: 65_536,
             life_elements: 4_096,
             buffer_bytes: None,
+            sensors: Vec::new(),
             first_stream: StreamId::from_raw(0),
             perf_pages: 128,
             mask_interrupts: true,

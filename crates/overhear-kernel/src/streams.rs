@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use overhear_event::kernel::events;
 use overhear_event::kernel::{
     Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
@@ -19,11 +20,51 @@ pub(crate) enum Hook {
     Wake = 1,
     /// Fork, exec, exit, rename; beginning and end of tracking.
     Life = 2,
+    /// Page faults.
+    Fault = 3,
+    /// Requests to block devices.
+    Block = 4,
+    /// System calls.
+    Call = 5,
+    /// Futex waits.
+    Futex = 6,
+    /// Signals.
+    Signal = 7,
+    /// Hard interrupts.
+    Irq = 8,
+    /// Soft interrupts.
+    Softirq = 9,
+    /// Timers.
+    Timer = 10,
+    /// Migrations.
+    Migrate = 11,
+    /// Idle states of CPUs.
+    Idle = 12,
+    /// Frequencies of CPUs.
+    Frequency = 13,
+    /// Messages through pipes and sockets.
+    Ipc = 14,
 }
 
 impl Hook {
     /// Those of scheduling, which are always there, in the order of their numbers.
     pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
+
+    /// Those that a user may wish for besides, in the order of their numbers.
+    pub(crate) const MORE: [Self; 12] = [
+        Self::Fault,
+        Self::Block,
+        Self::Call,
+        Self::Futex,
+        Self::Signal,
+        Self::Irq,
+        Self::Softirq,
+        Self::Timer,
+        Self::Migrate,
+        Self::Idle,
+        Self::Frequency,
+        Self::Ipc,
+    ];
 
     /// The sensor's name.
     pub(crate) const fn sensor(self) -> &'static str {
@@ -31,6 +72,18 @@ impl Hook {
             Self::Switch => SCHED_SWITCH,
             Self::Wake => SCHED_WAKE,
             Self::Life => TASK_LIFE,
+            Self::Fault => events::PAGE_FAULT,
+            Self::Block => events::BLOCK_IO,
+            Self::Call => events::SYSCALL,
+            Self::Futex => events::FUTEX,
+            Self::Signal => events::SIGNAL,
+            Self::Irq => events::IRQ,
+            Self::Softirq => events::SOFTIRQ,
+            Self::Timer => events::TIMER,
+            Self::Migrate => events::SCHED_MIGRATE,
+            Self::Idle => events::CPU_IDLE,
+            Self::Frequency => events::CPU_FREQUENCY,
+            Self::Ipc => events::IPC,
         }
     }
 
@@ -39,6 +92,18 @@ impl Hook {
             Self::Switch => Switch::schema(),
             Self::Wake => Wake::schema(),
             Self::Life => Life::schema(),
+            Self::Fault => events::page_fault_schema(),
+            Self::Block => events::block_io_schema(),
+            Self::Call => events::syscall_schema(),
+            Self::Futex => events::futex_schema(),
+            Self::Signal => events::signal_schema(),
+            Self::Irq => events::irq_schema(),
+            Self::Softirq => events::softirq_schema(),
+            Self::Timer => events::timer_schema(),
+            Self::Migrate => events::sched_migrate_schema(),
+            Self::Idle => events::cpu_idle_schema(),
+            Self::Frequency => events::cpu_frequency_schema(),
+            Self::Ipc => events::ipc_schema(),
         }
     }
 
@@ -174,7 +239,8 @@ mod tests {
             .collect();
         ids.push(numbering.clerk().as_raw());
         assert_eq!(ids, (10..10 + numbering.used()).collect::<Vec<_>>());
-        for hook in Hook::SCHED {
+        for (number, hook) in Hook::SCHED.into_iter().chain(Hook::MORE).enumerate() {
+            assert_eq!(hook as usize, number);
             assert!(hook.feed(8).geometry().is_ok(), "{}", hook.sensor());
         }
     }

@@ -7,6 +7,7 @@ mod kills;
 mod metrics;
 mod offline;
 mod on_terminal;
+mod record;
 mod recordings;
 mod rta;
 mod signals;

@@ -48,6 +48,10 @@ static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *f
 static void *(*const bpf_task_storage_get)(void *map, void *task, void *value, u64 flags) =
 	(void *)156;
 static long (*const bpf_task_storage_delete)(void *map, void *task) = (void *)157;
+static void *(*const bpf_get_current_task_btf)(void) = (void *)158;
+static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) =
+	(void *)2;
+static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static long (*const bpf_loop)(u32 times, void *callback, void *context, u64 flags) = (void *)181;
 
 extern void bpf_local_irq_save(unsigned long *flags) WEAK_KSYM;
@@ -79,7 +83,26 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } CORE;
 
+struct inode {
+	u16 i_mode;
+	unsigned long i_ino;
+} CORE;
+
+struct file {
+	struct inode *f_inode;
+} CORE;
+
+struct fdtable {
+	u32 max_fds;
+	struct file **fd;
+} CORE;
+
+struct files_struct {
+	struct fdtable *fdt;
+} CORE;
+
 struct task_struct {
+	struct files_struct *files;
 	struct thread_info thread_info;
 	u32 __state;
 	u32 flags;

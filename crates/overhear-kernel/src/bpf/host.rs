@@ -59,7 +59,10 @@ struct State {
     cgroups: BTreeMap<u64, u64>,
     shared: SharedPage,
     sched: Loaded,
+    /// The other hooks that somebody hears, and how many do.
+    more: BTreeMap<Hook, (Loaded, u32)>,
     maps: Maps,
+    mask_interrupts: bool,
 }
 
 /// The host that new monitors join, if there is one.
@@ -71,6 +74,8 @@ pub(crate) struct Seat {
     pub(crate) number: u32,
     /// What the programs had not entered when the monitor began.
     before: NotEntered,
+    /// The hooks beyond scheduling that it hears.
+    hooks: Vec<Hook>,
     left: bool,
 }
 
@@ -112,6 +117,7 @@ impl Seat {
             host: Arc::clone(host),
             number,
             before,
+            hooks: Vec::new(),
             left: false,
         }))
     }
@@ -119,6 +125,22 @@ impl Seat {
     /// What this kernel lacks of scheduling, as phrases.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
         self.host.locked().sched.notes.clone()
+    }
+
+    /// Has the programs of a hook beyond scheduling at work, and returns what this kernel lacks of
+    /// it, as phrases.
+    pub(crate) fn need(&mut self, hook: Hook) -> Result<Vec<&'static str>, String> {
+        let mut state = self.host.locked();
+        if let Some((loaded, users)) = state.more.get_mut(&hook) {
+            *users += 1;
+            self.hooks.push(hook);
+            return Ok(loaded.notes.clone());
+        }
+        let loaded = load::load_hook(hook, state.mask_interrupts, &state.maps)?;
+        let notes = loaded.notes.clone();
+        state.more.insert(hook, (loaded, 1));
+        self.hooks.push(hook);
+        Ok(notes)
     }
 
     /// Has a hook's programs write into these rings for this monitor.
@@ -191,6 +213,14 @@ impl Seat {
         let mut state = self.host.locked();
         state.remove(self.number);
         let mut counts = state.not_entered();
+        for hook in mem::take(&mut self.hooks) {
+            if let Some((_, users)) = state.more.get_mut(&hook) {
+                *users -= 1;
+                if *users == 0 {
+                    state.more.remove(&hook);
+                }
+            }
+        }
         for (hook, count) in &mut counts {
             *count -= self.before.get(hook).copied().unwrap_or(0).min(*count);
         }
@@ -223,7 +253,9 @@ impl Host {
                 cgroups: BTreeMap::new(),
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched,
+                more: BTreeMap::new(),
                 maps,
+                mask_interrupts,
             }),
         })
     }
@@ -281,6 +313,9 @@ impl State {
             // Nobody is left to write for: detached, the counts are final.
             self.retired = true;
             self.sched.links.clear();
+            for (loaded, _) in self.more.values_mut() {
+                loaded.links.clear();
+            }
             return;
         }
         let cgroups: Vec<u64> = self.cgroups.keys().copied().collect();
@@ -316,10 +351,13 @@ impl State {
     /// Sums over the programs of each hook.
     fn not_entered(&self) -> NotEntered {
         let mut counts = NotEntered::new();
-        for (name, hook) in &self.sched.writers {
-            let program = self.sched.object.progs().find(|p| p.name() == *name);
-            if let Some(program) = program {
-                *counts.entry(*hook).or_default() += not_entered(program.as_fd());
+        let more = self.more.values().map(|(loaded, _)| loaded);
+        for loaded in [&self.sched].into_iter().chain(more) {
+            for (name, hook) in &loaded.writers {
+                let program = loaded.object.progs().find(|p| p.name() == *name);
+                if let Some(program) = program {
+                    *counts.entry(*hook).or_default() += not_entered(program.as_fd());
+                }
             }
         }
         counts

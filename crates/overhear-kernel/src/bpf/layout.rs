@@ -10,8 +10,22 @@ pub(crate) const LOST_INHERIT_OFFSET: usize = 144;
 pub(crate) const ENDED_OFFSET: usize = 152;
 
 /// `struct settings` of the programs, as bytes.
-pub(crate) fn settings(mask_interrupts: bool) -> [u8; 4] {
-    u32::from(mask_interrupts).to_ne_bytes()
+pub(crate) fn settings(mask_interrupts: bool) -> [u8; 24] {
+    let calls = [
+        libc::SYS_futex,
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_readv,
+        libc::SYS_writev,
+    ];
+    let mut bytes = [0; 24];
+    let words = [u32::from(mask_interrupts)]
+        .into_iter()
+        .chain(calls.map(|call| u32::try_from(call).unwrap_or(u32::MAX)));
+    for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -19,6 +33,8 @@ mod tests {
     use overhear_event::kernel::{Life, Switch, Wake};
 
     use overhear_stream::{COUNTER_OFFSET, HEADER_SIZE};
+
+    use crate::streams::Hook;
 
     use super::{ENDED_OFFSET, LOST_INHERIT_OFFSET, LOST_NESTED_OFFSET};
 
@@ -53,6 +69,44 @@ mod tests {
             let size = schema.size() + 8;
             let line = format!("_Static_assert(sizeof(struct {name}) == {size},");
             assert!(header.contains(&line), "elements.h lacks `{line}`");
+        }
+    }
+
+    /// The structs of `sensors.h` in the order of the hooks; C has no padding there, because the
+    /// sizes are asserted and all members are as long as their schemas say.
+    #[test]
+    fn the_other_c_elements_have_the_fields_of_the_schemas() {
+        let header = include_str!("sensors.h");
+        let bodies = header.split("_element {\n").skip(1);
+        let bodies: Vec<&str> = bodies
+            .map(|text| text.split_once("};").unwrap().0)
+            .collect();
+        assert_eq!(bodies.len(), Hook::MORE.len());
+        for (body, hook) in bodies.into_iter().zip(Hook::MORE) {
+            let members = body.lines().map(|line| {
+                let member = line.split_once(';').unwrap().0.trim();
+                let (kind, name) = member.rsplit_once(' ').unwrap();
+                match name.strip_suffix("[16]") {
+                    Some(name) => (name.to_owned(), 16),
+                    None => (
+                        name.to_owned(),
+                        if matches!(kind, "u32" | "int") { 4 } else { 8 },
+                    ),
+                }
+            });
+            let schema = hook.schema();
+            let mut offset = 8;
+            let mut found = members.skip(1);
+            for field in schema.fields() {
+                let (name, bytes) = found.next().unwrap();
+                assert_eq!(
+                    (name.as_str(), offset),
+                    (field.name.as_str(), 8 + field.offset)
+                );
+                offset += bytes;
+            }
+            assert!(found.next().is_none(), "{}", hook.sensor());
+            assert_eq!(offset, 8 + schema.size(), "{}", hook.sensor());
         }
     }
 }

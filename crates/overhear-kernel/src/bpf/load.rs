@@ -14,7 +14,7 @@ use libbpf_rs::{
 };
 
 use super::layout;
-use super::programs::{Program, ESSENTIAL, SCHED, SELECT};
+use super::programs::{Program, ESSENTIAL, MORE, SCHED, SELECT};
 use crate::machine;
 use crate::streams::Hook;
 
@@ -24,6 +24,9 @@ struct Aligned<Bytes: ?Sized>(Bytes);
 
 static SCHED_OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sched.bpf.o")));
+
+static SENSORS_OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sensors.bpf.o")));
 
 /// Maps that all objects share.
 pub(crate) struct Maps {
@@ -74,6 +77,42 @@ pub(crate) fn load_sched(mask_interrupts: bool) -> Result<(Loaded, Maps), String
     result.map_err(|error| explain(&error, &log))
 }
 
+/// Loads the programs of one hook beyond scheduling; the phrase in the error follows "because".
+pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Result<Loaded, String> {
+    let all: Vec<&'static Program> = of_hook(&MORE, hook).collect();
+    let (result, log) = quietly(|| {
+        let available = available(&MORE)?;
+        let wanted = |program: &&Program| available.iter().any(|known| known.name == program.name);
+        let wanted: Vec<_> = all.iter().copied().filter(wanted).collect();
+        let Some(first) = all.first().filter(|_| wanted.is_empty()) else {
+            return try_load(
+                &SENSORS_OBJECT.0,
+                mask_interrupts,
+                &wanted,
+                &all,
+                &[],
+                Some(maps),
+            );
+        };
+        let lacking = format!("this kernel has no tracepoint {}", first.tracepoint);
+        Err(io::Error::new(io::ErrorKind::Unsupported, lacking))
+    });
+    let loaded = result.map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => error.to_string(),
+        _ => explain(&error, &log),
+    })?;
+    if loaded.links.is_empty() {
+        return Err("none of its tracepoints can be used".to_owned());
+    }
+    Ok(loaded)
+}
+
+fn of_hook(programs: &'static [Program], hook: Hook) -> impl Iterator<Item = &'static Program> {
+    programs
+        .iter()
+        .filter(move |program| program.hook == Some(hook))
+}
+
 /// Whether the kernel refused the caller rather than the program.
 fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
@@ -93,11 +132,12 @@ fn try_load_sched(
     mask_interrupts: bool,
     wanted: &[&'static Program],
 ) -> io::Result<(Loaded, Maps)> {
+    let all: Vec<_> = SCHED.iter().collect();
     let loaded = try_load(
         &SCHED_OBJECT.0,
         mask_interrupts,
         wanted,
-        &SCHED,
+        &all,
         &[SELECT],
         None,
     )?;
@@ -119,7 +159,7 @@ fn try_load(
     bytes: &[u8],
     mask_interrupts: bool,
     wanted: &[&'static Program],
-    all: &'static [Program],
+    all: &[&'static Program],
     unattached: &[&str],
     maps: Option<&Maps>,
 ) -> io::Result<Loaded> {

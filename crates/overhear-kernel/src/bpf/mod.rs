@@ -155,7 +155,7 @@ enum Phase {
 pub(crate) struct BpfSource {
     streams: Vec<KernelStream>,
     phase: Phase,
-    notes: Vec<&'static str>,
+    notes: Vec<String>,
     granted_bytes: u64,
     /// What was not entered of each hook's programs; not yet reported.
     not_entered: NotEntered,
@@ -171,11 +171,22 @@ impl BpfSource {
     /// Begins a monitor, suspended; the phrase in the error follows "because".
     pub(crate) fn start(settings: &Settings) -> Result<Self, String> {
         let numbering = settings.numbering;
-        let seat = Seat::take(settings.mask_interrupts)?;
+        let mut seat = Seat::take(settings.mask_interrupts)?;
         let (mut streams, mut all_rings) = (Vec::new(), Vec::new());
+        let mut notes: Vec<String> = seat.notes().into_iter().map(str::to_owned).collect();
         let mut granted_bytes = 0;
         for (number, feed) in settings.feeds.iter().enumerate() {
             let number = number as u32;
+            if !Hook::SCHED.contains(&feed.hook) {
+                match seat.need(feed.hook) {
+                    Ok(lacking) => notes.extend(lacking.into_iter().map(str::to_owned)),
+                    // What a kernel lacks is left out; the numbers of its streams stay free.
+                    Err(why) => {
+                        notes.push(format!("there is no sensor {}, because {why}", feed.sensor));
+                        continue;
+                    }
+                }
+            }
             let rings = Rings::create(number, feed, numbering)
                 .and_then(|rings| seat.hear(feed.slot, &rings).map(|()| rings))
                 .map_err(|error| {
@@ -198,7 +209,7 @@ impl BpfSource {
         Ok(Self {
             streams,
             phase: Phase::New,
-            notes: seat.notes(),
+            notes,
             granted_bytes,
             not_entered: NotEntered::new(),
             moves_seen: None,
@@ -208,8 +219,14 @@ impl BpfSource {
     }
 
     /// What this kernel lacks, as phrases.
-    pub(crate) fn notes(&self) -> &[&'static str] {
+    pub(crate) fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Whether there are streams of this sensor.
+    pub(crate) fn hears(&self, sensor: &str) -> bool {
+        let mut streams = self.streams.iter();
+        streams.any(|stream| stream.descriptor.sensor == sensor)
     }
 
     /// Bytes of all rings.

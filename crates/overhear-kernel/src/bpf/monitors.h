@@ -35,11 +35,28 @@ enum slot {
 	SLOT_SWITCH = 0,
 	SLOT_WAKE = 1,
 	SLOT_LIFE = 2,
+	SLOT_FAULT = 3,
+	SLOT_BLOCK = 4,
+	SLOT_CALL = 5,
+	SLOT_FUTEX = 6,
+	SLOT_SIGNAL = 7,
+	SLOT_IRQ = 8,
+	SLOT_SOFTIRQ = 9,
+	SLOT_TIMER = 10,
+	SLOT_MIGRATE = 11,
+	SLOT_IDLE = 12,
+	SLOT_FREQUENCY = 13,
+	SLOT_IPC = 14,
 };
 
 /* Constants to the verifier; written by user space before the programs are loaded. */
 struct settings {
 	u32 mask_interrupts; /* 0 forces the busy word, for tests */
+	u32 call_futex;	     /* numbers of system calls; the highest number where there is none */
+	u32 call_read;
+	u32 call_write;
+	u32 call_readv;
+	u32 call_writev;
 };
 const volatile struct settings settings = {};
 
@@ -64,7 +81,8 @@ struct shared {
 	u64 seen;	     /* answer: living threads that were visited */
 	u64 changed;	     /* answer: those whose tracking changed */
 	u64 failed;	     /* answer: those that found no memory */
-	u64 reserved[51];
+	u64 requests; /* counted by the program: requests to block devices */
+	u64 reserved[50];
 	u64 shapes[MONITORS * SLOTS]; /* pages per CPU << 32 | elements per CPU less one */
 };
 _Static_assert(sizeof(struct shared) == (64 + MONITORS * SLOTS) * 8, "shared");
@@ -100,6 +118,10 @@ struct tracking {
 	u64 nvcsw;     /* of the thread, at its last arrival or departure */
 	u64 arrived_ns; /* when it entered its CPU; 0 if it is on none or that was not seen */
 	u64 ran_ns;	/* its CPU time then or at its last departure, by the kernel's account */
+	u64 call;	/* the system call that it is in, plus 1; 0 if none or its entry was not seen */
+	u64 call_ns;	/* when it began */
+	u64 call_first; /* its first arguments */
+	u64 call_second;
 };
 
 struct {
@@ -197,11 +219,15 @@ static always_inline struct ring_header *put(const struct shared *words, u32 mon
 	u8 *slots = bpf_map_lookup_elem(pages, &page);
 
 	if (slots) {
-		u8 *to = slots + (position % per_page) * stride_bytes;
+		u64 *to = (void *)(slots + (position % per_page) * stride_bytes);
+		const u64 *from = element;
 
-		__builtin_memcpy(to, element, size_bytes);
+		/* Whole words: the verifier wants them so, and no reader ever sees half a one. */
+#pragma clang loop unroll(full)
+		for (u32 word = 0; word < size_bytes / 8; word++)
+			to[word] = from[word];
 		if (!alone)
-			*(u64 *)to = bpf_ktime_get_ns();
+			to[0] = bpf_ktime_get_ns();
 		publish(ring);
 	}
 	if (!alone)

@@ -18,7 +18,7 @@ use std::{env, ptr, thread};
 use overhear_event::kernel::{
     Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
-use overhear_event::{GapCause, Inbox, Source, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{GapCause, Inbox, Source, StreamDescriptor, StreamId, Timestamp, Value};
 use overhear_kernel::Kernel;
 
 use crate::roles::{ENTRY, ROLE};
@@ -285,6 +285,8 @@ pub(crate) struct Recorder {
     pub(crate) wakes: Vec<(Timestamp, Wake)>,
     pub(crate) lives: Vec<(Timestamp, Life)>,
     pub(crate) samples: Vec<(Timestamp, SchedStat)>,
+    /// Elements of all other sensors, by the sensor's name, field by field.
+    pub(crate) others: BTreeMap<String, Vec<BTreeMap<String, i128>>>,
 }
 
 struct Stream {
@@ -328,6 +330,23 @@ impl Recorder {
     pub(crate) fn missed(&self, cause: GapCause) -> u64 {
         let of_cause = |stream: &Stream| stream.missed.get(&cause).copied();
         self.streams.values().filter_map(of_cause).sum()
+    }
+
+    /// The streams of which elements are missing, and why.
+    pub(crate) fn gaps(&self) -> Vec<String> {
+        let with_gaps = self
+            .streams
+            .values()
+            .filter(|stream| !stream.missed.is_empty());
+        with_gaps
+            .map(|stream| {
+                let label = stream.descriptor.label();
+                format!(
+                    "{label}: {} delivered, missed {:?}",
+                    stream.delivered, stream.missed
+                )
+            })
+            .collect()
     }
 
     /// Departures of a thread: voluntary and not.
@@ -465,7 +484,21 @@ impl Inbox for Recorder {
             SCHEDSTAT => self
                 .samples
                 .push((time, SchedStat::parse(payload).unwrap())),
-            other => panic!("unknown sensor {other}"),
+            other => {
+                let schema = &stream.descriptor.schema;
+                let fields = schema.fields().iter().enumerate().map(|(index, field)| {
+                    let value = match schema.read(index, payload).unwrap() {
+                        Value::Unsigned(value) => value.into(),
+                        Value::Signed(value) => value.into(),
+                        // Texts are of interest as equal or not.
+                        Value::Text(text) => text.bytes().map(i128::from).sum(),
+                        Value::Float(_) => panic!("no kernel sensor has such a field"),
+                    };
+                    (field.name.to_string(), value)
+                });
+                let others = self.others.entry(other.to_owned()).or_default();
+                others.push(fields.collect());
+            }
         }
     }
 

@@ -10,3 +10,4 @@ mod harness;
 mod monitors;
 mod perf;
 mod roles;
+mod sensors;

@@ -142,11 +142,7 @@ fn recorder_of_stranger(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
 fn ten_thousand_short_lives_are_each_told_once() {
     let _turn = turn();
     let (Some(mut family), Some(mut main), Some(mut nobody)) = (
-        resumed(
-            KernelMonitor::builder()
-                .elements(32_768)
-                .life_elements(32_768),
-        ),
+        resumed(KernelMonitor::builder().life_elements(32_768)),
         resumed(KernelMonitor::builder()),
         resumed(KernelMonitor::builder()),
     ) else {

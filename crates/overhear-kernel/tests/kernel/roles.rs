@@ -29,6 +29,7 @@ fn play() {
         "chorus" => chorus(12, 300),
         "crowd" => chorus(2_000, 1),
         "churn" => churn(),
+        "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::monitors::monitor_and_wait(),
         "perf_monitor" => crate::monitors::perf_monitor(),
         "usurper" => usurper(),
@@ -167,7 +168,7 @@ fn churn() {
 }
 
 /// Blocks until the parent closes our standard input.
-fn park() {
+pub(crate) fn park() {
     let mut byte = 0_u8;
     // SAFETY: `byte` has room for the one byte asked for.
     unsafe { libc::read(0, ptr::from_mut(&mut byte).cast(), 1) };

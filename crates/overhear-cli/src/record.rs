@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear record`: listens to what already runs, by the kernel's sensors alone.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use overhear_directory::monotonic_now;
+use overhear_event::{Nanos, StreamId, Timestamp, Update};
+use overhear_kernel::{Active, Choice, KernelMonitor, SelectError, Sensor};
+use overhear_metrics::{Scheduling, SensorStatistics};
+use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
+
+use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
+use crate::interrupts::Interrupts;
+use crate::place;
+use crate::progress::Progress;
+use crate::recording::{self, Ending, Found, Recording};
+use crate::report::{SourceReport, TraceReport};
+use crate::session::{close_trace, create_trace, Outcome};
+use crate::shared::Shared;
+
+/// What to record, and until when.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Processes, with what they create.
+    pub pids: Vec<u32>,
+    /// Single threads.
+    pub tids: Vec<u32>,
+    /// Cgroups, with what is in them.
+    pub cgroups: Vec<PathBuf>,
+    /// All threads of the machine.
+    pub all: bool,
+    /// Sensors beyond scheduling.
+    pub sensors: Vec<Sensor>,
+    /// How to hear the kernel.
+    pub choice: Choice,
+    /// About how many bytes the buffers may take.
+    pub buffer_bytes: Option<u64>,
+    /// At most this long.
+    pub duration: Option<Nanos>,
+    /// Keeps the trace and the page there.
+    pub out: Option<PathBuf>,
+    /// The command as the recording remembers it.
+    pub command: Vec<OsString>,
+    /// Without a progress line.
+    pub quiet: bool,
+}
+
+impl Wishes {
+    /// Whether nobody is left to be heard: all that was named by id has ended.
+    fn has_ended(&self) -> bool {
+        let named = self.pids.iter().chain(&self.tids);
+        !self.all && self.cgroups.is_empty() && !named.copied().any(place::lives)
+    }
+
+    fn select(&self, monitor: &mut KernelMonitor) -> Result<(), SelectError> {
+        for &pid in &self.pids {
+            monitor.process_monitor(pid)?;
+        }
+        for &tid in &self.tids {
+            monitor.thread_monitor(tid, tid)?;
+        }
+        for cgroup in &self.cgroups {
+            monitor.cgroup_monitor(cgroup)?;
+        }
+        if self.all {
+            monitor.all_monitor()?;
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<KernelMonitor, Failure> {
+        let mut builder = KernelMonitor::builder()
+            .choice(self.choice)
+            .sensors(self.sensors.iter().copied())
+            // Whoever is selected is told once at the beginning; there may be many.
+            .life_elements(16_384)
+            .first_stream(StreamId::from_raw(1));
+        if let Some(bytes) = self.buffer_bytes {
+            builder = builder.buffer_bytes(bytes);
+        }
+        let created = builder.create();
+        created.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))
+    }
+}
+
+/// Records until it is interrupted, the time is over, or all that was named by id has ended.
+///
+/// # Errors
+/// [`Failure`] if nothing can be heard, or what was named cannot be selected.
+pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
+    let mut kernel = wishes.create()?;
+    let source = source_report(&kernel)?;
+    if source.active == "none" {
+        return Err(Failure::new(UNAVAILABLE, source.sentence));
+    }
+    let interrupts = Interrupts::listen()?;
+    // Resumed first: then everything that is told of a thread follows its beginning.
+    kernel.resume().map_err(|error| refused(&error))?;
+    wishes
+        .select(&mut kernel)
+        .map_err(|error| refused(&error))?;
+    let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
+    let begun = monotonic_now();
+    let mut recording = Recording::begin(&wishes.command, vec![source], begun);
+    if let Some(writer) = &mut writer {
+        // Errors are remembered by the writer and come out at the end.
+        let _ = writer.attach_document("run", &recording.to_json());
+    }
+
+    let kernel = Rc::new(RefCell::new(kernel));
+    let mut monitor = Monitor::new(HOLD_BACK);
+    monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
+    let mut scheduling = Scheduling::new(());
+    if recording.hears_wakeups() {
+        scheduling.expect_wakeups();
+    }
+    let mut statistics = SensorStatistics::default();
+    let mut notes = Vec::new();
+    let mut ended = begun;
+    {
+        let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+        if let Some(writer) = &mut writer {
+            all.push(writer);
+        }
+        let mut fanout = Fanout(all);
+        let mut progress = Progress::new(wishes.quiet);
+        let mut attendant = Attendant {
+            wishes,
+            interrupts,
+            begun,
+        };
+        let wait = std::thread::sleep;
+        best_effort(&mut monitor, &mut fanout, monotonic_now, wait, |monitor| {
+            let now = monotonic_now();
+            notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
+            let missed = monitor.losses().missed();
+            progress.show(now.since(begun), monitor.elements(), missed);
+            if !attendant.goes_on(now) {
+                ended = now;
+                // It fails only for a monitor that was terminated.
+                let _ = kernel.borrow_mut().finish();
+                return false;
+            }
+            true
+        });
+        progress.clear();
+    }
+    for stream in monitor.take_opened() {
+        statistics.announce(&stream);
+        if let Some(writer) = &mut writer {
+            let _ = writer.open(&stream);
+        }
+    }
+    notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
+    scheduling.finish(ended);
+    recording.end = Some(Ending {
+        end_ns: ended.as_monotonic_ns(),
+        exit: Exit::Code(0),
+    });
+    recording.notes = notes;
+    let trace = match (writer, &wishes.out) {
+        (Some(writer), Some(out)) => close_trace(writer, out, &mut recording, &[]),
+        _ => TraceReport::default(),
+    };
+    let found = Found {
+        scheduling: &scheduling,
+        statistics: &statistics,
+        losses: monitor.losses(),
+        trace,
+    };
+    let report = recording::report(&recording, &found);
+    Ok(Outcome::kept(report, Exit::Code(0), wishes.out.clone()))
+}
+
+/// Knows when to end.
+struct Attendant<'a> {
+    wishes: &'a Wishes,
+    interrupts: Interrupts,
+    begun: Timestamp,
+}
+
+impl Attendant<'_> {
+    fn goes_on(&mut self, now: Timestamp) -> bool {
+        let over = |most: Nanos| now.since(self.begun) >= most;
+        self.interrupts.take().is_empty()
+            && !self.wishes.duration.is_some_and(over)
+            && !self.wishes.has_ended()
+    }
+}
+
+fn refused(error: &SelectError) -> Failure {
+    let status = match error {
+        SelectError::NoSuchProcess { .. }
+        | SelectError::NoSuchThread { .. }
+        | SelectError::NoCgroup { .. } => USAGE,
+        _ => UNAVAILABLE,
+    };
+    Failure::new(status, error.to_string())
+}
+
+fn source_report(kernel: &KernelMonitor) -> Result<SourceReport, Failure> {
+    let status = kernel.status().map_err(|error| refused(&error))?;
+    let active = match status.active {
+        Active::Bpf => "bpf",
+        Active::Perf => "perf",
+        Active::None => "none",
+    };
+    Ok(SourceReport {
+        name: "kernel".to_string(),
+        active: active.to_string(),
+        sentence: status.sentence.clone(),
+    })
+}

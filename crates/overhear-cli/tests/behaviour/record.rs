@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear record`: what already runs, until it ends.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{as_nobody, finish, overhear, Ended, Started, WATCHDOG};
+
+/// What the shell creates once it goes on.
+const CHILDREN: usize = 20;
+
+/// A shell that waits until it is told to go on, and then ends by itself.
+fn shell(mut command: Command) -> Child {
+    let script = format!("read line; i=0; while [ $i -lt {CHILDREN} ]; do i=$((i+1)); (:); done");
+    command.args(["-c", &script]).stdin(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Records a shell while it creates children; `None` if the kernel cannot be heard here.
+fn record(mut shell: Child, place: &Path, recorder: &mut Command) -> Option<(u32, Ended)> {
+    let mut recording = Started::spawn(recorder);
+    // This document is written when everything has been selected.
+    let begun = Instant::now();
+    while !place.join("trace/overhear/run.json").exists() {
+        if recording.child.try_wait().unwrap().is_some() {
+            break;
+        }
+        assert!(begun.elapsed() < WATCHDOG, "the recorder does not begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    shell.wait().unwrap();
+    let ended = recording.end();
+    if ended.status == 5 {
+        println!("skipped: {}", ended.stderr);
+        return None;
+    }
+    Some((shell.id(), ended))
+}
+
+fn report(ended: &Ended) -> Value {
+    ended.does_not_panic();
+    assert!([0, 3].contains(&ended.status), "{ended:#?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn pids(report: &Value) -> Vec<u64> {
+    let threads = report["threads"].as_array().unwrap();
+    threads
+        .iter()
+        .map(|thread| thread["pid"].as_u64().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_running_process_is_recorded_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("kept");
+    let shell = shell(Command::new("sh"));
+    let pid = shell.id().to_string();
+    let out = place.to_str().unwrap();
+    let arguments = ["record", "--pid", &pid, "--out", out, "--json", "--quiet"];
+    let sensors = ["--kernel-sensors", "syscall,page_fault"];
+    let mut recorder = overhear(&arguments);
+    let Some((pid, ended)) = record(shell, &place, recorder.args(sensors)) else {
+        return;
+    };
+    let live = report(&ended);
+    let heard = pids(&live);
+    assert!(heard.contains(&u64::from(pid)), "{heard:?}");
+    assert!(heard.len() > CHILDREN, "{heard:?}");
+    let source = &live["sources"][0];
+    let sentence = source["sentence"].as_str().unwrap();
+    assert!(sentence.contains("page_fault"), "{sentence}");
+    // What was kept says the same.
+    let kept = finish(&mut overhear(&["report", out, "--json"]));
+    assert_eq!(report(&kept)["threads"], live["threads"]);
+    let page = std::fs::read_to_string(place.join("report.html")).unwrap();
+    assert!(page.contains(&pid.to_string()));
+    if source["active"] == "bpf" {
+        let export = ["export", out, "--to", "csv", "--output", "-"];
+        let rows = finish(&mut overhear(&export)).stdout;
+        assert!(rows.contains("kernel:syscall") && rows.contains("kernel:page_fault"));
+        assert!(rows.contains("kind=5"), "the shell is announced");
+    }
+}
+
+#[test]
+fn an_ordinary_user_records_processes_of_their_own() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("kept");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let Some(mut recorder) = as_nobody(&[]) else {
+        return;
+    };
+    let mut own = Command::new("sh");
+    own.uid(65_534).gid(65_534);
+    let shell = shell(own);
+    let pid = shell.id().to_string();
+    let out = place.to_str().unwrap();
+    recorder.args(["record", "--pid", &pid, "--out", out, "--json", "--quiet"]);
+    recorder.args(["--kernel-sensors", "syscall"]);
+    let Some((pid, ended)) = record(shell, &place, &mut recorder) else {
+        return;
+    };
+    let found = report(&ended);
+    assert!(pids(&found).contains(&u64::from(pid)));
+    let sentence = found["sources"][0]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("syscall need BPF"), "{sentence}");
+    for refused in [["record", "--all"].as_slice(), &["record", "--cgroup", "/"]] {
+        if let Some(mut command) = as_nobody(refused) {
+            let ended = finish(&mut command);
+            ended.does_not_panic();
+            assert_eq!(ended.status, 5, "{ended:#?}");
+            assert!(ended.stderr.contains("BPF"), "{ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_is_answered_in_a_sentence() {
+    let nobody = i32::MAX.to_string();
+    for (arguments, words) in [
+        (["--pid", &nobody], "does not exist"),
+        (["--tid", &nobody], "does not exist"),
+        (["--cgroup", "/proc"], "cgroup"),
+        (["--cgroup", "/no/such/place"], "cgroup"),
+    ] {
+        let mut command = overhear(&["record", "--duration", "1s"]);
+        let ended = finish(command.args(arguments));
+        if ended.status == 5 {
+            println!("skipped: {}", ended.stderr);
+            continue;
+        }
+        ended.says_only(2, &[words]);
+    }
+    let ended = finish(&mut overhear(&["record"]));
+    assert_eq!(ended.status, 2);
+    let ended = finish(&mut overhear(&[
+        "record",
+        "--all",
+        "--kernel-sensors",
+        "nonsense",
+    ]));
+    ended.says(2, &["no kernel sensor", "page_fault"]);
+}
+
+#[test]
+fn the_page_of_the_sensors_describes_each() {
+    let page = include_str!("../../../../docs/kernel-sensors.md");
+    for sensor in overhear_kernel::Sensor::all() {
+        let name = sensor.name();
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("docs/kernel-sensors.md lacks {name}"));
+        for field in sensor.schema().fields() {
+            let told =
+                matches!(&*field.name, "tid" | "pid") || row.contains(&format!("`{}`", field.name));
+            assert!(
+                told,
+                "docs/kernel-sensors.md lacks {} of {name}",
+                field.name
+            );
+        }
+    }
+}

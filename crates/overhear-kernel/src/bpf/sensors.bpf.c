@@ -1,0 +1,819 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * The kernel sensors beyond scheduling, each loaded and attached only while a monitor wants it.
+ *
+ * 1. Who hears. An event that a thread causes or suffers goes to the monitors that track the
+ *    thread. Interrupts and timers belong to the thread they interrupt, and besides to monitors
+ *    that track all threads (`everything`), because nobody tracks the idle one. Idle states and
+ *    frequencies belong to the CPU alone: all monitors that have the sensor hear them.
+ *
+ * 2. One ring per hook and CPU, as for scheduling. A hook with several programs (begin and end)
+ *    has one ring for both, so that their order is kept; emit_* masks interrupts, and where it
+ *    cannot, claims the ring (sched.bpf.c, rule 3). The kernel does not enter a program that is
+ *    entered already; user space tells how often that was.
+ *
+ * 3. What begins and ends. A system call's number and first arguments are kept in the thread's
+ *    storage from its entry on, because the exit's registers do not have them on all machines.
+ *    A call whose entry was not seen ends with number UNKNOWN. A block request is kept in a hash
+ *    map, because it ends in an interrupt of some other thread; a request that finds no room there
+ *    is counted in the ring's lost_inherit, which user space reports as a loss of the kernel's.
+ *
+ * 4. Pipes have no tracepoint. What passes through them is seen where the system calls return that
+ *    read and write: the descriptor leads to the inode, which both ends share. Sockets have
+ *    tracepoints where the length of a transfer is known; the channel is the socket's inode, the
+ *    peer that of the socket at the other end, which is known for Unix sockets alone.
+ */
+#include "monitors.h"
+#include "sensors.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+enum { UNKNOWN = 0xffffffff };
+
+struct pt_regs {
+#if defined(OVERHEAR_ARCH_X86_64)
+	unsigned long di;
+	unsigned long si;
+#elif defined(OVERHEAR_ARCH_AARCH64)
+	u64 regs[31];
+#else
+	char none;
+#endif
+} CORE;
+
+static always_inline u64 first_argument(struct pt_regs *regs)
+{
+#if defined(OVERHEAR_ARCH_X86_64)
+	return regs->di;
+#elif defined(OVERHEAR_ARCH_AARCH64)
+	return regs->regs[0];
+#else
+	return 0;
+#endif
+}
+
+static always_inline u64 second_argument(struct pt_regs *regs)
+{
+#if defined(OVERHEAR_ARCH_X86_64)
+	return regs->si;
+#elif defined(OVERHEAR_ARCH_AARCH64)
+	return regs->regs[1];
+#else
+	return 0;
+#endif
+}
+
+EMITTER(fault, struct fault_element, SLOT_FAULT)
+EMITTER(block, struct block_element, SLOT_BLOCK)
+EMITTER(call, struct call_element, SLOT_CALL)
+EMITTER(futex, struct futex_element, SLOT_FUTEX)
+EMITTER(signal, struct signal_element, SLOT_SIGNAL)
+EMITTER(irq, struct irq_element, SLOT_IRQ)
+EMITTER(softirq, struct softirq_element, SLOT_SOFTIRQ)
+EMITTER(timer, struct timer_element, SLOT_TIMER)
+EMITTER(migrate, struct migrate_element, SLOT_MIGRATE)
+EMITTER(idle, struct idle_element, SLOT_IDLE)
+EMITTER(frequency, struct frequency_element, SLOT_FREQUENCY)
+EMITTER(ipc, struct ipc_element, SLOT_IPC)
+
+/* The current thread, and who hears what it does. */
+struct here {
+	struct shared *words;
+	struct tracking *tracking;
+	u64 monitors;
+	u32 tid;
+	u32 pid;
+};
+
+static always_inline struct here here(void)
+{
+	u64 ids = bpf_get_current_pid_tgid();
+	struct here here = {
+		.words = shared_words(),
+		.tracking = tracking_of(bpf_get_current_task_btf()),
+		.tid = (u32)ids,
+		.pid = ids >> 32,
+	};
+
+	if (here.words)
+		here.monitors = heard_by(here.words, here.tracking);
+	return here;
+}
+
+/* Rule 1: who hears what interrupts the current thread. */
+static always_inline struct here interrupted(void)
+{
+	struct here here_ = here();
+
+	if (here_.words)
+		here_.monitors |= READ_ONCE(here_.words->everything) & READ_ONCE(here_.words->active);
+	return here_;
+}
+
+/* Page faults */
+
+static always_inline int fault(u64 address, u64 code, u32 kind)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors)
+		return 0;
+
+	struct fault_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.address = address,
+		.code = code,
+		.kind = kind,
+	};
+
+	emit_fault(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int on_fault_user(u64 *ctx)
+{
+	return fault(ctx[0], ctx[2], FAULT_USER);
+}
+
+SEC("tp_btf/page_fault_kernel")
+int on_fault_kernel(u64 *ctx)
+{
+	return fault(ctx[0], ctx[2], FAULT_KERNEL);
+}
+
+/* Block I/O */
+
+struct gendisk {
+	int major;
+	int first_minor;
+} CORE;
+
+struct request_queue {
+	struct gendisk *disk;
+} CORE;
+
+struct request {
+	struct request_queue *q;
+	u32 cmd_flags;
+	u32 __data_len;
+	u64 __sector;
+} CORE;
+
+struct issued {
+	u64 monitors;
+	u64 at_ns;
+	u32 tid;
+	u32 pid;
+	u32 request;
+	u32 is_issued;
+};
+
+enum { MOST_REQUESTS = 8192 };
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, u64);
+	MAP_TYPE(value, struct issued);
+	MAP_UINT(max_entries, MOST_REQUESTS);
+} requests SEC(".maps");
+
+static always_inline void tell_block(const struct issued *issued, struct shared *words,
+				     struct request *request, u32 kind, u64 latency_ns, u32 bytes,
+				     int error)
+{
+	struct gendisk *disk = request->q->disk;
+	struct block_element element = {
+		.tid = issued->tid,
+		.pid = issued->pid,
+		.kind = kind,
+		.operation = request->cmd_flags & 0xff,
+		.sector = request->__sector,
+		.bytes = bytes,
+		.latency_ns = latency_ns,
+		.error = error,
+		.request = issued->request,
+	};
+	int major = 0, minor = 0;
+
+	bpf_probe_read_kernel(&major, sizeof(major), &disk->major);
+	bpf_probe_read_kernel(&minor, sizeof(minor), &disk->first_minor);
+	element.device = (u32)major << 20 | (u32)minor;
+	emit_block(words, issued->monitors & READ_ONCE(words->active), &element);
+}
+
+struct losing {
+	struct shared *words;
+	u64 monitors; /* as in struct emission */
+	u64 cpu;
+};
+
+static noinline long lose_block(u64 monitor, struct losing *losing)
+{
+	u64 monitors = losing->monitors;
+
+	if (!monitors)
+		return 1;
+	losing->monitors = monitors >> 1;
+	if (!(monitors & 1))
+		return 0;
+
+	u32 index = (monitor & (MONITORS - 1)) * SLOTS + SLOT_BLOCK;
+	u32 first = losing->cpu * (u32)(READ_ONCE(losing->words->shapes[index]) >> 32);
+	void *pages = bpf_map_lookup_elem(&rings, &index);
+	struct ring_header *ring = pages ? bpf_map_lookup_elem(pages, &first) : 0;
+
+	if (ring)
+		__sync_fetch_and_add(&ring->lost_inherit, 1);
+	return 0;
+}
+
+static always_inline struct issued *remember(struct here *at, u64 key)
+{
+	struct issued fresh = {
+		.monitors = at->monitors,
+		.tid = at->tid,
+		.pid = at->pid,
+		.request = __sync_fetch_and_add(&at->words->requests, 1),
+	};
+
+	if (bpf_map_update_elem(&requests, &key, &fresh, 0)) {
+		struct losing losing = {
+			.words = at->words,
+			.monitors = at->monitors,
+			.cpu = bpf_get_smp_processor_id(),
+		};
+
+		bpf_loop(MONITORS, lose_block, &losing, 0);
+		return 0;
+	}
+	return bpf_map_lookup_elem(&requests, &key);
+}
+
+/* The thread that wants the I/O; it may be issued by another. */
+SEC("tp_btf/block_io_start")
+int on_block_start(u64 *ctx)
+{
+	struct here at = here();
+
+	if (at.words && at.monitors)
+		remember(&at, ctx[0]);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int on_block_issue(u64 *ctx)
+{
+	struct here at = here();
+	struct request *request = (void *)ctx[0];
+	u64 key = ctx[0];
+	struct issued *issued = bpf_map_lookup_elem(&requests, &key);
+
+	if (!at.words)
+		return 0;
+	if (!issued) {
+		if (!at.monitors)
+			return 0;
+		issued = remember(&at, key);
+		if (!issued)
+			return 0;
+	}
+	issued->at_ns = bpf_ktime_get_ns();
+	issued->is_issued = 1;
+	tell_block(issued, at.words, request, KIND_BEGIN, 0, request->__data_len, 0);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int on_block_complete(u64 *ctx)
+{
+	struct shared *words = shared_words();
+	struct request *request = (void *)ctx[0];
+	u64 key = ctx[0];
+	u32 bytes = ctx[2];
+	struct issued *issued = bpf_map_lookup_elem(&requests, &key);
+
+	if (!words || !issued)
+		return 0;
+	/* A part that is ready is not the end. */
+	if (bytes < request->__data_len)
+		return 0;
+	if (issued->is_issued)
+		tell_block(issued, words, request, KIND_END, bpf_ktime_get_ns() - issued->at_ns,
+			   bytes, (int)(ctx[1] & 0xff));
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+/* System calls */
+
+static always_inline void enter_call(struct tracking *tracking, struct pt_regs *regs, u64 number)
+{
+	tracking->call = number + 1;
+	tracking->call_ns = bpf_ktime_get_ns();
+	tracking->call_first = first_argument(regs);
+	tracking->call_second = second_argument(regs);
+}
+
+SEC("tp_btf/sys_enter")
+int on_call(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.tracking)
+		return 0;
+	enter_call(at.tracking, (void *)ctx[0], ctx[1]);
+
+	struct call_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.number = ctx[1],
+		.kind = KIND_BEGIN,
+		.value = at.tracking->call_first,
+	};
+
+	emit_call(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int on_return(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.tracking)
+		return 0;
+
+	struct call_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.number = at.tracking->call ? at.tracking->call - 1 : UNKNOWN,
+		.kind = KIND_END,
+		.value = ctx[1],
+	};
+
+	emit_call(at.words, at.monitors, &element);
+	return 0;
+}
+
+/* Futex waits */
+
+static always_inline bool waits(u64 operation)
+{
+	enum { FUTEX_WAIT = 0, LOCK_PI = 6, WAIT_BITSET = 9, WAIT_REQUEUE_PI = 11, LOCK_PI2 = 13 };
+	u32 command = operation & 0x7f;
+
+	return command == FUTEX_WAIT || command == LOCK_PI || command == WAIT_BITSET ||
+	       command == WAIT_REQUEUE_PI || command == LOCK_PI2;
+}
+
+SEC("tp_btf/sys_enter")
+int on_futex(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.tracking)
+		return 0;
+	enter_call(at.tracking, (void *)ctx[0], ctx[1]);
+	if (ctx[1] != settings.call_futex || !waits(at.tracking->call_second))
+		return 0;
+
+	struct futex_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.kind = KIND_BEGIN,
+		.operation = at.tracking->call_second & 0x7f,
+		.address = at.tracking->call_first,
+	};
+
+	emit_futex(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int on_futex_return(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.tracking)
+		return 0;
+	if (at.tracking->call != settings.call_futex + 1ull || !waits(at.tracking->call_second))
+		return 0;
+
+	struct futex_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.kind = KIND_END,
+		.operation = at.tracking->call_second & 0x7f,
+		.address = at.tracking->call_first,
+		.waited_ns = bpf_ktime_get_ns() - at.tracking->call_ns,
+		.result = ctx[1],
+	};
+
+	emit_futex(at.words, at.monitors, &element);
+	return 0;
+}
+
+/* Signals */
+
+SEC("tp_btf/signal_generate")
+int on_signal(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[2];
+	struct here at = here();
+
+	if (!at.words)
+		return 0;
+
+	struct signal_element element = {
+		.tid = task->pid,
+		.pid = task->tgid,
+		.sender_tid = at.tid,
+		.sender_pid = at.pid,
+		.number = ctx[0],
+		.kind = SIGNAL_GENERATE,
+	};
+
+	emit_signal(at.words, at.monitors | heard_by(at.words, tracking_of(task)), &element);
+	return 0;
+}
+
+SEC("tp_btf/signal_deliver")
+int on_signal_deliver(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors)
+		return 0;
+
+	struct signal_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.number = ctx[0],
+		.kind = SIGNAL_DELIVER,
+	};
+
+	emit_signal(at.words, at.monitors, &element);
+	return 0;
+}
+
+/* Hard interrupts */
+
+struct irqaction {
+	const char *name;
+} CORE;
+
+/* `element` has all but the thread and the stamp. */
+static always_inline int irq(struct irq_element *element)
+{
+	struct here at = interrupted();
+
+	if (!at.words || !at.monitors)
+		return 0;
+	element->tid = at.tid;
+	element->pid = at.pid;
+	emit_irq(at.words, at.monitors, element);
+	return 0;
+}
+
+static always_inline int device(u32 number, struct irqaction *action, u32 kind)
+{
+	struct irq_element element = { .number = number, .kind = kind };
+
+	bpf_probe_read_kernel_str(element.name, sizeof(element.name), action->name);
+	return irq(&element);
+}
+
+SEC("tp_btf/irq_handler_entry")
+int on_irq(u64 *ctx)
+{
+	return device(ctx[0], (void *)ctx[1], KIND_BEGIN);
+}
+
+SEC("tp_btf/irq_handler_exit")
+int on_irq_end(u64 *ctx)
+{
+	return device(ctx[0], (void *)ctx[1], KIND_END);
+}
+
+/* Interrupts between CPUs and of the local timer have vectors and no handler's name. */
+#define VECTOR(function, tracepoint, kind_, name_)                                       \
+	SEC("tp_btf/" tracepoint)                                                        \
+	int function(u64 *ctx)                                                           \
+	{                                                                                \
+		struct irq_element element = { .number = ctx[0], .kind = kind_, .name = name_ }; \
+		return irq(&element);                                                    \
+	}
+
+VECTOR(on_local_timer, "local_timer_entry", KIND_BEGIN, "local_timer")
+VECTOR(on_local_timer_end, "local_timer_exit", KIND_END, "local_timer")
+VECTOR(on_reschedule, "reschedule_entry", KIND_BEGIN, "reschedule")
+VECTOR(on_reschedule_end, "reschedule_exit", KIND_END, "reschedule")
+VECTOR(on_function, "call_function_entry", KIND_BEGIN, "call_function")
+VECTOR(on_function_end, "call_function_exit", KIND_END, "call_function")
+VECTOR(on_single, "call_function_single_entry", KIND_BEGIN, "call_single")
+VECTOR(on_single_end, "call_function_single_exit", KIND_END, "call_single")
+
+/* Soft interrupts */
+
+static always_inline int softirq(u32 number, u32 kind)
+{
+	struct here at = interrupted();
+
+	if (!at.words || !at.monitors)
+		return 0;
+
+	struct softirq_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.number = number,
+		.kind = kind,
+	};
+
+	emit_softirq(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int on_softirq(u64 *ctx)
+{
+	return softirq(ctx[0], KIND_BEGIN);
+}
+
+SEC("tp_btf/softirq_exit")
+int on_softirq_end(u64 *ctx)
+{
+	return softirq(ctx[0], KIND_END);
+}
+
+SEC("tp_btf/softirq_raise")
+int on_softirq_raise(u64 *ctx)
+{
+	return softirq(ctx[0], KIND_RAISE);
+}
+
+/* Timers */
+
+struct timer_list {
+	void *function;
+} CORE;
+
+struct timerqueue_node {
+	long long expires;
+} CORE;
+
+struct hrtimer {
+	struct timerqueue_node node;
+	void *function;
+} CORE;
+
+static always_inline int timer(u64 function, u32 kind, u64 late_ns)
+{
+	struct here at = interrupted();
+
+	if (!at.words || !at.monitors)
+		return 0;
+
+	struct timer_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.function = function,
+		.kind = kind,
+		.late_ns = late_ns > UNKNOWN ? UNKNOWN : late_ns,
+	};
+
+	emit_timer(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/timer_expire_entry")
+int on_timer(u64 *ctx)
+{
+	struct timer_list *list = (void *)ctx[0];
+
+	return timer((u64)list->function, TIMER_BEGIN, 0);
+}
+
+SEC("tp_btf/timer_expire_exit")
+int on_timer_end(u64 *ctx)
+{
+	(void)ctx;
+	return timer(0, TIMER_END, 0);
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int on_hrtimer(u64 *ctx)
+{
+	struct hrtimer *hrtimer = (void *)ctx[0];
+	long long now = 0;
+
+	bpf_probe_read_kernel(&now, sizeof(now), (void *)ctx[1]);
+
+	long long late = now - hrtimer->node.expires;
+
+	return timer((u64)hrtimer->function, HRTIMER_BEGIN, late > 0 ? late : 0);
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int on_hrtimer_end(u64 *ctx)
+{
+	(void)ctx;
+	return timer(0, HRTIMER_END, 0);
+}
+
+/* Migrations */
+
+SEC("tp_btf/sched_migrate_task")
+int on_migrate(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
+
+	if (!words || !tracking)
+		return 0;
+
+	u64 ids = bpf_get_current_pid_tgid();
+	struct migrate_element element = {
+		.tid = task->pid,
+		.pid = task->tgid,
+		.from_cpu = task->thread_info.cpu,
+		.to_cpu = ctx[1],
+		.by_tid = (u32)ids,
+		.by_pid = ids >> 32,
+	};
+
+	emit_migrate(words, heard_by(words, tracking), &element);
+	return 0;
+}
+
+/* CPUs */
+
+SEC("tp_btf/cpu_idle")
+int on_idle(u64 *ctx)
+{
+	struct shared *words = shared_words();
+	struct idle_element element = { .cpu = ctx[1], .state = ctx[0] };
+
+	if (words)
+		emit_idle(words, READ_ONCE(words->active), &element);
+	return 0;
+}
+
+SEC("tp_btf/cpu_frequency")
+int on_frequency(u64 *ctx)
+{
+	struct shared *words = shared_words();
+	struct frequency_element element = { .cpu = ctx[1], .khz = ctx[0] };
+
+	if (words)
+		emit_frequency(words, READ_ONCE(words->active), &element);
+	return 0;
+}
+
+/* Messages between threads */
+
+struct socket_wq;
+
+struct socket {
+	short type;
+} CORE;
+
+struct socket_alloc {
+	struct socket socket;
+	struct inode vfs_inode;
+} CORE;
+
+struct sock_common {
+	u16 skc_family;
+} CORE;
+
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_protocol;
+	struct socket *sk_socket;
+} CORE;
+
+struct unix_sock {
+	struct sock sk;
+	struct sock *peer;
+} CORE;
+
+static always_inline u64 inode_of(struct sock *sock)
+{
+	struct socket *socket = 0;
+	unsigned long inode = 0;
+
+	bpf_probe_read_kernel(&socket, sizeof(socket), &sock->sk_socket);
+	if (socket)
+		bpf_probe_read_kernel(&inode, sizeof(inode),
+				      &((struct socket_alloc *)socket)->vfs_inode.i_ino);
+	return inode;
+}
+
+static always_inline int socket_passed(struct sock *sock, int result, u32 kind)
+{
+	enum { AF_UNIX = 1 };
+	struct here at = here();
+
+	if (!at.words || !at.monitors || result <= 0)
+		return 0;
+
+	struct ipc_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.kind = kind,
+		.bytes = result,
+		.channel = inode_of(sock),
+		.family = sock->__sk_common.skc_family,
+		.protocol = sock->sk_protocol,
+	};
+	struct sock *peer = 0;
+
+	if (element.family == AF_UNIX)
+		bpf_probe_read_kernel(&peer, sizeof(peer), &((struct unix_sock *)sock)->peer);
+	if (peer)
+		element.peer = inode_of(peer);
+	emit_ipc(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int on_socket_send(u64 *ctx)
+{
+	return socket_passed((void *)ctx[0], (int)ctx[1], IPC_SEND);
+}
+
+SEC("tp_btf/sock_recv_length")
+int on_socket_receive(u64 *ctx)
+{
+	return socket_passed((void *)ctx[0], (int)ctx[1], IPC_RECEIVE);
+}
+
+SEC("tp_btf/sys_enter")
+int on_pipe(u64 *ctx)
+{
+	struct here at = here();
+
+	if (at.words && at.tracking)
+		enter_call(at.tracking, (void *)ctx[0], ctx[1]);
+	return 0;
+}
+
+/* The inode behind a descriptor of the current process, if it is a pipe; else 0. */
+static always_inline u64 pipe_behind(u64 descriptor)
+{
+	enum { TYPE = 0170000, FIFO = 0010000 };
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct files_struct *files = task->files;
+	struct fdtable *table = 0;
+	struct file **files_of = 0, *file = 0;
+	struct inode *inode = 0;
+	unsigned long number = 0;
+	u32 most = 0;
+	u16 mode = 0;
+
+	bpf_probe_read_kernel(&table, sizeof(table), &files->fdt);
+	bpf_probe_read_kernel(&most, sizeof(most), &table->max_fds);
+	if (descriptor >= most)
+		return 0;
+	bpf_probe_read_kernel(&files_of, sizeof(files_of), &table->fd);
+	bpf_probe_read_kernel(&file, sizeof(file), files_of + descriptor);
+	if (!file)
+		return 0;
+	bpf_probe_read_kernel(&inode, sizeof(inode), &file->f_inode);
+	bpf_probe_read_kernel(&mode, sizeof(mode), &inode->i_mode);
+	if ((mode & TYPE) != FIFO)
+		return 0;
+	bpf_probe_read_kernel(&number, sizeof(number), &inode->i_ino);
+	return number;
+}
+
+SEC("tp_btf/sys_exit")
+int on_pipe_return(u64 *ctx)
+{
+	struct here at = here();
+	long long result = ctx[1];
+
+	if (!at.words || !at.tracking || !at.monitors || result <= 0 || !at.tracking->call)
+		return 0;
+
+	u64 number = at.tracking->call - 1;
+	bool reads = number == settings.call_read || number == settings.call_readv;
+
+	if (!reads && number != settings.call_write && number != settings.call_writev)
+		return 0;
+
+	struct ipc_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.kind = reads ? IPC_RECEIVE : IPC_SEND,
+		.bytes = result,
+		.channel = pipe_behind(at.tracking->call_first),
+	};
+
+	if (element.channel)
+		emit_ipc(at.words, at.monitors, &element);
+	return 0;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! [`Sensor`]: a kernel sensor that a user may wish for besides scheduling.
+
+use std::fmt;
+use std::str::FromStr;
+
+use overhear_event::TypeSchema;
+
+use crate::streams::Hook;
+
+/// A kernel sensor beyond scheduling: it is off unless it is asked for, and takes BPF.
+///
+/// ```
+/// use overhear_kernel::Sensor;
+///
+/// let sensor: Sensor = "page_fault".parse()?;
+/// assert_eq!(sensor.about(), "page faults, with address and code");
+/// assert!("page_fualt".parse::<Sensor>().is_err());
+/// assert!(Sensor::all().any(|known| known == sensor));
+/// # Ok::<(), overhear_kernel::UnknownSensor>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sensor(Hook);
+
+/// The name of no kernel sensor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kernel sensor {name:?}; there are {}", names())]
+pub struct UnknownSensor {
+    /// As given.
+    pub name: String,
+}
+
+fn names() -> String {
+    let names: Vec<&str> = Sensor::all().map(Sensor::name).collect();
+    names.join(", ")
+}
+
+impl Sensor {
+    /// All, in the order of their streams.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Hook::MORE.into_iter().map(Self)
+    }
+
+    /// The name of its streams; its events are `kernel:NAME`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.0.sensor()
+    }
+
+    /// What it tells, as a phrase.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self.0 {
+            Hook::Switch | Hook::Wake | Hook::Life => "scheduling",
+            Hook::Fault => "page faults, with address and code",
+            Hook::Block => "block I/O from issue to completion, with latency",
+            Hook::Call => "system calls, entry and exit with number, first argument and result",
+            Hook::Futex => "futex waits, with address and the time waited",
+            Hook::Signal => "signals, generated and delivered",
+            Hook::Irq => "hard interrupts, begin and end, of devices and between CPUs",
+            Hook::Softirq => "soft interrupts, raised, begin and end",
+            Hook::Timer => "timers that expire, with how late they do",
+            Hook::Migrate => "migrations to another CPU, and who caused them",
+            Hook::Idle => "idle states of CPUs",
+            Hook::Frequency => "frequencies of CPUs",
+            Hook::Ipc => "bytes sent and received through pipes and sockets",
+        }
+    }
+
+    /// What its elements consist of.
+    #[must_use]
+    pub fn schema(self) -> TypeSchema {
+        self.0.schema()
+    }
+
+    pub(crate) const fn hook(self) -> Hook {
+        self.0
+    }
+}
+
+impl fmt::Display for Sensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Sensor {
+    type Err = UnknownSensor;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSensor> {
+        let found = Self::all().find(|sensor| sensor.name() == name);
+        found.ok_or_else(|| UnknownSensor {
+            name: name.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sensors beyond scheduling, against a program that knows what it did.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::{ptr, thread};
+
+use overhear_event::kernel::events::{
+    BLOCK_IO, CPU_IDLE, FUTEX, IPC, IRQ, KIND_BEGIN, KIND_END, PAGE_FAULT, SCHED_MIGRATE, SIGNAL,
+    SOFTIRQ, SYSCALL, TIMER,
+};
+use overhear_event::GapCause;
+use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
+
+use crate::harness::{turn, Program, Recorder};
+use crate::roles::park;
+
+/// How often the program does each thing.
+const PAGES: usize = 400;
+const CALLS: usize = 500;
+const WAITS: usize = 10;
+const SIGNALS: usize = 10;
+const WRITES: usize = 8;
+const MESSAGES: usize = 100;
+
+/// Does a known number of each thing that there is a sensor for.
+pub(crate) fn eventful() {
+    println!("@ parked");
+    park();
+    touch_pages();
+    for _ in 0..CALLS {
+        // SAFETY: only returns a number.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+    }
+    wait_for_futexes();
+    send_signals();
+    let wrote = write_to_disk();
+    pass_messages();
+    change_cpus();
+    spin();
+    println!("@ {wrote}");
+    println!("@ parked");
+    park();
+}
+
+fn touch_pages() {
+    let bytes = PAGES * 4096;
+    // SAFETY: a new mapping, which only this function knows; each store is within it.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let base = libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+        for page in 0..PAGES {
+            base.cast::<u8>().add(page * 4096).write_volatile(1);
+        }
+        libc::munmap(base, bytes);
+    }
+}
+
+fn wait_for_futexes() {
+    let word = 0_u32;
+    let limit = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    for _ in 0..WAITS {
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word and the limit live during the call; nobody wakes it, so it times out.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                &raw const word,
+                operation,
+                0,
+                &raw const limit,
+            )
+        };
+    }
+}
+
+fn send_signals() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    // SAFETY: zero is valid for the structure; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(libc::SIGUSR2, &raw const action, ptr::null_mut());
+        for _ in 0..SIGNALS {
+            // To this very thread, so each is delivered before the next.
+            libc::syscall(
+                libc::SYS_tgkill,
+                libc::getpid(),
+                libc::gettid(),
+                libc::SIGUSR2,
+            );
+        }
+    }
+}
+
+/// Whether the place of the test binary takes direct writes.
+fn write_to_disk() -> bool {
+    #[repr(align(4096))]
+    struct Block([u8; 4096]);
+    let path = std::env::current_exe()
+        .unwrap()
+        .with_extension(format!("{}", std::process::id()));
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
+        .open(&path);
+    let written = file.and_then(|mut file| {
+        let block = Block([7; 4096]);
+        (0..WRITES).try_for_each(|_| file.write_all(&block.0))
+    });
+    let _ = std::fs::remove_file(&path);
+    written.is_ok()
+}
+
+fn pass_messages() {
+    let (mut read, mut write) = std::io::pipe().unwrap();
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    let reader = thread::spawn(move || {
+        let mut bytes = [0; 8];
+        for _ in 0..MESSAGES {
+            read.read_exact(&mut bytes).unwrap();
+        }
+        for _ in 0..MESSAGES {
+            there.read_exact(&mut bytes).unwrap();
+        }
+        read.as_raw_fd()
+    });
+    for _ in 0..MESSAGES {
+        write.write_all(&[1; 8]).unwrap();
+    }
+    for _ in 0..MESSAGES {
+        here.write_all(&[1; 8]).unwrap();
+    }
+    reader.join().unwrap();
+}
+
+fn change_cpus() {
+    // SAFETY: the sets are plain data, and the calls concern this thread alone.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&all), &raw mut all);
+        for cpu in (0..64).filter(|&cpu| libc::CPU_ISSET(cpu, &all)) {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut one);
+            libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+        }
+        libc::sched_setaffinity(0, size_of_val(&all), &raw const all);
+    }
+}
+
+/// 60 ms on a CPU, so that the scheduler's tick interrupts it.
+fn spin() {
+    let mut used = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut until = None;
+    loop {
+        // The clock of a thread is a system call, and the rings have no room for that many.
+        (0..20_000).for_each(|_| std::hint::spin_loop());
+        // SAFETY: there is room for the result.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut used) };
+        let now = used.tv_sec * 1_000_000_000 + used.tv_nsec;
+        if now > *until.get_or_insert(now + 60_000_000) {
+            return;
+        }
+    }
+}
+
+type Fields = BTreeMap<String, i128>;
+
+#[test]
+fn each_sensor_tells_what_the_program_did() {
+    let _turn = turn();
+    let builder = KernelMonitor::builder().sensors(Sensor::all());
+    let mut monitor = match builder.choice(Choice::Bpf).create() {
+        Ok(monitor) => monitor,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let sentence = monitor.status().unwrap().sentence.clone();
+    println!("{sentence}");
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("eventful", |_| {});
+    program.until_parked(|| {});
+    let pid = program.pid;
+    monitor.process_monitor(pid).unwrap();
+    monitor.resume().unwrap();
+    program.release(1);
+    program.until_parked_again(|| recorder.poll(&mut monitor));
+    let wrote = program.said.iter().any(|line| line == "true");
+    program.end();
+    monitor.finish().unwrap();
+    recorder.poll(&mut monitor);
+    recorder.assert_all(|id| monitor.committed(id));
+    println!("{:?}", recorder.gaps());
+    assert_eq!(recorder.missed(GapCause::Overwritten), 0);
+    let not_entered = recorder.missed(GapCause::Kernel);
+    println!("{not_entered} calls not entered");
+
+    let heard = |sensor: &str| -> Vec<&Fields> {
+        let lacks = sentence.contains(&format!("no sensor {sensor}"));
+        match recorder.others.get(sensor) {
+            Some(elements) => elements.iter().collect(),
+            None if lacks => Vec::new(),
+            None => {
+                println!("nothing of {sensor}");
+                Vec::new()
+            }
+        }
+    };
+    let exists = |sensor: &str| {
+        let there = !sentence.contains(&format!("no sensor {sensor}"));
+        if !there {
+            println!("skipped: this kernel has no {sensor}");
+        }
+        there
+    };
+    let count = |sensor: &str, wanted: &[(&str, i128)]| {
+        let fits = |fields: &&&Fields| wanted.iter().all(|(name, value)| fields[*name] == *value);
+        heard(sensor).iter().filter(fits).count()
+    };
+    let (begin, end) = (i128::from(KIND_BEGIN), i128::from(KIND_END));
+    // Everything that tells of a thread tells of the program's, but for signals from elsewhere.
+    for sensor in [
+        PAGE_FAULT,
+        BLOCK_IO,
+        SYSCALL,
+        FUTEX,
+        IPC,
+        SCHED_MIGRATE,
+        IRQ,
+        SOFTIRQ,
+        TIMER,
+    ] {
+        assert!(heard(sensor)
+            .iter()
+            .all(|fields| fields["pid"] == i128::from(pid)));
+    }
+    if exists(PAGE_FAULT) {
+        assert!(count(PAGE_FAULT, &[("kind", 1)]) >= PAGES);
+    }
+    if exists(SYSCALL) {
+        let number = libc::SYS_getppid.into();
+        for kind in [begin, end] {
+            let calls = count(SYSCALL, &[("number", number), ("kind", kind)]);
+            assert!(
+                calls == CALLS || calls + not_entered as usize >= CALLS,
+                "{calls}"
+            );
+        }
+    }
+    if exists(FUTEX) {
+        let timed_out = count(
+            FUTEX,
+            &[("kind", end), ("result", -i128::from(libc::ETIMEDOUT))],
+        );
+        assert!(timed_out >= WAITS);
+        let long = |fields: &&&Fields| fields["kind"] == end && fields["waited_ns"] >= 1_000_000;
+        assert!(heard(FUTEX).iter().filter(long).count() >= WAITS);
+    }
+    if exists(SIGNAL) {
+        let number = ("number", libc::SIGUSR2.into());
+        assert_eq!(
+            count(SIGNAL, &[number, ("kind", 1), ("sender_pid", pid.into())]),
+            SIGNALS
+        );
+        assert_eq!(count(SIGNAL, &[number, ("kind", 2)]), SIGNALS);
+    }
+    if exists(IPC) {
+        let eight = ("bytes", 8);
+        for family in [0, 1] {
+            for kind in [1, 2] {
+                let wanted = [eight, ("family", family), ("kind", kind)];
+                assert!(
+                    count(IPC, &wanted) >= MESSAGES,
+                    "family {family}, kind {kind}"
+                );
+            }
+        }
+        // Both ends of a pipe are one channel; the ends of a socket are each other's peers.
+        let pipes: Vec<_> = heard(IPC)
+            .into_iter()
+            .filter(|f| f["family"] == 0)
+            .collect();
+        let channel = pipes.iter().find(|f| f["bytes"] == 8).unwrap()["channel"];
+        let through = |kind| count(IPC, &[("channel", channel), ("kind", kind)]);
+        assert_eq!((through(1), through(2)), (MESSAGES, MESSAGES));
+        let sockets: Vec<_> = heard(IPC)
+            .into_iter()
+            .filter(|f| f["family"] == 1)
+            .collect();
+        let sent = sockets.iter().find(|f| f["kind"] == 1).unwrap();
+        let got = sockets.iter().find(|f| f["kind"] == 2).unwrap();
+        assert_eq!(
+            (sent["channel"], sent["peer"]),
+            (got["peer"], got["channel"])
+        );
+    }
+    if exists(BLOCK_IO) && wrote && count(BLOCK_IO, &[]) > 0 {
+        let ends: Vec<_> = heard(BLOCK_IO)
+            .into_iter()
+            .filter(|f| f["kind"] == end)
+            .collect();
+        for fields in &ends {
+            let issue = [("kind", begin), ("request", fields["request"])];
+            assert_eq!(count(BLOCK_IO, &issue), 1, "{fields:?}");
+            assert_eq!(fields["error"], 0);
+            assert!(fields["latency_ns"] > 0);
+        }
+        assert!(ends.len() >= WRITES, "{}", ends.len());
+    } else {
+        println!("skipped: no block device is behind the test's files");
+    }
+    if exists(SCHED_MIGRATE) {
+        for fields in heard(SCHED_MIGRATE) {
+            assert_ne!(fields["from_cpu"], fields["to_cpu"]);
+        }
+    }
+    let names = [
+        PAGE_FAULT,
+        SYSCALL,
+        FUTEX,
+        SIGNAL,
+        IPC,
+        BLOCK_IO,
+        SCHED_MIGRATE,
+    ];
+    for sensor in names.into_iter().chain([IRQ, SOFTIRQ, TIMER, CPU_IDLE]) {
+        println!("{sensor}: {} elements", count(sensor, &[]));
+    }
+}
+
+#[test]
+fn sensors_have_names_and_mistakes_sentences() {
+    let error = "page-fault".parse::<Sensor>().unwrap_err().to_string();
+    assert!(error.contains("page_fault, block_io"), "{error}");
+    for sensor in Sensor::all() {
+        assert_eq!(sensor.name().parse(), Ok(sensor));
+        assert_eq!(sensor.schema().id(), sensor.name());
+    }
+    let perf = KernelMonitor::builder()
+        .choice(Choice::Perf)
+        .sensors(Sensor::all());
+    match perf.create() {
+        Ok(monitor) => {
+            let sentence = &monitor.status().unwrap().sentence;
+            assert!(
+                sentence.contains("cpu_frequency, ipc need BPF"),
+                "{sentence}"
+            );
+        }
+        Err(StartError::Perf { why }) => println!("skipped: {why}"),
+        Err(error) => panic!("{error}"),
+    }
+}
