@@ -259,13 +259,14 @@ impl Replayed {
     }
 
     fn picture(&self) -> serde_json::Value {
-        picture::timeline(&picture::Parts {
+        let parts = picture::Parts {
             scheduling: &self.scheduling,
             columns: &self.columns,
             gaps: &self.gaps,
             begin: self.begin,
             end: self.end,
-        })
+        };
+        picture::timeline(&parts, &mut picture::Cursor::default())
     }
 }
 

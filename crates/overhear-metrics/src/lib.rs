@@ -47,5 +47,5 @@ pub use messages::Messages;
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};
 pub use scheduling::{Observer, Scheduling};
 pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};
-pub use thread::{Thread, ThreadIndex, ThreadState};
+pub use thread::{Reason, Thread, ThreadIndex, ThreadState};
 pub use timeline::{Row, Timeline};

@@ -30,13 +30,14 @@ use overhear_event::{
     ElementView, EventName, EventSet, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update,
 };
 
-use crate::thread::{Thread, ThreadIndex, ThreadState};
+use crate::thread::{Reason, Thread, ThreadIndex, ThreadState};
 
 /// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
 /// TASK_DEAD.
 const DEAD: u16 = 0x10 | 0x20 | 0x80;
 
-/// Sees every interval of every thread as it ends.
+/// Sees every interval of every thread as it ends. The thread's [`reason`](Thread::reason) is that
+/// of the interval.
 pub trait Observer {
     /// `thread` was in `state` from `from` to `to`, on `cpu` if it was running.
     fn interval(
@@ -155,6 +156,7 @@ impl<O: Observer> Scheduling<O> {
         }
         let thread = &mut self.threads[index.0];
         thread.state = state;
+        thread.reason = Reason::Untold;
         thread.since = now;
         if cpu.is_some() {
             thread.cpu = cpu;
@@ -168,6 +170,9 @@ impl<O: Observer> Scheduling<O> {
         if switch.flags & Switch::NEXT_TRACKED != 0 {
             let index = self.find(switch.next_tid, switch.next_pid, now);
             self.arrive(index, now, cpu);
+            if switch.next_tid == switch.prev_tid {
+                self.threads[index.0].reason = Reason::Again;
+            }
         }
     }
 
@@ -192,6 +197,14 @@ impl<O: Observer> Scheduling<O> {
         }
         let before = self.threads[index.0].run;
         self.enter(index, now, state, Some(cpu));
+        self.threads[index.0].reason = match state {
+            ThreadState::Blocked => Reason::Asleep(switch.prev_state),
+            ThreadState::Preempted if switch.flags & Switch::PREEMPTED == 0 => {
+                Reason::Yielded(switch.next_tid)
+            }
+            ThreadState::Preempted => Reason::Displaced(switch.next_tid),
+            _ => Reason::Untold,
+        };
         if switch.prev_run_ns != Switch::UNKNOWN {
             // The kernel's own account, where it is told. The stamps alone would differ from it by
             // what a switch costs: it charges the thread from the wake-up's clock reading on.
@@ -245,6 +258,7 @@ impl<O: Observer> Scheduling<O> {
             _ if asleep => {
                 let since = *thread.waking.get_or_insert(now);
                 self.enter(index, since, ThreadState::Runnable, None);
+                self.threads[index.0].reason = Reason::Woken(wake.waker_tid);
             }
             // Already running or runnable: the waking cancelled a sleep (second race).
             _ => thread.waking = None,

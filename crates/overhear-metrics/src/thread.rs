@@ -37,6 +37,27 @@ impl ThreadState {
     }
 }
 
+/// Why a thread is in its state, as far as an element has told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// No element has told.
+    #[default]
+    Untold,
+    /// Blocked: it left the CPU with these state bits of the kernel (1 interruptible, 2
+    /// uninterruptible, ...).
+    Asleep(u16),
+    /// Preempted: this thread was preferred; [`Switch::UNKNOWN`](overhear_event::kernel::Switch)
+    /// where it is not told.
+    Displaced(u32),
+    /// Preempted, although nobody forced it: it let this thread run first, by `sched_yield` or
+    /// because a signal kept it from falling asleep.
+    Yielded(u32),
+    /// Runnable: this thread woke it, or was interrupted by what woke it; 0 is an idle CPU.
+    Woken(u32),
+    /// Running: it left its CPU and the scheduler chose it again: a switch to itself.
+    Again,
+}
+
 /// A thread's place in [`Scheduling::threads`](crate::Scheduling::threads). Thread ids are
 /// reused, indices are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +105,7 @@ pub struct Thread {
     // When it announced its exit.
     pub(crate) ended: Option<Timestamp>,
     pub(crate) state: ThreadState,
+    pub(crate) reason: Reason,
     pub(crate) since: Timestamp,
     pub(crate) cpu: Option<u32>,
     // A waking that has not led to a run yet.
@@ -109,10 +131,36 @@ impl Thread {
             cpu_at_exit: None,
             ended: None,
             state,
+            reason: Reason::Untold,
             since,
             cpu: None,
             waking: None,
         }
+    }
+
+    /// What it is doing. In [`Observer::interval`](crate::Observer::interval): what it did in the
+    /// interval that ends.
+    #[must_use]
+    pub const fn state(&self) -> ThreadState {
+        self.state
+    }
+
+    /// Why it is in this state.
+    #[must_use]
+    pub const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Since when it is in this state.
+    #[must_use]
+    pub const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// The CPU it runs on, or ran on last.
+    #[must_use]
+    pub const fn cpu(&self) -> Option<u32> {
+        self.cpu
     }
 
     pub(crate) fn account(&mut self, span: Nanos) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every interval of every thread, packed: seven bytes each.
+//! Every interval of every thread, packed: fifteen bytes each.
 
 use overhear_event::{Nanos, Timestamp};
 
 use crate::scheduling::Observer;
-use crate::thread::{Thread, ThreadIndex, ThreadState};
+use crate::thread::{Reason, Thread, ThreadIndex, ThreadState};
 
 /// Stands for "not on a CPU" in [`Row::cpus`].
 const NO_CPU: u16 = u16::MAX;
@@ -20,6 +20,8 @@ pub struct Row {
     pub states: Vec<u8>,
     /// The CPU of a running thread, 65535 otherwise.
     pub cpus: Vec<u16>,
+    /// Why the thread was in the state.
+    pub reasons: Vec<Reason>,
     end: Timestamp,
 }
 
@@ -44,12 +46,13 @@ impl Row {
             })
     }
 
-    fn push(&mut self, mut length: u64, state: u8, cpu: u16) {
+    fn push(&mut self, mut length: u64, state: u8, cpu: u16, reason: Reason) {
         while length > 0 {
             let part = u32::try_from(length).unwrap_or(u32::MAX);
             self.lengths.push(part);
             self.states.push(state);
             self.cpus.push(cpu);
+            self.reasons.push(reason);
             length -= u64::from(part);
         }
     }
@@ -99,7 +102,7 @@ impl Observer for Timeline {
     fn interval(
         &mut self,
         index: ThreadIndex,
-        _: &Thread,
+        thread: &Thread,
         from: Timestamp,
         to: Timestamp,
         state: ThreadState,
@@ -120,11 +123,16 @@ impl Observer for Timeline {
         }
         // Without holes: what was not said is unknown.
         let hole: Nanos = from.since(row.end);
-        row.push(hole.as_ns(), ThreadState::Unknown.code(), NO_CPU);
+        row.push(
+            hole.as_ns(),
+            ThreadState::Unknown.code(),
+            NO_CPU,
+            Reason::Untold,
+        );
         let cpu = cpu
             .and_then(|cpu| u16::try_from(cpu).ok())
             .unwrap_or(NO_CPU);
-        row.push(to.since(from).as_ns(), state.code(), cpu);
+        row.push(to.since(from).as_ns(), state.code(), cpu, thread.reason());
         row.end = to;
     }
 }

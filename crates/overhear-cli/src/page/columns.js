@@ -15,6 +15,8 @@ class Columns {
   constructor(width) {
     this.width = width;
     this.kind = new Uint8Array(width);
+    // The interval that a column shows, where it shows one.
+    this.at = new Int32Array(width);
     this.count = new Uint32Array(width);
     this.shares = new Float32Array(width * STATES);
     // Intervals wide enough to carry a label: pairs of first column, end column, index.
@@ -25,6 +27,10 @@ class Columns {
     this.spacing = width;
     this.before = new Float64Array(STATES);
     this.after = new Float64Array(STATES);
+    // Of numbers: the least and the greatest of a column, and the last one up to its end.
+    this.low = new Float64Array(width);
+    this.high = new Float64Array(width);
+    this.last = new Float64Array(width);
   }
 
   clear() {
@@ -48,6 +54,7 @@ class Columns {
         const until = end === Infinity ? width : Math.max(x + 1, Math.min(width, Math.floor((end - from) / perColumn)));
         const state = intervals.stateAt(at);
         kind.fill(state, x, until);
+        this.at.fill(at, x, until);
         if (until - x >= wideFrom && state === STATE.RUNNING) this.wide.push(x, until, at);
         x = until;
         continue;
@@ -57,8 +64,9 @@ class Columns {
       if (second >= right) {
         const here = intervals.stateAt(at);
         const next = intervals.stateAt(at + 1);
+        this.at[x] = end - left > right - end ? at : at + 1;
         if (here === next) kind[x] = here === STATE.ABSENT ? here : EDGE;
-        else kind[x] = end - left > right - end ? here : next;
+        else kind[x] = intervals.stateAt(this.at[x]);
       } else {
         kind[x] = HIDDEN;
         this.hidden += 1;
@@ -103,6 +111,25 @@ class Columns {
     for (let x = 0; x < width; x += 1) {
       if (count[x] > this.most) this.most = count[x];
       if (count[x] > 1) this.hidden += 1;
+    }
+  }
+
+  /** Fills the columns from a sensor's elements and the numbers of one of its fields. */
+  fromSeries(elements, series, from, perColumn) {
+    this.fromElements(elements, from, perColumn);
+    const { width, count, low, high, last } = this;
+    let index = lowerBound(elements.times, from);
+    let value = index > 0 ? series.values[index - 1] : NaN;
+    for (let x = 0; x < width; x += 1) {
+      if (count[x]) {
+        const next = Math.min(index + count[x], series.count);
+        const found = series.range(index, next);
+        low[x] = found.low;
+        high[x] = found.high;
+        if (next > 0) value = series.values[next - 1];
+        index += count[x];
+      }
+      last[x] = value;
     }
   }
 

@@ -20,13 +20,20 @@ const KEYS = [
   ['[ and ]', 'Place metering line A, or B, at the pointer'],
   ['M', 'Zoom to what is between the lines'],
   ['X or Escape', 'Remove the metering lines'],
-  ['/', 'Filter threads and sensors'],
+  ['C', 'Show CPUs and threads, threads, or CPUs'],
+  ['K', 'Arrows from who wakes to who is woken; the row under the pointer shows who woke whom before'],
+  ['V', 'Only rows in which something happens in view'],
+  ['I', 'Statistics of what is between the lines, else of what is in view'],
+  ['/', 'Search: words choose rows, -word leaves rows out, kind:thread chooses a kind'],
+  ['Enter, Shift + Enter', 'In the search: the next, or the last, moment that fits. is:preempted, is:waiting, is:blocked, is:again (switched to itself), >1ms, <1ms and by:NAME say what fits'],
   ['?', 'This help'],
 ];
 
 /** Binds mouse and keyboard to the view. */
 class Controls {
-  constructor(view, timeline, rows) {
+  constructor(view, timeline, rows, statistics, report) {
+    this.statistics = statistics;
+    this.report = report;
     this.view = view;
     this.timeline = timeline;
     this.rows = rows;
@@ -55,11 +62,12 @@ class Controls {
     const { hover } = this.view;
     // What moves under a resting pointer is hovered as well; a keyboard's choice stays.
     if (this.pointer && !this.press && hover && !hover.exact) {
-      const { t, row } = this.#place(this.pointer);
-      this.view.hover = { t, row, exact: false };
+      const { t, row, y } = this.#place(this.pointer);
+      this.view.hover = { t, row, y: y - (row?.top ?? 0), exact: false };
     }
     this.timeline.draw();
     this.#showState();
+    this.statistics.changed();
   }
 
   setView(from, to) {
@@ -81,11 +89,15 @@ class Controls {
     if (a !== null) parts.push(make('span', 'reading', [make('b', '', 'A'), formatExact(a)]));
     if (b !== null) parts.push(make('span', 'reading', [make('b', '', 'B'), formatExact(b)]));
     if (a !== null && b !== null) parts.push(make('span', 'reading between', ['between ', make('strong', '', formatExact(Math.abs(b - a)))]));
-    if (!parts.length) parts.push(make('span', 'hint', 'Click to place line A, Shift-click for line B'));
+    if (!parts.length) parts.push(make('span', 'hint', 'Click: line A, Shift-click: line B'));
     // Rewritten only when it reads differently, so that screen readers do not repeat it.
     const text = view.meterText();
     if (text !== this.shownMeter) meter.replaceChildren(...parts);
     this.shownMeter = text;
+    byId('zoom-meter').disabled = a === null || b === null || a === b;
+    const { inView, drawn } = this.timeline.wakes;
+    const note = view.showWakes && inView > drawn && drawn === 0 ? `${plural(inView, 'wake-up')}: zoom in for arrows` : '';
+    if (byId('wakes-note').textContent !== note) byId('wakes-note').textContent = note;
 
     byId('span').textContent = `${formatDuration(view.to - view.from)} shown, axis in ms`;
     const thumb = byId('thumb').style;
@@ -137,8 +149,11 @@ class Controls {
       if (this.press) this.#drag(event, place);
       else {
         surface.style.cursor = this.#lineAt(place.x) >= 0 ? 'ew-resize' : 'crosshair';
-        view.hover = { t: place.t, row: place.row, exact: false };
+        const before = view.hover?.row;
+        view.hover = { t: place.t, row: place.row, y: place.y - (place.row?.top ?? 0), exact: false };
         this.#showTooltip(event.clientX, event.clientY, GRIP);
+        // Where there are too many wake-ups for arrows, the row under the pointer has its own.
+        if (before !== place.row && timeline.wakes.inView > 0 && view.showWakes) this.changed();
       }
       timeline.drawOver();
     });
@@ -238,7 +253,7 @@ class Controls {
   #bindKeys() {
     this.frame.addEventListener('keydown', (event) => this.#key(event));
     document.addEventListener('keydown', (event) => {
-      if (event.defaultPrevented || event.target.closest?.('input, button, dialog, th')) return;
+      if (event.defaultPrevented || event.target.closest?.('input, button, dialog, th, summary')) return;
       // Over the plot the keys work at once; elsewhere only those that cannot be meant otherwise.
       if (event.target === document.body && this.pointer) this.#key(event);
       else if (event.key === '?' || event.key === '/') this.#key(event);
@@ -279,6 +294,13 @@ class Controls {
       m: () => this.#zoomToMeter(),
       x: () => this.#clearMeter(),
       Escape: () => this.#clearMeter(),
+      c: () => this.#nextParts(),
+      k: () => this.#toggleWakes(),
+      v: () => this.#toggleActive(),
+      i: () => {
+        const panel = byId('statistics');
+        panel.open = !panel.open;
+      },
       '/': () => byId('search').focus(),
       '?': () => byId('help').showModal(),
     };
@@ -287,6 +309,56 @@ class Controls {
     event.preventDefault();
     action();
     this.changed();
+  }
+
+  #setParts(parts) {
+    for (const one of ['both', 'threads', 'cpus']) byId(`show-${one}`).setAttribute('aria-pressed', String(one === parts));
+    this.rows.setParts(parts);
+    byId('matches').textContent = this.rows.matchText();
+  }
+
+  #nextParts() {
+    const all = ['both', 'threads', 'cpus'];
+    this.#setParts(all[(all.indexOf(this.rows.parts) + 1) % all.length]);
+  }
+
+  #toggleWakes() {
+    this.view.showWakes = !this.view.showWakes;
+    byId('wakes').setAttribute('aria-pressed', String(this.view.showWakes));
+  }
+
+  #toggleActive() {
+    this.rows.setActive(this.rows.active ? null : [this.view.from, this.view.to]);
+    byId('active').setAttribute('aria-pressed', String(this.rows.active !== null));
+    byId('matches').textContent = this.rows.matchText();
+  }
+
+  /** Goes to the next moment that the search looks for, in whichever row it comes first. */
+  #find(forward) {
+    const { rows, view } = this;
+    const span = view.to - view.from;
+    const begin = view.hover?.exact ? view.hover.t : forward ? view.from - 1 : view.to;
+    let best = null;
+    for (const row of rows.visible) {
+      const t = findInRow(row, rows.query, begin, forward);
+      if (t !== null && (best === null || (forward ? t < best.t : t > best.t))) best = { row, t };
+    }
+    if (!best) {
+      byId('matches').textContent = forward ? 'nothing more to the right' : 'nothing more to the left';
+      return;
+    }
+    byId('matches').textContent = `found at ${formatExact(Math.round(best.t))}`;
+    if (best.t < view.from || best.t > view.to) view.set(best.t - span / 2, best.t + span / 2);
+    this.#inspectByKey(best.row, best.t);
+  }
+
+  /** Saves the picture; without a program's name it is called overhear. */
+  async #save(kind) {
+    const program = String(list(this.report().command)[0] ?? '').split('/').pop().replace(/[^\w.-]/g, '') || 'overhear';
+    const blob = kind === 'svg'
+      ? new Blob([exportSvg(this.timeline, this.rows, this.report())], { type: 'image/svg+xml' })
+      : await exportPng(this.timeline, this.rows, this.report());
+    if (blob) download(`${program}.${kind}`, blob);
   }
 
   #clearMeter() {
@@ -304,7 +376,7 @@ class Controls {
     const { rows, view } = this;
     const start = view.hover?.row?.shown ? view.hover.row.index + by : by > 0 ? 0 : rows.visible.length - 1;
     let index = start;
-    while (rows.visible[index]?.kind === 'process') index += by;
+    while (['process', 'run'].includes(rows.visible[index]?.kind)) index += by;
     const row = rows.visible[index];
     if (!row) return;
     this.#inspectByKey(row, view.hover ? view.hover.t : (view.from + view.to) / 2);
@@ -337,7 +409,7 @@ class Controls {
     const { tooltip, view, timeline } = this;
     const { hover } = view;
     const { perPixel } = timeline;
-    const found = hover?.row ? inspect(hover.row, hover.t, perPixel, perPixel * reachPixels, hover.exact) : null;
+    const found = hover?.row ? inspect(hover.row, hover.t, perPixel, perPixel * reachPixels, hover.exact, hover.y) : null;
     tooltip.hidden = !found;
     if (!found) return null;
     const swatch = found.state >= 0 ? make('span', `swatch s${found.state}`) : make('span', 'swatch pin');
@@ -367,6 +439,12 @@ class Controls {
     press('zoom-in', () => view.zoom(0.5, middle()));
     press('zoom-out', () => view.zoom(2, middle()));
     press('fit', () => view.set(0, view.extent));
+    press('zoom-meter', () => this.#zoomToMeter());
+    press('wakes', () => this.#toggleWakes());
+    press('active', () => this.#toggleActive());
+    press('save-svg', () => this.#save('svg'));
+    press('save-png', () => this.#save('png'));
+    for (const parts of ['both', 'threads', 'cpus']) press(`show-${parts}`, () => this.#setParts(parts));
     press('help-open', () => byId('help').showModal());
     byId('keys').append(...KEYS.map(([key, text]) => make('tr', '', [make('th', '', key), make('td', '', text)])));
     const search = byId('search');
@@ -375,6 +453,10 @@ class Controls {
       byId('matches').textContent = this.rows.matchText();
     });
     search.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter') {
+        this.#find(!event.shiftKey);
+        return;
+      }
       if (event.key !== 'Escape') return;
       search.value = '';
       this.rows.setFilter('');

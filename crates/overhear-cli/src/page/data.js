@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The time-line's columns, decoded once into typed arrays that are sorted by time,
-// so that every later question is a binary search.
+// The time-line's columns, decoded into typed arrays that are sorted by time, so that
+// every later question is a binary search. The arrays grow: a run that goes on sends its
+// news, and a recording is one piece of news.
 
 const STATE = Object.freeze({ ABSENT: 0, RUNNING: 1, RUNNABLE: 2, BLOCKED: 3, PREEMPTED: 4, UNKNOWN: 5, MISSED: 6 });
 const STATES = 7;
 const STATE_NAMES = ['absent', 'running', 'waiting for a CPU', 'blocked', 'preempted', 'unknown', 'missed'];
 const NO_CPU = 65535;
+const NO_REASON = 65535;
 
-// Sums per state are kept for every 64th interval only: eight bytes times
-// seven states for each would be more memory than the columns themselves, and a walk
-// over at most 63 intervals costs less than a second binary search.
+// Level of detail: sums and counts per state are kept for every 64th interval. For each
+// interval they would be more memory than the columns themselves, and a walk over at most
+// 63 intervals costs less than a second binary search.
 const BLOCK = 64;
 
 function decodeBytes(text) {
@@ -49,48 +51,124 @@ function upperBound(times, t, low = 0, high = times.length) {
   return low;
 }
 
+/** `array`, or a copy of it that has room for `needed` entries. */
+function grown(array, needed) {
+  if (needed <= array.length) return array;
+  // A first piece is often all there is: it gets what it needs.
+  const larger = new array.constructor(array.length ? Math.max(needed, array.length * 2) : needed);
+  larger.set(array);
+  return larger;
+}
+
 /** Consecutive intervals, each with a state: `starts[i]` to `starts[i + 1]`.
  *  Index -1 stands for the time before them and `count` for the time after. */
 class Intervals {
-  constructor(first, lengths, states, cpus) {
-    const given = Math.min(lengths.length, states.length);
-    const starts = new Float64Array(given + 1);
-    const kept = new Uint8Array(given);
-    const onCpu = new Uint16Array(given);
-    let count = 0;
-    let end = first;
-    let long = false;
-    for (let i = 0; i < given; i += 1) {
-      const state = states[i] < STATES ? states[i] : STATE.UNKNOWN;
-      const cpu = cpus && i < cpus.length ? cpus[i] : NO_CPU;
-      // An interval longer than a u32 came in pieces: they are one again.
-      if (!(long && kept[count - 1] === state && onCpu[count - 1] === cpu)) {
-        starts[count] = end;
-        kept[count] = state;
-        onCpu[count] = cpu;
-        count += 1;
-      }
-      long = lengths[i] >= 0x80000000;
-      end += lengths[i];
-    }
-    starts[count] = end;
-    this.count = count;
-    this.starts = starts.subarray(0, count + 1);
-    this.states = kept.subarray(0, count);
-    this.cpus = onCpu.subarray(0, count);
-    this.sums = this.#sumBlocks();
+  #starts = new Float64Array(0);
+  #states = new Uint8Array(0);
+  #cpus = new Uint16Array(0);
+  #reasons = new Uint16Array(0);
+  #total = new Float64Array(STATES);
+  #tally = new Uint32Array(STATES);
+  #places = new Map();
+  #tail = false;
+  #long = false;
+
+  constructor(first) {
+    this.count = 0;
+    this.sums = new Float64Array(0);
+    this.tallies = new Uint32Array(0);
+    /** The reasons that occur: `[kind, value]`. */
+    this.reasonTable = [];
+    this.#reserve(0);
+    this.#starts[0] = first;
+    this.#show();
   }
 
-  #sumBlocks() {
-    const blocks = Math.floor(this.count / BLOCK) + 1;
-    const sums = new Float64Array(blocks * STATES);
-    const total = new Float64Array(STATES);
-    for (let i = 0; i < this.count; i += 1) {
-      if (i % BLOCK === 0) sums.set(total, (i / BLOCK) * STATES);
-      total[this.states[i]] += this.starts[i + 1] - this.starts[i];
+  #reserve(more) {
+    const needed = this.count + more;
+    this.#starts = grown(this.#starts, needed + 1);
+    this.#states = grown(this.#states, needed);
+    this.#cpus = grown(this.#cpus, needed);
+    this.#reasons = grown(this.#reasons, needed);
+    const blocks = (Math.floor(needed / BLOCK) + 1) * STATES;
+    this.sums = grown(this.sums, blocks);
+    this.tallies = grown(this.tallies, blocks);
+  }
+
+  #show() {
+    this.starts = this.#starts.subarray(0, this.count + 1);
+    this.states = this.#states.subarray(0, this.count);
+    this.cpus = this.#cpus.subarray(0, this.count);
+    this.reasons = this.#reasons.subarray(0, this.count);
+  }
+
+  #push(end, state, cpu, reason) {
+    const i = this.count;
+    if (i % BLOCK === 0) {
+      this.sums.set(this.#total, (i / BLOCK) * STATES);
+      this.tallies.set(this.#tally, (i / BLOCK) * STATES);
     }
-    if (this.count % BLOCK === 0) sums.set(total, (blocks - 1) * STATES);
-    return sums;
+    this.#states[i] = state;
+    this.#cpus[i] = cpu;
+    this.#reasons[i] = reason;
+    this.#starts[i + 1] = end;
+    this.count = i + 1;
+  }
+
+  #place(reason) {
+    const key = reason.join(' ');
+    if (!this.#places.has(key)) {
+      this.#places.set(key, this.reasonTable.length < NO_REASON ? this.reasonTable.push(reason) - 1 : NO_REASON);
+    }
+    return this.#places.get(key);
+  }
+
+  #dropTail() {
+    if (this.#tail) this.count -= 1;
+    this.#tail = false;
+  }
+
+  /** Adds what came after: columns as the document has them, where an interval longer than a u32 is
+   *  in pieces, or `whole` ones. */
+  append(lengths, states, cpus, reasons, table, whole = false) {
+    this.#dropTail();
+    const given = Math.min(lengths.length, states.length);
+    const places = table.map((reason) => this.#place(reason));
+    this.#reserve(given + 1);
+    let end = this.#starts[this.count];
+    for (let i = 0; i < given; i += 1) {
+      const state = states[i] < STATES ? states[i] : STATE.UNKNOWN;
+      const cpu = i < cpus.length ? cpus[i] : NO_CPU;
+      const last = this.count - 1;
+      const length = lengths[i];
+      end += length;
+      if (this.#long && this.#states[last] === state && this.#cpus[last] === cpu) {
+        this.#starts[this.count] = end;
+      } else {
+        this.#push(end, state, cpu, i < reasons.length ? places[reasons[i]] ?? NO_REASON : NO_REASON);
+        this.#tally[state] += 1;
+      }
+      this.#total[state] += length;
+      this.#long = !whole && length >= 0x80000000;
+    }
+    this.#show();
+  }
+
+  /** Shows a state that goes on, until the next piece of news says how it ended. */
+  extend(from, to, state, cpu, reason) {
+    this.#dropTail();
+    const start = this.#starts[this.count];
+    if (to > start) {
+      this.#reserve(1);
+      this.#push(to, from > start + 1 ? STATE.UNKNOWN : state, cpu, reason[0] ? this.#place(reason) : NO_REASON);
+      this.#tail = true;
+    }
+    this.#show();
+  }
+
+  /** How many intervals have ended. */
+  get settled() {
+    return this.#tail ? this.count - 1 : this.count;
   }
 
   get first() {
@@ -110,6 +188,11 @@ class Intervals {
     return index >= 0 && index < this.count ? this.states[index] : STATE.ABSENT;
   }
 
+  /** Why: `[kind, value]`, or null if it was not told. */
+  reasonAt(index) {
+    return this.reasonTable[this.reasons[index]] ?? null;
+  }
+
   /** Writes into `out` how long each state has lasted in all up to `t`. */
   sumsUntil(t, out) {
     const index = Math.min(this.find(t), this.count - 1);
@@ -120,34 +203,137 @@ class Intervals {
     out[this.states[index]] += Math.min(t, this.end) - this.starts[index];
     return out;
   }
+
+  /** How many of the first `index` intervals have this state. */
+  countUntil(index, state) {
+    const end = Math.max(0, Math.min(index, this.count));
+    const block = Math.floor(Math.max(0, end - 1) / BLOCK);
+    let count = this.count ? this.tallies[block * STATES + state] : 0;
+    for (let i = block * BLOCK; i < end; i += 1) if (this.states[i] === state) count += 1;
+    return count;
+  }
+
+  /** The share of each state between two moments. */
+  between(from, to) {
+    const before = this.sumsUntil(from, new Float64Array(STATES));
+    return this.sumsUntil(to, new Float64Array(STATES)).map((sum, s) => sum - before[s]);
+  }
+}
+
+/** The numbers of one field, with the least and the greatest of each block. */
+class Series {
+  #values = new Float64Array(0);
+  #low = new Float64Array(0);
+  #high = new Float64Array(0);
+  #sum = new Float64Array(0);
+
+  constructor() {
+    this.count = 0;
+    this.values = this.#values;
+    this.low = Infinity;
+    this.high = -Infinity;
+  }
+
+  get length() {
+    return this.count;
+  }
+
+  append(values) {
+    const from = this.count;
+    this.count += values.length;
+    this.#values = grown(this.#values, this.count);
+    this.#values.set(values, from);
+    const blocks = Math.floor(this.count / BLOCK);
+    this.#low = grown(this.#low, blocks);
+    this.#high = grown(this.#high, blocks);
+    this.#sum = grown(this.#sum, blocks);
+    for (let block = Math.floor(from / BLOCK); block < blocks; block += 1) {
+      const found = this.#walk(block * BLOCK, (block + 1) * BLOCK, { low: Infinity, high: -Infinity, sum: 0 });
+      this.#low[block] = found.low;
+      this.#high[block] = found.high;
+      this.#sum[block] = found.sum;
+    }
+    for (let i = from; i < this.count; i += 1) {
+      const value = this.#values[i];
+      if (value < this.low) this.low = value;
+      if (value > this.high) this.high = value;
+    }
+    this.values = this.#values.subarray(0, this.count);
+  }
+
+  #walk(from, to, found) {
+    for (let i = from; i < to; i += 1) {
+      const value = this.#values[i];
+      if (Number.isNaN(value)) continue;
+      if (value < found.low) found.low = value;
+      if (value > found.high) found.high = value;
+      found.sum += value;
+    }
+    return found;
+  }
+
+  /** Least, greatest and sum of the entries from `from` to before `to`. */
+  range(from, to) {
+    const found = { low: Infinity, high: -Infinity, sum: 0 };
+    const first = Math.ceil(from / BLOCK);
+    const last = Math.floor(to / BLOCK);
+    if (first >= last) return this.#walk(from, to, found);
+    this.#walk(from, first * BLOCK, found);
+    for (let block = first; block < last; block += 1) {
+      if (this.#low[block] < found.low) found.low = this.#low[block];
+      if (this.#high[block] > found.high) found.high = this.#high[block];
+      found.sum += this.#sum[block];
+    }
+    return this.#walk(last * BLOCK, to, found);
+  }
 }
 
 /** A sensor's elements: their times, and their fields by column. */
 class Elements {
+  #times = new Float64Array(0);
+  #last = NaN;
+
   constructor(sensor) {
-    const deltas = decodeColumn(sensor.deltas, Uint32Array);
-    const fields = Array.isArray(sensor.fields) ? sensor.fields : [];
-    this.fields = fields.map((field) => ({
+    this.count = 0;
+    this.times = this.#times;
+    this.fields = list(sensor.fields).map((field) => ({
       name: String(field.name ?? ''),
       unit: String(field.unit ?? ''),
       number: field.kind !== 'text',
-      values: field.kind === 'text' ? (Array.isArray(field.values) ? field.values : []) : decodeColumn(field.values, Float64Array),
+      series: field.kind !== 'text' ? new Series() : null,
+      values: [],
     }));
-    const times = new Float64Array(deltas.length + 1);
-    let count = 0;
-    let t = Number(sensor.first_ns);
-    if (Number.isFinite(t)) {
-      times[count++] = t;
-      for (let i = 0; i < deltas.length; i += 1) {
-        t += deltas[i];
-        if (deltas[i] !== 0xffffffff) times[count++] = t;
-      }
-    }
-    this.times = times.subarray(0, count);
-    this.count = count;
     /** Null where the elements come from several lanes, each with sequences of its own. */
     this.firstSequence = sensor.first_sequence === null ? null : Number(sensor.first_sequence) || 0;
     this.gaps = [];
+    this.append(sensor);
+  }
+
+  append(sensor) {
+    const deltas = decodeColumn(sensor.deltas, Uint32Array);
+    this.#times = grown(this.#times, this.count + deltas.length + 1);
+    let t = this.#last;
+    if (Number.isNaN(t)) {
+      t = Number(sensor.first_ns);
+      if (!Number.isFinite(t)) return;
+      this.#times[this.count++] = t;
+    }
+    for (let i = 0; i < deltas.length; i += 1) {
+      t += deltas[i];
+      if (deltas[i] !== 0xffffffff) this.#times[this.count++] = t;
+    }
+    this.#last = t;
+    this.times = this.#times.subarray(0, this.count);
+    list(sensor.fields).forEach((given, index) => {
+      const field = this.fields[index];
+      if (!field) return;
+      if (field.number) {
+        field.series.append(decodeColumn(given.values, Float64Array));
+        field.values = field.series.values;
+      } else {
+        field.values = field.values.concat(list(given.values));
+      }
+    });
   }
 
   get end() {
@@ -201,7 +387,8 @@ class Gaps {
       end = Math.max(end, to, from + 1);
     }
     this.firstMember.push(this.members.length);
-    this.intervals = new Intervals(first, lengths, states, null);
+    this.intervals = new Intervals(first);
+    this.intervals.append(lengths, states, [], [], [], true);
   }
 
   /** The members of the drawn gap nearest to `t`, if it is within `reach`. */
@@ -222,53 +409,6 @@ class Gaps {
   }
 }
 
-const list = (value) => (Array.isArray(value) ? value : []);
-
-/** The whole time-line in memory, or null if none was recorded. */
-function decodeTimeline(raw, report) {
-  if (!raw || typeof raw !== 'object') return null;
-  const processes = new Map();
-  const process = (pid, comm) => {
-    if (!processes.has(pid)) processes.set(pid, { pid, comm: '', threads: [], sensors: [], gaps: [] });
-    const found = processes.get(pid);
-    if (!found.comm && comm) found.comm = String(comm);
-    return found;
-  };
-
-  for (const one of list(raw.processes)) process(one.pid, one.comm);
-  for (const one of list(raw.threads)) {
-    const intervals = new Intervals(
-      Number(one.first_ns) || 0,
-      decodeColumn(one.lengths, Uint32Array),
-      decodeBytes(one.states),
-      decodeColumn(one.cpus, Uint16Array),
-    );
-    process(one.pid, one.pid === one.tid ? one.comm : '').threads.push({ tid: one.tid, comm: String(one.comm ?? ''), intervals });
-  }
-  const sensors = list(raw.sensors).map((one) => {
-    const sensor = { id: String(one.id ?? ''), instance: one.instance ?? '', type: String(one.type ?? ''), elements: new Elements(one) };
-    process(one.pid, one.comm).sensors.push(sensor);
-    return sensor;
-  });
-
-  const hostGaps = [];
-  for (const one of list(raw.gaps)) {
-    const from = Number(one.from_ns) || 0;
-    const gap = { label: String(one.label ?? ''), from, to: Math.max(from, Number(one.to_ns) || 0), missed: Number(one.missed) || 0, cause: String(one.cause ?? '') };
-    (processes.get(one.pid)?.gaps ?? hostGaps).push(gap);
-    const sensor = sensors[one.sensor];
-    if (sensor) sensor.elements.gaps.push(gap);
-  }
-  for (const sensor of sensors) sensor.elements.gaps.sort((a, b) => a.from - b.from);
-
-  const origin = Number(raw.origin_ns) || 0;
-  const end = Number(raw.end_ns) || 0;
-  let extent = Math.max(1, end >= origin ? end - origin : end);
-  if (!end) extent = Math.max(extent, Number(report?.duration_ns) || 0);
-  for (const { threads, sensors: owned } of processes.values()) {
-    for (const thread of threads) if (thread.intervals.count) extent = Math.max(extent, thread.intervals.end);
-    for (const sensor of owned) extent = Math.max(extent, sensor.elements.end);
-  }
-  const undrawn = { intervals: Number(raw.dropped_intervals) || 0, marks: Number(raw.dropped_marks) || 0 };
-  return { origin, extent, processes: [...processes.values()], hostGaps, undrawn };
+function list(value) {
+  return Array.isArray(value) ? value : [];
 }

@@ -6,14 +6,15 @@ const MOST_FIELDS = 12;
 const MOST_GAPS = 4;
 
 /** Facts about `row` at `t`; `reach` is the time that a pointer may miss by, `perPixel`
- *  what one pixel hides. With `exact`, `t` is meant to the nanosecond. */
-function inspect(row, t, perPixel, reach, exact) {
+ *  what one pixel hides, `y` how far below the row's top it is. With `exact`, `t` is meant to the nanosecond. */
+function inspect(row, t, perPixel, reach, exact, y = 0) {
   if (row.gaps) {
     const gaps = row.gaps.near(t, reach);
     if (gaps.length) return inspectGaps(gaps);
   }
   if (row.kind === 'thread') return inspectThread(row, t, perPixel, exact);
-  if (row.kind === 'sensor') return inspectSensor(row, t, perPixel, reach);
+  if (row.kind === 'cpu') return inspectCpu(row, t, perPixel, exact);
+  if (row.kind === 'sensor') return (row.mode === 'spans' && inspectSpan(row, t, y)) || inspectSensor(row, t, perPixel, reach);
   return null;
 }
 
@@ -40,7 +41,43 @@ function inspectThread(row, t, perPixel, exact) {
   const start = intervals.starts[at];
   const facts = [['Duration', formatDuration(intervals.starts[at + 1] - start)], ['Start', formatExact(start)]];
   if (intervals.cpus[at] !== NO_CPU) facts.push(['CPU', String(intervals.cpus[at])]);
+  const reason = reasonFact(row.run, intervals.reasonAt(at), start);
+  if (reason) facts.push(reason);
+  const woken = state === STATE.RUNNING && !reason ? intervals.reasonAt(at - 1) : null;
+  if (woken?.[0] === 'woken') facts.push(reasonFact(row.run, woken, start));
   return { title: row.name, state, headline: STATE_NAMES[state], facts };
+}
+
+function inspectCpu(row, t, perPixel, exact) {
+  const { cpu, run } = row;
+  const { intervals } = cpu;
+  const at = intervals.find(t);
+  const nobody = 'none of the threads followed';
+  if (at < 0 || at >= intervals.count) return { title: row.name, state: STATE.ABSENT, headline: nobody, facts: [['At', formatExact(Math.round(t))]] };
+  const [from, to] = [t - perPixel / 2, t + perPixel / 2];
+  const changes = lowerBound(intervals.starts, to) - upperBound(intervals.starts, from);
+  if (changes > 1 && !exact) {
+    const share = intervals.between(from, to)[STATE.RUNNING] / perPixel;
+    const facts = [['At', formatExact(Math.round(t))], ['Within', formatDuration(perPixel)], ['busy', formatShare(share)]];
+    return { title: row.name, state: HIDDEN, headline: `${formatCount(changes)} changes in this pixel`, facts, note: 'Zoom in to see each of them.' };
+  }
+  const facts = [['Duration', formatDuration(intervals.starts[at + 1] - intervals.starts[at])], ['Start', formatExact(intervals.starts[at])]];
+  if (intervals.states[at] !== STATE.RUNNING) return { title: row.name, state: STATE.ABSENT, headline: nobody, facts };
+  const thread = run.threads[cpu.owners[at]];
+  facts.unshift(['Process', `${run.processes.get(thread.pid)?.comm ?? ''} ${thread.pid}`]);
+  return { title: row.name, state: STATE.RUNNING, headline: `${thread.comm || 'thread'} ${thread.tid}`, facts };
+}
+
+function inspectSpan(row, t, y) {
+  const span = row.spans?.at(Math.max(0, Math.floor((y - BAR_INSET) / LANE_STEP)), t);
+  if (!span) return null;
+  const [from, to, at] = span;
+  const facts = [['Duration', formatDuration(to - from)], ['Start', formatExact(from)]];
+  row.elements.fields.slice(0, MOST_FIELDS).forEach((field, index) => {
+    if (index !== row.spanFields.edge && index !== row.spanFields.length) facts.push([field.name, formatValue(field.values[at] ?? null, field.unit)]);
+  });
+  const note = row.spans.crowded ? `${plural(row.spans.crowded, 'span')} had no room below the others.` : '';
+  return { title: row.name, state: -1, headline: row.type, facts, note };
 }
 
 function inspectSensor(row, t, perPixel, reach) {
@@ -80,7 +117,8 @@ function inspectText(found) {
 
 /** The time of the row's next change or element after `t`, or before it. */
 function nextChange(row, t, forward) {
-  const times = row.intervals?.starts ?? row.elements?.times ?? row.gaps?.intervals.starts;
+  const spans = row.mode === 'spans' ? row.spans?.lanes[0]?.intervals.starts : null;
+  const times = row.intervals?.starts ?? spans ?? row.elements?.times ?? row.gaps?.intervals.starts;
   if (!times || !times.length) return null;
   const index = forward ? upperBound(times, t) : lowerBound(times, t) - 1;
   return index >= 0 && index < times.length ? times[index] : null;

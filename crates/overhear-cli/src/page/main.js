@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Puts the page together from its two documents.
+// Puts the page together from its documents.
 
 /** A document in the page; one that cannot be read must not take the rest down with it. */
 function readDocument(id) {
@@ -22,22 +22,32 @@ const LEGEND = [
 ];
 
 /** What the page has no room for: said, so that an empty stretch is not taken for rest. */
-function showUndrawn({ intervals, marks }) {
+function showUndrawn(runs) {
+  const intervals = runs.reduce((sum, run) => sum + run.undrawn.intervals, 0);
+  const marks = runs.reduce((sum, run) => sum + run.undrawn.marks, 0);
   const parts = [];
   if (intervals) parts.push(plural(intervals, 'interval of a thread', 'intervals of threads'));
   if (marks) parts.push(plural(marks, 'element of a sensor', 'elements of sensors'));
-  if (!parts.length) return;
   const holder = byId('undrawn');
-  holder.hidden = false;
-  holder.textContent = `Not in the picture: the last ${parts.join(' and the last ')}, for want of room. Tables and histograms count them, and the trace has them all.`;
+  holder.hidden = !parts.length;
+  if (parts.length) holder.textContent = `Not in the picture: the last ${parts.join(' and the last ')}, for want of room. Tables and histograms count them, and the trace has them all.`;
 }
 
-function showTimeline(model) {
-  byId('legend').append(...LEGEND.map(([state, name]) => make('li', '', [make('span', `swatch s${state}`), name])));
+function showReport(report) {
+  showSummary(report);
+  showLosses(report);
+  showNotes(report);
+  showHistograms(report);
+  showTables(report);
+  showSources(report);
+}
+
+function showTimeline(runs, report) {
+  byId('legend').replaceChildren(...LEGEND.map(([state, name]) => make('li', '', [make('span', `swatch s${state}`), name])));
 
   let controls = null;
-  const view = new View(model);
-  const rows = new Rows(model, byId('rows'), () => {
+  const view = new View(Math.max(...runs.map((run) => run.extent)));
+  const rows = new Rows(runs, byId('rows'), () => {
     fitHeight();
     controls?.changed();
   });
@@ -49,8 +59,9 @@ function showTimeline(model) {
     scroller.style.maxHeight = `${Math.max(72, rows.height)}px`;
   }
   fitHeight();
-  const timeline = new Timeline(model, rows, view);
-  controls = new Controls(view, timeline, rows);
+  const timeline = new Timeline(rows, view);
+  const statistics = new StatisticsPanel(view, rows);
+  controls = new Controls(view, timeline, rows, statistics, () => report);
 
   const resize = () => {
     timeline.resize();
@@ -60,11 +71,13 @@ function showTimeline(model) {
   window.addEventListener('resize', resize);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', resize);
   controls.drawNow();
-  return { view, rows, timeline, controls };
+  // At once, so that the page has its height from the begin.
+  statistics.show();
+  return { view, rows, timeline, controls, statistics, fitHeight };
 }
 
 /** What tests, and the curious in the console, may ask and do. */
-function expose({ view, rows, timeline, controls }) {
+function expose({ view, rows, timeline, controls, statistics }, runs, report, live) {
   const number = (name, value) => {
     if (!Number.isFinite(value)) throw new TypeError(`${name} must be a number of nanoseconds`);
     return value;
@@ -75,8 +88,11 @@ function expose({ view, rows, timeline, controls }) {
     get bound() { return timeline.bound; },
     get view() { return { from: view.from, to: view.to }; },
     get extent() { return view.extent; },
+    /** Wake-ups in view, and how many of them have an arrow. */
+    get wakes() { return { ...timeline.wakes }; },
     /** The rows shown, with how many pixel columns of each hide switches. */
-    get rows() { return rows.visible.map(({ kind, name, detail, top, height, hidden }) => ({ kind, name, detail, top, height, hidden })); },
+    get rows() { return rows.visible.map(({ kind, name, detail, top, height, hidden, mode }) => ({ kind, name, detail, top, height, hidden, mode })); },
+    get live() { return live ? { pieces: live.pieces, ended: live.ended, follow: live.follow } : null; },
     setView(from, to) {
       view.set(number('from', from), number('to', to));
       controls.drawNow();
@@ -92,27 +108,91 @@ function expose({ view, rows, timeline, controls }) {
       view.set(0, view.extent);
       controls.drawNow();
     },
+    /** What happened between two moments, as the panel shows it. */
+    statistics(from = view.interval[0], to = view.interval[1]) {
+      const named = ({ row, ...rest }) => ({ name: row.name, of: runs.indexOf(row.run), ...rest });
+      const found = intervalStatistics(rows, [number('from', from), number('to', to)]);
+      return { threads: found.threads.map(named), cpus: found.cpus.map(named), sensors: found.sensors.map(named) };
+    },
+    showStatistics() { statistics.show(); },
+    svg: () => exportSvg(timeline, rows, report()),
+    png: async () => {
+      const bytes = new Uint8Array(await (await exportPng(timeline, rows, report())).arrayBuffer());
+      let binary = '';
+      for (let i = 0; i < bytes.length; i += 1) binary += String.fromCharCode(bytes[i]);
+      return btoa(binary);
+    },
     ready: true,
   };
 }
 
-const report = readDocument('report-data') ?? {};
-showSummary(report);
-showLosses(report);
-showNotes(report);
-showHistograms(report);
-showTables(report);
-showSources(report);
+/** How the page is put together from a first run, perhaps one beside it, perhaps news to come. */
+function start() {
+  let report = readDocument('report-data') ?? {};
+  const given = readDocument('timeline-data');
+  const options = readDocument('options-data') ?? {};
+  const runs = [];
+  const isTimeline = (raw) => raw && typeof raw === 'object' && !Array.isArray(raw);
+  if (isTimeline(given)) runs.push(new Model(given, report, String(options.label ?? '')));
+  const besideReport = readDocument('beside-report-data');
+  const besideGiven = readDocument('beside-timeline-data');
+  if (runs.length && isTimeline(besideGiven)) runs.push(new Model(besideGiven, besideReport, String(options.beside_label ?? '')));
+  showReport(report);
+  showBeside(runs);
+  showUndrawn(runs);
 
-const model = decodeTimeline(readDocument('timeline-data'), report);
-if (model && (model.processes.length || model.hostGaps.length)) {
-  showUndrawn(model.undrawn);
-  expose(showTimeline(model));
-} else {
-  byId('panel').hidden = true;
-  byId('timeline-empty').hidden = false;
-  byId('timeline-empty').textContent = model
-    ? 'The time-line is empty: no thread and no sensor was heard.'
-    : 'No time-line was recorded for this run.';
-  window.overhear = { ready: true, primitives: 0, frames: 0, bound: 0, rows: [] };
+  const empty = (text) => {
+    byId('panel').hidden = Boolean(text);
+    byId('timeline-empty').hidden = !text;
+    byId('timeline-empty').textContent = text;
+  };
+  let shown = null;
+  const draw = () => {
+    empty('');
+    shown = showTimeline(runs, report);
+  };
+  const latest = () => report;
+  if (options.live === true) {
+    if (!runs.length) runs.push(new Model({}, report));
+    showLive('waiting');
+    empty('Nothing was heard yet.');
+    window.overhear = { ready: false };
+    const live = new Live({
+      say: showLive,
+      take({ timeline, report: news }) {
+        if (news) {
+          report = news;
+          runs[0].report = news;
+          showReport(report);
+        }
+        const isNew = timeline ? runs[0].append(timeline) : false;
+        showUndrawn(runs);
+        if (!shown) {
+          if (runs[0].isEmpty) return;
+          draw();
+          expose(shown, runs, latest, live);
+          return;
+        }
+        shown.view.grow(runs[0].extent, live.follow);
+        if (isNew) {
+          shown.rows.update();
+          shown.fitHeight();
+          shown.timeline.resize();
+        }
+        shown.controls.changed();
+      },
+    });
+    byId('follow').addEventListener('click', () => {
+      live.follow = !live.follow;
+      byId('follow').setAttribute('aria-pressed', String(live.follow));
+    });
+  } else if (runs.length && runs.some((run) => !run.isEmpty)) {
+    draw();
+    expose(shown, runs, latest, null);
+  } else {
+    empty(runs.length ? 'The time-line is empty: no thread and no sensor was heard.' : 'No time-line was recorded for this run.');
+    window.overhear = { ready: true, primitives: 0, frames: 0, bound: 0, rows: [] };
+  }
 }
+
+start();

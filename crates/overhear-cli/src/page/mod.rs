@@ -46,10 +46,9 @@
 //! | member | shape |
 //! |---|---|
 //! | `origin_ns`, `end_ns` | first and last moment, CLOCK_MONOTONIC |
-//! | `cpus` | number of CPUs |
 //! | `processes` | list of `{pid, comm}`, in the order in which they are shown |
-//! | `threads` | list of `{pid, tid, comm, first_ns, lengths, states, cpus}` |
-//! | `sensors` | list of `{pid, comm, id, instance, type, first_ns, deltas, first_sequence, fields}` |
+//! | `threads` | list of `{index, pid, tid, comm, first_ns, lengths, states, cpus, reasons, reason_table, open?}` |
+//! | `sensors` | list of `{index, pid, comm, id, instance, type, first_ns, deltas, first_sequence, fields}` |
 //! | `gaps` | list of `{label, pid?, from_ns, to_ns, missed, cause, sensor?}` |
 //!
 //! A thread's `lengths` (u32, ns) are consecutive intervals from `first_ns` on;
@@ -57,7 +56,13 @@
 //! and CPU, each but the last at least 2^31 ns long, and the page joins them
 //! again. `states` (u8) are 0 absent, 1 running, 2 runnable after a wake-up,
 //! 3 blocked, 4 preempted, 5 unknown; `cpus` (u16) is the CPU while running, else
-//! 65,535.
+//! 65,535. `reasons` (u16) are places in `reason_table`, or 65,535 for none: a list of
+//! `[kind, value]`, where the kind is `asleep` (the kernel's state bits), `displaced` (by this
+//! thread), `yielded` (to it), `woken` (by it; 0 is an idle CPU) or `again` (it switched to itself). `open` is
+//! what the thread does at the end, `{from_ns, state, cpu, reason}`, if it goes on.
+//!
+//! A sensor without a `pid` is the kernel's. `index` tells which thread or sensor a later piece of
+//! a live time-line continues; without it, it is the place in the list.
 //!
 //! A sensor's first element is at `first_ns`; `deltas` (u32, ns) lead from each
 //! element to the next. A delta of 4,294,967,295 is added without an element:
@@ -82,18 +87,37 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPTS: &[&str] = &[
     include_str!("format.js"),
     include_str!("data.js"),
+    include_str!("model.js"),
     include_str!("columns.js"),
+    include_str!("spans.js"),
+    include_str!("query.js"),
+    include_str!("reasons.js"),
     include_str!("raster.js"),
     include_str!("rows.js"),
     include_str!("inspect.js"),
     include_str!("timeline.js"),
     include_str!("view.js"),
+    include_str!("statistics.js"),
     include_str!("controls.js"),
     include_str!("summary.js"),
     include_str!("histograms.js"),
     include_str!("tables.js"),
+    include_str!("export.js"),
+    include_str!("beside.js"),
+    include_str!("live.js"),
     include_str!("main.js"),
 ];
+
+/// One run: its two documents, and what it is called where two stand beside each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The report.
+    pub report: &'a Value,
+    /// The time-line, or null if none was recorded.
+    pub timeline: &'a Value,
+    /// A name to tell it from the other one.
+    pub label: &'a str,
+}
 
 /// Renders the page from the report and the time-line described above.
 ///
@@ -102,20 +126,63 @@ const SCRIPTS: &[&str] = &[
 /// page as text only, and the policy runs no script but this one. Null stands
 /// for a time-line that was not recorded.
 pub fn render(report: &Value, timeline: &Value) -> String {
-    let report_json = json_block(report);
-    let timeline_json = json_block(timeline);
+    let run = Run {
+        report,
+        timeline,
+        label: "",
+    };
+    compose(&run, None, false)
+}
+
+/// Renders one page of two runs: both time-lines on one scale, each from its own begin.
+pub fn render_beside(run: &Run<'_>, beside: &Run<'_>) -> String {
+    compose(run, Some(beside), false)
+}
+
+/// Renders the page of a run that goes on. It is empty and asks the server that it came from for
+/// news, and nobody else: each a JSON object with the members `report` and `timeline`, both of
+/// which may be absent, and `ended`. A time-line has then what came since the last one.
+pub fn render_live(report: &Value) -> String {
+    let run = Run {
+        report,
+        timeline: &Value::Null,
+        label: "",
+    };
+    compose(&run, None, true)
+}
+
+fn compose(run: &Run<'_>, beside: Option<&Run<'_>>, is_live: bool) -> String {
+    let report_json = json_block(run.report);
+    let timeline_json = json_block(run.timeline);
+    let beside_report = json_block(beside.map_or(&Value::Null, |run| run.report));
+    let beside_timeline = json_block(beside.map_or(&Value::Null, |run| run.timeline));
+    let options = json_block(&serde_json::json!({
+        "label": run.label,
+        "beside_label": beside.map(|run| run.label),
+        "live": is_live,
+    }));
     let script = format!("(() => {{\n'use strict';\n{}\n}})();", SCRIPTS.join("\n"));
-    let nonce = nonce(&[&report_json, &timeline_json, &script]);
-    let title = title(report);
+    let nonce = nonce(&[
+        &report_json,
+        &timeline_json,
+        &beside_report,
+        &beside_timeline,
+        &script,
+    ]);
+    let title = title(run.report);
 
     fill(
         TEMPLATE,
         &[
             ("NONCE", &nonce),
+            ("CONNECT", if is_live { "'self'" } else { "'none'" }),
             ("TITLE", &title),
             ("STYLE", STYLE),
             ("REPORT", &report_json),
             ("TIMELINE", &timeline_json),
+            ("BESIDE_REPORT", &beside_report),
+            ("BESIDE_TIMELINE", &beside_timeline),
+            ("OPTIONS", &options),
             ("SCRIPT", &script),
         ],
     )
@@ -189,8 +256,8 @@ mod tests {
             &json!({"command": [evil]}),
             &json!({"threads": [{"comm": evil}]}),
         );
-        assert_eq!(page.matches("<script").count(), 3);
-        assert_eq!(page.matches("</script>").count(), 3);
+        assert_eq!(page.matches("<script").count(), 6);
+        assert_eq!(page.matches("</script>").count(), 6);
         assert_eq!(page.matches("{{SCRIPT}}").count(), 3);
     }
 
@@ -206,7 +273,8 @@ mod tests {
 
     #[test]
     fn nothing_is_loaded_from_elsewhere() {
-        let page = render(&Value::Null, &Value::Null);
+        // A fill of a saved picture names a pattern in the picture itself.
+        let page = render(&Value::Null, &Value::Null).replace("url(#", "");
         for reference in [" src=", "@import", "url(", "<link"] {
             assert!(!page.contains(reference), "{reference}");
         }

@@ -7,6 +7,11 @@
 // missed barred. Where switches are hidden, the bar's upper edge is SERRATED, as in
 // PIEscope's squiggles, and its fill stacks the states' shares of the time.
 
+// So many colours tell the threads of a CPU's row apart; their names stand beside them.
+const OWNERS = 8;
+// Of those, the ones that are too dark for dark text.
+const BRIGHT_TEXT = new Set([0]);
+
 // A pattern is a square that is a power of two wide, so that it repeats by masking.
 const TILE = 8;
 
@@ -32,6 +37,16 @@ class Theme {
     this.accent = color('accent');
     this.meter = color('meter');
     this.onRunning = color('on-running');
+    this.onMark = color('on-mark');
+    this.wake = color('wake');
+    this.halo = `${color('surface')}b3`;
+    this.dark = color('on-owner-dark');
+    this.bright = color('on-owner-bright');
+    this.markColor = color('mark');
+    this.owners = Array.from({ length: OWNERS }, (_, i) => color(`owner-${i}`));
+    this.ownerPixels = Uint32Array.from(this.owners, pixel);
+    this.runningPixel = pixel(color('running'));
+    this.soft = pixel(color('mark-soft'));
     this.font = style.getPropertyValue('--font');
     this.background = pixel(color('surface'));
     this.gridPixel = pixel(color('grid'));
@@ -53,6 +68,11 @@ class Theme {
       return (u + v) % TILE === 0 || (u - v + TILE) % TILE === 0;
     });
     this.#pattern(STATE.MISSED, color('missed'), color('missed-line'), (x) => x % (tile / 2) < tile * 0.25);
+  }
+
+  /** The colour of text on that of a thread. */
+  onOwner(owner) {
+    return BRIGHT_TEXT.has(owner % OWNERS) ? this.bright : this.dark;
   }
 
   #pattern(state, base, line, isLine) {
@@ -154,6 +174,56 @@ class Strip {
         }
         pixels[line + x] = patterns[state * tile * tile + row + (x & mask)];
       }
+    }
+  }
+
+  /** Paints a CPU's row: each run in the colour of its thread. Where runs are hidden, the share of
+   *  the time that the CPU was busy. */
+  paintOwners(columns, theme, owners) {
+    this.paintStates(columns, theme);
+    const { width, height, pixels } = this;
+    for (let x = 0; x < width; x += 1) {
+      if (columns.kind[x] !== STATE.RUNNING) continue;
+      const color = theme.ownerPixels[owners[columns.at[x]] % OWNERS];
+      for (let i = x; i < height * width; i += width) pixels[i] = color;
+    }
+  }
+
+  /** Paints a sensor's spans. */
+  paintSpans(columns, theme) {
+    this.paintStates(columns, theme);
+    const { pixels } = this;
+    const { runningPixel, mark } = theme;
+    for (let i = 0; i < pixels.length; i += 1) if (pixels[i] === runningPixel) pixels[i] = mark;
+  }
+
+  /** Paints the course of a number: a line of steps above a soft ground, and in columns with
+   *  several elements from the least to the greatest. */
+  paintSeries(columns, theme, low, high) {
+    const { width, height, pixels, scale } = this;
+    pixels.fill(theme.background);
+    const line = Math.max(1, Math.round(1.4 * scale));
+    const room = height - line;
+    const span = high - low || 1;
+    const place = (value) => Math.round(room * (1 - Math.min(1, Math.max(0, (value - low) / span))));
+    let before = NaN;
+    for (let x = 0; x < width; x += 1) {
+      const value = columns.last[x];
+      if (Number.isNaN(value)) continue;
+      const y = place(value);
+      let top = y;
+      let bottom = y;
+      if (columns.count[x] && columns.low[x] <= columns.high[x]) {
+        top = Math.min(top, place(columns.high[x]));
+        bottom = Math.max(bottom, place(columns.low[x]));
+        // The step itself is drawn where the value changes.
+        if (!Number.isNaN(before)) {
+          top = Math.min(top, before);
+          bottom = Math.max(bottom, before);
+        }
+      }
+      for (let i = top; i < height; i += 1) pixels[i * width + x] = i < bottom + line ? theme.mark : theme.soft;
+      before = y;
     }
   }
 

@@ -2,71 +2,181 @@
 // The rows of the time-line: which there are, which are shown, and their names in the
 // gutter. The names are ordinary elements, so that they can be read, found and focused.
 
-const HEIGHT = Object.freeze({ process: 28, thread: 24, sensor: 24, gaps: 24 });
+const HEIGHT = Object.freeze({ run: 32, process: 28, thread: 24, cpu: 24, sensor: 24, gaps: 24 });
+const GRAPH_HEIGHT = 48;
+// More elements than this are not looked through for spans.
+const MOST_SPANS = 1_000_000;
+const MODE_NAMES = { marks: 'marks', graph: 'a graph', spans: 'spans' };
 
 class Rows {
   /** `onChange` is called when other rows are shown than before. */
-  constructor(model, holder, onChange) {
+  constructor(runs, holder, onChange) {
+    this.runs = runs;
     this.holder = holder;
     this.onChange = onChange;
-    this.filter = '';
+    this.query = parseQuery('');
+    this.parts = 'both';
+    this.active = null;
     this.all = [];
     this.groups = [];
     this.visible = [];
     this.height = 0;
+    this.known = new Map();
+    this.update();
+  }
 
-    if (model.hostGaps.length) this.#group(null, model.hostGaps, [], []);
-    for (const process of model.processes) {
-      this.#group(process, process.gaps, process.threads, process.sensors);
-    }
+  /** Makes rows for what is new; rows that are known keep what the user has done with them. */
+  update() {
+    this.groups = [];
+    this.all = [];
+    this.runs.forEach((run, index) => {
+      const banner = this.runs.length > 1 ? this.#row(`run ${index}`, { kind: 'run', run, name: `${'AB'[index]}  ${run.label}`, detail: formatDuration(run.extent) }) : null;
+      this.#runGroups(run, index, banner);
+    });
+    const wanted = new Set(this.all);
+    for (const row of this.known.values()) if (!wanted.has(row)) row.element.remove();
+    this.holder.append(...this.all.map((row) => row.element));
     this.layout();
   }
 
-  #group(process, gaps, threads, sensors) {
-    const group = { process, collapsed: false, header: null, rows: [] };
-    const title = process ? process.comm || `process ${process.pid}` : 'All processes';
-    group.header = this.#add({ kind: 'process', group, name: title, detail: process ? String(process.pid) : '' });
-    if (gaps.length) {
-      const missed = gaps.reduce((sum, gap) => sum + gap.missed, 0);
-      group.rows.push(this.#add({ kind: 'gaps', group, name: 'missed', detail: formatCount(missed), gaps: new Gaps(gaps) }));
+  #runGroups(run, index, banner) {
+    const key = (name) => `${index} ${name}`;
+    const cpus = run.cpus.filter((cpu) => cpu);
+    if (cpus.length) {
+      const group = this.#group(run, key('cpus'), 'CPUs', formatCount(cpus.length), 'cpus', banner);
+      for (const cpu of cpus) {
+        group.rows.push(this.#row(key(`cpu ${cpu.number}`), { kind: 'cpu', run, group, name: `CPU ${cpu.number}`, detail: '', cpu, intervals: cpu.intervals }));
+      }
     }
-    for (const thread of threads) {
-      const { tid, comm, intervals } = thread;
-      group.rows.push(this.#add({ kind: 'thread', group, name: comm || `thread ${tid}`, detail: String(tid), intervals }));
+    if (run.hostGaps.length) {
+      const group = this.#group(run, key('host'), 'All processes', '', 'threads', banner);
+      group.rows.push(this.#gapsRow(run, key('host gaps'), group, run.hostGaps));
     }
-    for (const sensor of sensors) {
-      const { id, instance, type, elements } = sensor;
-      const name = instance === '' || instance === null ? id : `${id} ${instance}`;
-      const gapsOf = elements.gaps.length ? new Gaps(elements.gaps) : null;
-      group.rows.push(this.#add({ kind: 'sensor', group, name: name || 'sensor', detail: formatCount(elements.count), type, elements, gaps: gapsOf }));
+    for (const process of run.processes.values()) this.#processGroup(run, key, process, banner);
+    if (run.kernel.length) {
+      const group = this.#group(run, key('kernel'), 'Kernel', '', 'cpus', banner);
+      run.kernel.forEach((sensor) => group.rows.push(this.#sensorRow(run, key(`kernel ${sensor.id}`), group, sensor)));
     }
-    const start = group.rows.map((row) => row.intervals ?? row.elements).filter((part) => part && part.count);
-    group.from = Math.min(...start.map((part) => (part.times ? part.times[0] : part.first)));
-    group.to = Math.max(...start.map((part) => part.end));
-    this.groups.push(group);
   }
 
-  #add(row) {
-    row.height = HEIGHT[row.kind];
-    row.hidden = 0;
-    const what = { process: 'Process', thread: 'Thread', sensor: 'Sensor', gaps: 'Losses' }[row.kind];
+  #processGroup(run, key, process, banner) {
+    const { pid, comm, threads, sensors, gaps } = process;
+    const group = this.#group(run, key(`process ${pid}`), comm || `process ${pid}`, String(pid), 'threads', banner);
+    if (gaps.length) group.rows.push(this.#gapsRow(run, key(`gaps ${pid}`), group, gaps));
+    for (const thread of threads) {
+      const { tid, intervals } = thread;
+      group.rows.push(this.#row(key(`thread ${thread.index}`), { kind: 'thread', run, group, name: thread.comm || `thread ${tid}`, detail: String(tid), thread, intervals }));
+    }
+    for (const sensor of sensors) group.rows.push(this.#sensorRow(run, key(`sensor ${run.sensors.indexOf(sensor)}`), group, sensor));
+    const parts = group.rows.map((row) => row.intervals ?? row.elements).filter((part) => part && part.count);
+    group.from = Math.min(...parts.map((part) => (part.times ? part.times[0] : part.first)));
+    group.to = Math.max(...parts.map((part) => part.end));
+  }
+
+  #group(run, key, name, detail, part, banner) {
+    const header = this.#row(key, { kind: 'process', run, name, detail });
+    header.group ??= { collapsed: false, header };
+    Object.assign(header.group, { run, rows: [], part, banner, from: Infinity, to: -Infinity });
+    this.groups.push(header.group);
+    return header.group;
+  }
+
+  #gapsRow(run, key, group, gaps) {
+    const missed = gaps.reduce((sum, gap) => sum + gap.missed, 0);
+    const row = this.#row(key, { kind: 'gaps', run, group, name: 'missed', detail: formatCount(missed) });
+    if (row.gapCount !== gaps.length) Object.assign(row, { gaps: new Gaps(gaps), gapCount: gaps.length });
+    return row;
+  }
+
+  #sensorRow(run, key, group, sensor) {
+    const { id, instance, type, elements } = sensor;
+    const name = instance === '' || instance === null ? id : `${id} ${instance}`;
+    const row = this.#row(key, { kind: 'sensor', run, group, name: name || 'sensor', detail: formatCount(elements.count), type, elements });
+    if (row.gapCount !== elements.gaps.length) {
+      Object.assign(row, { gaps: elements.gaps.length ? new Gaps(elements.gaps) : null, gapCount: elements.gaps.length });
+    }
+    if (!row.modes) this.#chooseMode(row);
+    else if (row.mode !== 'marks') this.setMode(row, row.mode);
+    return row;
+  }
+
+  /** What a sensor's row can be drawn as. A number with a unit has a course; without one it is
+   *  an id or a kind more often than not. */
+  #chooseMode(row) {
+    const { fields, count } = row.elements;
+    row.spanFields = count <= MOST_SPANS ? spanFields(fields) : null;
+    row.field = Math.max(0, fields.findIndex((field) => field.number && field.unit !== ''));
+    const hasUnit = fields[row.field]?.number && fields[row.field].unit !== '';
+    const hasNumber = fields[row.field]?.number && fields[row.field].series.high > fields[row.field].series.low;
+    row.modes = ['marks'];
+    if (hasNumber) row.modes.push('graph');
+    if (row.spanFields) row.modes.push('spans');
+    this.setMode(row, row.spanFields ? 'spans' : hasNumber && hasUnit ? 'graph' : 'marks');
+  }
+
+  setMode(row, mode) {
+    row.mode = mode;
+    row.height = { marks: HEIGHT.sensor, graph: GRAPH_HEIGHT, spans: 8 + 16 * (mode === 'spans' ? this.spansOf(row).lanes.length : 1) }[mode];
+    row.element.classList.toggle('graph', mode === 'graph');
+    const button = row.element.querySelector('.mode');
+    const next = row.modes[(row.modes.indexOf(mode) + 1) % row.modes.length];
+    button.hidden = row.modes.length < 2;
+    button.textContent = { marks: '◆', graph: '◢', spans: '▬' }[mode];
+    button.title = `Drawn as ${MODE_NAMES[mode]}; press for ${MODE_NAMES[next]}`;
+    button.setAttribute('aria-label', `${row.name}: ${button.title}`);
+    const field = row.elements.fields[row.field];
+    const scale = row.element.querySelector('.scale');
+    scale.hidden = mode !== 'graph';
+    if (mode === 'graph') scale.textContent = `${field.name} ${formatValue(field.series.low, '')} … ${formatValue(field.series.high, field.unit)}`;
+  }
+
+  /** A sensor's spans, found again when there are more elements. */
+  spansOf(row) {
+    if (row.spansOf !== row.elements.count) {
+      row.spans = new Spans(row.elements, row.spanFields, row.run.extent);
+      row.spansOf = row.elements.count;
+    }
+    return row.spans;
+  }
+
+  /** The row of this key: the known one with its facts brought up to date, or a new one. */
+  #row(key, facts) {
+    const known = this.known.get(key);
+    const row = Object.assign(known ?? { height: HEIGHT[facts.kind], hidden: 0 }, facts);
+    this.all.push(row);
+    const what = { run: 'Run', process: 'Process', thread: 'Thread', cpu: '', sensor: 'Sensor', gaps: 'Losses' }[row.kind];
     row.search = `${row.name} ${row.detail} ${row.type ?? ''}`.toLowerCase();
     row.label = `${what} ${row.name} ${row.detail}`.trim();
+    if (!known) {
+      this.known.set(key, row);
+      this.#element(row);
+    }
+    row.element.querySelector('.name').textContent = row.name;
+    row.element.querySelector('.detail').textContent = row.detail;
+    row.element.title = row.kind === 'sensor' ? `${row.label} elements, ${row.type}` : row.label;
+    return row;
+  }
 
-    const name = make('span', 'name', row.name);
-    const detail = make('span', 'detail', row.detail);
+  #element(row) {
+    const name = make('span', 'name');
+    const detail = make('span', 'detail');
     if (row.kind === 'process') {
       row.element = make('button', 'row process', [make('span', 'chevron'), name, detail]);
       row.element.type = 'button';
       row.element.setAttribute('aria-expanded', 'true');
       row.element.addEventListener('click', () => this.toggle(row.group));
+    } else if (row.kind === 'sensor') {
+      const button = make('button', 'mode');
+      button.type = 'button';
+      button.addEventListener('click', () => {
+        this.setMode(row, row.modes[(row.modes.indexOf(row.mode) + 1) % row.modes.length]);
+        this.layout();
+        this.onChange();
+      });
+      row.element = make('div', 'row sensor', [make('span', 'names', [name, make('span', 'scale')]), button, detail]);
     } else {
       row.element = make('div', `row ${row.kind}`, [make('span', 'glyph'), name, detail]);
     }
-    row.element.title = row.kind === 'sensor' ? `${row.label} elements, ${row.type}` : row.label;
-    this.holder.append(row.element);
-    this.all.push(row);
-    return row;
   }
 
   toggle(group) {
@@ -77,31 +187,60 @@ class Rows {
   }
 
   setFilter(text) {
-    this.filter = text.trim().toLowerCase();
+    this.query = parseQuery(text);
     this.layout();
     this.onChange();
+  }
+
+  /** Which rows: 'threads', 'cpus' or 'both'. */
+  setParts(parts) {
+    this.parts = parts;
+    this.layout();
+    this.onChange();
+  }
+
+  /** Shows only rows in which something happens between two moments, or all with null. */
+  setActive(interval) {
+    this.active = interval;
+    this.layout();
+    this.onChange();
+  }
+
+  #isActive(row) {
+    if (!this.active) return true;
+    const [from, to] = this.active;
+    if (row.kind === 'sensor') return lowerBound(row.elements.times, to) > lowerBound(row.elements.times, from);
+    if (row.kind === 'gaps') return row.gaps.members.some((gap) => gap.from < to && gap.to >= from);
+    const sums = row.intervals.between(from, to);
+    return sums[STATE.RUNNING] + sums[STATE.RUNNABLE] + sums[STATE.PREEMPTED] > 0;
   }
 
   /** A process whose own name matches is shown with all its rows; a collapsed one opens
    *  for what is searched for, without forgetting that it was collapsed. */
   layout() {
-    const { filter } = this;
+    const { query, parts } = this;
     this.visible = [];
-    let top = 0;
+    for (const row of this.all) row.shown = false;
+    const show = (row) => {
+      row.shown = true;
+      row.index = this.visible.length;
+      this.visible.push(row);
+    };
     for (const group of this.groups) {
-      const whole = !filter || group.header.search.includes(filter);
-      const rows = group.rows.filter((row) => whole || row.search.includes(filter));
-      const shown = whole || rows.length ? [group.header, ...(group.collapsed && !(filter && rows.length) ? [] : rows)] : [];
-      for (const row of [group.header, ...group.rows]) row.shown = false;
-      for (const row of shown) {
-        row.shown = true;
-        row.top = top;
-        row.index = this.visible.length;
-        row.element.style.top = `${top}px`;
-        row.element.style.height = `${row.height}px`;
-        this.visible.push(row);
-        top += row.height;
-      }
+      if (parts !== 'both' && group.part !== parts) continue;
+      const whole = query.matches(group.header.search, group.header.kind);
+      const rows = group.rows.filter((row) => (whole || query.matches(row.search, row.kind)) && this.#isActive(row));
+      if (!rows.length && (!whole || this.active)) continue;
+      if (group.banner && !group.banner.shown) show(group.banner);
+      show(group.header);
+      if (!group.collapsed || query.isFilter) rows.forEach(show);
+    }
+    let top = 0;
+    for (const row of this.visible) {
+      row.top = top;
+      row.element.style.top = `${top}px`;
+      row.element.style.height = `${row.height}px`;
+      top += row.height;
     }
     for (const row of this.all) row.element.hidden = !row.shown;
     this.height = top;
@@ -130,11 +269,16 @@ class Rows {
     return found;
   }
 
+  /** The row of a thread, if it is shown. */
+  ofThread(run, thread) {
+    const row = this.known.get(`${this.runs.indexOf(run)} thread ${thread.index}`);
+    return row?.shown ? row : null;
+  }
+
   /** "12 of 40 rows", or nothing while there is no filter. */
   matchText() {
-    if (!this.filter) return '';
-    const count = this.visible.filter((row) => row.kind !== 'process').length;
-    const of = this.all.filter((row) => row.kind !== 'process').length;
-    return `${formatCount(count)} of ${plural(of, 'row')}`;
+    if (!this.query.isFilter && !this.active) return '';
+    const isRow = (row) => row.kind !== 'process' && row.kind !== 'run';
+    return `${formatCount(this.visible.filter(isRow).length)} of ${plural(this.all.filter(isRow).length, 'row')}`;
   }
 }

@@ -4,12 +4,22 @@
 //
 // The count is bounded by 4 * (pixels of width + visible rows). One blit per row is
 // all that the data take; what remains are names of CPUs, values and times, which are as
-// many as fit beside each other into the width, and `labels` holds them to that.
+// many as fit beside each other into the width, and `labels` holds them to that, and arrows,
+// of which there is one for eight pixels at most: where there are more wake-ups the row under
+// the pointer alone shows its own.
 
 const AXIS_HEIGHT = 42;
 const BAR_INSET = 4;
 const CPU_LABEL_WIDTH = 52;
+const NAME_LABEL_WIDTH = 40;
 const VALUE_LABEL_WIDTH = 84;
+const PIXELS_PER_ARROW = 8;
+// Intervals that are looked through for the wake-ups of one row.
+const MOST_INTERVALS = 20_000;
+const CHAIN = 6;
+// A lane of spans, and the distance from one to the next.
+const LANE_HEIGHT = 14;
+const LANE_STEP = 16;
 
 /** A canvas whose drawing calls are counted: nothing else holds its context. */
 class Pen {
@@ -66,6 +76,28 @@ class Pen {
     return this.#context.measureText(text).width;
   }
 
+  /** An arrow up or down at `x`, on a ground that keeps it apart from the bars. */
+  arrow(x, from, to, color, ground, width) {
+    const context = this.#context;
+    const down = to >= from ? 1 : -1;
+    const neck = to - 5 * down;
+    this.primitives += 4;
+    for (const [style, extra] of [[ground, 2], [color, 0]]) {
+      context.strokeStyle = style;
+      context.fillStyle = style;
+      context.lineWidth = width + extra;
+      context.beginPath();
+      context.moveTo(x, from);
+      context.lineTo(x, neck);
+      context.stroke();
+      context.beginPath();
+      context.moveTo(x, to + (extra / 2) * down);
+      context.lineTo(x - 3.5 - extra / 2, neck - (extra / 2) * down);
+      context.lineTo(x + 3.5 + extra / 2, neck - (extra / 2) * down);
+      context.fill();
+    }
+  }
+
   /** Image data ignore the transformation: the strip's place is in device pixels. */
   blit(strip, y) {
     this.primitives += 1;
@@ -74,8 +106,7 @@ class Pen {
 }
 
 class Timeline {
-  constructor(model, rows, view) {
-    this.model = model;
+  constructor(rows, view) {
     this.rows = rows;
     this.view = view;
     this.axis = new Pen(byId('axis'));
@@ -84,6 +115,7 @@ class Timeline {
     this.scroller = byId('scroller');
     this.frames = 0;
     this.shownRows = 0;
+    this.wakes = { inView: 0, drawn: 0 };
     this.width = 1;
     this.height = 1;
     this.strips = new Map();
@@ -144,6 +176,7 @@ class Timeline {
       plot.rect(this.xOf(tick), 0, 1 / this.scale, Math.min(this.height, rows.height - top), theme.grid);
     }
     for (const row of shown) this.#drawRow(row, row.top - top);
+    this.#drawWakes(shown, top);
     this.drawOver();
   }
 
@@ -163,6 +196,13 @@ class Timeline {
   #drawRow(row, y) {
     const { plot, theme, columns, gapColumns, view, scale } = this;
     const perColumn = this.perPixel / scale;
+    if (row.kind === 'run') {
+      plot.rect(0, y, this.width, row.height, theme.surface);
+      plot.rect(0, y + row.height - 2, this.width, 2, theme.accent);
+      const end = this.xOf(row.run.extent);
+      if (end > 0 && end < this.width) plot.rect(end, y, 1, row.height, theme.accent);
+      return;
+    }
     if (row.kind === 'process') {
       plot.rect(0, y, this.width, row.height, theme.line);
       const { from, to } = row.group;
@@ -178,6 +218,16 @@ class Timeline {
     if (row.kind === 'thread') {
       columns.fromIntervals(row.intervals, view.from, perColumn, CPU_LABEL_WIDTH * scale);
       strip.paintStates(columns, theme);
+    } else if (row.kind === 'cpu') {
+      columns.fromIntervals(row.cpu.intervals, view.from, perColumn, NAME_LABEL_WIDTH * scale);
+      strip.paintOwners(columns, theme, row.cpu.owners);
+    } else if (row.kind === 'sensor' && row.mode === 'graph') {
+      const { series } = row.elements.fields[row.field];
+      columns.fromSeries(row.elements, series, view.from, perColumn);
+      strip.paintSeries(columns, theme, Math.min(0, series.low), series.high);
+    } else if (row.kind === 'sensor' && row.mode === 'spans') {
+      this.#drawSpans(row, y, perColumn);
+      return;
     } else if (row.kind === 'sensor') {
       columns.fromElements(row.elements, view.from, perColumn);
       strip.paintElements(columns, theme);
@@ -193,7 +243,116 @@ class Timeline {
     strip.paintGrid(this.ticks.major.map((tick) => Math.round(this.xOf(tick) * scale)), theme);
     plot.blit(strip, y + BAR_INSET);
     if (row.kind === 'thread') this.#labelCpus(row, y);
-    if (row.kind === 'sensor') this.#labelValues(row, y);
+    if (row.kind === 'cpu') this.#labelOwners(row, y);
+    if (row.kind === 'sensor' && row.mode === 'marks') this.#labelValues(row, y);
+  }
+
+  /** A label within a bar from column `from` to column `to`, as long as it fits. */
+  #labelBar(text, from, to, y, height, color) {
+    const font = `11px ${this.theme.font}`;
+    const room = (to - from) / this.scale - 10;
+    if (this.labels === 0) return;
+    let label = text;
+    // A name that does not fit is cut, but not to a stump.
+    while (label.length > 6 && this.plot.textWidth(label, font) > room) label = `${label.slice(0, -2)}…`;
+    if (this.plot.textWidth(label, font) > room) return;
+    this.labels -= 1;
+    this.plot.text(label, from / this.scale + 5, y + height / 2 + 0.5, color, font);
+  }
+
+  #labelOwners(row, y) {
+    const { wide } = this.columns;
+    for (let i = 0; i < wide.length; i += 3) {
+      const owner = row.cpu.owners[wide[i + 2]];
+      const { comm, tid } = row.run.threads[owner];
+      this.#labelBar(comm || String(tid), wide[i], wide[i + 1], y, row.height, this.theme.onOwner(owner));
+    }
+  }
+
+  /** Each lane is a strip of its own. */
+  #drawSpans(row, y, perColumn) {
+    const { columns, theme, view, scale } = this;
+    const strip = this.#strip(LANE_HEIGHT);
+    row.hidden = 0;
+    const { lanes } = this.rows.spansOf(row);
+    lanes.forEach((lane, index) => {
+      columns.fromIntervals(lane.intervals, view.from, perColumn, NAME_LABEL_WIDTH * scale);
+      strip.paintSpans(columns, theme);
+      row.hidden += columns.hidden;
+      if (row.gaps) {
+        this.gapColumns.fromGaps(row.gaps, view.from, perColumn, Math.round(3 * scale));
+        strip.overlayGaps(this.gapColumns, theme);
+      }
+      strip.paintGrid(this.ticks.major.map((tick) => Math.round(this.xOf(tick) * scale)), theme);
+      const top = y + BAR_INSET + index * LANE_STEP;
+      this.plot.blit(strip, top);
+      this.#labelSpans(row, lane, top);
+    });
+  }
+
+  /** A span says its first field that is no part of its frame, and how long it was. */
+  #labelSpans(row, lane, top) {
+    const { wide } = this.columns;
+    const { spanFields: how } = row;
+    const field = row.elements.fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
+    for (let i = 0; i < wide.length; i += 3) {
+      const [from, to, at] = lane.members[wide[i + 2]];
+      const { name, unit, values } = row.elements.fields[field] ?? {};
+      const what = name ? `${name} ${formatValue(values[at] ?? null, unit)}  ` : '';
+      this.#labelBar(`${what}${formatDuration(to - from)}`, wide[i], wide[i + 1], top, LANE_HEIGHT, this.theme.onMark);
+    }
+  }
+
+  /** The wake-ups of a row that fall into the view: first and end index, and how many. */
+  #wakesIn(row) {
+    const { starts } = row.intervals;
+    const first = lowerBound(starts, this.view.from);
+    const end = Math.min(row.intervals.count, lowerBound(starts, this.view.to));
+    const count = first < end ? row.intervals.countUntil(end, STATE.RUNNABLE) - row.intervals.countUntil(first, STATE.RUNNABLE) : 0;
+    return { row, first, end, count };
+  }
+
+  #drawWakes(shown, top) {
+    this.wakes = { inView: 0, drawn: 0 };
+    if (!this.view.showWakes) return;
+    const all = shown.filter((row) => row.kind === 'thread').map((row) => this.#wakesIn(row));
+    for (const one of all) this.wakes.inView += one.count;
+    const room = Math.floor(this.width / PIXELS_PER_ARROW);
+    const chosen = this.wakes.inView <= room ? all : all.filter(({ row, count }) => row === this.view.hover?.row && count <= room);
+    for (const { row, first, end, count } of chosen) {
+      if (!count || end - first > MOST_INTERVALS) continue;
+      for (let i = first; i < end; i += 1) {
+        if (row.intervals.states[i] !== STATE.RUNNABLE) continue;
+        const reason = row.intervals.reasonAt(i);
+        if (reason?.[0] !== 'woken') continue;
+        const t = row.intervals.starts[i];
+        if (this.#arrow(this.plot, row, t, row.run.threadAt(reason[1], t), top, 1)) this.wakes.drawn += 1;
+      }
+    }
+  }
+
+  /** An arrow from the row of the waker to that of the woken, if both are shown. */
+  #arrow(pen, row, t, waker, top, width) {
+    const from = waker && this.rows.ofThread(row.run, waker);
+    if (!from || from === row) return false;
+    const [y0, y1] = [from.top + from.height / 2 - top, row.top - top];
+    const target = y0 < y1 ? y1 + BAR_INSET : y1 + row.height - BAR_INSET;
+    const clamp = (y) => Math.max(-20, Math.min(this.height + 20, y));
+    pen.arrow(this.xOf(t), clamp(y0), clamp(target), this.theme.wake, pen === this.plot ? this.theme.halo : this.theme.surface, width);
+    return true;
+  }
+
+  /** Who woke the thread under the pointer, and who woke that one, and so on. */
+  #drawChain(top) {
+    const { hover, showWakes } = this.view;
+    if (!showWakes || hover?.row?.kind !== 'thread' || !hover.row.shown) return;
+    let { row, t } = hover;
+    for (let step = 0; step < CHAIN; step += 1) {
+      const wake = wakeBefore(row.run, row.thread, t);
+      if (!wake || wake.t < this.view.from || !this.#arrow(this.over, row, wake.t, wake.waker, top, 2)) return;
+      row = this.rows.ofThread(row.run, wake.waker);
+      t = wake.t;
+    }
   }
 
   #labelCpus(row, y) {
@@ -276,6 +435,7 @@ class Timeline {
       over.rect(x0, 0, 1, bottom, theme.accent);
       over.rect(x1, 0, 1, bottom, theme.accent);
     }
+    if (!view.dragging) this.#drawChain(this.scroller.scrollTop);
     this.#drawMeter(bottom);
   }
 

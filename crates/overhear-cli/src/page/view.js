@@ -6,10 +6,11 @@
 const LEAST_SPAN = 100;
 
 class View {
-  constructor(model) {
-    this.extent = model.extent;
+  constructor(extent) {
+    this.extent = extent;
     this.from = 0;
-    this.to = model.extent;
+    this.to = extent;
+    this.showWakes = true;
     this.meter = [null, null];
     this.hover = null;
     this.selection = null;
@@ -34,6 +35,23 @@ class View {
 
   move(ns) {
     this.set(this.from + ns, this.to + ns);
+  }
+
+  /** The run has grown. What is shown stays, but the whole stays the whole, and at the end of a
+   *  run that is followed, the end. */
+  grow(extent, follow) {
+    const whole = this.isWhole();
+    const span = this.to - this.from;
+    this.extent = Math.max(this.extent, extent);
+    if (whole) this.set(0, this.extent);
+    else if (follow) this.set(this.extent - span, this.extent);
+  }
+
+  /** What is between the metering lines, else what is in view. */
+  get interval() {
+    const [a, b] = this.meter;
+    if (a === null || b === null || a === b) return [this.from, this.to];
+    return [Math.min(a, b), Math.max(a, b)];
   }
 
   isWhole() {

@@ -61,7 +61,10 @@ fn hostile_and_missing_parts_do_no_harm() {
     browser.hover(plot.at(&browser, evil, 1_000_000.0));
     assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
     assert_eq!(browser.number("document.images.length"), 0.0);
-    assert_eq!(browser.text("overhear.rows[0].name"), evil);
+    assert_eq!(
+        browser.text("overhear.rows.find((r) => r.kind === 'process' && r.name !== 'CPUs').name"),
+        evil
+    );
     assert_eq!(
         browser.text("document.title"),
         format!("{} - Overhear", evil.rsplit('/').next().unwrap())
@@ -209,6 +212,49 @@ fn long_intervals_and_distances_are_joined() {
         "{text}"
     );
     assert_silent(&browser);
+}
+
+/// Pictures of pages that lie on disk: `OVERHEAR_PAGE_OF=a.html:b.html`, as the documentation has them.
+#[test]
+fn pictures_of_pages() {
+    let (Some(folder), Some(pages)) = (
+        std::env::var_os("OVERHEAR_PAGE_SHOTS").map(PathBuf::from),
+        std::env::var_os("OVERHEAR_PAGE_OF"),
+    ) else {
+        return;
+    };
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    std::fs::create_dir_all(&folder).unwrap();
+    let script = std::env::var("OVERHEAR_PAGE_DO").unwrap_or_else(|_| "null".to_owned());
+    for page in std::env::split_paths(&pages) {
+        let html = std::fs::read_to_string(&page).unwrap();
+        let name = page.file_stem().unwrap().to_string_lossy().into_owned();
+        for (scheme, width) in [
+            ("light", 1280),
+            ("dark", 1280),
+            ("light", 1920),
+            ("dark", 1920),
+        ] {
+            browser.prefer(scheme);
+            browser.resize(width, 1000, 1.0);
+            browser.open(&html);
+            Plot::of(&browser);
+            browser.evaluate(&script);
+            browser.settle();
+            browser.screenshot(&folder.join(format!("{name}-{scheme}-{width}.png")), false);
+        }
+        std::fs::write(
+            folder.join(format!("{name}.svg")),
+            browser.text("overhear.svg()"),
+        )
+        .unwrap();
+        let png = browser.text("overhear.png()");
+        let png = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, png).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), png).unwrap();
+        assert_silent(&browser);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 mod appearance;
 mod browser;
 mod synthetic;
+mod tool;
 
 use browser::{Browser, Held};
 use overhear_cli::page::render;
@@ -169,11 +170,11 @@ fn serration_shows_where_switches_are_hidden() {
         &json!({}),
         &synthetic::timeline(100_000_000, vec![thread], vec![]),
     ));
-    let hidden = || browser.number("overhear.rows[1].hidden");
+    let hidden = || browser.number("overhear.rows.find((r) => r.kind === 'thread').hidden");
     // The uppermost line of the bar: teeth cut it where switches are hidden, and nowhere else.
     let edge_colors = || {
         browser.number(
-            "(() => { const plot = document.getElementById('plot'); const r = overhear.rows[1];
+            "(() => { const plot = document.getElementById('plot'); const r = overhear.rows.find((r) => r.kind === 'thread');
                const copy = new OffscreenCanvas(plot.width, plot.height).getContext('2d', { willReadFrequently: true });
                copy.drawImage(plot, 0, 0);
                const line = copy.getImageData(4, (r.top + 4) * devicePixelRatio, 90, 1).data;
@@ -251,7 +252,7 @@ fn every_column_shows_what_holds_there() {
             set_view(&browser, from, from + extent * part);
             let (from, to) = view(&browser);
             let pixels = browser.evaluate(
-                "(() => { const plot = document.getElementById('plot'); const row = overhear.rows[1];
+                "(() => { const plot = document.getElementById('plot'); const row = overhear.rows.find((r) => r.kind === 'thread');
                    const copy = new OffscreenCanvas(plot.width, plot.height).getContext('2d', { willReadFrequently: true });
                    copy.drawImage(plot, 0, 0);
                    const line = copy.getImageData(0, row.top + row.height - 6, plot.width, 1).data;
@@ -274,7 +275,7 @@ fn every_column_shows_what_holds_there() {
                 }
             }
             assert_eq!(
-                browser.number("overhear.rows[1].hidden"),
+                browser.number("overhear.rows.find((r) => r.kind === 'thread').hidden"),
                 f64::from(hidden),
                 "{from} to {to}"
             );
@@ -416,7 +417,8 @@ fn metering_lines_tell_the_time_between_them() {
     assert_eq!(browser.evaluate("overhear.meter"), json!([null, null]));
     browser.hover((2.0, 2.0));
     browser.evaluate("document.getElementById('frame').focus(); overhear.setView(0, 2100000)");
-    for key in ["ArrowDown", ",", "[", ".", "]"] {
+    // Threads alone; else the CPUs' rows come first.
+    for key in ["c", "ArrowDown", ",", "[", ".", "]"] {
         browser.key(key);
     }
     assert_eq!(
@@ -535,7 +537,7 @@ fn search_filters_and_processes_collapse() {
     browser.evaluate(
         "(() => { const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input')); })()",
     );
-    browser.evaluate("document.querySelector('.row.process').click()");
+    browser.evaluate("[...document.querySelectorAll('.row.process')].find((r) => r.textContent.includes('planner')).click()");
     assert!(!names().contains("logger") && names().contains("grabber"));
     assert_silent(&browser);
 }

@@ -36,6 +36,30 @@ pub(crate) fn thread(
     })
 }
 
+/// Gives a thread reasons: `(index of the interval, kind, value)`.
+pub(crate) fn with_reasons(mut thread: Value, reasons: &[(usize, &str, u32)]) -> Value {
+    let states = STANDARD.decode(thread["states"].as_str().unwrap()).unwrap();
+    let mut column = vec![u16::MAX; states.len()];
+    let mut table: Vec<Value> = Vec::new();
+    for &(index, kind, value) in reasons {
+        let reason = json!([kind, value]);
+        let place = table.iter().position(|known| *known == reason);
+        let place = place.unwrap_or_else(|| {
+            table.push(reason);
+            table.len() - 1
+        });
+        column[index] = u16::try_from(place).unwrap();
+    }
+    thread["reasons"] = json!(STANDARD.encode(
+        column
+            .iter()
+            .flat_map(|place| place.to_le_bytes())
+            .collect::<Vec<u8>>()
+    ));
+    thread["reason_table"] = json!(table);
+    thread
+}
+
 /// A sensor with elements at the given times and one number in each.
 pub(crate) fn sensor(
     pid: u32,
@@ -154,7 +178,19 @@ pub(crate) fn run(intervals: usize) -> Value {
                     push(dice.around(cycle * 3), UNKNOWN, NO_CPU);
                 }
             }
-            thread(pid, pid + index, comm, first, &columns)
+            // Every wake-up comes from the next thread, so that there are as many arrows as can be.
+            let waker = PLAN[(index as usize + 1) % PLAN.len()].0 + (index + 1) % PLAN.len() as u32;
+            let reasons: Vec<_> = columns
+                .iter()
+                .enumerate()
+                .filter_map(|(at, interval)| match interval.1 {
+                    RUNNABLE => Some((at, "woken", waker)),
+                    BLOCKED => Some((at, "asleep", 1)),
+                    PREEMPTED => Some((at, "displaced", waker)),
+                    _ => None,
+                })
+                .collect();
+            with_reasons(thread(pid, pid + index, comm, first, &columns), &reasons)
         })
         .collect();
 

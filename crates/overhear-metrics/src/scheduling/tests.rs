@@ -10,7 +10,7 @@ use overhear_event::{
 };
 
 use super::Scheduling;
-use crate::thread::ThreadState;
+use crate::thread::{Reason, ThreadState};
 use crate::timeline::Timeline;
 
 fn stream(sensor: &str, cpu: u32, schema: TypeSchema) -> StreamDescriptor {
@@ -153,6 +153,45 @@ fn a_life_adds_up() {
             (1, 40)
         ]
     );
+}
+
+#[test]
+fn every_interval_says_why() {
+    let mut script = Script::default();
+    script.wake(110, 7, Wake::NEW);
+    script.switch(150, 0, (0, 0), 7, 0);
+    script.switch(250, 0, (7, 0), 9, Switch::PREEMPTED);
+    script.switch(300, 1, (0, 0), 7, 0);
+    script.switch(350, 1, (7, 0), 7, Switch::PREEMPTED);
+    script.switch(360, 1, (7, 0), 8, 0);
+    script.switch(370, 1, (8, 2), 7, 0);
+    script.switch(400, 1, (7, 1), 0, 0);
+    script.wake(500, 7, Wake::WAKING);
+    script.wake(505, 7, Wake::WAKEUP);
+    script.switch(520, 1, (0, 0), 7, 0);
+    script.0.finish(Timestamp::from_monotonic_ns(600));
+    let row = &script.0.observer().rows()[0];
+    let told: Vec<(u8, u64, Reason)> = row
+        .intervals()
+        .zip(&row.reasons)
+        .map(|(interval, &reason)| (interval.state, interval.length, reason))
+        .collect();
+    let expected = [
+        (2, 40, Reason::Woken(1)),
+        (1, 100, Reason::Untold),
+        (4, 50, Reason::Displaced(9)),
+        (1, 50, Reason::Untold),
+        // It was chosen again at once: two runs side by side.
+        (1, 10, Reason::Again),
+        (4, 10, Reason::Yielded(8)),
+        (1, 30, Reason::Untold),
+        (3, 100, Reason::Asleep(1)),
+        (2, 20, Reason::Woken(1)),
+        (1, 80, Reason::Untold),
+    ];
+    assert_eq!(told, expected);
+    let other = &script.0.observer().rows()[1];
+    assert_eq!(other.reasons.last(), Some(&Reason::Asleep(2)));
 }
 
 #[test]

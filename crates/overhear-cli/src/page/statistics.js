@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What happened between two moments: per thread the time in each state and the switches, per CPU how
+// busy it was, per sensor its elements and their values. Sums that are kept for blocks make
+// this as cheap for a long interval as for a short one.
+
+const MOST_ROWS = 60;
+
+/** The account of one thread between two moments. */
+function threadStatistics(row, from, to) {
+  const { intervals } = row;
+  const time = intervals.between(from, to);
+  const first = lowerBound(intervals.starts, from);
+  const end = lowerBound(intervals.starts, to);
+  const begun = (state) => (end > first ? intervals.countUntil(end, state) - intervals.countUntil(first, state) : 0);
+  return {
+    row,
+    run: time[STATE.RUNNING],
+    waiting: time[STATE.RUNNABLE],
+    preempted: time[STATE.PREEMPTED],
+    blocked: time[STATE.BLOCKED],
+    unknown: time[STATE.UNKNOWN],
+    runs: begun(STATE.RUNNING),
+    wakeups: begun(STATE.RUNNABLE),
+    preemptions: begun(STATE.PREEMPTED),
+  };
+}
+
+/** The account of one sensor between two moments. */
+function sensorStatistics(row, from, to) {
+  const { times, fields } = row.elements;
+  const first = lowerBound(times, from);
+  const end = lowerBound(times, to);
+  const field = fields[row.field];
+  const count = end - first;
+  const found = { row, count, rate: count / ((to - from) / 1e9), field: null };
+  if (field?.number && count) {
+    const { low, high, sum } = field.series.range(first, end);
+    if (low <= high) Object.assign(found, { field: field.name, unit: field.unit, low, high, mean: sum / count });
+  }
+  return found;
+}
+
+/** All of it, of the rows that are shown. */
+function intervalStatistics(rows, [from, to]) {
+  const shown = rows.all.filter((row) => row.shown || (row.group?.collapsed && row.kind !== 'process'));
+  return {
+    from,
+    to,
+    threads: shown.filter((row) => row.kind === 'thread').map((row) => threadStatistics(row, from, to)),
+    cpus: shown.filter((row) => row.kind === 'cpu').map((row) => ({ row, busy: row.intervals.between(from, to)[STATE.RUNNING] })),
+    sensors: shown.filter((row) => row.kind === 'sensor').map((row) => sensorStatistics(row, from, to)),
+  };
+}
+
+/** The panel below the time-line. It follows the view a moment later: a table that is rebuilt in
+ *  every frame of a drag cannot be read. */
+class StatisticsPanel {
+  constructor(view, rows) {
+    this.view = view;
+    this.rows = rows;
+    this.panel = byId('statistics');
+    this.timer = 0;
+    this.panel.addEventListener('toggle', () => this.changed());
+  }
+
+  changed() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.show(), 80);
+  }
+
+  show() {
+    const { view, rows } = this;
+    const [a, b] = view.meter;
+    const isMeter = a !== null && b !== null && a !== b;
+    const [from, to] = view.interval;
+    byId('statistics-what').textContent = isMeter ? 'between the lines' : 'in view';
+    byId('statistics-span').textContent = `${formatDuration(to - from)} from ${formatExact(Math.round(from))}`;
+    if (!this.panel.open) return;
+    const found = intervalStatistics(rows, [from, to]);
+    byId('statistics-body').replaceChildren(...[this.#threads(found, to - from), this.#cpus(found, to - from), this.#sensors(found)].filter((part) => part));
+  }
+
+  #table(title, heads, rows, note) {
+    const head = make('tr', '', heads.map(([name, isNumber]) => {
+      const cell = make('th', isNumber ? 'number' : '', name);
+      cell.scope = 'col';
+      return cell;
+    }));
+    const table = make('table', 'loss-table', [make('caption', 'visually-hidden', title), make('thead', '', [head]), make('tbody', '', rows)]);
+    const parts = [make('div', 'table-scroll', [table])];
+    if (note) parts.push(make('p', 'notice', note));
+    return make('div', 'statistics-part', parts);
+  }
+
+  #cells(row, cells) {
+    const prefix = this.rows.runs.length > 1 ? `${'AB'[this.rows.runs.indexOf(row.run)]} ` : '';
+    const name = make('th', '', `${prefix}${row.name}${row.kind === 'thread' ? ` ${row.detail}` : ''}`);
+    name.scope = 'row';
+    return make('tr', '', [name, ...cells]);
+  }
+
+  #share(ns, all) {
+    const cell = make('td', 'number with-bar', ns > 0 ? formatDuration(ns, true) : DASH);
+    cell.style.setProperty('--share', String(Math.min(1, ns / all)));
+    return cell;
+  }
+
+  #number(value) {
+    return make('td', 'number', value ? formatCount(value) : DASH);
+  }
+
+  #threads({ threads }, span) {
+    const active = threads.filter((one) => one.run + one.waiting + one.preempted + one.unknown > 0);
+    if (!active.length) return null;
+    active.sort((a, b) => b.run - a.run);
+    const rows = active.slice(0, MOST_ROWS).map((one) => this.#cells(one.row, [
+      this.#share(one.run, span),
+      this.#share(one.waiting, span),
+      this.#share(one.preempted, span),
+      this.#share(one.blocked, span),
+      this.#number(one.runs),
+      this.#number(one.wakeups),
+      this.#number(one.preemptions),
+    ]));
+    const left = threads.length - rows.length;
+    const heads = [['Thread'], ['Running', true], ['Waiting', true], ['Preempted', true], ['Blocked', true], ['Runs', true], ['Wake-ups', true], ['Preemptions', true]];
+    return this.#table('Threads', heads, rows, left ? `${plural(left, 'more thread')} ran less, or not at all.` : '');
+  }
+
+  #cpus({ cpus }, span) {
+    if (!cpus.length) return null;
+    const rows = cpus.map(({ row, busy }) => this.#cells(row, [this.#share(busy, span), make('td', 'number', formatShare(busy / span))]));
+    return this.#table('CPUs', [['CPU'], ['Busy', true], ['Share', true]], rows);
+  }
+
+  #sensors({ sensors }) {
+    const active = sensors.filter((one) => one.count);
+    if (!active.length) return null;
+    const rows = active.slice(0, MOST_ROWS).map((one) => this.#cells(one.row, [
+      this.#number(one.count),
+      make('td', 'number', `${formatDigits(one.rate, 4)}${THIN}Hz`),
+      make('td', '', one.field ?? ''),
+      ...['low', 'mean', 'high'].map((name) => make('td', 'number', one.field ? formatValue(one[name], one.unit) : DASH)),
+    ]));
+    const heads = [['Sensor'], ['Elements', true], ['Rate', true], ['Field'], ['Least', true], ['Mean', true], ['Greatest', true]];
+    return this.#table('Sensors', heads, rows);
+  }
+}
