@@ -32,6 +32,9 @@ pub(crate) enum Verb {
     Record(RecordArguments),
     /// Reports on a recording; repairs it if its recorder was killed.
     Report(ReportArguments),
+    /// Shows a recording, or two beside each other, on a local web page; also one that is still being
+    /// written. Ends when it is interrupted.
+    View(ViewArguments),
     /// Measures a recording: built-in metrics, or those of files.
     Metrics(MetricsArguments),
     /// Judges a recording by constraints: 0 all held, 1 violated, 3 inconclusive.
@@ -75,6 +78,10 @@ pub(crate) struct RunArguments {
     /// Kernel sensors beyond scheduling, or `all`; they need BPF.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
     pub(crate) kernel_sensors: Vec<Sensors>,
+    /// Shows the run on a local web page while it goes on, whose address is printed, and after its end
+    /// until it is interrupted.
+    #[arg(long)]
+    pub(crate) view: bool,
     /// Lets the directory listen at this socket, which must not exist, so that `overhear list`,
     /// `attach` and `top` find the program's sensors there while it runs.
     #[arg(long, value_name = "PATH")]
@@ -243,9 +250,22 @@ pub(crate) struct ReportArguments {
     /// Writes the page to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Shows this recording beside it in the page, on the same scale.
+    #[arg(long, value_name = "DIR", requires = "html")]
+    pub(crate) beside: Option<PathBuf>,
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ViewArguments {
+    /// What `run --out` kept, or keeps at this moment.
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub(crate) directory: PathBuf,
+    /// Another recording, to be shown beside it on the same scale.
+    #[arg(value_name = "BESIDE")]
+    pub(crate) beside: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -42,6 +42,11 @@ impl Interrupts {
             })
     }
 
+    /// Waits for a request.
+    pub(crate) fn wait(&mut self) {
+        while self.0.wait().filter_map(request).next().is_none() {}
+    }
+
     /// The requests that came since the last call.
     pub(crate) fn take(&mut self) -> Vec<Request> {
         self.0.pending().filter_map(request).collect()

@@ -53,3 +53,4 @@ pub mod table;
 mod testing;
 pub mod top;
 pub mod updates;
+pub mod view;

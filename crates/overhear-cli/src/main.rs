@@ -13,16 +13,18 @@ use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::session::{Outcome, Session};
 use overhear_cli::updates::Updates;
+use overhear_cli::view::{self, Shown};
 use overhear_cli::{
     admit, check, doctor, export, fit, junit, metrics, offline, record, rta, table,
 };
+use overhear_event::Update;
 
 use serde::Serialize;
 
 use args::{
     AdmitArguments, Arguments, CheckArguments, CompletionsArguments, DoctorArguments,
     ExportArguments, ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments,
-    RecordArguments, ReportArguments, RtaArguments, RunArguments, Sensors, Verb,
+    RecordArguments, ReportArguments, RtaArguments, RunArguments, Sensors, Verb, ViewArguments,
 };
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run(arguments),
         Verb::Record(arguments) => record(&arguments),
         Verb::Report(arguments) => report(&arguments),
+        Verb::View(arguments) => view(&arguments),
         Verb::Metrics(arguments) => metrics(&arguments),
         Verb::Check(arguments) => check(&arguments),
         Verb::Export(arguments) => export(&arguments),
@@ -64,6 +67,14 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         Some(file) => constraints::read(file)?,
         None => Vec::new(),
     };
+    let shown = arguments.view.then(|| Shown::start(&arguments.command));
+    let mut shown = shown.transpose()?;
+    if let Some(shown) = &shown {
+        say(&format!("view: {}\n", shown.url()));
+    }
+    let mut update = shown.as_ref().map(|shown| shown.update());
+    let mut updates: Vec<&mut dyn Update> = Vec::new();
+    updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
     let outcome = Session::builder(arguments.command.clone())
         .constraints(constraints)
         .metrics(metrics::named(&arguments.metrics)?)
@@ -74,7 +85,10 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
-        .run(&mut [])?;
+        .run(&mut updates)?;
+    if let Some(shown) = &mut shown {
+        shown.end(&outcome);
+    }
     if let Some(place) = place {
         place.keep();
     }
@@ -84,7 +98,15 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
             say(&format!("overhear: {failure}\n"));
         }
     }
-    Ok(tell(&outcome, json.as_ref(), arguments.quiet))
+    let status = tell(&outcome, json.as_ref(), arguments.quiet);
+    if let Some(shown) = shown {
+        say(&format!(
+            "the run is shown at {} until you interrupt (Ctrl-C)\n",
+            shown.url()
+        ));
+        shown.stay();
+    }
+    Ok(status)
 }
 
 fn record(arguments: &RecordArguments) -> Result<u8, Failure> {
@@ -119,6 +141,15 @@ fn tell(outcome: &Outcome, json: Option<&JsonTarget>, quiet: bool) -> u8 {
     outcome.status()
 }
 
+fn view(arguments: &ViewArguments) -> Result<u8, Failure> {
+    let beside = arguments.beside.as_deref();
+    view::view(&arguments.directory, beside, |url| {
+        // A reader that went away has no use for the address.
+        let _ = print(&format!("{url}\n"));
+    })?;
+    Ok(COMPLETE)
+}
+
 fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
     for sentence in offline::mend(&arguments.directory)? {
         say(&format!("overhear: {sentence}\n"));
@@ -126,7 +157,13 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
     let updates = Updates::load(&arguments.updates)?;
     let report = offline::evaluate(&arguments.directory, updates)?;
     if let Some(html) = &arguments.html {
-        offline::write_page(&arguments.directory, html, Some(&report))?;
+        match &arguments.beside {
+            Some(beside) => {
+                let page = offline::page_beside(&arguments.directory, beside)?;
+                offline::write_html(html, &page)?;
+            }
+            None => offline::write_page(&arguments.directory, html, Some(&report))?,
+        }
         say(&format!("report: {}\n", html.display()));
     }
     match arguments.json.as_ref().map(JsonTarget::parse) {

@@ -75,6 +75,14 @@ pub fn evaluate(dir: &Path, updates: Updates) -> Result<Report, Failure> {
 /// # Errors
 /// [`Failure`] if this is no recording or the page cannot be written.
 pub fn write_page(dir: &Path, page: &Path, known: Option<&Report>) -> Result<(), Failure> {
+    write_html(page, &self::page(dir, known)?)
+}
+
+/// The page of the recording in `dir`. A report that is known already is not computed again.
+///
+/// # Errors
+/// [`Failure`] if this is no recording.
+pub fn page(dir: &Path, known: Option<&Report>) -> Result<String, Failure> {
     let replayed = replay(dir, None)?;
     let computed;
     let report = match known {
@@ -85,7 +93,53 @@ pub fn write_page(dir: &Path, page: &Path, known: Option<&Report>) -> Result<(),
         }
     };
     let report = serde_json::to_value(report).unwrap_or_default();
-    let html = page::render(&report, &replayed.picture());
+    Ok(page::render(&report, &replayed.picture()))
+}
+
+/// One page of two recordings, on one scale.
+///
+/// # Errors
+/// [`Failure`] if one of them is no recording.
+pub fn page_beside(dir: &Path, beside: &Path) -> Result<String, Failure> {
+    let documents = |dir: &Path| {
+        let replayed = replay(dir, None)?;
+        let report = serde_json::to_value(replayed.report()).unwrap_or_default();
+        Ok((report, replayed.picture(), dir.display().to_string()))
+    };
+    let (one, other) = (documents(dir)?, documents(beside)?);
+    fn run(documents: &(serde_json::Value, serde_json::Value, String)) -> page::Run<'_> {
+        page::Run {
+            report: &documents.0,
+            timeline: &documents.1,
+            label: &documents.2,
+        }
+    }
+    Ok(page::render_beside(&run(&one), &run(&other)))
+}
+
+/// A report that says no more than which program is recorded in `dir`.
+pub(crate) fn command_of(dir: &Path) -> serde_json::Value {
+    let recording = recording_of(dir);
+    serde_json::json!({ "command": recording.command, "sources": recording.sources, "goes_on": true })
+}
+
+/// When the program that is recorded in `dir` has ended, if that is known.
+pub(crate) fn end_of(dir: &Path) -> Option<Timestamp> {
+    let end = recording_of(dir).end?;
+    Some(Timestamp::from_monotonic_ns(end.end_ns))
+}
+
+fn recording_of(dir: &Path) -> Recording {
+    let reader = TraceReader::open(dir).ok();
+    let run = reader.and_then(|reader| reader.document("run").ok().flatten());
+    serde_json::from_value(run.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Writes a page.
+///
+/// # Errors
+/// [`Failure`] if it cannot be written.
+pub fn write_html(page: &Path, html: &str) -> Result<(), Failure> {
     // A link stays a link: its target is replaced.
     let target = fs::canonicalize(page).unwrap_or_else(|_| page.to_path_buf());
     let is_special = fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file());
@@ -266,7 +320,7 @@ impl Replayed {
             begin: self.begin,
             end: self.end,
         };
-        picture::timeline(&parts, &mut picture::Cursor::default())
+        picture::timeline(&parts)
     }
 }
 

@@ -110,6 +110,7 @@ mod writer;
 pub use catalogue::TraceIdentity;
 pub use error::{ReadError, RepairError, WriteError};
 pub use export::{CsvExport, ExportError, Exported, PerfettoExport};
+pub use place::is_being_written;
 pub use reader::{CorruptStream, TornTail, TraceReader};
 pub use repair::{repair, RepairReport};
 pub use replay::{Replay, ReplaySummary};

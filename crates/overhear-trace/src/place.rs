@@ -130,3 +130,11 @@ pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
         .read_to_end(&mut content)?;
     Ok(content)
 }
+
+/// Whether a recorder is at work in `dir` at this moment.
+pub fn is_being_written(dir: impl AsRef<Path>) -> bool {
+    // A shared lock is refused as long as a recorder holds its own; that of another reader is not in
+    // the way.
+    File::open(Place::new(dir.as_ref()).lock())
+        .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+}

@@ -100,6 +100,8 @@ function showLosses(report) {
     for (const row of rows) row.firstChild.scope = 'row';
     const table = losses.length ? make('div', 'table-scroll', [make('table', 'loss-table', [head, make('tbody', '', rows)])]) : null;
     holder.replaceChildren(make('div', 'verdict bad', [icon('M10 3 18.5 17H1.5ZM10 8.5v3.5M10 14.6v.1'), text]), ...(table ? [table] : []));
+  } else if (report.goes_on) {
+    holder.replaceChildren(make('div', 'verdict unsure', [icon('M10 5v6M10 14.6v.1'), make('div', '', [make('strong', '', 'So far nothing missed.'), make('span', '', ' The run goes on.')])]));
   } else if (report.missed_total === 0) {
     holder.replaceChildren(make('div', 'verdict good', [icon('M4 10.5 8.2 15 16.5 5.5'), make('div', '', [make('strong', '', 'Complete: nothing missed.'), make('span', '', ' Every element of every stream was read.')])]));
   } else {

@@ -34,8 +34,15 @@ pub(crate) struct Cursor {
     gaps: usize,
 }
 
-/// The time-line document: what came after `seen`, which is brought up to date.
-pub(crate) fn timeline(parts: &Parts<'_>, seen: &mut Cursor) -> Json {
+/// The whole time-line document.
+pub(crate) fn timeline(parts: &Parts<'_>) -> Json {
+    piece(parts, &mut Cursor::default(), usize::MAX).0
+}
+
+/// What came after `seen`, which is brought up to date: about `most` intervals, and as many elements
+/// of each sensor; and whether there is more.
+pub(crate) fn piece(parts: &Parts<'_>, seen: &mut Cursor, most: usize) -> (Json, bool) {
+    let mut room = most;
     let since = |time: Timestamp| time.since(parts.begin).as_ns();
     let all = parts.scheduling.threads();
     let rows = parts.scheduling.observer().rows();
@@ -45,8 +52,15 @@ pub(crate) fn timeline(parts: &Parts<'_>, seen: &mut Cursor) -> Json {
         .zip(rows)
         .zip(&mut seen.threads)
         .enumerate()
-        .filter_map(|(index, ((thread, row), seen))| thread_json(index, thread, row, seen, parts))
+        .filter_map(|(index, ((thread, row), seen))| {
+            let json = thread_json(index, thread, row, seen, room, parts)?;
+            room -= json.1;
+            Some(json.0)
+        })
         .collect();
+    let sensors = parts.columns.json(&mut seen.sensors, most, parts.begin);
+    let more = (seen.threads.iter().zip(rows)).any(|(seen, row)| *seen < row.lengths.len())
+        || parts.columns.has_more(&seen.sensors);
     let mut processes: Vec<(u32, String)> = Vec::new();
     let mut place: BTreeMap<u32, usize> = BTreeMap::new();
     let mut add = |pid: u32, comm: &str| {
@@ -85,7 +99,7 @@ pub(crate) fn timeline(parts: &Parts<'_>, seen: &mut Cursor) -> Json {
         })
         .collect();
     seen.gaps = parts.gaps.len();
-    json!({
+    let json = json!({
         "origin_ns": parts.begin.as_monotonic_ns(),
         "end_ns": parts.end.as_monotonic_ns(),
         "processes": processes
@@ -93,47 +107,54 @@ pub(crate) fn timeline(parts: &Parts<'_>, seen: &mut Cursor) -> Json {
             .map(|(pid, comm)| json!({ "pid": pid, "comm": comm }))
             .collect::<Vec<_>>(),
         "threads": threads,
-        "sensors": parts.columns.json(&mut seen.sensors, parts.begin),
+        "sensors": sensors,
         "gaps": gaps,
         "dropped_intervals": parts.scheduling.observer().dropped(),
         "dropped_marks": parts.columns.dropped(),
-    })
+    });
+    (json, more)
 }
 
-/// The intervals of a thread from `seen` on, and what it does at the end if it goes on.
+/// At most `room` intervals of a thread from `seen` on, with their number, and if these are all, what it
+/// does at the end if it goes on.
 fn thread_json(
     index: usize,
     thread: &Thread,
     row: &Row,
     seen: &mut usize,
+    room: usize,
     parts: &Parts<'_>,
-) -> Option<Json> {
+) -> Option<(Json, usize)> {
     let begin = parts.begin;
-    let open = (thread.state() != ThreadState::Absent && thread.since() < parts.end).then(|| {
-        let cpu = thread
-            .cpu()
-            .filter(|_| thread.state() == ThreadState::Running);
-        let (kind, value) = reason(thread.reason());
-        json!({
-            "from_ns": thread.since().since(begin).as_ns(),
-            "state": thread.state().code(),
-            "cpu": cpu.unwrap_or(u32::from(u16::MAX)),
-            "reason": [kind, value],
-        })
-    });
+    let from = *seen;
+    let to = row.lengths.len().min(from.saturating_add(room));
+    let is_all = to == row.lengths.len();
+    let open = (is_all && thread.state() != ThreadState::Absent && thread.since() < parts.end)
+        .then(|| {
+            let cpu = thread
+                .cpu()
+                .filter(|_| thread.state() == ThreadState::Running);
+            let (kind, value) = reason(thread.reason());
+            json!({
+                "from_ns": thread.since().since(begin).as_ns(),
+                "state": thread.state().code(),
+                "cpu": cpu.unwrap_or(u32::from(u16::MAX)),
+                "reason": [kind, value],
+            })
+        });
     let start = match row.start {
         Some(start) => start,
         None if open.is_some() => thread.since(),
         None => return None,
     };
-    let from = std::mem::replace(seen, row.lengths.len());
-    if from == *seen && open.is_none() && from > 0 {
+    *seen = to;
+    if from == to && open.is_none() && from > 0 {
         return None;
     }
     // Few reasons come again and again: a table, and a column of places in it.
     let mut table: Vec<Reason> = Vec::new();
     let mut places: BTreeMap<Reason, u16> = BTreeMap::new();
-    let reasons = row.reasons[from..].iter().map(|&reason| {
+    let reasons = row.reasons[from..to].iter().map(|&reason| {
         let place = *places.entry(reason).or_insert_with(|| {
             // The last place stands for what is not told: there, the table is full.
             match u16::try_from(table.len()) {
@@ -147,19 +168,20 @@ fn thread_json(
         place.to_le_bytes()
     });
     let reasons = packed(reasons);
-    Some(json!({
+    let json = json!({
         "index": index,
         "pid": thread.pid,
         "tid": thread.tid,
         "comm": thread.comm,
         "first_ns": start.since(begin).as_ns(),
-        "lengths": packed(row.lengths[from..].iter().map(|length| length.to_le_bytes())),
-        "states": BASE64_STANDARD.encode(&row.states[from..]),
-        "cpus": packed(row.cpus[from..].iter().map(|cpu| cpu.to_le_bytes())),
+        "lengths": packed(row.lengths[from..to].iter().map(|length| length.to_le_bytes())),
+        "states": BASE64_STANDARD.encode(&row.states[from..to]),
+        "cpus": packed(row.cpus[from..to].iter().map(|cpu| cpu.to_le_bytes())),
         "reasons": reasons,
         "reason_table": table.iter().map(|&of| reason(of)).collect::<Vec<_>>(),
         "open": open,
-    }))
+    });
+    Some((json, to - from))
 }
 
 /// A reason as the page reads it.

@@ -106,16 +106,34 @@ impl Columns {
         }
     }
 
-    /// What came after `seen`; nothing if there is nothing new.
-    fn json(&self, index: usize, seen: Seen, begin: Timestamp) -> Option<Json> {
-        if self.count == seen.count {
+    /// Where a reader is that has seen at most so many more elements.
+    fn after(&self, seen: Seen, most: usize) -> Seen {
+        if self.count - seen.count <= most as u64 {
+            return Seen {
+                count: self.count,
+                deltas: self.deltas.len(),
+            };
+        }
+        // The first element has no delta.
+        let mut next = seen;
+        next.count += u64::from(seen.count == 0);
+        while next.count - seen.count < most as u64 {
+            next.count += u64::from(self.deltas[next.deltas] != CONTINUED);
+            next.deltas += 1;
+        }
+        next
+    }
+
+    /// What came after `seen` up to `next`; nothing if there is nothing new.
+    fn json(&self, index: usize, seen: Seen, next: Seen, begin: Timestamp) -> Option<Json> {
+        if next.count == seen.count {
             return None;
         }
         let (pid, comm) = match &self.stream.origin {
             Origin::Program(task) => (Some(task.pid), task.comm.as_str()),
             _ => (None, ""),
         };
-        let from = seen.count as usize;
+        let (from, to) = (seen.count as usize, next.count as usize);
         let schema = self.stream.schema.fields().iter();
         let mut fields: Vec<Json> = schema
             .zip(&self.fields)
@@ -125,13 +143,13 @@ impl Columns {
                     "unit": field.unit,
                     "kind": "number",
                     "whole": !matches!(field.kind, FieldKind::F32 | FieldKind::F64),
-                    "values": packed(numbers[from..].iter().map(|number| number.to_le_bytes())),
+                    "values": packed(numbers[from..to].iter().map(|number| number.to_le_bytes())),
                 }),
                 Column::Texts(texts) => json!({
                     "name": field.name,
                     "unit": field.unit,
                     "kind": "text",
-                    "values": texts[from..],
+                    "values": texts[from..to],
                 }),
             })
             .collect();
@@ -141,7 +159,7 @@ impl Columns {
                 "unit": "",
                 "kind": "number",
                 "whole": true,
-                "values": packed(cpus[from..].iter().map(|cpu| cpu.to_le_bytes())),
+                "values": packed(cpus[from..to].iter().map(|cpu| cpu.to_le_bytes())),
             }));
         }
         // Positions in several lanes, or on several CPUs, have no order among themselves.
@@ -154,7 +172,7 @@ impl Columns {
             "instance": self.stream.instance,
             "type": self.stream.schema.id(),
             "first_ns": self.first.since(begin).as_ns(),
-            "deltas": packed(self.deltas[seen.deltas..].iter().map(|delta| delta.to_le_bytes())),
+            "deltas": packed(self.deltas[seen.deltas..next.deltas].iter().map(|delta| delta.to_le_bytes())),
             "first_sequence": is_one.then_some(self.first_sequence),
             "fields": fields,
         }))
@@ -198,19 +216,21 @@ impl SensorColumns {
         self.of_stream.get(&stream.first_stream()).copied()
     }
 
-    /// What came after `seen`, which is brought up to date.
-    pub(crate) fn json(&self, seen: &mut Vec<Seen>, begin: Timestamp) -> Vec<Json> {
+    /// What came after `seen`, which is brought up to date: at most so many elements of each sensor.
+    pub(crate) fn json(&self, seen: &mut Vec<Seen>, most: usize, begin: Timestamp) -> Vec<Json> {
         seen.resize(self.sensors.len(), Seen::default());
         let news = self.sensors.iter().zip(seen).enumerate();
         news.filter_map(|(index, (columns, seen))| {
-            let json = columns.json(index, *seen, begin);
-            *seen = Seen {
-                count: columns.count,
-                deltas: columns.deltas.len(),
-            };
-            json
+            let next = columns.after(*seen, most);
+            columns.json(index, std::mem::replace(seen, next), next, begin)
         })
         .collect()
+    }
+
+    /// Whether there are elements beyond `seen`.
+    pub(crate) fn has_more(&self, seen: &[Seen]) -> bool {
+        let mut pairs = self.sensors.iter().zip(seen);
+        pairs.any(|(columns, seen)| columns.count > seen.count)
     }
 
     /// Elements that had no room.

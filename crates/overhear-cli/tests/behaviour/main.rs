@@ -14,3 +14,4 @@ mod signals;
 mod statuses;
 mod support;
 mod terminal;
+mod view;

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page on a local address: who gets it, what follows, and how it ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{eventually, overhear, send, wait, WATCHDOG};
+
+/// `overhear` with an address that it has told.
+struct Viewer {
+    child: Child,
+    address: String,
+    path: String,
+    // Kept open, so that what is still said has a reader.
+    _said: Box<dyn Read>,
+}
+
+impl Viewer {
+    /// Reads until a line with an address comes.
+    fn of(mut child: Child, said: impl Read + 'static) -> Self {
+        let mut said = BufReader::new(said);
+        let mut line = String::new();
+        while !line.contains("http://") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "{:?}", child.wait());
+        }
+        let url = line.trim().split("http://").nth(1).unwrap();
+        let (address, path) = url.split_once('/').unwrap();
+        Self {
+            child,
+            address: address.to_string(),
+            path: format!("/{path}"),
+            _said: Box::new(said),
+        }
+    }
+
+    fn ask(&self, method: &str, path: &str, host: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(WATCHDOG)).unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        BufReader::new(stream)
+    }
+
+    /// Status and body.
+    fn get(&self, method: &str, path: &str, host: &str) -> (u16, String) {
+        let mut answer = String::new();
+        self.ask(method, path, host)
+            .read_to_string(&mut answer)
+            .unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_string())
+    }
+
+    fn news(&self) -> BufReader<TcpStream> {
+        self.ask("GET", &format!("{}events", self.path), &self.address)
+    }
+
+    fn interrupt(mut self) -> i32 {
+        send(self.child.id().cast_signed(), libc::SIGINT);
+        wait(&mut self.child)
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last piece of news, after which the server ends the stream.
+fn last_of(news: BufReader<TcpStream>) -> Value {
+    let mut last = String::new();
+    for line in news.lines() {
+        let line = line.unwrap();
+        if let Some(data) = line.strip_prefix("data: ") {
+            last = data.to_string();
+        }
+    }
+    serde_json::from_str(&last).unwrap()
+}
+
+fn recorded(dir: &Path) {
+    let status = overhear(&["run", "--quiet", "--kernel", "off", "--out"])
+        .arg(dir)
+        .args(["--", "true"])
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn view(arguments: &[&Path]) -> Viewer {
+    let mut child = overhear(&["view"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = child.stdout.take().unwrap();
+    Viewer::of(child, said)
+}
+
+/// A program that lasts until its input is closed, recorded into `dir`.
+fn held_run(dir: &Path, more: &[&str]) -> (Child, ChildStdin) {
+    let mut child = overhear(&["run", "--out"])
+        .arg(dir)
+        .args(more)
+        .args(["--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take().unwrap();
+    (child, stdin)
+}
+
+#[test]
+fn only_who_knows_the_address_gets_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    recorded(&dir);
+    let viewer = view(&[&dir]);
+    let (address, path) = (viewer.address.as_str(), viewer.path.as_str());
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    assert!(path.len() == 34, "a token of 128 bits: {path}");
+
+    let (status, body) = viewer.get("GET", path, address);
+    assert_eq!(status, 200);
+    assert!(body.contains("<!doctype html>") && body.contains("connect-src 'none'"));
+    let local = address.replace("127.0.0.1", "localhost");
+    assert_eq!(viewer.get("GET", path, &local).0, 200);
+
+    let wrong = format!("/{}/", "0".repeat(32));
+    for (method, asked, host, expected) in [
+        ("GET", "/", address, 403),
+        ("GET", wrong.as_str(), address, 403),
+        ("GET", &path[..33], address, 403),
+        ("GET", path, "evil.example", 403),
+        ("GET", path, "127.0.0.1", 403),
+        ("POST", path, address, 405),
+        ("GET", &format!("{path}events"), address, 404),
+        ("GET", &format!("{path}../../etc/passwd"), address, 404),
+    ] {
+        let (status, body) = viewer.get(method, asked, host);
+        assert_eq!(status, expected, "{method} {asked} {host}");
+        assert!(!body.contains("<html"), "{body}");
+    }
+    assert_eq!(viewer.interrupt(), 0);
+}
+
+#[test]
+fn two_recordings_share_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    recorded(&one);
+    recorded(&other);
+    let viewer = view(&[&one, &other]);
+    let (status, body) = viewer.get("GET", &viewer.path, &viewer.address);
+    assert_eq!(status, 200);
+    let label = |dir: &Path| serde_json::to_string(&dir.display().to_string()).unwrap();
+    assert!(body.contains(&label(&one)) && body.contains(&label(&other)));
+    assert_eq!(viewer.interrupt(), 0);
+
+    let page = folder.path().join("both.html");
+    let status = overhear(&["report"])
+        .args([
+            &one,
+            Path::new("--beside"),
+            &other,
+            Path::new("--html"),
+            &page,
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    let body = std::fs::read_to_string(&page).unwrap();
+    assert!(body.contains(&label(&one)) && body.contains(&label(&other)));
+
+    let ended = overhear(&["view", "/nonexistent"]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+}
+
+#[test]
+fn a_run_is_shown_from_begin_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let (mut child, stdin) = held_run(&dir, &["--view", "--kernel", "off"]);
+    let said = child.stderr.take().unwrap();
+    let viewer = Viewer::of(child, said);
+    let (status, body) = viewer.get("GET", &viewer.path, &viewer.address);
+    assert_eq!(status, 200);
+    assert!(
+        body.contains("connect-src 'self'"),
+        "a page that asks for news"
+    );
+    drop(stdin);
+    let last = last_of(viewer.news());
+    assert_eq!(last["ended"], true);
+    assert_eq!(last["report"]["command"][0], "cat");
+    assert_eq!(last["report"]["exit"]["code"], 0, "{last}");
+    assert_eq!(viewer.interrupt(), 0);
+    assert!(dir.join("report.html").is_file());
+}
+
+#[test]
+fn a_recording_that_is_being_written_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let (mut child, stdin) = held_run(&dir, &["--quiet"]);
+    let said = child.stderr.take();
+    eventually("the recording begins", || {
+        dir.join("trace/overhear/run.json").is_file() && dir.join("trace/metadata").is_file()
+    });
+    let viewer = view(&[&dir]);
+    let (_, body) = viewer.get("GET", &viewer.path, &viewer.address);
+    assert!(
+        body.contains("connect-src 'self'"),
+        "a page that asks for news"
+    );
+    let news = viewer.news();
+    drop(stdin);
+    let news = last_of(news);
+    assert_eq!(news["ended"], true);
+    assert_eq!(news["report"]["command"][0], "cat");
+    assert!(child.wait().unwrap().success());
+    drop(said);
+    assert_eq!(viewer.interrupt(), 0);
+
+    // Now it is a recording like any other.
+    let viewer = view(&[&dir]);
+    let (_, body) = viewer.get("GET", &viewer.path, &viewer.address);
+    assert!(body.contains("connect-src 'none'"));
+}
