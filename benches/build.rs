@@ -46,7 +46,7 @@ fn main() {
     }
 }
 
-/// The flags of a program that a distribution builds.
+/// The flags of CMake's `RelWithDebInfo`.
 fn unit(compiler: &str, standard: &str) -> cc::Build {
     let mut build = cc::Build::new();
     build
@@ -56,7 +56,9 @@ fn unit(compiler: &str, standard: &str) -> cc::Build {
         .flag(standard)
         .flag("-pthread")
         .opt_level(2)
+        .define("NDEBUG", None)
         .debug(true)
+        .force_frame_pointer(false)
         .warnings(true);
     build
 }

@@ -10,6 +10,8 @@
  */
 #include <stdint.h>
 
+#include "places.h"
+
 #ifdef __cplusplus
 #include <overhear/sensor.hpp>
 #else
@@ -56,7 +58,7 @@ struct contender {
     uint32_t slots;
     void *(*enlist)(const char *instance, uint64_t slots, oh_sensor **behind);
     void (*floor)(uint64_t elements);
-    void (*put)(void *sensor, uint64_t elements);
+    void (*put[PLACES])(void *sensor, uint64_t elements);
     void (*fill)(void *sensor, uint64_t elements);
     void *ring;
     uint64_t ring_bytes;
@@ -111,6 +113,18 @@ OVERHEAR_FIELDS(payload_64, "bytes64", OVERHEAR_FIELD(a, ""), OVERHEAR_FIELD(b, 
                 OVERHEAR_FIELD(c, ""), OVERHEAR_FIELD(d, ""), OVERHEAR_FIELD(e, ""),
                 OVERHEAR_FIELD(f, ""), OVERHEAR_FIELD(g, ""), OVERHEAR_FIELD(h, ""));
 
+#define PUT(BYTES, AT)                                                                              \
+    static __attribute__((noinline)) void put_##BYTES##_at_##AT(void *to, uint64_t elements)        \
+    {                                                                                               \
+        auto &sensor = *static_cast<overhear::sensor<payload_##BYTES> *>(to);                       \
+        PLACE(AT);                                                                                  \
+        for (uint64_t element = 0; element < elements; element++) {                                 \
+            payload_##BYTES payload;                                                                \
+            SET_##BYTES(&payload, element);                                                         \
+            sensor.write(payload);                                                                  \
+        }                                                                                           \
+    }
+
 #define SENSOR(BYTES)                                                                               \
     static void *enlist_##BYTES(const char *instance, uint64_t slots, oh_sensor **behind)           \
     {                                                                                               \
@@ -122,15 +136,7 @@ OVERHEAR_FIELDS(payload_64, "bytes64", OVERHEAR_FIELD(a, ""), OVERHEAR_FIELD(b, 
         *behind = sensor->handle();                                                                 \
         return *sensor && sensor->is_heard() ? sensor : nullptr;                                    \
     }                                                                                               \
-    static __attribute__((noinline)) void put_##BYTES(void *to, uint64_t elements)                  \
-    {                                                                                               \
-        auto &sensor = *static_cast<overhear::sensor<payload_##BYTES> *>(to);                       \
-        for (uint64_t element = 0; element < elements; element++) {                                 \
-            payload_##BYTES payload;                                                                \
-            SET_##BYTES(&payload, element);                                                         \
-            sensor.write(payload);                                                                  \
-        }                                                                                           \
-    }                                                                                               \
+    PLACED_LOOPS(PUT, BYTES)                                                                        \
     static __attribute__((noinline)) void fill_##BYTES(void *to, uint64_t elements)                 \
     {                                                                                               \
         auto &sensor = *static_cast<overhear::sensor<payload_##BYTES> *>(to);                       \
@@ -156,6 +162,19 @@ static const oh_field fields_64[] = {
     OH_FIELD_U64(struct payload_64, g, ""), OH_FIELD_U64(struct payload_64, h, ""),
 };
 
+#define PUT(BYTES, AT)                                                                              \
+    static __attribute__((noinline)) void put_##BYTES##_at_##AT(void *to, uint64_t elements)        \
+    {                                                                                               \
+        oh_sensor *sensor = (oh_sensor *)to;                                                        \
+        PLACE(AT);                                                                                  \
+        for (uint64_t element = 0; element < elements; element++) {                                 \
+            struct payload_##BYTES payload;                                                         \
+            SET_##BYTES(&payload, element);                                                         \
+            /* oh_sensor_put(sensor, &payload), but for a payload of no bytes. */                   \
+            oh_sensor_put_sized_(sensor, &payload, BYTES);                                          \
+        }                                                                                           \
+    }
+
 #define SENSOR(BYTES)                                                                               \
     static void *enlist_##BYTES(const char *instance, uint64_t slots, oh_sensor **behind)           \
     {                                                                                               \
@@ -173,16 +192,7 @@ static const oh_field fields_64[] = {
             return NULL;                                                                            \
         return *behind;                                                                             \
     }                                                                                               \
-    static __attribute__((noinline)) void put_##BYTES(void *to, uint64_t elements)                  \
-    {                                                                                               \
-        oh_sensor *sensor = (oh_sensor *)to;                                                        \
-        for (uint64_t element = 0; element < elements; element++) {                                 \
-            struct payload_##BYTES payload;                                                         \
-            SET_##BYTES(&payload, element);                                                         \
-            /* oh_sensor_put(sensor, &payload), but for a payload of no bytes. */                   \
-            oh_sensor_put_sized_(sensor, &payload, BYTES);                                          \
-        }                                                                                           \
-    }                                                                                               \
+    PLACED_LOOPS(PUT, BYTES)                                                                        \
     static __attribute__((noinline)) void fill_##BYTES(void *to, uint64_t elements)                 \
     {                                                                                               \
         oh_sensor *sensor = (oh_sensor *)to;                                                        \
@@ -218,8 +228,8 @@ static const oh_field fields_64[] = {
 
 #define ROW(BYTES, SLOTS)                                                                           \
     {                                                                                               \
-        BYTES, SLOTS, enlist_##BYTES, floor_##BYTES##_##SLOTS, put_##BYTES, fill_##BYTES,             \
-            RING(BYTES##_##SLOTS), sizeof RING(BYTES##_##SLOTS), COUNTER(BYTES##_##SLOTS)                                  \
+        BYTES, SLOTS, enlist_##BYTES, floor_##BYTES##_##SLOTS, PLACED(put_##BYTES), fill_##BYTES,     \
+            RING(BYTES##_##SLOTS), sizeof RING(BYTES##_##SLOTS), COUNTER(BYTES##_##SLOTS)           \
     }
 
 SENSOR(0)
@@ -241,7 +251,7 @@ FLOOR(8, uint64_t, 32768)
 const struct contender CONTENDERS_TABLE[] = {
     ROW(0, 64),  ROW(4, 64),  ROW(8, 64),    ROW(64, 64),
     ROW(0, 256), ROW(8, 256), ROW(0, 32768), ROW(8, 32768),
-    {0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {0, 0, 0, 0, {0}, 0, 0, 0, 0},
 };
 
 #ifndef __cplusplus
@@ -249,10 +259,22 @@ const struct contender CONTENDERS_TABLE[] = {
 /* Sensors that several threads write, with 8 bytes of payload. Mirrored by native.rs. */
 struct crowd {
     void *(*enlist_laned)(const char *instance, uint64_t slots);
-    void (*put_laned)(void *sensor, uint64_t elements);
+    void (*put_laned[PLACES])(void *sensor, uint64_t elements);
     void *(*enlist_concurrent)(const char *instance, uint64_t slots);
-    void (*put_concurrent)(void *sensor, uint64_t elements);
+    void (*put_concurrent[PLACES])(void *sensor, uint64_t elements);
 };
+
+#define PUT_CROWD(KIND, AT)                                                                         \
+    static __attribute__((noinline)) void put_##KIND##_at_##AT(void *to, uint64_t elements)         \
+    {                                                                                               \
+        oh_##KIND##_sensor *sensor = (oh_##KIND##_sensor *)to;                                      \
+        PLACE(AT);                                                                                  \
+        for (uint64_t element = 0; element < elements; element++) {                                 \
+            struct payload_8 payload;                                                               \
+            SET_8(&payload, element);                                                               \
+            (void)oh_##KIND##_put(sensor, &payload);                                                \
+        }                                                                                           \
+    }
 
 #define CROWD(KIND)                                                                                 \
     static void *enlist_##KIND(const char *instance, uint64_t slots)                                \
@@ -272,20 +294,13 @@ struct crowd {
             return NULL;                                                                            \
         return sensor;                                                                              \
     }                                                                                               \
-    static __attribute__((noinline)) void put_##KIND(void *to, uint64_t elements)                   \
-    {                                                                                               \
-        oh_##KIND##_sensor *sensor = (oh_##KIND##_sensor *)to;                                      \
-        for (uint64_t element = 0; element < elements; element++) {                                 \
-            struct payload_8 payload;                                                               \
-            SET_8(&payload, element);                                                               \
-            (void)oh_##KIND##_put(sensor, &payload);                                                \
-        }                                                                                           \
-    }
+    PLACED_LOOPS(PUT_CROWD, KIND)
 
 CROWD(laned)
 CROWD(concurrent)
 
 extern const struct crowd SHARED(_crowd);
-const struct crowd SHARED(_crowd) = {enlist_laned, put_laned, enlist_concurrent, put_concurrent};
+const struct crowd SHARED(_crowd) = {enlist_laned, PLACED(put_laned), enlist_concurrent,
+                                    PLACED(put_concurrent)};
 
 #endif

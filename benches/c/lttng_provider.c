@@ -3,20 +3,29 @@
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #include "lttng_provider.h"
 
+#include "places.h"
+
 __attribute__((noinline)) void lttng_on(uint64_t elements)
 {
     for (uint64_t element = 0; element < elements; element++)
         lttng_ust_tracepoint(overhear_bench, on, element);
 }
 
-__attribute__((noinline)) void lttng_off(uint64_t elements)
-{
-    for (uint64_t element = 0; element < elements; element++) {
-        lttng_ust_tracepoint(overhear_bench, off, element);
-        /* What is measured is the tracepoint; the loop around it must stay. */
-        __asm__ volatile("" : "+r"(element));
+/* The disabled tracepoint in each place of a line, as the sensors are. */
+#define OFF(NAME, AT)                                                                               \
+    static __attribute__((noinline)) void NAME##_at_##AT(uint64_t elements)                         \
+    {                                                                                               \
+        PLACE(AT);                                                                                  \
+        for (uint64_t element = 0; element < elements; element++) {                                 \
+            lttng_ust_tracepoint(overhear_bench, off, element);                                     \
+            /* What is measured is the tracepoint; the loop around it must stay. */                 \
+            __asm__ volatile("" : "+r"(element));                                                   \
+        }                                                                                           \
     }
-}
+
+PLACED_LOOPS(OFF, off)
+
+void (*const lttng_off[PLACES])(uint64_t elements) = PLACED(off);
 
 int lttng_is_on(void)
 {

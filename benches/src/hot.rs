@@ -3,15 +3,14 @@
 //! bursts after a sleep; and single ones into cold memory.
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
-use overhear_directory::{MonitorConnection, Query};
+use anyhow::Result;
 
 use crate::cold::Lines;
+use crate::figures::AGAIN;
 use crate::floor::{floor, UntouchedFloor};
 use crate::native::{crowds, units};
 use crate::peers::Peer;
@@ -44,12 +43,11 @@ const SIZES: [(u32, u64, &str); 8] = [
     (8, 256, "Simple: 8 bytes, ring for 150 elements (256)"),
 ];
 /// The size that the other comparisons use.
-const USUAL: (u32, u64) = (8, 64);
+pub(crate) const USUAL: (u32, u64) = (8, 64);
 
 const PEERS: &str = "Other tools: one event with a number of 8 bytes";
 const LANED: &str = "Laned: 8 bytes, one thread";
 const CONCURRENT: &str = "Concurrent: one thread alone";
-const OFF: &str = "Switched off";
 const AFTER_SLEEP: &str = "20 writes of 8 bytes after 500 us of sleep";
 const FLUSHED: &str = "One write of 8 bytes with its memory flushed from the caches";
 const FIRST: &str = "The first write ever, 8 bytes";
@@ -57,7 +55,7 @@ const FLOOR: &str = "floor in Rust";
 
 /// A way to write elements, and the memory that a write touches.
 #[derive(Clone)]
-pub(crate) struct Way {
+struct Way {
     name: String,
     against: Option<String>,
     target: Option<f64>,
@@ -141,7 +139,7 @@ fn simple(bytes: u32, slots: u64) -> Result<Vec<Way>> {
     ways.push(Way::new(FLOOR, named.write).touching((named.lines)()));
     ways.push(writer(bytes, slots)?.against(FLOOR, judged(1.10)));
     ways.push(sensor(bytes, slots)?.against(FLOOR, judged(1.30)));
-    let again = format!("{FLOOR}, again");
+    let again = format!("{FLOOR}{AGAIN}");
     ways.push(Way::new(again, named.twin).against(FLOOR, None));
     Ok(ways)
 }
@@ -169,7 +167,7 @@ fn writer(bytes: u32, slots: u64) -> Result<Way> {
 fn sensor(bytes: u32, slots: u64) -> Result<Way> {
     fn way<E: Numbered>(slots: u64) -> Result<Way> {
         let mut sensor = sensors::sensor::<E>(slots)?;
-        let run = move |elements| sensors::sense(&mut sensor, elements);
+        let run = move |elements| sensors::sense::<_, 0>(&mut sensor, elements);
         Ok(Way::new("Rust Sensor<E>::write", run))
     }
     match bytes {
@@ -181,7 +179,7 @@ fn sensor(bytes: u32, slots: u64) -> Result<Way> {
 }
 
 /// Elements that follow each other: sensors of every size, and the peers.
-pub(crate) fn steady(rounds: usize, peers: &[Peer], off: &[Way]) -> Result<Vec<Outcome>> {
+pub(crate) fn steady(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
     let mut contenders = Vec::new();
     for (bytes, slots, section) in SIZES {
         let ways = simple(bytes, slots)?;
@@ -194,17 +192,6 @@ pub(crate) fn steady(rounds: usize, peers: &[Peer], off: &[Way]) -> Result<Vec<O
     }
     contenders.extend(laned()?.iter().map(|way| way.hot(LANED, BATCH)));
     contenders.extend(concurrent()?.iter().map(|way| way.hot(CONCURRENT, BATCH)));
-    let lttng = peers.iter().find_map(|peer| Some((peer.name, peer.off?)));
-    if let Some((name, run)) = lttng {
-        contenders.push(Way::new(name, run).hot(OFF, BATCH));
-    }
-    for way in off {
-        let way = match lttng {
-            Some((name, _)) => way.clone().against(name, Some(1.0)),
-            None => way.clone(),
-        };
-        contenders.push(way.hot(OFF, BATCH));
-    }
     Ok(race(rounds, contenders))
 }
 
@@ -216,7 +203,7 @@ fn laned() -> Result<Vec<Way>> {
     let judged = |way: Way, of: &str| way.against(of, Some(1.25));
     let laned = sensors::laned(slots)?;
     let name = "Rust LanedSensor<E>::write";
-    let run = move |elements| sensors::sense_laned(&laned, elements);
+    let run = move |elements| sensors::sense_laned::<0>(&laned, elements);
     ways.push(judged(Way::new(name, run), &plain.name));
     for ((compiler, laned, _), unit) in crowds().into_iter().zip(units()) {
         let put = laned.enlist(slots)?;
@@ -237,7 +224,7 @@ fn laned() -> Result<Vec<Way>> {
 fn concurrent() -> Result<Vec<Way>> {
     fn way<E: Numbered>(name: &str, slots: u64) -> Result<Way> {
         let sensor = sensors::concurrent::<E>(slots)?;
-        let run = move |elements| sensors::sense_concurrent(&sensor, elements);
+        let run = move |elements| sensors::sense_concurrent::<_, 0>(&sensor, elements);
         Ok(Way::new(name, run).against(FLOOR, Some(5.0)))
     }
     let mut ways = vec![
@@ -260,40 +247,6 @@ fn concurrent() -> Result<Vec<Way>> {
         let name = format!("{compiler} oh_concurrent_put, 8 bytes, 150 elements");
         ways.push(Way::new(name, move |elements| put.put(elements)).against(FLOOR, Some(5.0)));
     }
-    Ok(ways)
-}
-
-/// Sensors of every kind, switched off by the directory. Nothing else may be registered yet,
-/// because everything that is registered is switched off.
-pub(crate) fn switched_off(socket: &Path) -> Result<Vec<Way>> {
-    let (bytes, slots) = USUAL;
-    let mut ways = Vec::new();
-    for unit in units() {
-        let row = unit.row(bytes, slots);
-        let put = row.enlist()?;
-        let name = format!("{} {}", unit.compiler, unit.put);
-        ways.push(Way::new(name, move |elements| row.put(put, elements)));
-    }
-    for (compiler, laned, concurrent) in crowds() {
-        let (laned, concurrent) = (laned.enlist(slots)?, concurrent.enlist(slots)?);
-        let name = format!("{compiler} oh_laned_put");
-        ways.push(Way::new(name, move |elements| laned.put(elements)));
-        let name = format!("{compiler} oh_concurrent_put");
-        ways.push(Way::new(name, move |elements| concurrent.put(elements)));
-    }
-    ways.push(sensor(bytes, slots)?);
-    let laned = sensors::laned(slots)?;
-    let run = move |elements| sensors::sense_laned(&laned, elements);
-    ways.push(Way::new("Rust LanedSensor<E>::write", run));
-    let concurrent = sensors::concurrent::<Bytes8>(slots)?;
-    let run = move |elements| sensors::sense_concurrent(&concurrent, elements);
-    ways.push(Way::new("Rust ConcurrentSensor<E>::write", run));
-    let changed = MonitorConnection::connect(socket)?.set_enabled(&Query::all(), false)?;
-    ensure!(
-        changed as usize == ways.len(),
-        "{changed} of {} sensors were switched off",
-        ways.len()
-    );
     Ok(ways)
 }
 
@@ -341,7 +294,9 @@ pub(crate) fn first(rounds: usize) -> Result<Vec<Outcome>> {
     let simple = || {
         let sensor = sensors::sensor::<Bytes8>(slots);
         sensor.map_or(f64::NAN, |mut sensor| {
-            time(1, &mut |elements| sensors::sense(&mut sensor, elements))
+            time(1, &mut |elements| {
+                sensors::sense::<_, 0>(&mut sensor, elements)
+            })
         })
     };
     let laned = |prepared: bool| {
@@ -351,7 +306,9 @@ pub(crate) fn first(rounds: usize) -> Result<Vec<Outcome>> {
                 if prepared {
                     let _ = sensor.prepare_thread();
                 }
-                time(1, &mut |elements| sensors::sense_laned(&sensor, elements))
+                time(1, &mut |elements| {
+                    sensors::sense_laned::<0>(&sensor, elements)
+                })
             })
         }
     };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use overhear_stream::read_hardware_ticks;
-use overhear_stream::sync::{fence, Ordering};
+use overhear_stream::sync::{fence, AtomicBool, Ordering};
 use serde::Serialize;
 
 /// What a reader of the figures must know about where they come from.
@@ -20,6 +20,12 @@ use serde::Serialize;
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
+    /// Whether the kernel takes the two CPUs for hyperthreads of one core. A virtual machine's may be
+    /// where its kernel cannot see it,
+    pub(crate) one_core: bool,
+    /// so this is measured: by how much arithmetic on the other CPU slows arithmetic on the measured
+    /// one. 1 is two cores; hyperthreads show 1.3 to 2.
+    pub(crate) beside: f64,
     pub(crate) kernel: String,
     pub(crate) ticks_per_ns: f64,
     pub(crate) fifo: bool,
@@ -88,6 +94,58 @@ fn pin(thread: i32, cpu: usize) -> Result<()> {
     Ok(())
 }
 
+/// Whether the kernel takes the two for hyperthreads of one core.
+fn one_core(cpus: Cpus) -> bool {
+    let core = |cpu: usize| {
+        let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus");
+        fs::read_to_string(topology).ok()
+    };
+    core(cpus.measured).is_some() && core(cpus.measured) == core(cpus.others)
+}
+
+/// As much arithmetic at once as a core has units for.
+#[inline(never)]
+fn arithmetic(rounds: u64) {
+    let mut numbers = [1_u64, 2, 3, 4, 5, 6, 7, 8];
+    for round in 0..rounds {
+        for number in &mut numbers {
+            *number = number.rotate_left(7) ^ round;
+        }
+    }
+    std::hint::black_box(numbers);
+}
+
+/// By how much arithmetic on the other CPU slows it on the measured one, which the caller occupies.
+fn beside(others: usize) -> f64 {
+    const ROUNDS: u64 = 100_000;
+    const TURNS: usize = 41;
+    static BUSY: AtomicBool = AtomicBool::new(false);
+    static DONE: AtomicBool = AtomicBool::new(false);
+    // Relaxed everywhere: what the partner does a moment too long or too short stays out of medians.
+    let partner = std::thread::spawn(move || {
+        let _ = pin(0, others);
+        while !DONE.load(Ordering::Relaxed) {
+            if BUSY.load(Ordering::Relaxed) {
+                arithmetic(ROUNDS / 100);
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    });
+    let turn = |busy: bool| {
+        BUSY.store(busy, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(1));
+        crate::race::time(1, &mut |_| arithmetic(ROUNDS))
+    };
+    let (mut alone, mut together): (Vec<_>, Vec<_>) =
+        (0..TURNS).map(|_| (turn(false), turn(true))).unzip();
+    DONE.store(true, Ordering::Relaxed);
+    let _ = partner.join();
+    alone.sort_by(f64::total_cmp);
+    together.sort_by(f64::total_cmp);
+    together[TURNS / 2] / alone[TURNS / 2]
+}
+
 /// The counter, ordered with what stands before and behind it in the program.
 #[inline(always)]
 pub(crate) fn ordered_ticks() -> u64 {
@@ -127,8 +185,8 @@ fn ticks_per_ns() -> f64 {
     })
 }
 
-/// Describes the machine by what matters to the figures.
-pub(crate) fn describe(fifo: bool) -> Result<Machine> {
+/// Describes the machine by what matters to the figures. The caller occupies the measured CPU.
+pub(crate) fn describe(cpus: Cpus, fifo: bool) -> Result<Machine> {
     let info = fs::read_to_string("/proc/cpuinfo")?;
     let field = |name: &str| {
         let line = info.lines().find(|line| line.starts_with(name));
@@ -145,6 +203,8 @@ pub(crate) fn describe(fifo: bool) -> Result<Machine> {
             .context("the number of CPUs is unknown")?
             .get()
             .max(info.matches("processor\t").count()),
+        one_core: one_core(cpus),
+        beside: beside(cpus.others),
         kernel: format!("Linux {version}"),
         ticks_per_ns: ticks_per_ns(),
         fifo,

@@ -8,7 +8,7 @@
 //! Ratios are those of medians of the same race. Where a target exists the tables say whether it is
 //! met; nothing fails because of it.
 //!
-//! `--only` runs one part (steady, pairs, sleep, cold, first, reader, drain), for whoever is at work on it.
+//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain), for whoever is at work on it.
 #![allow(
     clippy::disallowed_types,
     reason = "the floor and the start lines of threads use shared words by hand"
@@ -23,6 +23,7 @@ mod floor;
 mod hot;
 mod machine;
 mod native;
+mod off;
 mod pairs;
 mod peers;
 mod race;
@@ -92,15 +93,16 @@ fn main() -> Result<()> {
     let socket = folder.path().join("directory.sock");
     let _directory = Directory::builder().start(&socket)?;
     std::env::set_var(SOCKET_VARIABLE, &socket);
-    let off = hot::switched_off(&socket)?;
+    let off = off::switched_off(&socket)?;
     let (peers, skipped) = peers::start();
     let fifo = machine::occupy(cpus.measured)?;
 
     let rounds = arguments.rounds;
     // What lasts longer is repeated less.
     let (fewer, few) = (rounds / 2 + 1, rounds / 10 + 1);
-    let parts: [(&str, Part<'_>); 7] = [
-        ("steady", &|| hot::steady(rounds, &peers, &off)),
+    let parts: [(&str, Part<'_>); 8] = [
+        ("steady", &|| hot::steady(rounds, &peers)),
+        ("off", &|| Ok(off::off(rounds, &peers, &off))),
         ("pairs", &|| pairs::pairs(rounds, cpus.others)),
         ("sleep", &|| hot::after_sleep(fewer, &peers)),
         ("cold", &|| hot::flushed(rounds)),
@@ -115,7 +117,7 @@ fn main() -> Result<()> {
         }
     }
     let figures = Figures {
-        machine: machine::describe(fifo)?,
+        machine: machine::describe(cpus, fifo)?,
         rounds,
         skipped,
         rows: figures::rows(&outcomes),

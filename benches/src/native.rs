@@ -16,6 +16,10 @@ pub(crate) struct OhSensor {
     rest: [u64; 7],
 }
 
+/// In how many places of a line each put is compiled; `c/places.h`.
+pub(crate) const PLACES: usize = 8;
+
+type Put = unsafe extern "C" fn(*mut c_void, u64);
 type Enlist = unsafe extern "C" fn(*const c_char, u64, *mut *mut OhSensor) -> *mut c_void;
 
 /// One size of payload and ring; `struct contender` of `c/contenders.h`.
@@ -25,8 +29,8 @@ pub(crate) struct Native {
     pub(crate) slots: u32,
     enlist: Option<Enlist>,
     floor: Option<unsafe extern "C" fn(u64)>,
-    put: Option<unsafe extern "C" fn(*mut c_void, u64)>,
-    fill: Option<unsafe extern "C" fn(*mut c_void, u64)>,
+    put: [Option<Put>; PLACES],
+    fill: Option<Put>,
     ring: *const c_void,
     ring_bytes: u64,
     counter: *const c_void,
@@ -60,7 +64,7 @@ pub(crate) struct Crowd {
 #[repr(C)]
 pub(crate) struct CrowdKind {
     enlist: unsafe extern "C" fn(*const c_char, u64) -> *mut c_void,
-    put: unsafe extern "C" fn(*mut c_void, u64),
+    put: [Put; PLACES],
 }
 
 /// A sensor of that kind, which lives as long as the process.
@@ -91,8 +95,13 @@ impl CrowdKind {
 
 impl CrowdSensor {
     pub(crate) fn put(&self, elements: u64) {
+        self.put_from(0, elements);
+    }
+
+    /// The same by the code in another place.
+    pub(crate) fn put_from(&self, place: usize, elements: u64) {
         // SAFETY: the sensor is registered and never unregistered.
-        unsafe { (self.kind.put)(self.sensor, elements) }
+        unsafe { (self.kind.put[place])(self.sensor, elements) }
     }
 }
 
@@ -225,9 +234,14 @@ impl Native {
 
     /// Copies whole payloads.
     pub(crate) fn put(&self, sensor: Handle, elements: u64) {
+        self.put_from(0, sensor, elements);
+    }
+
+    /// The same by the code in another place.
+    pub(crate) fn put_from(&self, place: usize, sensor: Handle, elements: u64) {
         // SAFETY: the sensor is registered with this row's size and never unregistered; only the
         // measured thread writes it.
-        unsafe { self.put.expect("a row has functions")(sensor.sensor, elements) }
+        unsafe { self.put[place].expect("a row has functions")(sensor.sensor, elements) }
     }
 
     /// Fills slots in place.

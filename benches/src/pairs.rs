@@ -110,11 +110,11 @@ pub(crate) fn pairs(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
         .against(FLOOR),
     ];
     let laned = sensors::laned(SLOTS)?;
-    let run = move |elements| sensors::sense_laned(&laned, elements);
+    let run = move |elements| sensors::sense_laned::<0>(&laned, elements);
     let name = "Rust LanedSensor<E>::write".to_owned();
     contenders.push(both(name, Arc::new(run)).against(FLOOR).at_most(1.15));
     let concurrent = sensors::concurrent::<Bytes8>(150)?;
-    let run = move |elements| sensors::sense_concurrent(&concurrent, elements);
+    let run = move |elements| sensors::sense_concurrent::<_, 0>(&concurrent, elements);
     let name = "Rust ConcurrentSensor<E>::write, 150 elements".to_owned();
     contenders.push(both(name, Arc::new(run)).against(FLOOR).at_most(25.0));
     for (compiler, laned, concurrent) in crowds() {

@@ -71,8 +71,31 @@ pub(crate) fn sensor<E: Element>(slots: u64) -> Result<Sensor<E>> {
     Ok(sensor)
 }
 
+/// Puts the code behind it so many bytes behind the begin of a line: `c/places.h` in Rust.
+macro_rules! place {
+    ($bytes:ident) => {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instructions do nothing.
+        unsafe {
+            std::arch::asm!(
+                ".balign 64", ".rept {bytes}", "nop", ".endr",
+                bytes = const $bytes, options(nomem, nostack, preserves_flags),
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                ".balign 64", ".rept {bytes} / 4", "nop", ".endr",
+                bytes = const $bytes, options(nomem, nostack, preserves_flags),
+            );
+        }
+    };
+}
+
 #[inline(never)]
-pub(crate) fn sense<E: Numbered>(sensor: &mut Sensor<E>, elements: u64) {
+pub(crate) fn sense<E: Numbered, const AT: usize>(sensor: &mut Sensor<E>, elements: u64) {
+    place!(AT);
     for element in 0..elements {
         sensor.write(&E::new(element));
     }
@@ -90,7 +113,8 @@ pub(crate) fn laned(slots: u64) -> Result<LanedSensor<Bytes8>> {
 }
 
 #[inline(never)]
-pub(crate) fn sense_laned(sensor: &LanedSensor<Bytes8>, elements: u64) {
+pub(crate) fn sense_laned<const AT: usize>(sensor: &LanedSensor<Bytes8>, elements: u64) {
+    place!(AT);
     for element in 0..elements {
         let _ = sensor.write(&Bytes8::new(element));
     }
@@ -108,7 +132,11 @@ pub(crate) fn concurrent<E: Element>(slots: u64) -> Result<ConcurrentSensor<E>> 
 }
 
 #[inline(never)]
-pub(crate) fn sense_concurrent<E: Numbered>(sensor: &ConcurrentSensor<E>, elements: u64) {
+pub(crate) fn sense_concurrent<E: Numbered, const AT: usize>(
+    sensor: &ConcurrentSensor<E>,
+    elements: u64,
+) {
+    place!(AT);
     for element in 0..elements {
         let _ = sensor.write(&E::new(element));
     }

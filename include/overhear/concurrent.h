@@ -260,8 +260,12 @@ oh_queue_refuse_(const oh_concurrent_sensor *sensor)
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
 
-/* Steps 1 to 3: takes the oldest element; its number, or -1 where the write is refused. */
-OH_INLINE_ int32_t oh_queue_take_(const oh_concurrent_sensor *sensor)
+/*
+ * Steps 1 to 3: takes the oldest element; its number, or -1 where the write is refused. It and
+ * oh_queue_give_ are not inlined: beside their atomic operations a call does not count, and inlined
+ * they took so many registers that a loop around a sensor that is off ran slower.
+ */
+static __attribute__((noinline, unused)) int32_t oh_queue_take_(const oh_concurrent_sensor *sensor)
 {
     uint64_t *word = oh_queue_word_(sensor, offsetof(oh_stream_header, tail_or_busy));
     uint32_t turns = 8;
@@ -294,7 +298,8 @@ OH_INLINE_ int32_t oh_queue_take_(const oh_concurrent_sensor *sensor)
 #endif
 
 /* Steps 5 to 9: stamps the element and puts it at the end of the queue. */
-OH_INLINE_ void oh_queue_give_(const oh_concurrent_sensor *sensor, uint32_t element)
+static __attribute__((noinline, unused)) void oh_queue_give_(const oh_concurrent_sensor *sensor,
+                                                             uint32_t element)
 {
     uint64_t *word = oh_queue_word_(sensor, OH_COUNTER_OFFSET);
     uint8_t *slot = oh_queue_element_(sensor, element);
@@ -394,7 +399,7 @@ OH_INLINE_ void *oh_concurrent_write(oh_concurrent_sensor *sensor)
 #ifndef OVERHEAR_DISABLE
     int32_t element;
     uint8_t *slot;
-    if (!oh_concurrent_enabled(sensor))
+    if (OH_IS_OFF_(oh_concurrent_enabled(sensor)))
         return NULL;
     element = oh_queue_take_(sensor);
     if (__builtin_expect(element < 0, 0))
@@ -477,7 +482,7 @@ OH_INLINE_ int oh_concurrent_put_sized_(oh_concurrent_sensor *sensor, const void
 #ifndef OVERHEAR_DISABLE
     int32_t element;
     uint8_t *slot;
-    if (!oh_concurrent_enabled(sensor))
+    if (OH_IS_OFF_(oh_concurrent_enabled(sensor)))
         return 0;
     assert(size == sensor->payload_size && "oh_concurrent_put: another type was registered");
     element = oh_queue_take_(sensor);

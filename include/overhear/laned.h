@@ -374,7 +374,7 @@ OH_INLINE_ void *oh_laned_begin_(oh_laned_sensor *sensor, uint64_t guarded)
 {
 #ifndef OVERHEAR_DISABLE
     oh_lane_ *lane;
-    if (!oh_laned_enabled(sensor))
+    if (OH_IS_OFF_(oh_laned_enabled(sensor)))
         return NULL;
     lane = oh_lane_of_thread_(sensor, 1);
     if (lane == NULL || !oh_lane_open_(sensor, lane, oh_frame_() | guarded))
@@ -509,7 +509,7 @@ OH_INLINE_ int oh_laned_put_sized_(oh_laned_sensor *sensor, const void *value, s
     oh_lane_ *lane;
     uint64_t count;
     uint8_t *slot;
-    if (!oh_laned_enabled(sensor))
+    if (OH_IS_OFF_(oh_laned_enabled(sensor)))
         return 0;
     assert(size == sensor->payload_size && "oh_laned_put: another type was registered");
     lane = oh_lane_of_thread_(sensor, 1);

@@ -472,6 +472,20 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 }
 
 /*
+ * Whether a sensor is off, as the writing functions ask it first: one that is off loads nothing else.
+ *
+ * GCC is told that off is a little likelier than on. Without that it puts the way of a sensor that
+ * is on between the question and what follows, so that one that is off jumps twice in each turn of a
+ * short loop; Clang jumps once without being told. Told much more, GCC would put that way far off,
+ * and a CPU just woken would have to fetch another line of code for it.
+ */
+#if __GNUC__ >= 9 && !defined(__clang__)
+#define OH_IS_OFF_(on) __builtin_expect_with_probability(!(on), 1, 0.55)
+#else
+#define OH_IS_OFF_(on) (!(on))
+#endif
+
+/*
  * oh_sensor_enabled: tells whether the sensor is switched on.
  *
  * Elements of a sensor that is switched off are not published: that is not a loss and not counted.
@@ -549,7 +563,7 @@ OH_INLINE_ void *oh_sensor_write(oh_sensor *sensor)
 OH_INLINE_ void oh_sensor_commit_at(oh_sensor *sensor, uint64_t stamp_ticks)
 {
 #ifndef OVERHEAR_DISABLE
-    if (oh_sensor_enabled(sensor))
+    if (!OH_IS_OFF_(oh_sensor_enabled(sensor)))
         oh_publish_(sensor, sensor->base, oh_sensor_slot_(sensor), sensor->count, stamp_ticks);
 #else
     (void)sensor;
@@ -571,7 +585,7 @@ OH_INLINE_ void oh_sensor_commit_at(oh_sensor *sensor, uint64_t stamp_ticks)
 OH_INLINE_ void oh_sensor_commit(oh_sensor *sensor)
 {
 #ifndef OVERHEAR_DISABLE
-    if (oh_sensor_enabled(sensor))
+    if (!OH_IS_OFF_(oh_sensor_enabled(sensor)))
         oh_publish_(sensor, sensor->base, oh_sensor_slot_(sensor), sensor->count,
                     oh_sensor_stamp(sensor));
 #else
@@ -600,8 +614,7 @@ OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_
 #ifndef OVERHEAR_DISABLE
     uint8_t *base, *slot;
     uint64_t count;
-    /* First, so that a sensor that is switched off loads nothing else. */
-    if (!oh_sensor_enabled(sensor))
+    if (OH_IS_OFF_(oh_sensor_enabled(sensor)))
         return;
     assert(size == sensor->payload_size && "oh_sensor_put: another type was registered");
     /* Read once: for all the compiler knows, each store below could change the sensor. */
@@ -627,8 +640,7 @@ OH_INLINE_ void oh_sensor_put_sized_at_(oh_sensor *sensor, const void *value, si
 #ifndef OVERHEAR_DISABLE
     uint8_t *base, *slot;
     uint64_t count;
-    /* First, so that a sensor that is switched off loads nothing else. */
-    if (!oh_sensor_enabled(sensor))
+    if (OH_IS_OFF_(oh_sensor_enabled(sensor)))
         return;
     assert(size == sensor->payload_size && "oh_sensor_put_at: another type was registered");
     base = sensor->base;

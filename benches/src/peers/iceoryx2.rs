@@ -2,11 +2,16 @@
 //! iceoryx2: a sample is loaned, filled and sent; one subscriber takes it on the other CPU.
 
 use std::sync::mpsc;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{anyhow, Result};
-use iceoryx2::prelude::{ipc, NodeBuilder, ZeroCopySend};
+use anyhow::{anyhow, Context, Result};
+use iceoryx2::config::Config;
+use iceoryx2::node::Node;
+use iceoryx2::prelude::{ipc, FileName, NodeBuilder, Path, SemanticString, ZeroCopySend};
+use overhear_stream::sync::{AtomicBool, Ordering};
+use tempfile::TempDir;
 
 use super::Peer;
 
@@ -15,9 +20,38 @@ use super::Peer;
 #[repr(C)]
 struct Value(u64);
 
+/// Ends the drain before the node, so that each of them removes its files.
+struct Keeper {
+    end: Arc<AtomicBool>,
+    drain: Option<thread::JoinHandle<()>>,
+    _node: Node<ipc::Service>,
+    _folder: TempDir,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(drain) = self.drain.take() {
+            let _ = drain.join();
+        }
+    }
+}
+
 pub(super) fn start() -> Result<Peer> {
     let name = format!("overhear-bench-{}", std::process::id());
-    let node = NodeBuilder::new().create::<ipc::Service>()?;
+    // Its files lie in a folder of the run, and its shared memory, which has to lie elsewhere, bears a
+    // name of the run, by which `make bench` finds what it leaves there.
+    let folder = tempfile::tempdir()?;
+    let mut config = Config::default();
+    let root = folder
+        .path()
+        .to_str()
+        .context("a folder with a strange name")?;
+    config.global.set_root_path(&Path::new(root.as_bytes())?);
+    config.global.prefix = FileName::new(b"overhear_bench_")?;
+    let node = NodeBuilder::new()
+        .config(&config)
+        .create::<ipc::Service>()?;
     let service = node
         .service_builder(&name.as_str().try_into()?)
         .publish_subscribe::<Value>()
@@ -25,7 +59,9 @@ pub(super) fn start() -> Result<Peer> {
         .open_or_create()?;
     let publisher = service.publisher_builder().create()?;
     let (ready, started) = mpsc::channel();
-    thread::Builder::new()
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&ended);
+    let drain = thread::Builder::new()
         .name("iceoryx2-drain".to_owned())
         .spawn(move || {
             let subscriber = service.subscriber_builder().buffer_size(4096).create();
@@ -34,7 +70,8 @@ pub(super) fn start() -> Result<Peer> {
                 return;
             };
             let _ = ready.send(true);
-            while subscriber.receive().is_ok() {
+            // Relaxed: a drain more or less does not matter.
+            while !ended.load(Ordering::Relaxed) {
                 while subscriber.receive().is_ok_and(|sample| sample.is_some()) {}
                 thread::sleep(Duration::from_millis(1));
             }
@@ -45,7 +82,12 @@ pub(super) fn start() -> Result<Peer> {
     Ok(Peer::new(
         "iceoryx2 loan, send",
         200,
-        node,
+        Keeper {
+            end,
+            drain: Some(drain),
+            _node: node,
+            _folder: folder,
+        },
         move |elements| {
             for element in 0..elements {
                 if let Ok(sample) = publisher.loan_uninit() {

@@ -12,13 +12,14 @@ use anyhow::{bail, ensure, Context, Result};
 use tempfile::TempDir;
 
 use super::Peer;
+use crate::native::PLACES;
 
 const SESSION: &str = "overhear-bench";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 extern "C" {
     fn lttng_on(elements: u64);
-    fn lttng_off(elements: u64);
+    static lttng_off: [unsafe extern "C" fn(u64); PLACES];
     fn lttng_is_on() -> i32;
 }
 
@@ -97,7 +98,7 @@ pub(super) fn start() -> Result<Peer> {
     let on = |elements| unsafe { lttng_on(elements) };
     let mut peer = Peer::new("LTTng-UST tracepoint", 200, session, on);
     // SAFETY: as above.
-    peer.off = Some(|elements| unsafe { lttng_off(elements) });
+    peer.off = Some(|place, elements| unsafe { lttng_off[place](elements) });
     Ok(peer)
 }
 

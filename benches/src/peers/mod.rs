@@ -24,8 +24,8 @@ pub(crate) struct Peer {
     pub(crate) run: Rc<RefCell<dyn FnMut(u64)>>,
     /// Events in a batch: fewer where one costs more, so that batches last about as long.
     pub(crate) elements: u64,
-    /// The same tool, switched off.
-    pub(crate) off: Option<fn(u64)>,
+    /// The same tool, switched off, by the code in this place of a line.
+    pub(crate) off: Option<fn(usize, u64)>,
     /// What must live as long as the events.
     pub(crate) _keeper: Box<dyn Any>,
 }
