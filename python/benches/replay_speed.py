@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How fast a trace becomes numpy arrays, compared with the Rust reader on the same trace.
 
-    cargo build --release -p overhear-cli && cargo build --release -p overhear-trace --example replay_count
-    maturin develop --release && python benches/replay_speed.py
+`make bench` runs it with what it has built; the argument is the folder of the release builds.
 
 The readers take turns, so that all see the same noise, and the medians are compared.
 """
@@ -17,7 +16,6 @@ import time
 import numpy as np
 import overhear
 
-RELEASE = pathlib.Path(__file__).parents[2] / "target/release"
 ROUNDS = 15
 STREAMS = 4
 ELEMENTS = 500_000
@@ -34,8 +32,12 @@ def produce() -> None:
         time.sleep(0.005)
 
 
+def built() -> pathlib.Path:
+    return pathlib.Path(sys.argv[1])
+
+
 def by_rust(trace: str) -> float:
-    command = [RELEASE / "examples/replay_count", trace]
+    command = [built() / "examples/replay_count", trace]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     elements, took_ns = done.stdout.split()
     return int(took_ns) / int(elements)
@@ -73,7 +75,7 @@ def main() -> None:
     }
     took: dict[str, list[float]] = {name: [] for name in readers}
     with tempfile.TemporaryDirectory() as folder:
-        run = [RELEASE / "overhear", "run", "--kernel", "off", "--json", "--out", f"{folder}/out"]
+        run = [built() / "overhear", "run", "--kernel", "off", "--json", "--out", f"{folder}/out"]
         produced = [*run, "--", sys.executable, __file__, "produce"]
         subprocess.run(produced, stdout=subprocess.DEVNULL, check=False)
         whole = overhear.replay(f"{folder}/out")

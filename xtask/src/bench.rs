@@ -4,12 +4,15 @@
 //! The package is a workspace of its own, so that nobody else compiles the peers. One that does not
 //! build, or whose Debian package is missing, is left out with a sentence.
 
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::packages::{self, BUILD, PEERS};
-use crate::shell;
+use crate::{python, shell};
 use crate::workspace::Workspace;
 
 /// Peers that cargo fetches and builds: features of the package.
@@ -41,9 +44,61 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if let Some(page) = arguments.first() {
         command.arg("--keep").arg(workspace.root.join(page));
     }
-    shell::run(&mut command)?;
+    let left = Leftovers::before();
+    let measured = shell::run(&mut command);
+    left.remove();
+    measured?;
+    println!("\nPython, a trace read into numpy arrays:\n");
+    if let Err(reason) = python::replay_speed(workspace) {
+        println!("Left out: {reason:#}.");
+    }
     println!("\nThe figures for programs are in {}.", json.display());
     Ok(())
+}
+
+/// Where peers keep what processes share.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// How the names of such files begin: LTTng's library makes its own in every process that it is linked
+/// to, iceoryx2 is told to use the second.
+const LEFT_BY_PEERS: [&str; 2] = ["lttng-ust-wait-", "overhear_bench_"];
+
+/// Files that peers leave in shared memory. What was there before the run, or is still used by
+/// another process, stays.
+struct Leftovers {
+    before: HashSet<PathBuf>,
+}
+
+impl Leftovers {
+    fn before() -> Self {
+        Self {
+            before: shared_by_peers().collect(),
+        }
+    }
+
+    fn remove(&self) {
+        for file in shared_by_peers().filter(|file| !self.before.contains(file)) {
+            if !is_mapped(&file) {
+                let _ = fs::remove_file(file);
+            }
+        }
+    }
+}
+
+fn shared_by_peers() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        LEFT_BY_PEERS.iter().any(|begin| name.starts_with(begin))
+    })
+}
+
+/// Whether a process of this machine maps the file.
+fn is_mapped(file: &Path) -> bool {
+    let file = file.to_string_lossy();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| fs::read_to_string(process.path().join("maps")).ok())
+        .any(|maps| maps.lines().any(|line| line.ends_with(&*file)))
 }
 
 fn builds(workspace: &Workspace, peers: &[&str]) -> bool {

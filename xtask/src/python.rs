@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use crate::shell;
 use crate::tally::{PytestReader, Tally};
@@ -28,7 +28,7 @@ pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {
         tally.skip(RUN, &reason);
         return Ok(tally);
     }
-    let wheel = match build(workspace, &venv, &folder.join("wheels")) {
+    let wheel = match build(workspace, &venv, &folder.join("wheels"), "dev") {
         Ok(wheel) => wheel,
         Err(error) => {
             tally.fail(format!("the Python wheel: {error:#}"));
@@ -90,8 +90,36 @@ fn prepare(venv: &Path) -> Result<(), String> {
         .map(|_| ())
 }
 
+/// Measures how fast a trace becomes numpy arrays, in the release profile and beside what the tests
+/// have installed.
+pub(crate) fn replay_speed(workspace: &Workspace) -> Result<()> {
+    let folder = workspace.target.join("python");
+    let venv = folder.join("venv");
+    prepare(&venv).map_err(Error::msg)?;
+    for what in [
+        ["-p", "overhear-cli", "--bins"],
+        ["-p", "overhear-trace", "--example=replay_count"],
+    ] {
+        let mut cargo = shell::cargo(&workspace.root);
+        shell::run(cargo.args(["build", "--quiet", "--release"]).args(what))?;
+    }
+    let wheel = build(workspace, &venv, &folder.join("release-wheels"), "release")?;
+    let packages = folder.join("release-packages");
+    let python = venv.join("bin/python");
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]);
+    pip.args(["--upgrade", "--target"]).arg(&packages);
+    shell::run(pip.arg(wheel))?;
+    let mut bench = Command::new(&python);
+    bench
+        .env("PYTHONPATH", &packages)
+        .arg(workspace.root.join("python/benches/replay_speed.py"))
+        .arg(workspace.target.join("release"));
+    shell::run(&mut bench)
+}
+
 /// The wheel, built in the workspace's target folder, so that nothing is compiled twice.
-fn build(workspace: &Workspace, venv: &Path, wheels: &Path) -> Result<PathBuf> {
+fn build(workspace: &Workspace, venv: &Path, wheels: &Path, profile: &str) -> Result<PathBuf> {
     if wheels.is_dir() {
         fs::remove_dir_all(wheels)?;
     }
@@ -100,7 +128,7 @@ fn build(workspace: &Workspace, venv: &Path, wheels: &Path) -> Result<PathBuf> {
         .current_dir(workspace.root.join("python"))
         .env("VIRTUAL_ENV", venv)
         .env("CARGO_TARGET_DIR", &workspace.target)
-        .args(["build", "--quiet", "--profile", "dev", "--out"]);
+        .args(["build", "--quiet", "--profile", profile, "--out"]);
     shell::run(maturin.arg(wheels))?;
     let mut files = fs::read_dir(wheels)?.map(|entry| Ok(entry?.path()));
     files.next().context("maturin has left no wheel")?
