@@ -22,7 +22,7 @@ fn main() {
         false => counts,
     };
     println!(
-        "{:>8} {:>14} {:>12} {:>12} {:>12} {:>8} {:>10} {:>10}",
+        "{:>8} {:>14} {:>12} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10}",
         "sensors",
         "registered/s",
         "its CPU each",
@@ -30,7 +30,9 @@ fn main() {
         "buffers",
         "files",
         "list",
-        "attach"
+        "CPU",
+        "attach",
+        "CPU"
     );
     for count in counts {
         measure(count);
@@ -41,23 +43,26 @@ fn measure(count: u32) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let service = Service::start(&socket);
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), service.cpu());
     let sensors: Vec<Registration> = (0..count).map(|n| register(&socket, n)).collect();
     let took = begun.elapsed();
     // The rate depends on whatever else the machine does; this does so less.
-    let cpu = service.cpu();
+    let cpu = service.cpu() - cpu;
+    // What both sides need, the waiting of each for the other left out.
+    let spent = || service.cpu() + cpu_of(std::process::id());
     let connect = || MonitorConnection::connect(&socket).unwrap();
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), spent());
     let listed = connect().list(&Query::all()).unwrap();
-    let list = begun.elapsed();
+    let (list, list_cpu) = (begun.elapsed(), spent() - before);
     assert_eq!(listed.len(), sensors.len());
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), spent());
     let source = connect().attach(Query::all(), Begin::Now).unwrap();
-    let attach = begun.elapsed();
+    let (attach, attach_cpu) = (begun.elapsed(), spent() - before);
     assert_eq!(source.sensors(), sensors.len());
     let buffers: u64 = listed.iter().map(|sensor| sensor.bytes).sum();
     println!(
-        "{:>8} {:>14.0} {:>9.0} us {:>8.1} MiB {:>8.1} MiB {:>8} {:>7.1} ms {:>7.1} ms",
+        "{:>8} {:>14.0} {:>9.0} us {:>8.1} MiB {:>8.1} MiB {:>8} {:>7.1} ms {:>7.1} ms \
+         {:>7.1} ms {:>7.1} ms",
         count,
         f64::from(count) / took.as_secs_f64(),
         cpu.as_secs_f64() * 1e6 / f64::from(count),
@@ -65,7 +70,9 @@ fn measure(count: u32) {
         buffers as f64 / (1 << 20) as f64,
         service.files(),
         list.as_secs_f64() * 1e3,
+        list_cpu.as_secs_f64() * 1e3,
         attach.as_secs_f64() * 1e3,
+        attach_cpu.as_secs_f64() * 1e3,
     );
 }
 
@@ -82,6 +89,17 @@ fn register(socket: &Path, number: u32) -> Registration {
         lanes: 0,
     };
     register_at(socket, request).unwrap()
+}
+
+/// The time that the threads of a process have run.
+fn cpu_of(process: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let ran = threads.into_iter().flatten().flatten().map(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        let ran = stat.split_whitespace().next();
+        ran.and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    });
+    Duration::from_nanos(ran.sum())
 }
 
 /// An `overheard` of this bench's own.
@@ -114,14 +132,8 @@ impl Service {
         number.unwrap_or(0)
     }
 
-    /// The time that it ran, in steps of 10 ms.
     fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()));
-        let stat = stat.unwrap_or_default();
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
-        Duration::from_millis(10 * ticks)
+        cpu_of(self.0.id())
     }
 
     fn files(&self) -> usize {
