@@ -12,8 +12,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::packages::{self, BUILD, PEERS};
-use crate::{python, shell};
 use crate::workspace::Workspace;
+use crate::{python, shell};
 
 /// Peers that cargo fetches and builds: features of the package.
 const CRATES: [&str; 3] = ["tracy", "perfetto", "iceoryx2"];
