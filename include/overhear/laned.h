@@ -116,6 +116,13 @@ OH_STATIC_ASSERT(sizeof(oh_laned_sensor) == 64, "oh_laned_sensor: one cache line
 extern "C" {
 #endif
 
+/*
+ * What oh_laned_register says of this header: the size of the options, and above it that of a lane,
+ * whose layout the inlined functions know. The library refuses lanes of another size, and with them
+ * programs that were compiled with a header of before lanes said theirs.
+ */
+#define OH_LANED_SIZES_ (sizeof(oh_sensor_options) | sizeof(oh_lane_) << 16)
+
 /* oh_laned_register_sized: as oh_sensor_register_sized; call oh_laned_register. */
 int oh_laned_register_sized(oh_laned_sensor **out, const oh_sensor_options *options,
                             size_t options_size);
@@ -131,7 +138,8 @@ int oh_laned_register_sized(oh_laned_sensor **out, const oh_sensor_options *opti
  *
  * Returns 0, also where no directory answers: the sensor then writes into private memory, and
  * oh_last_error says why nobody hears it. Else a negative errno, and *out is NULL:
- *   -EINVAL  the options contradict themselves; oh_last_error names the field
+ *   -EINVAL  the options contradict themselves, or the program was compiled with the header of another
+ *            version; oh_last_error says which
  *   -ENOMEM  no memory for the sensor
  *
  * Thread safety: may be called from any thread.
@@ -140,7 +148,7 @@ int oh_laned_register_sized(oh_laned_sensor **out, const oh_sensor_options *opti
  */
 OH_INLINE_ int oh_laned_register(oh_laned_sensor **out, const oh_sensor_options *options)
 {
-    return oh_laned_register_sized(out, options, sizeof *options);
+    return oh_laned_register_sized(out, options, OH_LANED_SIZES_);
 }
 
 /*

@@ -308,6 +308,13 @@ static void refuses_what_contradicts_itself(void)
     options.lanes = 4097;
     tap_check(oh_laned_register(&sensor, &options) == -EINVAL && oh_last_error()[0] != '\0',
               "too many lanes are refused");
+    options.lanes = 1;
+    tap_check(oh_laned_register_sized(&sensor, &options, sizeof options | (size_t)64 << 16)
+                      == -EINVAL
+                  && strstr(oh_last_error(), "compile it again") != NULL,
+              "a program with lanes of another size is refused");
+    tap_check(oh_laned_register_sized(&sensor, &options, sizeof options) == -EINVAL,
+              "a program whose header does not say the size of lanes is refused");
     tap_check(oh_laned_register_again(NULL) == -EINVAL, "NULL cannot be registered again");
     oh_laned_unregister(NULL);
 }

@@ -6,7 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use overhear_stream::{Frame, Lane, SharedWords};
 
-use super::{register, remember, request, RawOptions};
+use super::{register, remember, request, Failure, RawOptions};
 use crate::laned::OpenLanes;
 use crate::thread;
 
@@ -20,14 +20,32 @@ pub(crate) unsafe extern "C" fn oh_laned_register_sized(
     options: *const RawOptions,
     options_size: usize,
 ) -> c_int {
+    let (options_size, lane_size) = (options_size & 0xffff, options_size >> 16);
     // SAFETY: the caller's contract is passed on.
     unsafe {
         register(out, options, options_size, "oh_laned_register", |options| {
+            check_lane_size(lane_size)?;
             let sensor = Box::new(OpenLanes::open(request(options)?)?);
             remember(&sensor.stream.unheard);
             Ok(sensor)
         })
     }
+}
+
+/// The inlined functions of the header step through the pool by the size of a lane that they know.
+fn check_lane_size(compiled: usize) -> Result<(), Failure> {
+    let expected = size_of::<Lane<SharedWords>>();
+    if compiled == expected {
+        return Ok(());
+    }
+    Err(Failure(
+        -libc::EINVAL,
+        format!(
+            "oh_laned_register: the program was compiled with another version of \
+             `overhear/laned.h` than this liboverhear (lanes of {compiled} bytes instead of \
+             {expected}); compile it again"
+        ),
+    ))
 }
 
 /// `oh_laned_unregister`.
