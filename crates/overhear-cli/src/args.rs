@@ -414,15 +414,45 @@ pub(crate) struct DirectoryArguments {
     pub(crate) type_id: Option<String>,
 }
 
+/// The form of what a verb prints.
+#[derive(Debug, Args)]
+pub(crate) struct FormArguments {
+    /// The form of the output; JSON of `attach` is one document per line (see docs/live.md).
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Short for `--format json`.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl FormArguments {
+    pub(crate) const fn format(&self) -> Format {
+        form(self.format, self.json)
+    }
+}
+
+impl TopArguments {
+    pub(crate) const fn format(&self) -> Format {
+        form(self.format, self.json)
+    }
+}
+
+const fn form(format: Format, json: bool) -> Format {
+    if json {
+        Format::Json
+    } else {
+        format
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = GLOBS)]
 pub(crate) struct ListArguments {
     /// Which sensors; all of them without it.
     #[arg(value_name = "GLOB", default_value = "*")]
     pub(crate) names: String,
-    /// The form of the output.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
     #[command(flatten)]
     pub(crate) directory: DirectoryArguments,
 }
@@ -433,9 +463,8 @@ pub(crate) struct AttachArguments {
     /// Which sensors.
     #[arg(value_name = "GLOB")]
     pub(crate) names: String,
-    /// The form of the output; JSON is one document per line (see docs/live.md).
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
     /// From where on sensors are read that are there already; others from their first element.
     #[arg(long, value_enum, default_value_t = Start::Now)]
     pub(crate) start: Start,
@@ -490,7 +519,10 @@ pub(crate) struct TopArguments {
     pub(crate) once: bool,
     /// The form of the look that `--once` prints.
     #[arg(long, value_enum, requires = "once", default_value_t)]
-    pub(crate) format: Format,
+    format: Format,
+    /// Short for `--format json`.
+    #[arg(long, requires = "once", conflicts_with = "format")]
+    json: bool,
     #[command(flatten)]
     pub(crate) directory: DirectoryArguments,
 }

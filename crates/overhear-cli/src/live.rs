@@ -30,7 +30,7 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
         socket: socket.display().to_string(),
         sensors: records.iter().map(place::listed).collect(),
     };
-    if let Some(text) = listing::render(&listing, arguments.format) {
+    if let Some(text) = listing::render(&listing, arguments.form.format()) {
         print(&text)?;
     }
     if !listing.sensors.is_empty() {
@@ -84,7 +84,7 @@ fn sensors(number: u64) -> String {
 
 pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
     let query = query(&arguments.names, &arguments.directory)?;
-    if arguments.fields.is_some() && arguments.format != Format::Csv {
+    if arguments.fields.is_some() && arguments.form.format() != Format::Csv {
         let sentence = "--fields chooses the columns of CSV; give --format csv as well";
         return Err(Failure::new(USAGE, sentence));
     }
@@ -113,7 +113,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
         ));
     }
     let stdout = io::stdout();
-    let layout: Box<dyn Layout> = match arguments.format {
+    let layout: Box<dyn Layout> = match arguments.form.format() {
         Format::Text => Box::new(Text::new(stdout.is_terminal() && colours_wanted())),
         Format::Json => Box::new(Json::default()),
         Format::Csv => Box::new(Csv::new(arguments.fields)),
@@ -154,6 +154,7 @@ fn end_sentence(summary: &Summary, names: &str) -> String {
 
 pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
     let query = query(&arguments.names, &arguments.directory)?;
+    let format = arguments.format();
     let wishes = top::Wishes {
         socket: place::socket(arguments.directory.socket)?,
         query,
@@ -177,7 +178,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
         ..wishes
     };
     let snapshot = top::once(&wishes)?;
-    print(&top::render(&snapshot, arguments.format))?;
+    print(&top::render(&snapshot, format))?;
     for note in &snapshot.notes {
         say(&format!("overhear: {note}\n"));
     }

@@ -265,10 +265,11 @@ impl AttachedSource {
         self.opened_again.clear();
         self.settled = false;
         let denied = (denied > 0).then(|| {
-            format!(
-                "{denied} sensors that match `{}` are not heard: {sentence}",
-                self.query
-            )
+            let matching = match denied {
+                1 => "1 sensor that matches",
+                _ => &format!("{denied} sensors that match"),
+            };
+            format!("{matching} `{}` cannot be heard: {sentence}", self.query)
         });
         self.complaints.extend(denied.clone().map(SourceError));
         Ok(denied)

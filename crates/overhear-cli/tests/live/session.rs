@@ -70,7 +70,7 @@ impl Live {
     /// The sensors that the directory lists.
     #[track_caller]
     pub(crate) fn listed(&self) -> Vec<Value> {
-        let ended = self.ask(&["list", "--format", "json"]);
+        let ended = self.ask(&["list", "--json"]);
         let listing: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
         listing["sensors"].as_array().cloned().unwrap_or_default()
     }
