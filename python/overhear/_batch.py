@@ -120,7 +120,8 @@ class Batch:
     def __iter__(self) -> Iterator[Union[Element, Gap, Advance]]:
         """The items in total order: by time, stream and sequence. A gap stands right before the
         first element after it; the advance comes last."""
-        keys, sources = [], []
+        keys = []
+        sources: list[Iterator[Union[Element, Gap]]] = []
         for stream, array in self.arrays.items():
             keys.append((array["time_ns"], np.full(array.size, stream.id, "u8"), array["sequence"]))
             sources.append(_elements(stream, array))

@@ -47,7 +47,7 @@ class MetricResult:
     def __init__(self, metric: Metric, found: dict) -> None:
         self.metric = metric
         self.array = np.zeros(len(found["task"]), MEASUREMENT)
-        for column in MEASUREMENT.names:
+        for column in MEASUREMENT.names or ():
             self.array[column] = found[column]
         self.missed = found["total_missed"]
         self.unfinished = found["unfinished"]

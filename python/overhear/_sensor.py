@@ -58,9 +58,12 @@ class Sensor(_core.Sensor):
     :param lanes: makes a laned sensor, whose elements say which thread wrote them, in the columns
         ``writer_tid`` and ``writer_flags``: for so many threads at once, 0: twice as many as CPUs,
         at least 16.
+    :param writers: makes a concurrent sensor, whose threads share one stream with one order, in the
+        same columns: for so many writes at the same moment, 0: as above. For few elements of many
+        threads; not together with ``lanes``.
     :raises SchemaError: if the fields cannot be a payload.
     :raises SensorError: if there is no memory even for a private stream.
-    :raises ValueError: if the rate is impossible.
+    :raises ValueError: if the rate is impossible, or both ``lanes`` and ``writers`` are given.
     """
 
     #: What it measures.
@@ -81,6 +84,7 @@ class Sensor(_core.Sensor):
         rate: Optional[Rate] = None,
         capacity: int = 0,
         lanes: Optional[int] = None,
+        writers: Optional[int] = None,
     ) -> Sensor:
         declaration = declare(fields, units)
         type_id = type if type is not None else re.sub(r"\W", "_", id, flags=re.ASCII)
@@ -96,6 +100,7 @@ class Sensor(_core.Sensor):
             rate,
             capacity,
             lanes,
+            writers,
             declaration.record,
         )
         self.id, self.instance, self.dtype = id, instance, declaration.dtype
@@ -114,6 +119,7 @@ class Sensor(_core.Sensor):
         :raises ValueError: if a text does not fit its field, or columns differ in length; then
             nothing is written.
         """
+        own = self.dtype.names or ()
         if elements is not None:
             if columns:
                 raise TypeError(f"sensor `{self.id}`: give an array or columns, not both")
@@ -123,15 +129,15 @@ class Sensor(_core.Sensor):
             names = elements.dtype.names
             if names is not None:
                 columns = {name: elements[name] for name in names}
-            elif len(self.dtype.names) == 1:
-                columns = {self.dtype.names[0]: elements}
+            elif len(own) == 1:
+                columns = {own[0]: elements}
             else:
                 raise TypeError(
-                    f"sensor `{self.id}` has {len(self.dtype.names)} fields; give a structured array"
+                    f"sensor `{self.id}` has {len(own)} fields; give a structured array"
                 )
-        if set(columns) != set(self.dtype.names):
+        if set(columns) != set(own):
             raise TypeError(
-                f"sensor `{self.id}` has the fields {', '.join(self.dtype.names)}, "
+                f"sensor `{self.id}` has the fields {', '.join(own)}, "
                 f"not {', '.join(columns)}"
             )
         fitted = {

@@ -3,19 +3,19 @@
 //!
 //! # Threads
 //!
-//! A sensor without lanes is a simple writer: one thread at a time. Python's threads take turns already: a thread
+//! A sensor without lanes and writers is a simple writer: one thread at a time. Python's threads take turns already: a thread
 //! runs Python code, and these methods, only while it holds the interpreter's lock, and no method
 //! here gives the lock back while it writes. A mutex makes that a rule of this file and not of the
 //! interpreter; it is never contended, and never held while the process is forked, because the
-//! thread that forks holds the interpreter's lock. Lanes would not make it faster; a program asks
-//! for them to learn which thread wrote.
+//! thread that forks holds the interpreter's lock. Lanes or a queue would not make it faster; a
+//! program asks for them to learn which thread wrote.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use numpy::PyReadonlyArray1;
 use overhear::{
-    DynamicLanedError, DynamicLanedSensor, DynamicSensor, Nanos, Rate, Refused, SensorRequest,
+    DynamicSensor, DynamicSharedError, DynamicSharedSensor, Nanos, Rate, Refused, SensorRequest,
     WriterKind,
 };
 use overhear_event::FieldKind;
@@ -44,12 +44,12 @@ struct Argument {
     offset: usize,
 }
 
-/// Who writes, by the number of lanes that were asked for.
+/// Who writes, by the number of lanes or writers that were asked for.
 enum Writer {
     Simple(Box<DynamicSensor>),
-    Laned {
-        sensor: DynamicLanedSensor,
-        // Its lanes have counters of their own.
+    Shared {
+        sensor: DynamicSharedSensor,
+        // Lanes have counters of their own, and a queue counts the writes of others too.
         written: u64,
     },
 }
@@ -57,8 +57,8 @@ enum Writer {
 impl Writer {
     fn register(request: SensorRequest) -> Result<Self, overhear::SensorError> {
         match request.kind {
-            WriterKind::Laned => Ok(Self::Laned {
-                sensor: DynamicLanedSensor::register(request)?,
+            WriterKind::Laned | WriterKind::Concurrent => Ok(Self::Shared {
+                sensor: DynamicSharedSensor::register(request)?,
                 written: 0,
             }),
             _ => {
@@ -73,24 +73,24 @@ impl Writer {
     fn write(&mut self, payload: &[u8]) -> Result<(), String> {
         match self {
             Self::Simple(sensor) => sensor.write(payload).map_err(|error| error.to_string()),
-            Self::Laned { sensor, written } => match sensor.write(payload) {
+            Self::Shared { sensor, written } => match sensor.write(payload) {
                 Ok(()) => {
                     *written += 1;
                     Ok(())
                 }
                 // It may have been switched off meanwhile, which is no loss.
-                Err(DynamicLanedError::Refused(Refused::Off)) => Ok(()),
+                Err(DynamicSharedError::Refused(Refused::Off)) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
         }
     }
 
-    /// How long the declared rate asks to wait; lanes have no common one.
+    /// How long the declared rate asks to wait; what threads share is not paced.
     fn pace_left(&mut self) -> Result<Nanos, String> {
         match self {
             Self::Simple(sensor) => sensor.pace_left().map_err(|error| error.to_string()),
-            Self::Laned { .. } => {
-                Err("its threads have a rate each; only a sensor without lanes is paced".to_owned())
+            Self::Shared { .. } => {
+                Err("only a sensor without `lanes` and `writers` is paced".to_owned())
             }
         }
     }
@@ -98,7 +98,7 @@ impl Writer {
     fn register_again(&mut self) -> Result<bool, overhear::SensorError> {
         match self {
             Self::Simple(sensor) => sensor.register_again(),
-            Self::Laned { sensor, written } => {
+            Self::Shared { sensor, written } => {
                 let was_heard = sensor.is_heard();
                 let heard = sensor.register_again()?;
                 if heard && !was_heard {
@@ -112,28 +112,28 @@ impl Writer {
     fn is_heard(&self) -> bool {
         match self {
             Self::Simple(sensor) => sensor.is_heard(),
-            Self::Laned { sensor, .. } => sensor.is_heard(),
+            Self::Shared { sensor, .. } => sensor.is_heard(),
         }
     }
 
     fn is_enabled(&self) -> bool {
         match self {
             Self::Simple(sensor) => sensor.is_enabled(),
-            Self::Laned { sensor, .. } => sensor.is_enabled(),
+            Self::Shared { sensor, .. } => sensor.is_enabled(),
         }
     }
 
     fn unheard_because(&self) -> Option<&str> {
         match self {
             Self::Simple(sensor) => sensor.unheard_because(),
-            Self::Laned { sensor, .. } => sensor.unheard_because(),
+            Self::Shared { sensor, .. } => sensor.unheard_because(),
         }
     }
 
     fn written(&self) -> u64 {
         match self {
             Self::Simple(sensor) => sensor.written(),
-            Self::Laned { written, .. } => *written,
+            Self::Shared { written, .. } => *written,
         }
     }
 }
@@ -200,7 +200,7 @@ impl Sensor {
 impl Sensor {
     /// The Python class `overhear.Sensor` checks and completes the arguments.
     #[new]
-    #[pyo3(signature = (id, type_id, size, fields, instance, rate, capacity, lanes, record))]
+    #[pyo3(signature = (id, type_id, size, fields, instance, rate, capacity, lanes, writers, record))]
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn new(
         py: Python<'_>,
@@ -212,6 +212,7 @@ impl Sensor {
         rate: Option<(u64, u64, u64)>,
         capacity: u64,
         lanes: Option<u32>,
+        writers: Option<u32>,
         record: Option<Py<PyType>>,
     ) -> PyResult<Self> {
         let schema = schema(type_id, size, &fields)?;
@@ -240,14 +241,24 @@ impl Sensor {
         let rate =
             rate.map_err(|error| PyValueError::new_err(format!("sensor `{id}`: {error}")))?;
         let payload_bytes = schema.size() as usize;
+        let writer = match (lanes, writers) {
+            (None, None) => WriterKind::Simple,
+            (Some(_), None) => WriterKind::Laned,
+            (None, Some(_)) => WriterKind::Concurrent,
+            (Some(_), Some(_)) => {
+                return Err(PyValueError::new_err(format!(
+                    "sensor `{id}`: a sensor has `lanes` or `writers`, not both"
+                )))
+            }
+        };
         let request = SensorRequest {
             sensor: id.clone(),
             instance,
             schema,
             rate,
             capacity,
-            kind: lanes.map_or(WriterKind::Simple, |_| WriterKind::Laned),
-            lanes: lanes.unwrap_or(0),
+            kind: writer,
+            lanes: lanes.or(writers).unwrap_or(0),
         };
         // The directory may take its time; others go on.
         let sensor = py
@@ -271,7 +282,7 @@ impl Sensor {
     ///
     /// Raises TypeError if a field is missing, unknown or of another kind, OverflowError if a
     /// number and ValueError if a text does not fit its field, SensorError after unregister() and
-    /// where no lane is free for this thread. Nothing is written then.
+    /// where no lane is free for this thread, or no element of a concurrent sensor. Nothing is written then.
     #[pyo3(signature = (*values, **fields))]
     fn write(
         &self,

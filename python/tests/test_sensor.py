@@ -207,8 +207,27 @@ def test_a_thread_without_a_lane_is_refused():
     thread.join()
     assert len(refused) == 1 and "lane" in refused[0] and "`a`" in refused[0]
     assert sensor.written == 1
-    with pytest.raises(overhear.SensorError, match="without lanes is paced"):
+    with pytest.raises(overhear.SensorError, match="without `lanes`"):
         sensor.pace()
+
+
+def test_threads_share_the_stream_of_a_concurrent_sensor():
+    sensor = overhear.Sensor("a", {"x": "u64"}, writers=2)
+
+    def work():
+        for number in range(100):
+            sensor.write(number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sensor.written == 400
+    with pytest.raises(overhear.SensorError, match="`writers`"):
+        sensor.pace()
+    with pytest.raises(ValueError, match="not both"):
+        overhear.Sensor("a", {"x": "u64"}, lanes=2, writers=2)
 
 
 def test_a_forked_child_is_told_so():

@@ -17,7 +17,8 @@ use crate::workspace::Workspace;
 const RUN: &str = "the Python tests";
 /// What the environment needs: to build the wheel, to run it, and to test it (`perfetto` has the message
 /// definitions that judge an export).
-const FROM_PYPI: [&str; 4] = ["maturin", "numpy", "pytest", "perfetto"];
+/// The checker of types and what it checks against are pinned: another version finds other faults.
+const FROM_PYPI: [&str; 5] = ["maturin", "numpy<2.5", "pytest", "perfetto", "mypy==1.18.2"];
 
 /// Builds the wheel with what cargo has built in the debug profile, and runs `python/tests` on it.
 pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {
@@ -52,14 +53,31 @@ pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {
         true
     })?;
     tally.add(reader.finish(RUN, status.success()));
+    tally.add(types(workspace, &venv));
     Ok(tally)
+}
+
+/// The package's types, checked as those of its users are who check theirs.
+fn types(workspace: &Workspace, venv: &Path) -> Tally {
+    let mut tally = Tally::default();
+    let mut mypy = Command::new(venv.join("bin/mypy"));
+    mypy.current_dir(workspace.root.join("python"))
+        .arg("--cache-dir")
+        .arg(workspace.target.join("python/mypy"))
+        .arg("overhear");
+    match shell::run(&mut mypy) {
+        Ok(()) => tally.pass(),
+        Err(error) => tally.fail(format!("the types of the Python package: {error:#}")),
+    }
+    tally
 }
 
 /// Makes the environment, unless it is there. An error is the reason to skip.
 fn prepare(venv: &Path) -> Result<(), String> {
     let python = venv.join("bin/python");
     let is_ready = || {
-        let modules = FROM_PYPI.join(", ").replace("maturin, ", "");
+        let names = FROM_PYPI.map(|need| need.split(['=', '<']).next().unwrap_or(need));
+        let modules = names.join(", ").replace("maturin, ", "");
         shell::succeeds(Command::new(&python).args(["-c", &format!("import {modules}")]))
             && venv.join("bin/maturin").is_file()
     };

@@ -97,6 +97,22 @@ impl OpenQueue {
         })
     }
 
+    #[inline(always)]
+    pub(crate) fn is_enabled(&self) -> bool {
+        is_on(self.switch)
+    }
+
+    /// Appends an element. The caller vouches for the payload's size.
+    #[inline]
+    pub(crate) fn write(&self, payload: &[u8]) -> Result<(), Refused> {
+        if !self.is_enabled() {
+            return Err(Refused::Off);
+        }
+        let (clock, tid) = (self.clock, thread::identify().tid);
+        let written = self.writer.write(tid, payload, || stamp(clock));
+        Ok(written?)
+    }
+
     /// Registers again if this process is not heard; `self` is as before if that fails.
     pub(crate) fn register_again(&mut self) -> Result<bool, SensorError> {
         if let Some(stream) = self.stream.again() {
@@ -197,7 +213,7 @@ impl<E: Element> ConcurrentSensor<E> {
     /// [`Refused::Full`], counted, or [`Refused::Off`]: nothing was written.
     #[inline(always)]
     pub fn write(&self, element: &E) -> Result<(), Refused> {
-        if !is_on(self.open.switch) {
+        if !self.open.is_enabled() {
             return Err(Refused::Off);
         }
         self.write_on(element)
@@ -207,10 +223,7 @@ impl<E: Element> ConcurrentSensor<E> {
     /// count, and inlined it took so many registers that a loop around a sensor that is off ran slower.
     #[inline(never)]
     fn write_on(&self, element: &E) -> Result<(), Refused> {
-        let open = &*self.open;
-        let (clock, tid) = (open.clock, thread::identify().tid);
-        let written = open.writer.write(tid, element.as_bytes(), || stamp(clock));
-        Ok(written?)
+        self.open.write(element.as_bytes())
     }
 
     /// Begins an element, to be committed later, by this or another thread. Dropping the guard
@@ -236,7 +249,7 @@ impl<E: Element> ConcurrentSensor<E> {
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        is_on(self.open.switch)
+        self.open.is_enabled()
     }
 
     /// Registers the sensor again if nobody hears it; see

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A laned sensor whose element type is known at run time only: for bindings to other languages.
+//! Sensors for many threads whose element type is known at run time only: for bindings to other
+//! languages.
 
+use overhear_event::WriterKind;
+
+use crate::concurrent::OpenQueue;
 use crate::dynamic::PayloadSizeError;
 use crate::laned::{OpenLanes, Refused};
 use crate::sensor::SensorError;
-use crate::SensorRequest;
+use crate::{thread, SensorRequest};
 
 /// An element was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DynamicLanedError {
+pub enum DynamicSharedError {
     /// The payload does not fit the schema.
     #[error(transparent)]
     Size(#[from] PayloadSizeError),
@@ -18,56 +22,83 @@ pub enum DynamicLanedError {
 }
 
 /// Writes elements that a schema describes from many threads at once, given as bytes: what
-/// [`DynamicSensor`](crate::DynamicSensor) is to `Sensor`, this is to [`LanedSensor`](crate::LanedSensor).
+/// [`DynamicSensor`](crate::DynamicSensor) is to `Sensor`, this is to
+/// [`LanedSensor`](crate::LanedSensor) and [`ConcurrentSensor`](crate::ConcurrentSensor).
 #[derive(Debug)]
-pub struct DynamicLanedSensor {
-    open: Box<OpenLanes>,
+pub struct DynamicSharedSensor {
+    open: Open,
     payload_bytes: usize,
 }
 
-impl DynamicLanedSensor {
-    /// Registers the sensor; the kind in the request is laned whatever it says.
-    /// Without lanes in it there are twice as many as CPUs, at least 16.
+#[derive(Debug)]
+enum Open {
+    Lanes(Box<OpenLanes>),
+    Queue(Box<OpenQueue>),
+}
+
+impl DynamicSharedSensor {
+    /// Registers the sensor: a concurrent one if the request says so, else a laned one. `lanes` of the
+    /// request are lanes, or writes at once; 0 stands for twice as many as CPUs, at least 16.
     ///
     /// # Errors
     /// [`SensorError`], as of [`LanedSensorBuilder::register`](crate::LanedSensorBuilder::register).
     pub fn register(request: SensorRequest) -> Result<Self, SensorError> {
         let payload_bytes = request.schema.size() as usize;
-        let open = Box::new(OpenLanes::open(request)?);
+        let open = match request.kind {
+            WriterKind::Concurrent => {
+                let writers = request.lanes;
+                Open::Queue(Box::new(OpenQueue::open(request, writers)?))
+            }
+            _ => Open::Lanes(Box::new(OpenLanes::open(request)?)),
+        };
         Ok(Self {
             open,
             payload_bytes,
         })
     }
 
-    /// Appends an element to the calling thread's lane, see
-    /// [`LanedSensor::write`](crate::LanedSensor::write).
+    /// Appends an element, see [`LanedSensor::write`](crate::LanedSensor::write) and
+    /// [`ConcurrentSensor::write`](crate::ConcurrentSensor::write).
     ///
     /// # Errors
-    /// [`DynamicLanedError`]: nothing was written, and what is a loss was counted.
+    /// [`DynamicSharedError`]: nothing was written, and what is a loss was counted.
     #[inline]
-    pub fn write(&self, payload: &[u8]) -> Result<(), DynamicLanedError> {
+    pub fn write(&self, payload: &[u8]) -> Result<(), DynamicSharedError> {
         if payload.len() != self.payload_bytes {
-            return Err(DynamicLanedError::Size(PayloadSizeError {
+            return Err(DynamicSharedError::Size(PayloadSizeError {
                 payload: payload.len(),
                 expected: self.payload_bytes,
             }));
         }
-        Ok(self.open.write(payload)?)
+        match &self.open {
+            Open::Lanes(lanes) => Ok(lanes.write(payload)?),
+            Open::Queue(queue) => Ok(queue.write(payload)?),
+        }
     }
 
-    /// Claims a lane for the calling thread, see [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread).
+    /// Claims a lane for the calling thread, see
+    /// [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread); for a queue, asks for its
+    /// id.
     ///
     /// # Errors
     /// [`Refused::NoLane`], counted.
     pub fn prepare_thread(&self) -> Result<(), Refused> {
-        self.open.prepare_thread()
+        match &self.open {
+            Open::Lanes(lanes) => lanes.prepare_thread(),
+            Open::Queue(_) => {
+                thread::prepare_thread();
+                Ok(())
+            }
+        }
     }
 
     /// Whether the sensor is switched on: one load.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.open.is_enabled()
+        match &self.open {
+            Open::Lanes(lanes) => lanes.is_enabled(),
+            Open::Queue(queue) => queue.is_enabled(),
+        }
     }
 
     /// Registers the sensor again if nobody hears it; see
@@ -76,19 +107,28 @@ impl DynamicLanedSensor {
     /// # Errors
     /// [`SensorError`] if the directory's stream makes no sense; the sensor goes on as it was.
     pub fn register_again(&mut self) -> Result<bool, SensorError> {
-        self.open.register_again()
+        match &mut self.open {
+            Open::Lanes(lanes) => lanes.register_again(),
+            Open::Queue(queue) => queue.register_again(),
+        }
     }
 
     /// Whether a directory owns the streams, so that monitors can hear them.
     #[must_use]
     pub fn is_heard(&self) -> bool {
-        self.open.stream.is_heard()
+        match &self.open {
+            Open::Lanes(lanes) => lanes.stream.is_heard(),
+            Open::Queue(queue) => queue.stream.is_heard(),
+        }
     }
 
     /// Why nobody hears the sensor, `None` if somebody does.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
-        let unheard = self.open.stream.unheard.as_str();
+        let unheard = match &self.open {
+            Open::Lanes(lanes) => lanes.stream.unheard.as_str(),
+            Open::Queue(queue) => queue.stream.unheard.as_str(),
+        };
         (!unheard.is_empty()).then_some(unheard)
     }
 }
