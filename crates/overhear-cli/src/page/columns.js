@@ -114,8 +114,9 @@ class Columns {
     }
   }
 
-  /** Fills the columns from a sensor's elements and the numbers of one of its fields. */
-  fromSeries(elements, series, from, perColumn) {
+  /** Fills the columns from a sensor's elements and the numbers of one of its fields. After `until`,
+   *  the end of the run, there is no last value any more. */
+  fromSeries(elements, series, from, perColumn, until) {
     this.fromElements(elements, from, perColumn);
     const { width, count, low, high, last } = this;
     let index = lowerBound(elements.times, from);
@@ -129,7 +130,7 @@ class Columns {
         if (next > 0) value = series.values[next - 1];
         index += count[x];
       }
-      last[x] = value;
+      last[x] = from + x * perColumn < until ? value : NaN;
     }
   }
 

@@ -268,7 +268,7 @@ class PicturePainter {
   #graph(row, top, height) {
     const { pen, columns, theme, timeline } = this;
     const { series } = row.elements.fields[row.field];
-    columns.fromSeries(row.elements, series, timeline.view.from, timeline.perPixel);
+    columns.fromSeries(row.elements, series, timeline.view.from, timeline.perPixel, row.run.extent);
     const low = Math.min(0, series.low);
     const place = (value) => top + height * (1 - (value - low) / (series.high - low || 1));
     const line = [];
@@ -278,7 +278,8 @@ class PicturePainter {
       const at = this.left + x;
       if (before !== null && columns.count[x] && place(columns.last[x]) !== before) line.push([at, before]);
       if (columns.count[x] > 1) line.push([at, place(columns.high[x])], [at, place(columns.low[x])]);
-      if (columns.count[x] || !line.length || x === this.plotWidth - 1) line.push([at, place(columns.last[x])]);
+      const isEnd = x === this.plotWidth - 1 || Number.isNaN(columns.last[x + 1]);
+      if (columns.count[x] || !line.length || isEnd) line.push([at, place(columns.last[x])]);
     }
     if (!line.length) return;
     pen.polygon([[line[0][0], top + height], ...line, [line[line.length - 1][0], top + height]], theme.color('mark-soft'));

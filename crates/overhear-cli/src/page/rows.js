@@ -104,7 +104,7 @@ class Rows {
    *  an id or a kind more often than not. */
   #chooseMode(row) {
     const { fields, count } = row.elements;
-    row.spanFields = count <= MOST_SPANS ? spanFields(fields) : null;
+    row.spanFields = count <= MOST_SPANS ? spanFields(fields, row.type, row.group.part === 'cpus') : null;
     row.field = Math.max(0, fields.findIndex((field) => field.number && field.unit !== ''));
     const hasUnit = fields[row.field]?.number && fields[row.field].unit !== '';
     const hasNumber = fields[row.field]?.number && fields[row.field].series.high > fields[row.field].series.low;

@@ -9,8 +9,16 @@ const LENGTH_NAMES = /^(duration|elapsed|length|took|span)(_ns|_us|_ms|_s)?$/;
 
 const isFrame = (name) => name.startsWith('writer_');
 
-/** How a sensor's fields tell of spans: `{edge, keys}` or `{length, scale}`, or null. */
-function spanFields(fields) {
+/** What the kernel begins and ends, and what tells one from another. Its edges are 1 and 2. */
+const KERNEL_SPANS = { irq: ['cpu', 'number'], softirq: ['cpu', 'number'], timer: ['cpu', 'function'], syscall: ['tid'], futex: ['tid'], block_io: ['request', 'device'] };
+
+/** How a sensor's fields tell of spans: `{edge, keys, begin}` or `{length, scale}`, or null. */
+function spanFields(fields, type, isKernel) {
+  const place = (name) => fields.findIndex((field) => field.name === name && field.number);
+  if (isKernel) {
+    const keys = KERNEL_SPANS[type];
+    return keys && place('kind') >= 0 ? { edge: place('kind'), begin: 1, keys: keys.map(place).filter((index) => index >= 0) } : null;
+  }
   const edge = fields.findIndex((field) => field.name === 'edge' && field.number && field.unit === '');
   if (edge >= 0 && fields[edge].series.low >= 0 && fields[edge].series.high <= 1) {
     // What tells one span from another: the thread that writes, and the first plain number.
@@ -18,7 +26,7 @@ function spanFields(fields) {
       fields.findIndex((field) => field.name === 'writer_tid'),
       fields.findIndex((field, i) => i !== edge && field.number && field.unit === '' && !isFrame(field.name)),
     ];
-    return { edge, keys: keys.filter((index) => index >= 0) };
+    return { edge, begin: 0, keys: keys.filter((index) => index >= 0) };
   }
   const length = fields.findIndex((field) => field.number && SPAN_UNITS[field.unit] && LENGTH_NAMES.test(field.name));
   return length >= 0 ? { length, scale: SPAN_UNITS[fields[length].unit] } : null;
@@ -40,9 +48,9 @@ function findSpans(elements, how, now) {
     const open = new Map();
     for (let i = 0; i < count; i += 1) {
       const key = how.keys.map((index) => fields[index].values[i]).join(' ');
-      if (edges[i] === 0) {
+      if (edges[i] === how.begin) {
         open.set(key, spans.push([times[i], NaN, i]) - 1);
-      } else if (open.has(key)) {
+      } else if (edges[i] === how.begin + 1 && open.has(key)) {
         spans[open.get(key)][1] = times[i];
         open.delete(key);
       }

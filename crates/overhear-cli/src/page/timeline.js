@@ -223,7 +223,7 @@ class Timeline {
       strip.paintOwners(columns, theme, row.cpu.owners);
     } else if (row.kind === 'sensor' && row.mode === 'graph') {
       const { series } = row.elements.fields[row.field];
-      columns.fromSeries(row.elements, series, view.from, perColumn);
+      columns.fromSeries(row.elements, series, view.from, perColumn, row.run.extent);
       strip.paintSeries(columns, theme, Math.min(0, series.low), series.high);
     } else if (row.kind === 'sensor' && row.mode === 'spans') {
       this.#drawSpans(row, y, perColumn);
@@ -294,7 +294,9 @@ class Timeline {
   #labelSpans(row, lane, top) {
     const { wide } = this.columns;
     const { spanFields: how } = row;
-    const field = row.elements.fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
+    // The name, if there is one; of kernel spans the thread comes first, and says less than the number.
+    const told = ['name', 'number'].map((name) => row.elements.fields.findIndex((one) => one.name === name)).find((index) => index >= 0);
+    const field = told ?? row.elements.fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
     for (let i = 0; i < wide.length; i += 3) {
       const [from, to, at] = lane.members[wide[i + 2]];
       const { name, unit, values } = row.elements.fields[field] ?? {};

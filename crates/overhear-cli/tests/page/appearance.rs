@@ -245,11 +245,14 @@ fn pictures_of_pages() {
             browser.settle();
             browser.screenshot(&folder.join(format!("{name}-{scheme}-{width}.png")), false);
         }
-        std::fs::write(
-            folder.join(format!("{name}.svg")),
-            browser.text("overhear.svg()"),
-        )
-        .unwrap();
+        // The files that the page itself saves, as the documentation has them.
+        browser.prefer("light");
+        browser.resize(1280, 1000, 1.0);
+        browser.open(&html);
+        browser.evaluate(&script);
+        browser.settle();
+        let svg = browser.text("overhear.svg()");
+        std::fs::write(folder.join(format!("{name}.svg")), svg).unwrap();
         let png = browser.text("overhear.png()");
         let png = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, png).unwrap();
         std::fs::write(folder.join(format!("{name}.png")), png).unwrap();

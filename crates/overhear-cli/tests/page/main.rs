@@ -156,6 +156,47 @@ fn drawing_is_bounded_by_the_window_alone() {
     );
 }
 
+/// The bench of the page: `OVERHEAR_PAGE_BENCH=10000,1000000,5000000` prints how long pages with so many
+/// intervals and elements take to open and to draw, and asserts the bound there, too.
+#[test]
+fn pages_of_all_sizes_open() {
+    let Ok(sizes) = std::env::var("OVERHEAR_PAGE_BENCH") else {
+        return;
+    };
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    for size in sizes.split(',').map(|size| size.parse::<usize>().unwrap()) {
+        let line = synthetic::run(size);
+        let intervals: usize = line["threads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|thread| thread["states"].as_str().unwrap().len() / 4 * 3)
+            .sum();
+        let html = render(&synthetic::report(), &line);
+        let start = std::time::Instant::now();
+        browser.open(&html);
+        let opened = start.elapsed();
+        browser.settle();
+        let extent = browser.number("overhear.extent");
+        let mut most: f64 = 0.0;
+        for part in [1.0, 0.1, 0.001, 1e-5] {
+            set_view(&browser, 0.4 * extent, (0.4 + 0.6 * part) * extent);
+            most = most.max(browser.number("overhear.primitives"));
+        }
+        let bound = browser.number("overhear.bound");
+        assert!(most <= bound, "{most} of {bound} with {size}");
+        let frame = browser.number("(() => { const t = performance.now(); for (let i = 0; i < 20; i += 1) overhear.fit(); return (performance.now() - t) / 20; })()");
+        println!(
+            "{intervals} intervals, {:.1} MB: opened after {:.0} ms, a frame of all takes {frame:.1} ms, at most {most} primitives of {bound}",
+            html.len() as f64 / 1e6,
+            opened.as_secs_f64() * 1e3,
+        );
+        assert_silent(&browser);
+    }
+}
+
 #[test]
 fn serration_shows_where_switches_are_hidden() {
     let Some(browser) = Browser::start() else {

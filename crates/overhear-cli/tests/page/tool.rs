@@ -312,7 +312,15 @@ fn statistics_of_long_intervals_are_exact(browser: &Browser) {
 }
 
 fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
-    browser.open(&render(&report("pair", 5), &pair()));
+    let mut line = pair();
+    let mut irq = synthetic::sensor(0, "irq", &[3_000_000, 3_500_000], "number", "", &[7.0, 7.0]);
+    irq["type"] = json!("irq");
+    irq["pid"] = Value::Null;
+    irq["fields"].as_array_mut().unwrap().push(
+        json!({"name": "kind", "unit": "", "kind": "number", "values": synthetic::numbers(&[1.0, 2.0])}),
+    );
+    line["sensors"].as_array_mut().unwrap().push(irq);
+    browser.open(&render(&report("pair", 5), &line));
     let mode = |name: &str| {
         browser.text(&format!(
             "overhear.rows.find((r) => r.name === '{name}').mode"
@@ -351,6 +359,9 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
         ));
         browser.settle();
     };
+    assert_eq!(mode("irq"), "spans", "the kernel's begins and ends");
+    let text = tooltip(browser, &plot, "irq", 3_100_000.0);
+    assert!(text.contains("500 µs"), "{text}");
     press("level");
     assert_eq!(mode("level"), "marks");
     press("level");
