@@ -76,6 +76,27 @@ pub struct MonitorConfig {
     /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of sensors.
     #[serde(default)]
     pub pooled: bool,
+    /// Who runs the monitor.
+    #[serde(default)]
+    pub executor: ExecutorConfig,
+    /// Whether a sentinel measures how late the machine is, a thousand times per second on each CPU.
+    #[serde(default)]
+    pub sentinel: bool,
+}
+
+/// Who runs the monitor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutorConfig {
+    /// The deadline executor where this user may reserve CPU time, else best effort, with a warning.
+    #[default]
+    Auto,
+    /// The deadline executor, or nothing is run.
+    Deadline,
+    /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of latency.
+    Bandwidth,
+    /// No guarantee and no reservation.
+    BestEffort,
 }
 
 /// How far the guarantee reaches.
@@ -126,8 +147,13 @@ pub struct UpdateConfig {
     /// The ids of the sensors whose elements it takes; all of them by default.
     #[serde(default)]
     pub sensors: Option<Vec<String>>,
-    /// The worst-case execution time of evaluating one element.
-    pub wcet: Length,
+    /// The worst-case execution time of evaluating one element. `overhear run --measure-wcet` suggests
+    /// one; only there it may be left out.
+    #[serde(default)]
+    pub wcet: Option<Length>,
+    /// The numeric field whose values are counted in a histogram; without it, elements are counted.
+    #[serde(default)]
+    pub field: Option<String>,
 }
 
 /// A length of time, written with its unit: `"50 ms"`, `"2500ns"`, `"1s 500ms"`.

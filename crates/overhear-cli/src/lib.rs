@@ -7,7 +7,7 @@
 //! [`Report`](report::Report), as text ([`table`]), as JSON, and as a page ([`page`]). A
 //! recording yields the same report again ([`offline`]). Before anything runs, [`admit`] says whether
 //! a monitor would evaluate every element in time, for streams that are declared or that [`fit`] found
-//! in a recording.
+//! in a recording; [`guaranteed`] runs that monitor beside the session.
 //!
 //! ```no_run
 //! use overhear_cli::session::Session;
@@ -29,6 +29,7 @@ pub mod exit;
 pub mod export;
 pub mod fit;
 pub mod format;
+pub mod guaranteed;
 pub mod harness;
 pub mod identity;
 mod interrupts;

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
+use overhear_cli::guaranteed::Plan;
 use overhear_cli::session::{Outcome, Session};
 use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
@@ -67,6 +68,12 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         Some(file) => constraints::read(file)?,
         None => Vec::new(),
     };
+    let config = arguments.config.as_deref();
+    let plan = config.map(|config| Plan::read(config, arguments.measure_wcet));
+    let plan = plan.transpose()?;
+    if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
+        say(&format!("overhear: {warning}\n"));
+    }
     let shown = arguments.view.then(|| Shown::start(&arguments.command));
     let mut shown = shown.transpose()?;
     if let Some(shown) = &shown {
@@ -76,6 +83,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     let mut updates: Vec<&mut dyn Update> = Vec::new();
     updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
     let outcome = Session::builder(arguments.command.clone())
+        .monitor(plan)
         .constraints(constraints)
         .metrics(metrics::named(&arguments.metrics)?)
         .out(arguments.out.clone())

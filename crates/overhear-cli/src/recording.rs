@@ -131,5 +131,6 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         histograms,
         check: None,
         metrics: None,
+        guarantee: None,
     }
 }

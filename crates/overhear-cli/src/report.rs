@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::CheckReport;
 use crate::exit::Exit;
+use crate::guaranteed::GuaranteeReport;
 use crate::metrics::MetricsReport;
 use crate::updates::UpdateReport;
 
@@ -51,6 +52,9 @@ pub struct Report {
     /// The metrics, where some were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsReport>,
+    /// What came of the monitor of `overhear.toml`, where one ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<GuaranteeReport>,
 }
 
 /// One kind of source.

@@ -18,6 +18,7 @@ use overhear_trace::{TraceIdentity, TraceWriter};
 use crate::child::{Held, Output, Running};
 use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIOLATED};
+use crate::guaranteed::{GuaranteeReport, Guard, Plan};
 use crate::interrupts::Interrupts;
 use crate::metrics::{self, MetricsReport};
 use crate::offline;
@@ -44,6 +45,7 @@ pub struct SessionBuilder {
     constraints: Vec<Constraint>,
     metrics: Vec<Metric>,
     updates: Vec<UpdateSpecification>,
+    monitor: Option<Plan>,
 }
 
 /// A program that is run and listened to.
@@ -77,6 +79,7 @@ impl Session {
             constraints: Vec::new(),
             metrics: Vec::new(),
             updates: Vec::new(),
+            monitor: None,
         }
     }
 }
@@ -146,6 +149,13 @@ impl SessionBuilder {
         self
     }
 
+    /// A monitor of `overhear.toml` that runs beside the session's own.
+    #[must_use]
+    pub fn monitor(mut self, plan: Option<Plan>) -> Self {
+        self.monitor = plan;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
@@ -209,6 +219,9 @@ impl SessionBuilder {
             sources[0].active = "none".to_string();
             sources[0].sentence = format!("kernel sensors: none, because {error}");
         }
+        let warning = self.monitor.as_ref().and_then(|plan| plan.warning.clone());
+        let guard = self.monitor.map(|plan| plan.start(directory.socket()));
+        let guard = guard.transpose()?;
         let mut recording = Recording::begin(&self.command, sources, monotonic_now());
         if let Some(writer) = &mut writer {
             let _ = writer.attach_document("run", &recording.to_json());
@@ -272,6 +285,8 @@ impl SessionBuilder {
             progress.clear();
         }
         let exit = running.reap()?;
+        // Its directory is still there, and so is what it has not evaluated.
+        let guaranteed = guard.map(Guard::stop).transpose();
         for stream in monitor.take_opened() {
             statistics.announce(&stream);
             if let Some(writer) = &mut writer {
@@ -288,6 +303,11 @@ impl SessionBuilder {
         recording.unheard = unheard.count;
         notes.extend(unheard.sentences);
         notes.extend(still_alive(&scheduling));
+        notes.extend(warning);
+        let guaranteed = guaranteed.unwrap_or_else(|failure| {
+            notes.push(failure.sentence);
+            Some(GuaranteeReport::failed())
+        });
         scheduling.finish(ended);
 
         recording.end = Some(Ending {
@@ -323,6 +343,7 @@ impl SessionBuilder {
                 .borrow_mut()
                 .finish(ended, recording.unheard, threads);
         report.add_updates(updates);
+        report.guarantee = guaranteed;
         Ok(Outcome::kept(report, exit, self.out))
     }
 }
@@ -364,10 +385,13 @@ impl Outcome {
     #[must_use]
     pub fn status(&self) -> u8 {
         let check = self.report.check.as_ref();
-        let violated = check.is_some_and(|check| check.status() == VIOLATED);
+        let guarantee = self.report.guarantee.as_ref();
+        let violated = check.is_some_and(|check| check.status() == VIOLATED)
+            || guarantee.is_some_and(|guarantee| guarantee.status() == VIOLATED);
         let measured = self.report.metrics.as_ref();
         let certain = check.is_none_or(|check| check.status() == COMPLETE)
-            && measured.is_none_or(MetricsReport::is_complete);
+            && measured.is_none_or(MetricsReport::is_complete)
+            && guarantee.is_none_or(|guarantee| guarantee.status() == COMPLETE);
         match self.exit {
             Exit::Code(0) if violated => VIOLATED,
             exit => exit.status(self.report.complete && certain),

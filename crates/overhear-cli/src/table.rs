@@ -9,7 +9,7 @@ use crate::columns::{number, printable, rate, Table};
 use crate::exit::Exit;
 use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
 use crate::updates::UpdateReport;
-use crate::{check, metrics};
+use crate::{check, guaranteed, metrics};
 
 /// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
 const MOST_ROWS: usize = 40;
@@ -58,6 +58,10 @@ pub fn render(report: &Report) -> String {
     for update in &report.updates {
         text.push('\n');
         self::update(&mut text, update);
+    }
+    if let Some(guarantee) = &report.guarantee {
+        text.push('\n');
+        text.push_str(&guaranteed::render(guarantee));
     }
     text.push('\n');
     losses(&mut text, report);

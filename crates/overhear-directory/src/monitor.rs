@@ -218,6 +218,12 @@ impl AttachedSource {
         self.streams.clock_segments()
     }
 
+    /// Keeps no clock segments from now on, for monitors that record nothing: then a round in which no
+    /// sensor appears or ends needs no memory.
+    pub fn forget_clock_segments(&mut self) {
+        self.streams.forget_history();
+    }
+
     /// Whether a directory tells of sensors that appear and end. Without one, what is attached is
     /// read on.
     #[must_use]

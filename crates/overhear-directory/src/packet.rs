@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    connect, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
-    ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    connect, recv, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
+    RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -203,6 +203,13 @@ impl Link {
     pub(crate) fn receive_now<R: DeserializeOwned>(
         &self,
     ) -> Result<Option<(R, Vec<OwnedFd>)>, LinkError> {
+        // Nearly always there is nothing, which is found out without the memory for a packet: monitors
+        // that guarantee something look here in every period.
+        let look = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let looked = rustix::io::retry_on_intr(|| recv(&self.fd, &mut [0_u8; 1], look));
+        if looked == Err(Errno::AGAIN) {
+            return Ok(None);
+        }
         match receive(&self.fd, MAX_REPLY, RecvFlags::DONTWAIT) {
             Ok((packet, files)) => Ok(Some((self.parse(&packet)?, files))),
             Err(Errno::AGAIN) => Ok(None),

@@ -97,6 +97,13 @@ impl Query {
         Ok(self)
     }
 
+    /// Whether this sensor is meant. To ask for many sensors, ask the directory.
+    #[must_use]
+    pub fn matches(&self, sensor: &StreamDescriptor) -> bool {
+        // Every query that exists has been compiled before.
+        self.compile().is_ok_and(|matcher| matcher.matches(sensor))
+    }
+
     /// What decides. A query may come from another process, so it is checked here.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ use crate::registry::Registered;
 /// How far back segments are kept to convert with. Streams are read every few milliseconds; only a
 /// stamp that its writer left lying about is older, and that one is late whatever it converts to.
 const KEPT: Nanos = Nanos::from_ms(20_000);
+/// Segments for which there is room from the beginning: more than come within [`KEPT`].
+const ROOM: usize = 512;
 
 /// Elements that cannot have been written between two rounds: an hour of one per nanosecond.
 const IMPOSSIBLE: u64 = 3_600_000_000_000;
@@ -44,8 +46,8 @@ pub enum Begin {
 struct ClockReader {
     reader: Reader<Part>,
     map: ClockMap,
-    // Every segment since the start, for the trace.
-    history: Vec<Segment>,
+    // Every segment since the start, for the trace; none where nobody wants them.
+    history: Option<Vec<Segment>>,
 }
 
 /// Sensors that are read.
@@ -113,8 +115,8 @@ impl StreamSet {
             let reader = Reader::from_start(words, page_geometry()).ok()?;
             Some(ClockReader {
                 reader,
-                map: ClockMap::new(),
-                history: Vec::new(),
+                map: ClockMap::with_room(ROOM),
+                history: Some(Vec::new()),
             })
         });
         let before = std::mem::replace(&mut self.clock, clock);
@@ -125,7 +127,15 @@ impl StreamSet {
 
     /// Every clock segment seen so far, oldest first, for the trace.
     pub(crate) fn clock_segments(&self) -> &[Segment] {
-        self.clock.as_ref().map_or(&[], |clock| &clock.history)
+        let history = self.clock.as_ref().and_then(|clock| clock.history.as_ref());
+        history.map_or(&[], Vec::as_slice)
+    }
+
+    /// Keeps no clock segments for a trace: then a round needs no memory.
+    pub(crate) fn forget_history(&mut self) {
+        if let Some(clock) = &mut self.clock {
+            clock.history = None;
+        }
     }
 
     pub(crate) fn contains(&self, stream: StreamId) -> bool {
@@ -397,7 +407,9 @@ impl ClockReader {
         let _ = self.reader.poll(usize::MAX, |element| {
             if let Some(segment) = Segment::parse(element.stamp, element.payload) {
                 map.push(segment);
-                history.push(segment);
+                if let Some(history) = history {
+                    history.push(segment);
+                }
             }
         });
         if let Some(newest) = map.last() {

@@ -130,6 +130,14 @@ impl ClockMap {
         }
     }
 
+    /// A map without segments that has room for so many.
+    #[must_use]
+    pub fn with_room(segments: usize) -> Self {
+        Self {
+            segments: Vec::with_capacity(segments),
+        }
+    }
+
     /// Adds the segment that was published next.
     pub fn push(&mut self, segment: Segment) {
         self.segments.push(segment);

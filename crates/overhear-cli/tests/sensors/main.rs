@@ -5,6 +5,7 @@
 
 mod damage;
 mod directory;
+mod guaranteed;
 mod messages;
 mod pacing;
 mod processes;

@@ -83,6 +83,16 @@ pub enum DeadlineRefusal {
 }
 
 impl DeadlineRefusal {
+    /// What it means that the kernel does not accept.
+    #[must_use]
+    pub const fn of(verdict: KernelVerdict) -> Self {
+        match verdict {
+            KernelVerdict::NotPermitted => Self::NotPermitted,
+            KernelVerdict::Busy => Self::Busy,
+            KernelVerdict::Unacceptable | KernelVerdict::Accepted => Self::Unacceptable,
+        }
+    }
+
     /// Whether a permission or a feature of the kernel is missing, so that another user, or another
     /// machine, could begin.
     #[must_use]
@@ -258,10 +268,25 @@ fn reserve(terms: &Terms) -> Result<ReservedThread, DeadlineRefusal> {
         KernelVerdict::NotPermitted if terms.level == Level::Exclusive => {
             DeadlineRefusal::NoPartition { cpus }
         }
-        KernelVerdict::NotPermitted => DeadlineRefusal::NotPermitted,
-        KernelVerdict::Busy => DeadlineRefusal::Busy,
-        KernelVerdict::Unacceptable | KernelVerdict::Accepted => DeadlineRefusal::Unacceptable,
+        other => DeadlineRefusal::of(other),
     })
+}
+
+/// Whether a guarantee on these terms could begin now: asks for all that [`deadline`] asks for, in a
+/// thread that gives the reservation back. Memory stays locked.
+///
+/// # Errors
+/// [`DeadlineRefusal`] as from [`deadline`].
+pub fn may_guarantee(terms: &Terms) -> Result<(), DeadlineRefusal> {
+    admitted_with(terms)?;
+    let asking = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("oh-asks".to_string());
+        let thread = thread.spawn_scoped(scope, || reserve(terms).map(drop));
+        let answer = thread.map_err(DeadlineRefusal::Thread)?.join();
+        answer.unwrap_or(Err(DeadlineRefusal::Unacceptable))
+    });
+    asking?;
+    memory::lock().map_err(DeadlineRefusal::Memory)
 }
 
 /// Looks for reservations of others, once per second, in a thread of its own: walking through all

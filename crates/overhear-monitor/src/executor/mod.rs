@@ -3,12 +3,14 @@
 //! under each.
 //!
 //! - [`best_effort()`]: in the calling thread, without any guarantee.
+//! - [`bandwidth()`]: within a share of a CPU that the kernel keeps for it; as many elements as fit.
 //! - [`deadline()`]: on the [`Terms`] of an admission, with CPU time that the kernel reserves; its
 //!   [`Verdict`] says whether every element was evaluated in time.
 //!
 //! What an executor decides (when to wake, what to think of a time) is apart from the threads and
 //! clocks, so that it is tested with literal times.
 
+mod bandwidth;
 mod best_effort;
 mod deadline;
 mod guarantee;
@@ -16,8 +18,9 @@ mod periods;
 mod terms;
 mod watch;
 
+pub use bandwidth::{bandwidth, share_of_cpu};
 pub use best_effort::best_effort;
-pub use deadline::{deadline, DeadlineRefusal, DeadlineRun};
+pub use deadline::{deadline, may_guarantee, DeadlineRefusal, DeadlineRun};
 pub use guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee, Verdict};
 pub use terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
 pub use watch::{Longest, SensorFigures, Watch, Watched};

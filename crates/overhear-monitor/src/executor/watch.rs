@@ -18,6 +18,7 @@ use overhear_event::{
 use super::guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee};
 use super::terms::{SensorIndex, Terms, UpdateIndex};
 use crate::clock::Clock;
+use crate::sentinel::Watchfulness;
 
 /// An update that is watched.
 pub struct Watched<'a> {
@@ -230,6 +231,13 @@ impl<'a, C: Clock> Watch<'a, C> {
     #[must_use]
     pub const fn terms(&self) -> &'a Terms {
         self.terms
+    }
+
+    /// Learns what a sentinel saw: where the machine was later than allowed, an assumption is broken.
+    pub fn hear(&mut self, seen: &Watchfulness) {
+        for &breach in &seen.breaches {
+            self.guarantee.breach(breach);
+        }
     }
 
     /// What is known of the guarantee.

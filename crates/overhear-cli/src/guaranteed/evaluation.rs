@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The evaluation that `overhear.toml` can name without a plug-in: values of a field, counted.
+
+use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_metrics::Histogram;
+
+/// Counts elements, and the values of one field in a histogram. It allocates only when it gets to know
+/// a stream.
+pub(super) struct Counting {
+    field: Option<String>,
+    // Where the field stands in the elements of each stream, ascending.
+    places: Vec<(StreamId, Option<usize>)>,
+    pub(super) values: Histogram,
+}
+
+impl Counting {
+    pub(super) fn new(field: Option<String>) -> Self {
+        Self {
+            field,
+            places: Vec::new(),
+            values: Histogram::preallocated(),
+        }
+    }
+}
+
+impl Update for Counting {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        let field = self.field.as_deref();
+        let index = field.and_then(|field| stream.schema.index_of(field));
+        if let Err(place) = self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
+            self.places.insert(place, (stream.id, index));
+        }
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        let id = element.stream.id;
+        let Ok(place) = self.places.binary_search_by_key(&id, |(id, _)| *id) else {
+            return;
+        };
+        let Some(index) = self.places[place].1 else {
+            return;
+        };
+        let value = element.stream.schema.read(index, element.payload);
+        let value = value.and_then(|value| value.as_f64());
+        // Negative values and fractions have no place in the histogram: they count as the next whole
+        // number from zero on.
+        if let Some(value) = value.filter(|value| !value.is_nan()) {
+            self.values.record(value.max(0.0).round() as u64);
+        }
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}

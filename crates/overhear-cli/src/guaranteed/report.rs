@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of a monitor of `overhear.toml`, for people and as JSON.
+
+use std::fmt::Write;
+
+use overhear_event::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{printable, Table};
+use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
+use crate::report::Quantiles;
+
+/// What came of a monitor (`docs/executors.md`).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GuaranteeReport {
+    /// `deadline`, `bandwidth` or `best_effort`.
+    pub executor: String,
+    /// `held`, `violated` or `inconclusive`; null where nothing was guaranteed.
+    pub verdict: Option<String>,
+    /// Since when the verdict is not `held`, on `CLOCK_MONOTONIC`.
+    pub since_ns: Option<u64>,
+    /// What happened, a sentence for each kind.
+    pub reasons: Vec<String>,
+    /// `exclusive` or `shared`.
+    pub level: Option<String>,
+    /// The bound.
+    pub latency_ns: Option<u64>,
+    /// T_M.
+    pub period_ns: Option<u64>,
+    /// CPU time that was reserved per period.
+    pub runtime_ns: Option<u64>,
+    /// When the guarantee began, on `CLOCK_MONOTONIC`.
+    pub begun_ns: Option<u64>,
+    /// When it ended.
+    pub ended_ns: Option<u64>,
+    /// Periods with a round.
+    pub rounds: u64,
+    /// Periods that were left out because the one before was not over.
+    pub left_out: u64,
+    /// The latest wake-up.
+    pub wake_up_ns: u64,
+    /// The most CPU time that a period took.
+    pub longest_period_ns: u64,
+    /// Page faults of the monitor's thread while it guaranteed.
+    pub page_faults: u64,
+    /// Elements missed, for whatever cause.
+    pub missed: u64,
+    /// One per sensor, in the order of the file.
+    pub sensors: Vec<GuaranteedSensor>,
+    /// One per update, in the order of the file.
+    pub updates: Vec<MeasuredUpdate>,
+}
+
+/// What came of a sensor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GuaranteedSensor {
+    /// Its id in the file.
+    pub id: String,
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+    /// The largest latency, from stamp to evaluated.
+    pub latency_ns: u64,
+    /// Elements that were faster than the sensor's stream.
+    pub exceeding: u64,
+}
+
+/// What an update took, and what it found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasuredUpdate {
+    /// Its name in the file.
+    pub name: String,
+    /// Elements that it evaluated.
+    pub elements: u64,
+    /// The longest it took for one.
+    pub longest_ns: u64,
+    /// For an element of which sensor.
+    pub longest_sensor: Option<String>,
+    /// Which element of it.
+    pub longest_element: Option<u64>,
+    /// Its WCET in the file.
+    pub wcet_ns: Option<u64>,
+    /// A WCET with a margin; null without elements.
+    pub suggested_wcet_ns: Option<u64>,
+    /// The values of its field.
+    pub values: Option<Quantiles>,
+}
+
+/// Half as much again as the longest that was seen, rounded up to two digits. What was seen is no
+/// bound: the worst case may not have come, and the machine may have other moods.
+pub(super) fn suggested(longest: Nanos) -> u64 {
+    let with_margin = longest.as_ns() + longest.as_ns().div_ceil(2);
+    let mut unit = 1;
+    while with_margin / unit >= 100 {
+        unit *= 10;
+    }
+    // A clock that did not move between two readings says nothing below a microsecond.
+    (with_margin.div_ceil(unit) * unit).max(1_000)
+}
+
+impl GuaranteeReport {
+    /// A monitor that could not run at all: nothing is known.
+    pub(crate) fn failed() -> Self {
+        Self {
+            verdict: Some("inconclusive".to_string()),
+            reasons: vec!["the monitor could not run".to_string()],
+            ..Self::default()
+        }
+    }
+
+    /// The exit status that it amounts to.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self.verdict.as_deref() {
+            Some("violated") => VIOLATED,
+            Some("inconclusive") => INCONCLUSIVE,
+            _ if self.missed > 0 => INCONCLUSIVE,
+            _ => COMPLETE,
+        }
+    }
+}
+
+/// For people.
+#[must_use]
+pub fn render(report: &GuaranteeReport) -> String {
+    let time = |ns: u64| Nanos::from_ns(ns).to_string();
+    let mut text = String::new();
+    match (&report.verdict, report.latency_ns) {
+        (Some(verdict), Some(latency)) => {
+            let _ = writeln!(
+                text,
+                "guarantee {verdict}: every element within {} (level {}, period {}, {} reserved)",
+                time(latency),
+                report.level.as_deref().unwrap_or("-"),
+                time(report.period_ns.unwrap_or(0)),
+                time(report.runtime_ns.unwrap_or(0)),
+            );
+            let _ = writeln!(
+                text,
+                "latest wake-up {}, longest period's work {}, {} page faults",
+                time(report.wake_up_ns),
+                time(report.longest_period_ns),
+                report.page_faults
+            );
+        }
+        _ => {
+            let _ = writeln!(
+                text,
+                "monitor ({}): nothing was guaranteed",
+                report.executor
+            );
+        }
+    }
+    for reason in &report.reasons {
+        let _ = writeln!(text, "  {}", printable(reason));
+    }
+    let mut table = Table::new(&[
+        ("sensor", false),
+        ("elements", true),
+        ("missed", true),
+        ("latency", true),
+        ("too fast", true),
+    ]);
+    for sensor in &report.sensors {
+        table.row(vec![
+            printable(&sensor.id),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            time(sensor.latency_ns),
+            sensor.exceeding.to_string(),
+        ]);
+    }
+    text.push_str(&table.render());
+    let mut table = Table::new(&[
+        ("update", false),
+        ("elements", true),
+        ("longest", true),
+        ("wcet", true),
+        ("suggested", true),
+        ("median", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
+    for update in &report.updates {
+        let value =
+            |of: fn(&Quantiles) -> u64| or_dash(update.values.as_ref().map(|v| of(v).to_string()));
+        table.row(vec![
+            printable(&update.name),
+            update.elements.to_string(),
+            time(update.longest_ns),
+            or_dash(update.wcet_ns.map(time)),
+            or_dash(update.suggested_wcet_ns.map(time)),
+            value(|values| values.median),
+            value(|values| values.p99),
+            value(|values| values.max),
+        ]);
+    }
+    text.push_str(&table.render());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::Nanos;
+
+    use super::suggested;
+
+    #[test]
+    fn a_margin_of_half_is_rounded_up_to_two_digits() {
+        for (longest, expected) in [(0, 1_000), (800, 1_200), (1_001, 1_600), (66_667, 110_000)] {
+            assert_eq!(suggested(Nanos::from_ns(longest)), expected);
+        }
+    }
+}

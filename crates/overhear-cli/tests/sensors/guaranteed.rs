@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear run --config`: the monitor that was admitted runs beside the program, or a sentence says
+//! why not.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{number, program};
+use crate::support::{finish, folder, is_root, overhear, path, run_json, Ended};
+
+/// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is about
+/// what is said, not about the machine.
+const FILE: &str = r#"
+    [monitor]
+    latency = "600ms"
+    level = "shared"
+    executor = "EXECUTOR"
+    wake_up_lateness = "80ms"
+    tardiness = "40ms"
+    hold_back = "100ms"
+    overhead = "2ms"
+    [[sensor]]
+    id = "eager"
+    period = "500us"
+    distance = "50us"
+    jitter = "4500us"
+    [[update]]
+    name = "numbers"
+    wcet = "40us"
+    field = "number"
+"#;
+
+const ELEMENTS: u64 = 400;
+
+/// A folder that holds `overhear.toml`.
+fn file(text: &str) -> (TempDir, PathBuf) {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    std::fs::write(&file, text).unwrap();
+    (folder, file)
+}
+
+/// Runs the eager program beside the monitor of this file.
+fn run(text: &str, more: &[&str]) -> (Ended, Value) {
+    let (_folder, file) = file(text);
+    let options = [&["--kernel", "off", "--config", path(&file)], more].concat();
+    let elements = ELEMENTS.to_string();
+    run_json(&options, &[path(program()), "eager", &elements])
+}
+
+/// The session listens as well, and may have missed something that the monitor did not.
+fn unharmed(report: &Value) -> i32 {
+    if report["complete"] == true {
+        0
+    } else {
+        3
+    }
+}
+
+#[test]
+fn an_admitted_monitor_says_how_its_guarantee_ended() {
+    let (ended, report) = run(&FILE.replace("EXECUTOR", "auto"), &[]);
+    let guarantee = &report["guarantee"];
+    assert_eq!(
+        number(&guarantee["sensors"][0], "elements"),
+        ELEMENTS,
+        "{guarantee:#}"
+    );
+    assert_eq!(number(guarantee, "missed"), 0);
+    let update = &guarantee["updates"][0];
+    assert_eq!(number(update, "elements"), ELEMENTS);
+    assert_eq!(number(&update["values"], "count"), ELEMENTS);
+    if guarantee["executor"] == "best_effort" {
+        let expected = (unharmed(&report), &Value::Null);
+        assert_eq!(
+            (ended.status, &guarantee["verdict"]),
+            expected,
+            "{ended:#?}"
+        );
+        assert!(ended.stderr.contains("nothing is guaranteed"), "{ended:#?}");
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert_eq!(guarantee["executor"], "deadline");
+    let reasons = guarantee["reasons"].as_array().unwrap();
+    match guarantee["verdict"].as_str().unwrap() {
+        "held" => {
+            assert!(reasons.is_empty());
+            assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+            let latency = number(&guarantee["sensors"][0], "latency_ns");
+            assert!(latency > 0 && latency <= number(guarantee, "latency_ns"));
+        }
+        // The machine was later than that: then it says so, by name and instant.
+        "inconclusive" => {
+            assert_eq!(ended.status, 3, "{ended:#?}");
+            assert!(!reasons.is_empty());
+            println!("skipped: {reasons:?}");
+        }
+        other => panic!("{other}: {reasons:?}"),
+    }
+}
+
+#[test]
+fn execution_times_are_measured_and_a_reservation_is_suggested() {
+    let unknown = FILE
+        .replace("EXECUTOR", "deadline")
+        .replace("wcet = \"40us\"", "");
+    let (ended, report) = run(&unknown, &["--measure-wcet"]);
+    assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+    let guarantee = &report["guarantee"];
+    assert_eq!(guarantee["verdict"], Value::Null);
+    let update = &guarantee["updates"][0];
+    assert_eq!(
+        (&update["name"], &update["wcet_ns"]),
+        (&"numbers".into(), &Value::Null)
+    );
+    let longest = number(update, "longest_ns");
+    let suggested = number(update, "suggested_wcet_ns");
+    assert!(
+        suggested >= 1_000 && suggested >= longest + longest / 2,
+        "{update:#}"
+    );
+    assert_eq!(update["longest_sensor"], "eager");
+    assert!(number(update, "longest_element") < ELEMENTS);
+    // Without it, an update without WCET is no reservation.
+    let (ended, _) = refused(&unknown);
+    assert_eq!(ended.status, 2, "{ended:#?}");
+    assert!(
+        ended.stderr.contains("update `numbers` has no wcet"),
+        "{ended:#?}"
+    );
+}
+
+/// Runs a program that leaves a mark, and says whether it did.
+fn refused(text: &str) -> (Ended, bool) {
+    let (folder, file) = file(text);
+    let mark = folder.path().join("mark");
+    let arguments = [
+        "run",
+        "--kernel",
+        "off",
+        "--config",
+        path(&file),
+        "--",
+        "touch",
+        path(&mark),
+    ];
+    let ended = finish(&mut overhear(&arguments));
+    let ran = mark.exists();
+    (ended, ran)
+}
+
+#[test]
+fn what_is_not_admitted_is_refused_before_anything_runs() {
+    let dear = FILE.replace("EXECUTOR", "auto").replace("40us", "2ms");
+    let (ended, ran) = refused(&dear);
+    assert_eq!((ended.status, ran), (4, false), "{ended:#?}");
+    assert!(ended.stderr.contains("of a CPU in the mean"), "{ended:#?}");
+    // A CPU of its own, where there are several: demanded, then wished.
+    if std::thread::available_parallelism().map_or(1, usize::from) == 1 {
+        return;
+    }
+    let exclusive = FILE.replace("\"shared\"", "\"exclusive\"");
+    let (ended, ran) = refused(&exclusive.replace("EXECUTOR", "deadline"));
+    assert_eq!((ended.status, ran), (5, false), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("cpuset partition of one CPU"),
+        "{ended:#?}"
+    );
+    let (ended, report) = run(&exclusive.replace("EXECUTOR", "auto"), &[]);
+    assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("best effort, nothing is guaranteed"),
+        "{ended:#?}"
+    );
+    assert_eq!(report["guarantee"]["executor"], "best_effort");
+}
+
+#[test]
+fn without_the_privilege_a_demanded_guarantee_is_refused_by_name() {
+    if !is_root() {
+        println!("skipped: only root can drop a single privilege");
+        return;
+    }
+    let (_folder, file) = file(&FILE.replace("EXECUTOR", "deadline"));
+    let whole = overhear(&[
+        "run",
+        "--kernel",
+        "off",
+        "--config",
+        path(&file),
+        "--",
+        "true",
+    ]);
+    let mut without = std::process::Command::new("setpriv");
+    without.args(["--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]);
+    without.arg(whole.get_program()).args(whole.get_args());
+    let ended = finish(&mut without);
+    if ended.status == 127 || ended.status == 126 {
+        println!("skipped: setpriv is not there");
+        return;
+    }
+    assert_eq!(ended.status, 5, "{ended:#?}");
+    assert!(ended.stderr.contains("cap_sys_nice"), "{ended:#?}");
+}
+
+#[test]
+fn a_share_of_a_cpu_evaluates_everything_that_fits() {
+    let text = FILE.replace("EXECUTOR", "bandwidth");
+    let (ended, ran) = refused(&text);
+    if ended.status == 5 {
+        assert!(!ran && ended.stderr.contains("cap_sys_nice"), "{ended:#?}");
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    let (ended, report) = run(&text, &[]);
+    assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+    let guarantee = &report["guarantee"];
+    let executor = (&guarantee["executor"], &guarantee["verdict"]);
+    assert_eq!(executor, (&"bandwidth".into(), &Value::Null));
+    assert_eq!(number(&guarantee["sensors"][0], "elements"), ELEMENTS);
+    assert_eq!(number(guarantee, "missed"), 0);
+}
