@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use overhear_cli::format::Format;
 use overhear_cli::record::Wishes;
-use overhear_cli::session::{KernelChoice, KernelSensor};
+use overhear_cli::session::{KernelChoice, KernelSensor, Probe};
 use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
 
@@ -78,6 +78,12 @@ pub(crate) struct RunArguments {
     /// Kernel sensors beyond scheduling, or `all`; they need BPF.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
     pub(crate) kernel_sensors: Vec<Sensors>,
+    /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
+    #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
+    pub(crate) probe: Vec<Probe>,
+    /// A static probe (USDT) of programs as a sensor: `PATH:PROVIDER:NAME`; may be repeated.
+    #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
+    pub(crate) usdt: Vec<Probe>,
     /// Shows the run on a local web page while it goes on, whose address is printed, and after its end
     /// until it is interrupted.
     #[arg(long)]
@@ -206,6 +212,12 @@ pub(crate) struct RecordArguments {
     /// Kernel sensors beyond scheduling, or `all`; they need BPF.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
     pub(crate) kernel_sensors: Vec<Sensors>,
+    /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
+    #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
+    pub(crate) probe: Vec<Probe>,
+    /// A static probe (USDT) of programs as a sensor: `PATH:PROVIDER:NAME`; may be repeated.
+    #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
+    pub(crate) usdt: Vec<Probe>,
     /// How to hear the kernel; a way that is named must work, or nothing is recorded.
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub(crate) via: Via,
@@ -236,6 +248,7 @@ impl RecordArguments {
             cgroups: self.cgroup.clone(),
             all: self.all,
             sensors: Sensors::flatten(&self.kernel_sensors),
+            probes: [self.probe.clone(), self.usdt.clone()].concat(),
             choice: self.via.choice(),
             buffer_bytes: self.buffer,
             duration: self.duration,

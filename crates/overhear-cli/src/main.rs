@@ -89,6 +89,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .out(arguments.out.clone())
         .kernel(arguments.choice())
         .sensors(Sensors::flatten(&arguments.kernel_sensors))
+        .probes([arguments.probe.clone(), arguments.usdt.clone()].concat())
         .quiet(arguments.quiet)
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())

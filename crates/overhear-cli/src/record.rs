@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
-use overhear_kernel::{Active, Choice, KernelMonitor, SelectError, Sensor};
+use overhear_kernel::{
+    Active, Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError,
+};
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
@@ -34,6 +36,8 @@ pub struct Wishes {
     pub all: bool,
     /// Sensors beyond scheduling.
     pub sensors: Vec<Sensor>,
+    /// Functions and static probes of programs.
+    pub probes: Vec<Probe>,
     /// How to hear the kernel.
     pub choice: Choice,
     /// About how many bytes the buffers may take.
@@ -75,6 +79,7 @@ impl Wishes {
         let mut builder = KernelMonitor::builder()
             .choice(self.choice)
             .sensors(self.sensors.iter().copied())
+            .probes(self.probes.iter().cloned())
             // Whoever is selected is told once at the beginning; there may be many.
             .life_elements(16_384)
             .first_stream(StreamId::from_raw(1));
@@ -82,7 +87,7 @@ impl Wishes {
             builder = builder.buffer_bytes(bytes);
         }
         let created = builder.create();
-        created.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))
+        created.map_err(|error| cannot_start(&error))
     }
 }
 
@@ -189,6 +194,18 @@ impl Attendant<'_> {
             && !self.wishes.duration.is_some_and(over)
             && !self.wishes.has_ended()
     }
+}
+
+/// Why the kernel cannot be heard; a mistake in what was asked for is one of usage.
+pub(crate) fn cannot_start(error: &StartError) -> Failure {
+    let status = match error {
+        StartError::RingSize { .. }
+        | StartError::Probe(
+            ProbeError::File { .. } | ProbeError::Missing { .. } | ProbeError::TooMany { .. },
+        ) => USAGE,
+        _ => UNAVAILABLE,
+    };
+    Failure::new(status, error.to_string())
 }
 
 fn refused(error: &SelectError) -> Failure {

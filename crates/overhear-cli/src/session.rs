@@ -23,6 +23,7 @@ use crate::interrupts::Interrupts;
 use crate::metrics::{self, MetricsReport};
 use crate::offline;
 use crate::progress::Progress;
+use crate::record::cannot_start;
 use crate::recording::{self, Ending, Found, Recording};
 use crate::report::{HistogramReport, Report, SourceReport, TraceReport};
 use crate::scratch::Scratch;
@@ -30,7 +31,7 @@ use crate::shared::Shared;
 use crate::updates::{UpdateSpecification, Updates, UPDATES};
 
 pub use overhear_kernel::Choice as KernelChoice;
-pub use overhear_kernel::Sensor as KernelSensor;
+pub use overhear_kernel::{Probe, Sensor as KernelSensor};
 
 /// Settings of a session. See [`Session::builder`].
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ pub struct SessionBuilder {
     out: Option<PathBuf>,
     kernel: Choice,
     sensors: Vec<Sensor>,
+    probes: Vec<Probe>,
     quiet: bool,
     stdout_to_stderr: bool,
     socket: Option<PathBuf>,
@@ -73,6 +75,7 @@ impl Session {
             out: None,
             kernel: Choice::Auto,
             sensors: Vec::new(),
+            probes: Vec::new(),
             quiet: false,
             stdout_to_stderr: false,
             socket: None,
@@ -103,6 +106,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn sensors(mut self, sensors: Vec<Sensor>) -> Self {
         self.sensors = sensors;
+        self
+    }
+
+    /// Functions and static probes of programs that become sensors.
+    #[must_use]
+    pub fn probes(mut self, probes: Vec<Probe>) -> Self {
+        self.probes = probes;
         self
     }
 
@@ -175,9 +185,10 @@ impl SessionBuilder {
         let kernel = Kernel::builder()
             .choice(self.kernel)
             .sensors(self.sensors.iter().copied())
+            .probes(self.probes.iter().cloned())
             .first_stream(first)
             .build();
-        let kernel = kernel.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+        let kernel = kernel.map_err(|error| cannot_start(&error))?;
         let behind = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used());
 
         let scratch = Scratch::create().map_err(|error| {

@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::ProbeError;
+
 /// Why kernel sensors could not be started. [`Choice::Auto`](crate::Choice::Auto) and
-/// [`Choice::Off`](crate::Choice::Off) fail only with the first.
+/// [`Choice::Off`](crate::Choice::Off) fail only for ring sizes and probes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The size of a ring is not usable.
@@ -25,6 +27,9 @@ pub enum StartError {
         /// The phrase after "because".
         why: String,
     },
+    /// A probe is not possible.
+    #[error("{0}")]
+    Probe(ProbeError),
     /// perf was asked for by name.
     #[error(
         "the kernel sensors cannot use perf records, because {why}; choose auto or off instead"
@@ -33,6 +38,12 @@ pub enum StartError {
         /// The phrase after "because".
         why: String,
     },
+}
+
+impl From<ProbeError> for StartError {
+    fn from(error: ProbeError) -> Self {
+        Self::Probe(error)
+    }
 }
 
 /// Why something cannot be monitored.

@@ -9,8 +9,9 @@ use overhear_event::{Inbox, Source, SourceError, StreamId};
 use crate::bpf::{BpfSource, Settings};
 use crate::machine;
 use crate::perf::PerfSource;
-use crate::streams::{Feed, Hook, Numbering};
-use crate::{KernelMonitor, SelectError, Sensor, StartError};
+use crate::probe::MOST_PROBES;
+use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
+use crate::{KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
 
 /// Which kernel sensor to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,7 @@ pub struct KernelBuilder {
     first_stream: StreamId,
     buffer_bytes: Option<u64>,
     sensors: Vec<Sensor>,
+    probes: Vec<Probe>,
     perf_pages: u32,
     mask_interrupts: bool,
 }
@@ -92,6 +94,14 @@ impl KernelBuilder {
     pub fn sensors(mut self, sensors: impl IntoIterator<Item = Sensor>) -> Self {
         let all: BTreeSet<Sensor> = sensors.into_iter().collect();
         self.sensors = all.into_iter().collect();
+        self
+    }
+
+    /// Functions and static probes of programs that become sensors, at most 16. They take BPF, and
+    /// one that is not possible is an error.
+    #[must_use]
+    pub fn probes(mut self, probes: impl IntoIterator<Item = Probe>) -> Self {
+        self.probes = probes.into_iter().collect();
         self
     }
 
@@ -162,6 +172,9 @@ impl KernelBuilder {
             }
         };
         feeds.extend(self.sensors.iter().map(of_more));
+        // Twice the bytes of a ring of switches, because arguments take twice the room.
+        let of_probe = |(number, probe)| feed_of_probe(probe, number, self.elements);
+        feeds.extend(self.probes.iter().enumerate().map(of_probe));
         let Some(bytes) = self.buffer_bytes else {
             return feeds;
         };
@@ -190,9 +203,18 @@ impl KernelBuilder {
                 });
             }
         }
+        if self.probes.len() > MOST_PROBES {
+            let given = self.probes.len();
+            return Err(ProbeError::TooMany { given }.into());
+        }
+        for probe in &self.probes {
+            probe.check()?;
+        }
         let cpus = machine::possible_cpus();
-        let feeds = self.feeds(cpus);
+        let mut feeds = self.feeds(cpus);
         let numbering = Numbering::new(self.first_stream, cpus, feeds.len() as u32);
+        let feeds_of_probes = feeds.split_off(feeds.len() - self.probes.len());
+        let first_probe = feeds.len() as u32;
         let settings = Settings {
             numbering,
             feeds,
@@ -201,7 +223,7 @@ impl KernelBuilder {
         let bpf = || BpfSource::start(&settings);
         let names: Vec<&str> = self.sensors.iter().map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
-        let (engine, sentence) = match self.choice {
+        let (mut engine, sentence) = match self.choice {
             Choice::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
             Choice::Bpf => with_bpf(bpf().map_err(|why| StartError::Bpf { why })?, &names),
             Choice::Perf => {
@@ -219,6 +241,15 @@ impl KernelBuilder {
                 },
             },
         };
+        match &mut engine {
+            Engine::Bpf(source) => {
+                source.probe(&self.probes, &feeds_of_probes, first_probe, numbering)?;
+            }
+            Engine::Perf(_) | Engine::None if self.probes.is_empty() => {}
+            Engine::Perf(_) | Engine::None => {
+                return Err(ProbeError::NeedsBpf { why: sentence }.into());
+            }
+        }
         Ok(Kernel {
             status: Status {
                 active: engine.active(),
@@ -308,6 +339,7 @@ impl Kernel {
             life_elements: 4_096,
             buffer_bytes: None,
             sensors: Vec::new(),
+            probes: Vec::new(),
             first_stream: StreamId::from_raw(0),
             perf_pages: 128,
             mask_interrupts: true,

@@ -3,13 +3,14 @@
 //!
 //! Into this crate flow context switches, wake-ups, and the beginnings and ends of threads, as
 //! the kernel sees them. Out of it flow ordinary streams, three hooks with one stream per CPU,
-//! whose elements are described in [`overhear_event::kernel`]. Five nouns handle them:
+//! whose elements are described in [`overhear_event::kernel`]. Six nouns handle them:
 //!
 //! - [`Kernel`] is the sensor at work and a [`Source`](overhear_event::Source). It follows
 //!   processes: their threads, and all threads and processes these create.
 //! - [`KernelMonitor`] is the same as an object with the life that seed 003 gives it: created
 //!   suspended, resumed, read, terminated, and tracking the threads it is told to.
 //! - [`Sensor`] is what can be heard besides scheduling: page faults, system calls, interrupts, ....
+//! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.
 //! - [`Choice`] is what the user asked for: BPF programs, perf records, or the best there is.
 //! - [`Status`] is what the user got, with one sentence that says why.
 //!
@@ -72,6 +73,7 @@ mod mapping;
 mod monitor;
 mod order;
 mod perf;
+mod probe;
 mod schedstat;
 mod sensor;
 mod streams;
@@ -79,4 +81,5 @@ mod streams;
 pub use error::{SelectError, StartError};
 pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};
 pub use monitor::{Count, KernelMonitor};
+pub use probe::{Probe, ProbeError};
 pub use sensor::{Sensor, UnknownSensor};

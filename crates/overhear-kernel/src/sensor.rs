@@ -63,6 +63,7 @@ impl Sensor {
             Hook::Migrate => "migrations to another CPU, and who caused them",
             Hook::Idle => "idle states of CPUs",
             Hook::Frequency => "frequencies of CPUs",
+            Hook::Probe => "functions and static probes of programs",
             Hook::Ipc => "bytes sent and received through pipes and sockets",
         }
     }

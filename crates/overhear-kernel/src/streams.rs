@@ -10,6 +10,8 @@ use overhear_event::kernel::{
 use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 use overhear_stream::{Geometry, LayoutError};
 
+use crate::Probe;
+
 /// A place in the kernel where elements come from; each has one stream per CPU. The numbers are
 /// those of the rings (`enum slot` in `monitors.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +46,8 @@ pub(crate) enum Hook {
     Frequency = 13,
     /// Messages through pipes and sockets.
     Ipc = 14,
+    /// Functions and static probes of programs; the first of several slots.
+    Probe = 16,
 }
 
 impl Hook {
@@ -84,6 +88,7 @@ impl Hook {
             Self::Idle => events::CPU_IDLE,
             Self::Frequency => events::CPU_FREQUENCY,
             Self::Ipc => events::IPC,
+            Self::Probe => "probe",
         }
     }
 
@@ -104,6 +109,7 @@ impl Hook {
             Self::Idle => events::cpu_idle_schema(),
             Self::Frequency => events::cpu_frequency_schema(),
             Self::Ipc => events::ipc_schema(),
+            Self::Probe => events::probe_schema(),
         }
     }
 
@@ -113,9 +119,22 @@ impl Hook {
             hook: self,
             slot: self as u32,
             sensor: self.sensor().to_owned(),
+            instance: String::new(),
             schema: Arc::new(self.schema()),
             capacity,
         }
+    }
+}
+
+/// The streams of the `number`th probe of a monitor.
+pub(crate) fn feed_of_probe(probe: &Probe, number: usize, capacity: u32) -> Feed {
+    Feed {
+        hook: Hook::Probe,
+        slot: Hook::Probe as u32 + number as u32,
+        sensor: probe.sensor(),
+        instance: probe.instance(),
+        schema: Arc::new(probe.schema()),
+        capacity,
     }
 }
 
@@ -128,6 +147,8 @@ pub(crate) struct Feed {
     pub(crate) slot: u32,
     /// The sensor's name.
     pub(crate) sensor: String,
+    /// What tells several of one name apart.
+    pub(crate) instance: String,
     pub(crate) schema: Arc<TypeSchema>,
     /// Elements per ring, a power of two.
     pub(crate) capacity: u32,
@@ -204,7 +225,7 @@ impl Numbering {
             id: self.id(number, cpu),
             origin: Origin::Kernel { cpu },
             sensor: feed.sensor.clone(),
-            instance: String::new(),
+            instance: feed.instance.clone(),
             lane: None,
             schema: Arc::clone(&feed.schema),
             rate: None,

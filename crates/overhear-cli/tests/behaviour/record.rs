@@ -140,6 +140,17 @@ fn what_cannot_be_recorded_is_answered_in_a_sentence() {
         }
         ended.says_only(2, &[words]);
     }
+    for (flag, place, words) in [
+        ("--probe", "/bin/sh", "PATH:SYMBOL"),
+        ("--usdt", "/bin/sh:name", "PATH:PROVIDER:NAME"),
+        ("--probe", "/etc/passwd:main", "not ELF"),
+        ("--probe", "/no/such/file:main", "cannot be probed"),
+    ] {
+        let ended = finish(&mut overhear(&["record", "--all", flag, place]));
+        ended.says(2, &[words]);
+        let ended = finish(&mut overhear(&["run", flag, place, "--", "true"]));
+        ended.says(2, &[words]);
+    }
     let ended = finish(&mut overhear(&["record"]));
     assert_eq!(ended.status, 2);
     let ended = finish(&mut overhear(&[

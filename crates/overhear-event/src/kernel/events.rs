@@ -183,6 +183,26 @@ pub fn ipc_schema() -> TypeSchema {
     )
 }
 
+/// The entry of a function, or a static probe, with its arguments as whole words.
+#[must_use]
+pub fn probe_schema() -> TypeSchema {
+    checked(
+        thread("probe")
+            .field("argument_1", FieldKind::I64, "")
+            .field("argument_2", FieldKind::I64, "")
+            .field("argument_3", FieldKind::I64, "")
+            .field("argument_4", FieldKind::I64, "")
+            .field("argument_5", FieldKind::I64, "")
+            .field("argument_6", FieldKind::I64, ""),
+    )
+}
+
+/// The return of a function, with its value as a whole word.
+#[must_use]
+pub fn probe_return_schema() -> TypeSchema {
+    checked(thread("probe_return").field("value", FieldKind::I64, ""))
+}
+
 /// Every payload that tells of a thread begins with its id and its process.
 fn thread(name: &str) -> crate::TypeSchemaBuilder {
     TypeSchema::builder(name)

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::{fs, mem};
 
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{Link, MapCore, MapFlags};
 
 use super::load::{self, Loaded, Maps};
 use super::programs::SELECT;
@@ -21,6 +21,7 @@ use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS
 use crate::machine;
 use crate::mapping::{Access, Mapping};
 use crate::streams::Hook;
+use crate::{Probe, ProbeError};
 
 /// Calls of programs that the kernel did not enter, by hook.
 pub(crate) type NotEntered = BTreeMap<Hook, u64>;
@@ -61,6 +62,8 @@ struct State {
     sched: Loaded,
     /// The other hooks that somebody hears, and how many do.
     more: BTreeMap<Hook, (Loaded, u32)>,
+    /// Loaded with the first probe.
+    probes: Option<Loaded>,
     maps: Maps,
     mask_interrupts: bool,
 }
@@ -76,6 +79,8 @@ pub(crate) struct Seat {
     before: NotEntered,
     /// The hooks beyond scheduling that it hears.
     hooks: Vec<Hook>,
+    /// Its probes. libbpf keeps what a static probe needs with the programs, which outlive it.
+    probes: Vec<Link>,
     left: bool,
 }
 
@@ -118,6 +123,7 @@ impl Seat {
             number,
             before,
             hooks: Vec::new(),
+            probes: Vec::new(),
             left: false,
         }))
     }
@@ -141,6 +147,24 @@ impl Seat {
         state.more.insert(hook, (loaded, 1));
         self.hooks.push(hook);
         Ok(notes)
+    }
+
+    /// Attaches a probe that writes into the rings of a slot.
+    pub(crate) fn probe(&mut self, probe: &Probe, slot: u32) -> Result<(), ProbeError> {
+        let mut state = self.host.locked();
+        let state = &mut *state;
+        let loaded = match &mut state.probes {
+            Some(loaded) => loaded,
+            None => {
+                let loaded = load::load_probes(state.mask_interrupts, &state.maps);
+                let loaded = loaded.map_err(|why| ProbeError::NeedsBpf { why })?;
+                state.probes.insert(loaded)
+            }
+        };
+        let cookie = u64::from(self.number << 8 | slot);
+        self.probes
+            .push(load::attach(&mut loaded.object, probe, cookie)?);
+        Ok(())
     }
 
     /// Has a hook's programs write into these rings for this monitor.
@@ -211,6 +235,7 @@ impl Seat {
             return NotEntered::new();
         }
         let mut state = self.host.locked();
+        self.probes.clear();
         state.remove(self.number);
         let mut counts = state.not_entered();
         for hook in mem::take(&mut self.hooks) {
@@ -254,6 +279,7 @@ impl Host {
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched,
                 more: BTreeMap::new(),
+                probes: None,
                 maps,
                 mask_interrupts,
             }),

@@ -10,13 +10,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
-    set_print, Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+    set_print, Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, UprobeOpts,
+    UsdtOpts,
 };
 
 use super::layout;
-use super::programs::{Program, ESSENTIAL, MORE, SCHED, SELECT};
+use super::programs::{Program, ESSENTIAL, MORE, PROBES, SCHED, SELECT};
 use crate::machine;
+use crate::probe::Place;
 use crate::streams::Hook;
+use crate::{Probe, ProbeError};
 
 /// An ELF file must lie on a word boundary; `include_bytes` alone promises none.
 #[repr(C, align(8))]
@@ -27,6 +30,9 @@ static SCHED_OBJECT: &Aligned<[u8]> =
 
 static SENSORS_OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sensors.bpf.o")));
+
+static PROBES_OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/probes.bpf.o")));
 
 /// Maps that all objects share.
 pub(crate) struct Maps {
@@ -105,6 +111,69 @@ pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Resul
         return Err("none of its tracepoints can be used".to_owned());
     }
     Ok(loaded)
+}
+
+/// Loads the programs of probes; the phrase in the error follows "because".
+pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Loaded, String> {
+    let load = || {
+        try_load(
+            &PROBES_OBJECT.0,
+            mask_interrupts,
+            &[],
+            &[],
+            &PROBES,
+            Some(maps),
+        )
+    };
+    let (result, log) = quietly(load);
+    result.map_err(|error| explain(&error, &log))
+}
+
+/// Attaches a program to the place of a probe.
+pub(crate) fn attach(object: &mut Object, probe: &Probe, cookie: u64) -> Result<Link, ProbeError> {
+    const ALL_PROCESSES: i32 = -1;
+    let (number, symbol) = match probe.place() {
+        Place::Entry(symbol) => (0, symbol),
+        Place::Return(symbol) => (1, symbol),
+        Place::Static { provider, .. } => (2, provider),
+    };
+    let refuse = |why: String| ProbeError::Refused {
+        path: probe.path().to_path_buf(),
+        what: probe.what(),
+        why,
+    };
+    let program = object
+        .progs_mut()
+        .find(|program| program.name() == PROBES[number]);
+    let program = program.ok_or_else(|| refuse("the build is broken".to_owned()))?;
+    let (result, log) = quietly(|| match probe.place() {
+        Place::Static { provider, name } => {
+            let options = UsdtOpts {
+                cookie,
+                ..UsdtOpts::default()
+            };
+            program.attach_usdt_with_opts(ALL_PROCESSES, probe.path(), provider, name, options)
+        }
+        Place::Entry(_) | Place::Return(_) => {
+            let options = UprobeOpts {
+                cookie,
+                retprobe: matches!(probe.place(), Place::Return(_)),
+                func_name: Some(symbol.clone()),
+                ..UprobeOpts::default()
+            };
+            program.attach_uprobe_with_opts(ALL_PROCESSES, probe.path(), 0, options)
+        }
+    });
+    result.map_err(|error| match error.kind() {
+        libbpf_rs::ErrorKind::NotFound => ProbeError::Missing {
+            path: probe.path().to_path_buf(),
+            what: probe.what(),
+        },
+        _ => {
+            let first = log.into_iter().find(|line| !line.trim().is_empty());
+            refuse(first.unwrap_or_else(|| error.to_string()))
+        }
+    })
 }
 
 fn of_hook(programs: &'static [Program], hook: Hook) -> impl Iterator<Item = &'static Program> {

@@ -40,7 +40,7 @@ use crate::machine;
 use crate::mapping::MappedWords;
 use crate::order::Order;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::SelectError;
+use crate::{Probe, ProbeError, SelectError};
 
 /// How often a process' threads are visited before `follow` gives up on one that creates threads
 /// faster than they can be visited.
@@ -187,22 +187,8 @@ impl BpfSource {
                     }
                 }
             }
-            let rings = Rings::create(number, feed, numbering)
-                .and_then(|rings| seat.hear(feed.slot, &rings).map(|()| rings))
-                .map_err(|error| {
-                    format!(
-                        "the rings of {} could not be made ({})",
-                        feed.sensor,
-                        machine::error_text(error)
-                    )
-                })?;
-            let geometry = rings.geometry();
-            for cpu in 0..numbering.cpus() {
-                let reader = Reader::from_start(rings.of_cpu(cpu), geometry)
-                    .map_err(|error| error.to_string())?;
-                let descriptor = numbering.describe(number, feed, cpu, geometry.capacity());
-                streams.push(KernelStream::new(descriptor, feed.hook, reader));
-            }
+            let (rings, more) = rings_of(&seat, number, feed, numbering)?;
+            streams.extend(more);
             granted_bytes += rings.element_bytes();
             all_rings.push(rings);
         }
@@ -216,6 +202,28 @@ impl BpfSource {
             seat: Some(seat),
             _rings: all_rings,
         })
+    }
+
+    /// Attaches probes, whose feeds are numbered from `number` on.
+    pub(crate) fn probe(
+        &mut self,
+        probes: &[Probe],
+        feeds: &[Feed],
+        number: u32,
+        numbering: Numbering,
+    ) -> Result<(), ProbeError> {
+        let Some(seat) = &mut self.seat else {
+            return Ok(());
+        };
+        for (offset, (probe, feed)) in probes.iter().zip(feeds).enumerate() {
+            let rings = rings_of(seat, number + offset as u32, feed, numbering);
+            let (rings, streams) = rings.map_err(|why| ProbeError::NeedsBpf { why })?;
+            seat.probe(probe, feed.slot)?;
+            self.streams.extend(streams);
+            self.granted_bytes += rings.element_bytes();
+            self._rings.push(rings);
+        }
+        Ok(())
     }
 
     /// What this kernel lacks, as phrases.
@@ -484,6 +492,30 @@ impl BpfSource {
             .map(|stream| stream.header_word(layout::ENDED_OFFSET))
             .sum()
     }
+}
+
+/// Makes the rings of a feed and its streams, and has the programs write into them.
+fn rings_of(
+    seat: &Seat,
+    number: u32,
+    feed: &Feed,
+    numbering: Numbering,
+) -> Result<(Rings, Vec<KernelStream>), String> {
+    let rings = Rings::create(number, feed, numbering)
+        .and_then(|rings| seat.hear(feed.slot, &rings).map(|()| rings))
+        .map_err(|error| {
+            let why = machine::error_text(error);
+            format!("the rings of {} could not be made ({why})", feed.sensor)
+        })?;
+    let geometry = rings.geometry();
+    let stream = |cpu| {
+        let reader = Reader::from_start(rings.of_cpu(cpu), geometry);
+        let reader = reader.map_err(|error| error.to_string())?;
+        let descriptor = numbering.describe(number, feed, cpu, geometry.capacity());
+        Ok(KernelStream::new(descriptor, feed.hook, reader))
+    };
+    let streams: Result<Vec<_>, String> = (0..numbering.cpus()).map(stream).collect();
+    Ok((rings, streams?))
 }
 
 /// A target, for sentences.

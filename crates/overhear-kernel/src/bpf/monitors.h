@@ -47,6 +47,7 @@ enum slot {
 	SLOT_IDLE = 12,
 	SLOT_FREQUENCY = 13,
 	SLOT_IPC = 14,
+	SLOT_PROBE = 16, /* and the following */
 };
 
 /* Constants to the verifier; written by user space before the programs are loaded. */

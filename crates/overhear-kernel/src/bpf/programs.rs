@@ -30,6 +30,10 @@ const fn program(
 /// The program that user space runs over tasks. It has no tracepoint, and nothing works without it.
 pub(crate) const SELECT: &str = "select";
 
+/// The programs of probes, which are attached to places that the user names: at the entry of a
+/// function, at its return, at a static probe.
+pub(crate) const PROBES: [&str; 3] = ["on_probe", "on_probe_return", "on_usdt"];
+
 /// How many of [`SCHED`] suffice for the story of a program and use nothing that kernels differ in.
 pub(crate) const ESSENTIAL: usize = 4;
 

@@ -9,5 +9,6 @@ mod fallback;
 mod harness;
 mod monitors;
 mod perf;
+mod probes;
 mod roles;
 mod sensors;

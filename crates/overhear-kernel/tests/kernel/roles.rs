@@ -29,6 +29,7 @@ fn play() {
         "chorus" => chorus(12, 300),
         "crowd" => chorus(2_000, 1),
         "churn" => churn(),
+        "probed" => crate::probes::probed(),
         "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::monitors::monitor_and_wait(),
         "perf_monitor" => crate::monitors::perf_monitor(),

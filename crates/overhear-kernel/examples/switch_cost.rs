@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What hearing a context switch costs the threads that switch: two processes on one CPU pass a byte
+//! to and fro through pipes (seed 003, section 5.5), with nothing, with kernel monitors, with ftrace and
+//! with `perf record`, in turns.
+//!
+//! `cargo run -p overhear-kernel --example switch_cost [ROUNDS]`; as root, on a quiet machine with
+//! two CPUs or more. The targets are judged here and asserted by no test.
+
+use std::error::Error;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use overhear_kernel::{Choice, Count, KernelMonitor, Sensor};
+
+/// Round trips of one measurement; each is two switches.
+const TRIPS: u64 = 20_000;
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// Binds the calling thread and what it creates to a CPU.
+fn bind(cpu: usize) {
+    // SAFETY: a set is plain data; the call concerns this thread alone.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// Two processes that pass a byte to and fro when they are told.
+struct Players {
+    pids: [u32; 2],
+    control: UnixStream,
+}
+
+impl Players {
+    fn start(cpu: usize) -> std::io::Result<Self> {
+        let (control, mut told) = UnixStream::pair()?;
+        let (mut here, mut there) = (std::io::pipe()?, std::io::pipe()?);
+        let mut byte = [0];
+        // SAFETY: this program has one thread, so a child may go on as its parent does.
+        let answering = unsafe { libc::fork() };
+        if answering == 0 {
+            bind(cpu);
+            drop((control, told));
+            drop(here.1);
+            while here.0.read_exact(&mut byte).is_ok() && there.1.write_all(&byte).is_ok() {}
+            std::process::exit(0);
+        }
+        // SAFETY: as above.
+        let asking = unsafe { libc::fork() };
+        if asking == 0 {
+            bind(cpu);
+            drop(control);
+            drop((here.0, there.1));
+            let mut number = [0; 8];
+            while told.read_exact(&mut number).is_ok() {
+                let begun = Instant::now();
+                for _ in 0..u64::from_ne_bytes(number) {
+                    let passed = here
+                        .1
+                        .write_all(&byte)
+                        .and_then(|()| there.0.read_exact(&mut byte));
+                    if passed.is_err() {
+                        std::process::exit(1);
+                    }
+                }
+                let spent = begun.elapsed().as_nanos() as u64;
+                let _ = told.write_all(&spent.to_ne_bytes());
+            }
+            std::process::exit(0);
+        }
+        let pids = [answering, asking].map(|pid| pid as u32);
+        Ok(Self { pids, control })
+    }
+
+    /// Nanoseconds per switch.
+    fn play(&mut self, trips: u64) -> std::io::Result<f64> {
+        self.control.write_all(&trips.to_ne_bytes())?;
+        let mut spent = [0; 8];
+        self.control.read_exact(&mut spent)?;
+        Ok(u64::from_ne_bytes(spent) as f64 / (2 * trips) as f64)
+    }
+}
+
+/// What listens during a measurement.
+enum Listener {
+    Monitors(Vec<KernelMonitor>),
+    Ftrace,
+    Perf(Child),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        match self {
+            Self::Monitors(monitors) => {
+                let mut count = Count::default();
+                for monitor in monitors {
+                    let _ = monitor.read(&mut count);
+                }
+            }
+            Self::Ftrace => {
+                let _ = ftrace("0");
+            }
+            Self::Perf(child) => {
+                // SAFETY: signals our own child, which has not been waited for.
+                unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn ftrace(on: &str) -> std::io::Result<()> {
+    fs::write(
+        Path::new(TRACEFS).join("events/sched/sched_switch/enable"),
+        on,
+    )
+}
+
+fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let builder = KernelMonitor::builder()
+            .choice(Choice::Bpf)
+            .sensors(more.iter().copied());
+        let mut monitor = builder.create()?;
+        for &pid in tracked {
+            monitor.thread_monitor(pid, pid)?;
+        }
+        monitor.resume()?;
+        all.push(monitor);
+    }
+    Ok(Listener::Monitors(all))
+}
+
+fn perf_record() -> Result<Listener, Box<dyn Error>> {
+    let mut child = Command::new("perf")
+        .args([
+            "record",
+            "-q",
+            "-a",
+            "-e",
+            "sched:sched_switch",
+            "-o",
+            "/dev/null",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    // It has begun when its events are open.
+    for _ in 0..2_000 {
+        let links = fs::read_dir(format!("/proc/{}/fd", child.id()))?.flatten();
+        let targets = links.filter_map(|entry| fs::read_link(entry.path()).ok());
+        let events = targets.filter(|target| target.to_string_lossy().contains("perf_event"));
+        if events.count() >= 2 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            return Ok(Listener::Perf(child));
+        }
+        if child.try_wait()?.is_some() {
+            return Err("perf ended by itself".into());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    Err("perf did not begin".into())
+}
+
+/// The middle and the quartiles.
+fn quartiles(values: &mut [f64]) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let rounds: usize = std::env::args()
+        .nth(1)
+        .map_or(Ok(15), |text| text.parse())?;
+    let cpus = std::thread::available_parallelism()?.get();
+    if cpus < 2 {
+        return Err("the players need a CPU of their own: two are too few".into());
+    }
+    let mut players = Players::start(cpus - 1)?;
+    bind(0);
+    // Mounted here if nobody has, and taken away again.
+    let mounted = !Path::new(TRACEFS).join("events").exists()
+        && Command::new("mount")
+            .args(["-t", "tracefs", "tracefs", TRACEFS])
+            .status()?
+            .success();
+    let pids = players.pids;
+    let me = [std::process::id()];
+    let calls: Vec<Sensor> = Sensor::all()
+        .filter(|sensor| sensor.name() == "syscall")
+        .collect();
+    type Begin<'a> = Box<dyn Fn() -> Result<Listener, Box<dyn Error>> + 'a>;
+    let contenders: Vec<(&str, Begin<'_>)> = vec![
+        (
+            "nothing, again",
+            Box::new(|| Ok(Listener::Monitors(Vec::new()))),
+        ),
+        (
+            "a kernel monitor, untracked",
+            Box::new(|| monitors(1, &me, &[])),
+        ),
+        (
+            "a kernel monitor, tracked",
+            Box::new(|| monitors(1, &pids, &[])),
+        ),
+        (
+            "two kernel monitors, tracked",
+            Box::new(|| monitors(2, &pids, &[])),
+        ),
+        (
+            "eight kernel monitors, tracked",
+            Box::new(|| monitors(8, &pids, &[])),
+        ),
+        (
+            "system calls too, tracked",
+            Box::new(|| monitors(1, &pids, &calls)),
+        ),
+        (
+            "ftrace sched_switch",
+            Box::new(|| ftrace("1").map(|()| Listener::Ftrace).map_err(Into::into)),
+        ),
+        ("perf record -e sched:sched_switch", Box::new(perf_record)),
+    ];
+    let mut added: Vec<Vec<f64>> = vec![Vec::new(); contenders.len()];
+    let mut bases = Vec::new();
+    for round in 0..rounds {
+        for step in 0..contenders.len() {
+            // Another order each time: nobody always follows the same.
+            let index = (step + round) % contenders.len();
+            players.play(1_000)?;
+            let before = players.play(TRIPS)?;
+            let listener = match (contenders[index].1)() {
+                Ok(listener) => listener,
+                Err(error) => {
+                    if round == 0 {
+                        println!("{} is left out: {error}", contenders[index].0);
+                    }
+                    continue;
+                }
+            };
+            players.play(1_000)?;
+            let during = players.play(TRIPS)?;
+            drop(listener);
+            players.play(1_000)?;
+            let after = players.play(TRIPS)?;
+            added[index].push(during - (before + after) / 2.0);
+            bases.push((before + after) / 2.0);
+        }
+    }
+    if mounted {
+        let _ = Command::new("umount").arg(TRACEFS).status();
+    }
+    let [low, middle, high] = quartiles(&mut bases);
+    println!("a switch takes {middle:.0} ns ({low:.0} to {high:.0}); {rounds} rounds of {TRIPS} round trips");
+    println!();
+    println!("| added per switch | median ns | quartiles |\n|---|--:|--:|");
+    let mut medians = std::collections::BTreeMap::new();
+    for ((name, _), values) in contenders.iter().zip(&mut added) {
+        if values.is_empty() {
+            continue;
+        }
+        let [low, middle, high] = quartiles(values);
+        println!("| {name} | {middle:.0} | {low:.0} to {high:.0} |");
+        medians.insert(*name, middle);
+    }
+    println!();
+    let of = |name: &str| medians.get(name).copied();
+    let tracked = of("a kernel monitor, tracked");
+    let second = of("two kernel monitors, tracked")
+        .zip(tracked)
+        .map(|(two, one)| two - one);
+    for (what, value, of_what, whole, target) in [
+        (
+            "untracked",
+            of("a kernel monitor, untracked"),
+            "ftrace",
+            of("ftrace sched_switch"),
+            0.75,
+        ),
+        (
+            "tracked",
+            tracked,
+            "perf record",
+            of("perf record -e sched:sched_switch"),
+            0.6,
+        ),
+        ("a second monitor", second, "the first", tracked, 0.5),
+    ] {
+        if let (Some(value), Some(whole)) = (value, whole) {
+            let ratio = value / whole;
+            let met = if ratio <= target { "met" } else { "missed" };
+            println!("{what}: {ratio:.2} of {of_what}, target {target}: {met}");
+        }
+    }
+    for pid in pids {
+        // SAFETY: ends our own children, and waits for them.
+        unsafe {
+            libc::kill(pid as i32, libc::SIGKILL);
+            libc::waitpid(pid as i32, std::ptr::null_mut(), 0);
+        }
+    }
+    Ok(())
+}

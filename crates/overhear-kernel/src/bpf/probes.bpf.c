@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * Probes: functions and static probes (USDT) of running programs as kernel sensors.
+ *
+ * 1. A probe belongs to one monitor and has rings of its own: the cookie of its attachment has the
+ *    monitor's number and the slot. It is attached for all processes that map the file, now or
+ *    later; only threads that the monitor tracks are told of.
+ *
+ * 2. A probe interrupts its thread in user space, where nothing else of ours runs on this CPU; a
+ *    signal handler's probe comes after ours has returned. Interrupts are masked all the same (or
+ *    the ring claimed), because another thread may be preferred in between.
+ *
+ * 3. Arguments of a function are the registers that the calling convention names, six whole words;
+ *    which of them mean something only the caller knows. Those of a static probe are fetched as its
+ *    note in the file says: a constant, a register, or memory that a register points at. libbpf
+ *    parses the notes and leaves the result in `__bpf_usdt_specs`, whose layout is its own.
+ */
+#include "monitors.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
+static u64 (*const bpf_get_attach_cookie)(void *ctx) = (void *)174;
+
+enum { ARGUMENTS = 6 };
+
+struct call_probe_element {
+	u64 stamp_ns;
+	u32 tid;
+	u32 pid;
+	u64 argument[ARGUMENTS];
+};
+_Static_assert(sizeof(struct call_probe_element) == 8 + 56, "payload of probe");
+
+struct return_probe_element {
+	u64 stamp_ns;
+	u32 tid;
+	u32 pid;
+	u64 value;
+};
+_Static_assert(sizeof(struct return_probe_element) == 8 + 16, "payload of probe_return");
+
+/* The registers of arguments and of the result, as words of the saved ones. */
+#if defined(OVERHEAR_ARCH_X86_64)
+enum { FIRST = 14, SECOND = 13, THIRD = 12, FOURTH = 11, FIFTH = 9, SIXTH = 8, RESULT = 10 };
+#elif defined(OVERHEAR_ARCH_AARCH64)
+enum { FIRST = 0, SECOND = 1, THIRD = 2, FOURTH = 3, FIFTH = 4, SIXTH = 5, RESULT = 0 };
+#else
+#define REGISTERS_UNKNOWN /* the values are then 0 */
+#endif
+
+#ifdef REGISTERS_UNKNOWN
+#define REGISTER(ctx, name) 0
+#else
+#define REGISTER(ctx, name) (ctx)[name]
+#endif
+
+/* Rule 1. `element` has all but stamp and thread. */
+static always_inline int tell(u64 cookie, void *element, u32 size_bytes)
+{
+	u32 monitor = (cookie >> 8) & (MONITORS - 1), slot = cookie & (SLOTS - 1);
+	struct tracking *tracking = tracking_of(bpf_get_current_task_btf());
+	struct shared *words = shared_words();
+	u64 ids = bpf_get_current_pid_tgid();
+
+	if (slot < SLOT_PROBE || !words || !tracking || !(heard_by(words, tracking) >> monitor & 1))
+		return 0;
+	((u32 *)element)[2] = (u32)ids; /* tid and pid follow the stamp */
+	((u32 *)element)[3] = ids >> 32;
+	if (masks_interrupts()) {
+		unsigned long interrupts;
+
+		bpf_local_irq_save(&interrupts);
+		*(u64 *)element = bpf_ktime_get_ns();
+		put(words, monitor, slot, bpf_get_smp_processor_id(), element, size_bytes,
+		    stride_of(size_bytes), 1);
+		bpf_local_irq_restore(&interrupts);
+	} else {
+		put(words, monitor, slot, bpf_get_smp_processor_id(), element, size_bytes,
+		    stride_of(size_bytes), 0);
+	}
+	return 0;
+}
+
+SEC("uprobe")
+int on_probe(u64 *ctx)
+{
+	struct call_probe_element element = {
+		.argument = { REGISTER(ctx, FIRST), REGISTER(ctx, SECOND), REGISTER(ctx, THIRD),
+			      REGISTER(ctx, FOURTH), REGISTER(ctx, FIFTH), REGISTER(ctx, SIXTH) },
+	};
+
+	return tell(bpf_get_attach_cookie(ctx), &element, sizeof(element));
+}
+
+SEC("uprobe")
+int on_probe_return(u64 *ctx)
+{
+	struct return_probe_element element = { .value = REGISTER(ctx, RESULT) };
+
+	return tell(bpf_get_attach_cookie(ctx), &element, sizeof(element));
+}
+
+enum usdt_kind { USDT_CONSTANT, USDT_REGISTER, USDT_MEMORY, USDT_INDEXED };
+
+/* Both structs are libbpf's (usdt.c), of version 1.7: member by member, because bit-fields lie where
+ * their types put them. */
+struct usdt_argument {
+	u64 offset;
+	enum usdt_kind kind : 8;
+	u16 index_register : 12;
+	u16 scale : 4;
+	u8 reserved : 8;
+	short register_;
+	bool is_signed;
+	char shift;
+};
+_Static_assert(sizeof(struct usdt_argument) == 24, "libbpf's __bpf_usdt_arg_spec");
+
+struct usdt_specification {
+	struct usdt_argument arguments[12];
+	u64 cookie;
+	short count;
+};
+_Static_assert(sizeof(struct usdt_specification) == 12 * 24 + 16, "libbpf's __bpf_usdt_spec");
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, int);
+	MAP_TYPE(value, struct usdt_specification);
+	MAP_UINT(max_entries, 256);
+} __bpf_usdt_specs SEC(".maps");
+
+/* libbpf fills it on kernels without cookies, which are older than those we load on. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, u64);
+	MAP_TYPE(value, u32);
+	MAP_UINT(max_entries, 1);
+} __bpf_usdt_ip_to_spec_id SEC(".maps");
+
+static always_inline u64 fetch(void *ctx, const struct usdt_argument *argument)
+{
+	u64 value = argument->offset, base = 0, index = 0;
+
+	if (argument->kind != USDT_CONSTANT)
+		bpf_probe_read_kernel(&base, sizeof(base), ctx + argument->register_);
+	switch (argument->kind) {
+	case USDT_CONSTANT:
+		break;
+	case USDT_REGISTER:
+		value = base;
+		break;
+	case USDT_INDEXED:
+		bpf_probe_read_kernel(&index, sizeof(index), ctx + argument->index_register);
+		base += index << argument->scale;
+		/* fall through */
+	case USDT_MEMORY:
+		value = 0;
+		bpf_probe_read_user(&value, sizeof(value), (void *)(base + argument->offset));
+		break;
+	}
+	value <<= argument->shift & 63;
+	if (argument->is_signed)
+		return (long long)value >> (argument->shift & 63);
+	return value >> (argument->shift & 63);
+}
+
+SEC("usdt")
+int on_usdt(u64 *ctx)
+{
+	int id = bpf_get_attach_cookie(ctx);
+	struct usdt_specification *specification = bpf_map_lookup_elem(&__bpf_usdt_specs, &id);
+	struct call_probe_element element = {};
+
+	if (!specification)
+		return 0;
+#pragma clang loop unroll(full)
+	for (int number = 0; number < ARGUMENTS; number++)
+		if (number < specification->count)
+			element.argument[number] = fetch(ctx, &specification->arguments[number]);
+	return tell(specification->cookie, &element, sizeof(element));
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Probes on this very binary, and on what cannot be probed.
+
+use std::hint::black_box;
+
+use overhear_event::GapCause;
+use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, StartError};
+
+use crate::harness::{turn, Program, Recorder};
+use crate::roles::park;
+
+/// How often the program passes each probe.
+const TURNS: i64 = 100;
+
+/// A function that can be found by its name.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn overhear_test_probed(first: i64, second: i64) -> i64 {
+    black_box(first * 3 - second)
+}
+
+/// A static probe with two arguments: a register, and a part of one with a sign.
+#[cfg(target_arch = "x86_64")]
+fn pass_static_probe(value: i64) {
+    // SAFETY: executes one nop; the rest is a note in the file, as <sys/sdt.h> writes it.
+    unsafe {
+        std::arch::asm!(
+            "990: nop",
+            ".pushsection .note.stapsdt,\"\",\"note\"",
+            ".balign 4",
+            ".4byte 992f-991f, 994f-993f, 3",
+            "991: .asciz \"stapsdt\"",
+            "992: .balign 4",
+            "993: .8byte 990b",
+            ".8byte _.stapsdt.base",
+            ".8byte 0",
+            ".asciz \"overhear_test\"",
+            ".asciz \"phase\"",
+            ".asciz \"-8@%rdi -4@%esi\"",
+            "994: .balign 4",
+            ".popsection",
+            ".ifndef _.stapsdt.base",
+            ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat",
+            ".weak _.stapsdt.base",
+            ".hidden _.stapsdt.base",
+            "_.stapsdt.base: .space 1",
+            ".size _.stapsdt.base,1",
+            ".popsection",
+            ".endif",
+            in("rdi") value,
+            in("rsi") 0xffff_fff9_u64,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn pass_static_probe(_: i64) {}
+
+/// Passes each probe in turn.
+pub(crate) fn probed() {
+    println!("@ parked");
+    park();
+    for turn in 0..TURNS {
+        black_box(overhear_test_probed(turn, -turn));
+        pass_static_probe(-turn);
+    }
+    println!("@ parked");
+    park();
+}
+
+fn own(place: &str) -> String {
+    let path = std::env::current_exe().unwrap();
+    format!("{}:{place}", path.display())
+}
+
+#[test]
+fn functions_and_static_probes_tell_their_arguments() {
+    let _turn = turn();
+    let mut probes = vec![
+        Probe::function(&own("overhear_test_probed")).unwrap(),
+        Probe::function(&own("overhear_test_probed:return")).unwrap(),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        probes.push(Probe::usdt(&own("overhear_test:phase")).unwrap());
+    }
+    let names: Vec<String> = probes.iter().map(Probe::sensor).collect();
+    let builder = KernelMonitor::builder().choice(Choice::Bpf).probes(probes);
+    let mut monitor = match builder.create() {
+        Ok(monitor) => monitor,
+        Err(StartError::Bpf { why }) => return println!("skipped: {why}"),
+        Err(error) => panic!("{error}"),
+    };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("probed", |_| {});
+    program.until_parked(|| {});
+    // Another process passes the same places, and nobody tracks it.
+    let mut stranger = Program::start("probed", |_| {});
+    stranger.until_parked(|| {});
+    monitor.process_monitor(program.pid).unwrap();
+    monitor.resume().unwrap();
+    stranger.release(1);
+    stranger.until_parked_again(|| recorder.poll(&mut monitor));
+    program.release(1);
+    program.until_parked_again(|| recorder.poll(&mut monitor));
+    program.end();
+    stranger.end();
+    monitor.finish().unwrap();
+    recorder.poll(&mut monitor);
+    for (name, heard) in &recorder.others {
+        println!("{name}: {} elements", heard.len());
+    }
+    recorder.assert_all(|id| monitor.committed(id));
+    assert_eq!(recorder.missed(GapCause::Overwritten), 0);
+    for name in &names {
+        let heard = &recorder.others[name];
+        assert_eq!(heard.len(), TURNS as usize, "{name}");
+        assert!(heard
+            .iter()
+            .all(|fields| fields["pid"] == program.pid.into()));
+        for (turn, fields) in heard.iter().enumerate() {
+            let turn = turn as i128;
+            match name.as_str() {
+                "probe/overhear_test_probed" => {
+                    assert_eq!((fields["argument_1"], fields["argument_2"]), (turn, -turn));
+                }
+                "probe/overhear_test_probed/return" => assert_eq!(fields["value"], 4 * turn),
+                _ => {
+                    assert_eq!((fields["argument_1"], fields["argument_2"]), (-turn, -7));
+                    assert_eq!(fields["argument_3"], 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_probed_is_an_error_with_a_sentence() {
+    for text in ["", ":", "/bin/sh", "/bin/sh:", ":main", "/bin/sh::return"] {
+        let error = Probe::function(text).unwrap_err();
+        assert!(matches!(error, ProbeError::Form { .. }), "{error}");
+    }
+    for text in ["/bin/sh", "/bin/sh:name", "::", "/bin/sh:a:"] {
+        assert!(
+            matches!(Probe::usdt(text), Err(ProbeError::Form { .. })),
+            "{text}"
+        );
+    }
+    let create = |probe: Probe| KernelMonitor::builder().probes([probe]).create();
+    for path in ["/no/such/file", "/proc", "/etc/passwd", "/dev/null"] {
+        let probe = Probe::function(&format!("{path}:main")).unwrap();
+        let error = create(probe).unwrap_err();
+        println!("{error}");
+        let refused = matches!(error, StartError::Probe(ProbeError::File { .. }));
+        assert!(refused, "{error:?}");
+    }
+    for probe in [
+        Probe::function(&own("there_is_no_such_function")).unwrap(),
+        Probe::usdt(&own("there_is_no:such_probe")).unwrap(),
+    ] {
+        match create(probe).unwrap_err() {
+            StartError::Probe(ProbeError::NeedsBpf { why }) => println!("skipped: {why}"),
+            StartError::Probe(ProbeError::Missing { what, .. }) => println!("no {what}"),
+            error => panic!("{error:?}"),
+        }
+    }
+    let many = vec![Probe::function(&own("overhear_test_probed")).unwrap(); 17];
+    let error = KernelMonitor::builder().probes(many).create().unwrap_err();
+    assert_eq!(error, StartError::Probe(ProbeError::TooMany { given: 17 }));
+}
