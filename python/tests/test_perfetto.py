@@ -108,3 +108,22 @@ def test_elements_have_arguments_and_counters(exported):
     assert sensor["elements"] == 200 and sensor["missed"] == 0
     assert torque == [n / 4 for n in range(200)]
     assert names == [f"n{n}" for n in range(200)]
+
+
+def test_wake_ups_are_flows_between_threads(exported):
+    report, trace = exported
+    kernel = next(source for source in report["sources"] if source["name"] == "kernel")
+    if kernel["active"] != "bpf":
+        pytest.skip(kernel["sentence"])
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet}
+    begun, ended = {}, {}
+    for packet in trace.packet:
+        event = packet.track_event
+        thread = tracks[event.track_uuid].thread.tid if event.track_uuid in tracks else 0
+        begun.update((flow, thread) for flow in event.flow_ids)
+        ended.update((flow, thread) for flow in event.terminating_flow_ids)
+    assert ended and set(ended) <= set(begun)
+    # The two players wake each other.
+    players = {thread["tid"] for thread in report["threads"]}
+    pairs = collections.Counter((begun[flow], thread) for flow, thread in ended.items())
+    assert any(one in players and other in players and one != other for one, other in pairs)

@@ -4,6 +4,7 @@
 mod csv;
 mod perfetto;
 mod schema;
+mod spans;
 
 use std::io;
 

@@ -5,6 +5,9 @@
 //! itself. Elements of program sensors become instants with their fields as arguments, on a track
 //! of the sensor below its process, and each number becomes a counter beside it. Gaps become
 //! instants on the track of the sensor, or on one of the host, that say how many were missed and why.
+//! What begins and ends becomes slices on tracks of its own. A wake-up becomes an instant on the track of
+//! the waker, and one on that of the woken where it runs, with a flow from one to the other: the arrow of
+//! our own page.
 //!
 //! Times are those of the trace, `CLOCK_MONOTONIC`. Perfetto keeps time since boot, which differs by
 //! the time that the machine was suspended; a clock snapshot equates the two, and tells the wall
@@ -20,6 +23,7 @@ use overhear_event::{
 use prost::Message;
 
 use super::schema;
+use super::spans::{Edge, Lanes, SpanFields};
 use super::{ExportError, Exported};
 
 /// Events of one CPU that go into one packet.
@@ -43,11 +47,26 @@ pub struct PerfettoExport<W: Write> {
     processes: BTreeMap<u32, String>,
     cpus: BTreeMap<u32, Cpu>,
     tracks: BTreeMap<StreamId, Tracks>,
+    spans: BTreeMap<SpansOf, SpanTracks>,
     process_tracks: BTreeSet<u32>,
+    thread_tracks: BTreeSet<u32>,
+    /// Who was woken and has not run since: the flow, and who woke it.
+    woken: BTreeMap<u32, (u64, u32)>,
+    next_flow: u64,
     next_track: u64,
     lost_track: Option<u64>,
     offset: Nanos,
     began: bool,
+}
+
+/// Whose spans they are: a sensor's, or all CPUs' of one name.
+type SpansOf = (Option<StreamId>, String);
+
+fn spans_of(stream: &StreamDescriptor) -> SpansOf {
+    match stream.origin {
+        Origin::Program(_) => (Some(stream.first_stream()), String::new()),
+        Origin::Kernel { .. } | Origin::Clerk => (None, stream.sensor.clone()),
+    }
 }
 
 /// A thread as it was last told.
@@ -73,6 +92,16 @@ struct Tracks {
     counters: Vec<Option<u64>>,
 }
 
+/// The tracks of what begins and ends. What the kernel begins on one CPU may end on another, so its
+/// CPUs share them.
+#[derive(Debug)]
+struct SpanTracks {
+    parent: u64,
+    fields: SpanFields,
+    lanes: Lanes,
+    tracks: Vec<u64>,
+}
+
 impl<W: Write> PerfettoExport<W> {
     /// An export to `out`; `offset` is `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`.
     pub fn new(out: W, offset: Nanos) -> Self {
@@ -84,7 +113,11 @@ impl<W: Write> PerfettoExport<W> {
             processes: BTreeMap::new(),
             cpus: BTreeMap::new(),
             tracks: BTreeMap::new(),
+            spans: BTreeMap::new(),
             process_tracks: BTreeSet::new(),
+            thread_tracks: BTreeSet::new(),
+            woken: BTreeMap::new(),
+            next_flow: 1,
             next_track: 1,
             lost_track: None,
             offset,
@@ -261,6 +294,10 @@ impl<W: Write> PerfettoExport<W> {
             next_pid: signed(next),
             next_prio: PRIORITY,
         };
+        if let Some((flow, waker)) = self.woken.remove(&next) {
+            let name = format!("woken by {}", self.name_of(waker));
+            self.flow(time, next, &name, (vec![], vec![flow]));
+        }
         let of = self.cpus.entry(cpu).or_default();
         (of.running, of.last) = (next, time);
         self.ftrace(cpu, time, prev, schema::Ftrace::Switch(event));
@@ -276,6 +313,14 @@ impl<W: Write> PerfettoExport<W> {
             success: 1,
             target_cpu: signed(wake.target_cpu),
         };
+        // An idle CPU is no thread that could have woken anybody.
+        if wake.kind != Wake::WAKEUP && wake.waker_tid != 0 {
+            let flow = self.next_flow;
+            self.next_flow += 1;
+            let name = format!("wakes {}", self.name_of(wake.tid));
+            self.flow(time, wake.waker_tid, &name, (vec![flow], vec![]));
+            self.woken.insert(wake.tid, (flow, wake.waker_tid));
+        }
         let event = match wake.kind {
             Wake::WAKING => schema::Ftrace::Waking(event),
             Wake::NEW => schema::Ftrace::WakeupNew(event),
@@ -294,6 +339,87 @@ impl<W: Write> PerfettoExport<W> {
             };
             self.ftrace(cpu, time, life.tid, schema::Ftrace::ProcessExit(event));
         }
+    }
+
+    fn name_of(&self, tid: u32) -> String {
+        format!("{} {tid}", self.comm(tid)).trim_start().to_string()
+    }
+
+    /// An instant on the track of a thread at which flows begin and end.
+    fn flow(&mut self, time: Timestamp, tid: u32, name: &str, flows: (Vec<u64>, Vec<u64>)) {
+        let Some(known) = self.threads.get(&tid).cloned() else {
+            return;
+        };
+        // Threads have the track of their id, as processes do.
+        let uuid = 2 << 40 | u64::from(tid);
+        if self.thread_tracks.insert(tid) {
+            let thread = schema::ThreadDescriptor {
+                pid: signed(known.pid),
+                tid: signed(tid),
+                thread_name: known.comm,
+            };
+            let track = schema::TrackDescriptor {
+                uuid,
+                thread: Some(thread),
+                ..schema::TrackDescriptor::default()
+            };
+            self.packet(None, schema::Data::Track(track));
+        }
+        let event = schema::TrackEvent {
+            kind: 3,
+            track_uuid: uuid,
+            name: Some(name.to_string()),
+            categories: vec!["wakeup".to_string()],
+            flow_ids: flows.0,
+            terminating_flow_ids: flows.1,
+            ..schema::TrackEvent::default()
+        };
+        self.packet(Some(time), schema::Data::Event(event));
+    }
+
+    /// The slice that an element begins or ends.
+    fn slice(&mut self, element: &ElementView<'_>, fields: &[schema::Annotation]) {
+        let stream = element.stream;
+        let Some(spans) = self.spans.get_mut(&spans_of(stream)) else {
+            return;
+        };
+        let Some((edge, key)) = spans.fields.read(stream, element.payload) else {
+            return;
+        };
+        let (lane, is_open) = match edge {
+            Edge::Begin => spans.lanes.begin(key),
+            Edge::End => match spans.lanes.end(&key) {
+                Some(lane) => (lane, false),
+                None => return,
+            },
+        };
+        let (parent, known) = (spans.parent, spans.tracks.get(lane).copied());
+        let track = known.unwrap_or_else(|| self.track(&stream.sensor, Some(parent), None));
+        if let (None, Some(spans)) = (known, self.spans.get_mut(&spans_of(stream))) {
+            spans.tracks.push(track);
+        }
+        if is_open {
+            self.slice_edge(element, track, false, &[]);
+        }
+        self.slice_edge(element, track, edge == Edge::Begin, fields);
+    }
+
+    fn slice_edge(
+        &mut self,
+        element: &ElementView<'_>,
+        track: u64,
+        begins: bool,
+        fields: &[schema::Annotation],
+    ) {
+        let event = schema::TrackEvent {
+            kind: if begins { 1 } else { 2 },
+            track_uuid: track,
+            name: begins.then(|| element.stream.sensor.clone()),
+            categories: vec!["overhear".to_string()],
+            debug_annotations: fields.to_vec(),
+            ..schema::TrackEvent::default()
+        };
+        self.packet(Some(element.time), schema::Data::Event(event));
     }
 
     /// The tracks of a sensor, made at its first element or gap. Lanes share them.
@@ -323,6 +449,18 @@ impl<W: Write> PerfettoExport<W> {
                 })
             })
             .collect();
+        if let (Some(fields), false) = (
+            SpanFields::of(stream),
+            self.spans.contains_key(&spans_of(stream)),
+        ) {
+            let spans = SpanTracks {
+                parent: elements,
+                fields,
+                lanes: Lanes::default(),
+                tracks: Vec::new(),
+            };
+            self.spans.insert(spans_of(stream), spans);
+        }
         self.tracks.insert(key, Tracks { elements, counters });
         elements
     }
@@ -360,6 +498,7 @@ impl<W: Write> PerfettoExport<W> {
             parent_uuid,
             counter,
             process: None,
+            thread: None,
         };
         self.packet(None, schema::Data::Track(track));
         uuid
@@ -378,7 +517,7 @@ impl<W: Write> PerfettoExport<W> {
             name: Some(name.to_string()),
             categories: vec!["overhear".to_string()],
             debug_annotations: fields,
-            counter: None,
+            ..schema::TrackEvent::default()
         };
         self.packet(Some(time), schema::Data::Event(event));
     }
@@ -399,6 +538,7 @@ impl<W: Write> PerfettoExport<W> {
                 counted.push((counter, counter_value(value)));
             }
         }
+        self.slice(element, &fields);
         self.instant(element.time, track, &stream.sensor, fields);
         for (track_uuid, counter) in counted {
             let event = schema::TrackEvent {
@@ -517,157 +657,4 @@ fn counter_value(value: Value<'_>) -> Option<schema::Counter> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use overhear_event::kernel::{Switch, SCHED_SWITCH};
-    use overhear_event::{
-        ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-        Timestamp, TypeSchema, Update,
-    };
-    use prost::Message;
-
-    use super::super::schema::{Counter, Data, Ftrace, Trace};
-    use super::PerfettoExport;
-
-    fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
-        StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin,
-            sensor: sensor.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 64,
-        }
-    }
-
-    fn at(ns: u64) -> Timestamp {
-        Timestamp::from_monotonic_ns(ns)
-    }
-
-    /// Feeds an export and reads back its packets.
-    fn exported(feed: impl FnOnce(&mut PerfettoExport<&mut Vec<u8>>)) -> Vec<Data> {
-        let mut bytes = Vec::new();
-        let mut export = PerfettoExport::new(&mut bytes, Nanos::from_ns(1_000));
-        feed(&mut export);
-        export.finish().unwrap();
-        let trace = Trace::decode(bytes.as_slice()).unwrap();
-        trace
-            .packet
-            .into_iter()
-            .filter_map(|packet| packet.data)
-            .collect()
-    }
-
-    #[test]
-    fn arrivals_that_were_not_told_are_where_the_account_puts_them() {
-        let cpu = stream(1, Origin::Kernel { cpu: 3 }, SCHED_SWITCH, Switch::schema());
-        let switch = |prev_tid, next_tid, prev_state, flags, prev_run_ns| Switch {
-            prev_tid,
-            next_tid,
-            prev_pid: 10,
-            next_pid: 10,
-            prev_state,
-            flags,
-            prev_run_ns,
-        };
-        let packets = exported(|export| {
-            for (sequence, (ns, switch)) in [
-                (100, switch(0, 11, 0, 0, Switch::UNKNOWN)),
-                (300, switch(11, 0, 1, 0, 200)),
-                // 12 came 50 ns before it left, unseen, and was preempted.
-                (500, switch(12, 13, 0, Switch::PREEMPTED, 50)),
-                (600, switch(13, 0, 0x80, 0, 100)),
-            ]
-            .into_iter()
-            .enumerate()
-            {
-                export.element(&ElementView {
-                    stream: &cpu,
-                    sequence: sequence as u64,
-                    time: at(ns),
-                    payload: &switch.to_payload(),
-                });
-            }
-        });
-        let bundles: Vec<_> = packets
-            .iter()
-            .filter_map(|data| match data {
-                Data::Ftrace(bundle) => Some(bundle),
-                _ => None,
-            })
-            .collect();
-        assert_eq!((bundles.len(), bundles[0].cpu), (1, 3));
-        let seen: Vec<_> = bundles[0]
-            .event
-            .iter()
-            .filter_map(|event| match &event.event {
-                Some(Ftrace::Switch(s)) => {
-                    Some((event.timestamp, s.prev_pid, s.prev_state, s.next_pid))
-                }
-                _ => None,
-            })
-            .collect();
-        let expected = [
-            (100, 0, 0, 11),
-            (300, 11, 1, 0),
-            (450, 0, 1, 12),
-            (500, 12, 256, 13),
-            (600, 13, 16, 0),
-        ];
-        assert_eq!(seen, expected);
-    }
-
-    #[test]
-    fn elements_have_arguments_and_counters_and_gaps_are_told() {
-        let schema = TypeSchema::builder("load")
-            .field("torque", FieldKind::F64, "Nm")
-            .field("name", FieldKind::Text(8), "");
-        let task = Task {
-            pid: 42,
-            start: Timestamp::ZERO,
-            comm: "robot".to_string(),
-        };
-        let sensor = stream(5, Origin::Program(task), "arm", schema.build().unwrap());
-        let packets = exported(|export| {
-            let mut payload = 1.5_f64.to_ne_bytes().to_vec();
-            payload.extend(*b"left\0\0\0\0");
-            export.element(&ElementView {
-                stream: &sensor,
-                sequence: 0,
-                time: at(1_000),
-                payload: &payload,
-            });
-            let gap = Gap {
-                stream: sensor.id,
-                first: 1,
-                missed: 7,
-                from: at(1_000),
-                to: at(2_000),
-                cause: GapCause::Overwritten,
-            };
-            export.gap(&sensor, &gap);
-        });
-        let tracks: Vec<_> = packets
-            .iter()
-            .filter_map(|data| match data {
-                Data::Track(track) => Some((track.name.as_str(), track.parent_uuid.is_some())),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(tracks, [("", false), ("arm", true), ("arm.torque", true)]);
-        let events: Vec<_> = packets
-            .iter()
-            .filter_map(|data| match data {
-                Data::Event(event) => Some(event),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(events.iter().map(|e| e.kind).collect::<Vec<_>>(), [3, 4, 3]);
-        assert_eq!(events[0].debug_annotations.len(), 3);
-        assert_eq!(events[1].counter, Some(Counter::Float(1.5)));
-        assert_eq!(events[2].name.as_deref(), Some("7 missed"));
-    }
-}
+mod tests;

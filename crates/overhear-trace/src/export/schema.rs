@@ -169,6 +169,8 @@ pub(super) struct TrackDescriptor {
     pub(super) name: String,
     #[prost(message, optional, tag = "3")]
     pub(super) process: Option<ProcessDescriptor>,
+    #[prost(message, optional, tag = "4")]
+    pub(super) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
@@ -184,6 +186,16 @@ pub(super) struct ProcessDescriptor {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(super) struct ThreadDescriptor {
+    #[prost(int32, tag = "1")]
+    pub(super) pid: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) tid: i32,
+    #[prost(string, tag = "5")]
+    pub(super) thread_name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct CounterDescriptor {
     #[prost(string, tag = "6")]
     pub(super) unit_name: String,
@@ -193,7 +205,7 @@ pub(super) struct CounterDescriptor {
 pub(super) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     pub(super) debug_annotations: Vec<Annotation>,
-    /// 3 instant, 4 counter.
+    /// 1 begin of a slice, 2 its end, 3 instant, 4 counter.
     #[prost(int32, tag = "9")]
     pub(super) kind: i32,
     #[prost(uint64, tag = "11")]
@@ -204,6 +216,12 @@ pub(super) struct TrackEvent {
     pub(super) name: Option<String>,
     #[prost(oneof = "Counter", tags = "30, 44")]
     pub(super) counter: Option<Counter>,
+    /// Arrows that lead on from here,
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub(super) flow_ids: Vec<u64>,
+    /// and those that end here.
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub(super) terminating_flow_ids: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exports that are read back.
+
+use std::sync::Arc;
+
+use overhear_event::kernel::{events, Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
+use overhear_event::{
+    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
+    Timestamp, TypeSchema, Update,
+};
+use prost::Message;
+
+use super::PerfettoExport;
+use crate::export::schema::{Counter, Data, Ftrace, Trace};
+
+fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(id),
+        origin,
+        sensor: sensor.to_string(),
+        instance: String::new(),
+        lane: None,
+        schema: Arc::new(schema),
+        rate: None,
+        capacity: 64,
+    }
+}
+
+fn at(ns: u64) -> Timestamp {
+    Timestamp::from_monotonic_ns(ns)
+}
+
+/// Feeds an export and reads back its packets.
+fn exported(feed: impl FnOnce(&mut PerfettoExport<&mut Vec<u8>>)) -> Vec<Data> {
+    let mut bytes = Vec::new();
+    let mut export = PerfettoExport::new(&mut bytes, Nanos::from_ns(1_000));
+    feed(&mut export);
+    export.finish().unwrap();
+    let trace = Trace::decode(bytes.as_slice()).unwrap();
+    trace
+        .packet
+        .into_iter()
+        .filter_map(|packet| packet.data)
+        .collect()
+}
+
+#[test]
+fn arrivals_that_were_not_told_are_where_the_account_puts_them() {
+    let cpu = stream(1, Origin::Kernel { cpu: 3 }, SCHED_SWITCH, Switch::schema());
+    let switch = |prev_tid, next_tid, prev_state, flags, prev_run_ns| Switch {
+        prev_tid,
+        next_tid,
+        prev_pid: 10,
+        next_pid: 10,
+        prev_state,
+        flags,
+        prev_run_ns,
+    };
+    let packets = exported(|export| {
+        for (sequence, (ns, switch)) in [
+            (100, switch(0, 11, 0, 0, Switch::UNKNOWN)),
+            (300, switch(11, 0, 1, 0, 200)),
+            // 12 came 50 ns before it left, unseen, and was preempted.
+            (500, switch(12, 13, 0, Switch::PREEMPTED, 50)),
+            (600, switch(13, 0, 0x80, 0, 100)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            export.element(&ElementView {
+                stream: &cpu,
+                sequence: sequence as u64,
+                time: at(ns),
+                payload: &switch.to_payload(),
+            });
+        }
+    });
+    let bundles: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Ftrace(bundle) => Some(bundle),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((bundles.len(), bundles[0].cpu), (1, 3));
+    let seen: Vec<_> = bundles[0]
+        .event
+        .iter()
+        .filter_map(|event| match &event.event {
+            Some(Ftrace::Switch(s)) => {
+                Some((event.timestamp, s.prev_pid, s.prev_state, s.next_pid))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        (100, 0, 0, 11),
+        (300, 11, 1, 0),
+        (450, 0, 1, 12),
+        (500, 12, 256, 13),
+        (600, 13, 16, 0),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn elements_have_arguments_and_counters_and_gaps_are_told() {
+    let schema = TypeSchema::builder("load")
+        .field("torque", FieldKind::F64, "Nm")
+        .field("name", FieldKind::Text(8), "");
+    let task = Task {
+        pid: 42,
+        start: Timestamp::ZERO,
+        comm: "robot".to_string(),
+    };
+    let sensor = stream(5, Origin::Program(task), "arm", schema.build().unwrap());
+    let packets = exported(|export| {
+        let mut payload = 1.5_f64.to_ne_bytes().to_vec();
+        payload.extend(*b"left\0\0\0\0");
+        export.element(&ElementView {
+            stream: &sensor,
+            sequence: 0,
+            time: at(1_000),
+            payload: &payload,
+        });
+        let gap = Gap {
+            stream: sensor.id,
+            first: 1,
+            missed: 7,
+            from: at(1_000),
+            to: at(2_000),
+            cause: GapCause::Overwritten,
+        };
+        export.gap(&sensor, &gap);
+    });
+    let tracks: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Track(track) => Some((track.name.as_str(), track.parent_uuid.is_some())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tracks, [("", false), ("arm", true), ("arm.torque", true)]);
+    let events: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Event(event) => Some(event),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(events.iter().map(|e| e.kind).collect::<Vec<_>>(), [3, 4, 3]);
+    assert_eq!(events[0].debug_annotations.len(), 3);
+    assert_eq!(events[1].counter, Some(Counter::Float(1.5)));
+    assert_eq!(events[2].name.as_deref(), Some("7 missed"));
+}
+
+#[test]
+fn a_wake_up_is_a_flow_from_the_waker_to_where_the_woken_runs() {
+    let cpu = stream(1, Origin::Kernel { cpu: 0 }, SCHED_SWITCH, Switch::schema());
+    let wakes = stream(2, Origin::Kernel { cpu: 0 }, SCHED_WAKE, Wake::schema());
+    let switch = |prev_tid, next_tid| Switch {
+        prev_tid,
+        next_tid,
+        prev_pid: 10,
+        next_pid: 10,
+        prev_state: 1,
+        flags: 0,
+        prev_run_ns: Switch::UNKNOWN,
+    };
+    let wake = |kind, waker_tid| Wake {
+        tid: 12,
+        pid: 10,
+        waker_tid,
+        waker_pid: 10,
+        target_cpu: 0,
+        kind,
+    };
+    let packets = exported(|export| {
+        let mut feed = |stream: &StreamDescriptor, ns, payload: &[u8]| {
+            export.element(&ElementView {
+                stream,
+                sequence: 0,
+                time: at(ns),
+                payload,
+            });
+        };
+        feed(&cpu, 100, &switch(0, 11).to_payload());
+        feed(&wakes, 150, &wake(Wake::WAKING, 11).to_payload());
+        feed(&wakes, 151, &wake(Wake::WAKEUP, 11).to_payload());
+        feed(&cpu, 200, &switch(11, 12).to_payload());
+        feed(&cpu, 300, &switch(12, 0).to_payload());
+        // An interrupt on an idle CPU is no thread.
+        feed(&wakes, 400, &wake(Wake::WAKING, 0).to_payload());
+        feed(&cpu, 450, &switch(0, 12).to_payload());
+    });
+    let threads: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Track(track) => Some((track.uuid, track.thread.as_ref()?.tid)),
+            _ => None,
+        })
+        .collect();
+    let flows: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Event(event) => {
+                let (_, tid) = threads.iter().find(|(uuid, _)| *uuid == event.track_uuid)?;
+                let flows = (event.flow_ids.clone(), event.terminating_flow_ids.clone());
+                Some((*tid, event.name.clone()?, flows))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        (11, "wakes 12".to_string(), (vec![1], vec![])),
+        (12, "woken by 11".to_string(), (vec![], vec![1])),
+    ];
+    assert_eq!(flows, expected);
+}
+
+#[test]
+fn what_begins_and_ends_is_a_slice_also_from_one_cpu_to_another() {
+    let of = |id, cpu| {
+        let schema = events::syscall_schema();
+        stream(id, Origin::Kernel { cpu }, events::SYSCALL, schema)
+    };
+    let (one, other) = (of(1, 0), of(2, 1));
+    let payload = |tid: u32, kind: u32| {
+        let mut payload = Vec::new();
+        for word in [tid, 10, 202, kind] {
+            payload.extend(word.to_ne_bytes());
+        }
+        payload.extend(0_i64.to_ne_bytes());
+        payload
+    };
+    let packets = exported(|export| {
+        let steps = [
+            (&one, 7, 1),
+            (&one, 8, 1),
+            (&other, 7, 2),
+            (&one, 9, 1),
+            (&one, 8, 2),
+            (&one, 5, 2),
+        ];
+        for (ns, (stream, tid, kind)) in steps.into_iter().enumerate() {
+            export.element(&ElementView {
+                stream,
+                sequence: 0,
+                time: at(100 * ns as u64),
+                payload: &payload(tid, kind),
+            });
+        }
+    });
+    let slices: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Event(event) if event.kind < 3 => Some((event.kind, event.track_uuid)),
+            _ => None,
+        })
+        .collect();
+    let (first, second) = (slices[0].1, slices[1].1);
+    assert_ne!(first, second, "two at once need two lanes");
+    let expected = [(1, first), (1, second), (2, first), (1, first), (2, second)];
+    assert_eq!(slices, expected);
+}
