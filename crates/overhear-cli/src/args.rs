@@ -41,6 +41,8 @@ pub(crate) enum Verb {
     Check(CheckArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
+    /// Makes a recording of another tracer's trace (CTF of LTTng, perf, ...), read by babeltrace2.
+    Import(ImportArguments),
     /// Says before the start whether every element will be evaluated in time; 4 if not.
     Admit(AdmitArguments),
     /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
@@ -361,6 +363,16 @@ pub(crate) struct RtaArguments {
     /// Prints the response times as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// A trace that babeltrace2 reads.
+    #[arg(value_name = "TRACE")]
+    pub(crate) foreign: PathBuf,
+    /// Where the recording is made.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -32,6 +32,7 @@ pub mod format;
 pub mod guaranteed;
 pub mod harness;
 pub mod identity;
+pub mod import;
 mod interrupts;
 pub mod junit;
 pub mod listing;

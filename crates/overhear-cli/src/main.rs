@@ -16,7 +16,7 @@ use overhear_cli::session::{Outcome, Session};
 use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
 use overhear_cli::{
-    admit, check, doctor, export, fit, junit, metrics, offline, record, rta, table,
+    admit, check, doctor, export, fit, import, junit, metrics, offline, record, rta, table,
 };
 use overhear_event::Update;
 
@@ -24,8 +24,9 @@ use serde::Serialize;
 
 use args::{
     AdmitArguments, Arguments, CheckArguments, CompletionsArguments, DoctorArguments,
-    ExportArguments, ExportFormat, FitArguments, JsonTarget, ManArguments, MetricsArguments,
-    RecordArguments, ReportArguments, RtaArguments, RunArguments, Sensors, Verb, ViewArguments,
+    ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget, ManArguments,
+    MetricsArguments, RecordArguments, ReportArguments, RtaArguments, RunArguments, Sensors, Verb,
+    ViewArguments,
 };
 
 fn main() -> ExitCode {
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Verb::Metrics(arguments) => metrics(&arguments),
         Verb::Check(arguments) => check(&arguments),
         Verb::Export(arguments) => export(&arguments),
+        Verb::Import(arguments) => import(&arguments),
         Verb::Admit(arguments) => admit(&arguments),
         Verb::Fit(arguments) => fit(&arguments),
         Verb::Rta(arguments) => rta(&arguments),
@@ -266,6 +268,12 @@ fn rta(arguments: &RtaArguments) -> Result<u8, Failure> {
         None => print(&rta::render(&report))?,
     }
     Ok(report.status())
+}
+
+fn import(arguments: &ImportArguments) -> Result<u8, Failure> {
+    let imported = import::import(&arguments.foreign, &arguments.out)?;
+    say(&import::render(&imported, &arguments.out));
+    Ok(imported.status())
 }
 
 fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {

@@ -3,6 +3,7 @@
 //! damaged recordings, and recorders that are killed.
 
 mod check;
+mod imports;
 mod kills;
 mod metrics;
 mod offline;

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What foreign events mean here: those of the kernel's scheduler become elements of our hooks, all
+//! others elements of sensors that bear their names.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{
+    FieldKind, Origin, SchemaError, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+    WRITER_TID,
+};
+
+use super::text::{Event, Foreign};
+
+/// A text field holds this many bytes at most; longer texts are cut.
+const TEXT: usize = 256;
+
+/// An element to be written: its stream, by its place in [`Mapping::streams`], and its payload.
+pub(super) type Mapped = (usize, Vec<u8>);
+
+/// What is known of the fields of an event after all of its elements were seen.
+#[derive(Debug, Default)]
+pub(super) struct Shapes(BTreeMap<String, Shape>);
+
+#[derive(Debug, Default)]
+struct Shape {
+    fields: Vec<(String, Kind)>,
+    names_threads: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Unsigned,
+    Signed,
+    Fraction,
+    Text(usize),
+}
+
+impl Kind {
+    fn of(value: &Foreign) -> Self {
+        match value {
+            Foreign::Whole(whole) if *whole < 0 => Self::Signed,
+            Foreign::Whole(_) => Self::Unsigned,
+            Foreign::Fraction(_) => Self::Fraction,
+            Foreign::Text(text) => Self::Text(text.len().clamp(1, TEXT)),
+        }
+    }
+
+    /// What holds both.
+    fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Text(a), Self::Text(b)) => Self::Text(a.max(b)),
+            (Self::Text(a), _) | (_, Self::Text(a)) => Self::Text(a.max(24)),
+            (Self::Fraction, _) | (_, Self::Fraction) => Self::Fraction,
+            (Self::Signed, _) | (_, Self::Signed) => Self::Signed,
+            (Self::Unsigned, Self::Unsigned) => Self::Unsigned,
+        }
+    }
+
+    fn field(self) -> FieldKind {
+        match self {
+            Self::Unsigned => FieldKind::U64,
+            Self::Signed => FieldKind::I64,
+            Self::Fraction => FieldKind::F64,
+            // Up to the alignment, so that numbers behind it need no padding.
+            Self::Text(bytes) => {
+                FieldKind::Text(u16::try_from(bytes.next_multiple_of(8)).unwrap_or(8))
+            }
+        }
+    }
+}
+
+/// The event without the prefix that perf gives to tracepoints.
+fn kernel_name(event: &Event) -> &str {
+    event.name.strip_prefix("sched:").unwrap_or(&event.name)
+}
+
+fn is_of_scheduler(event: &Event) -> bool {
+    let name = kernel_name(event);
+    matches!(
+        name,
+        "sched_switch"
+            | "sched_waking"
+            | "sched_wakeup"
+            | "sched_wakeup_new"
+            | "sched_process_fork"
+            | "sched_process_exec"
+            | "sched_process_exit"
+    )
+}
+
+impl Shapes {
+    /// Learns the fields of an event.
+    pub(super) fn learn(&mut self, event: &Event) {
+        if is_of_scheduler(event) {
+            return;
+        }
+        let shape = match self.0.get_mut(&event.name) {
+            Some(shape) => shape,
+            None => self.0.entry(event.name.clone()).or_default(),
+        };
+        shape.names_threads |= event.whole("vtid").is_some();
+        for (name, value) in &event.payload {
+            let kind = Kind::of(value);
+            match shape.fields.iter_mut().find(|(known, _)| known == name) {
+                Some((_, known)) => *known = known.join(kind),
+                None => shape.fields.push((name.clone(), kind)),
+            }
+        }
+    }
+}
+
+/// Maps events to elements, and knows the streams that they need.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    shapes: Shapes,
+    pub(super) streams: Vec<Arc<StreamDescriptor>>,
+    // By event, and CPU or process.
+    places: HashMap<(String, u32), usize>,
+    // Which thread runs on each CPU, and the process and the name of each thread.
+    running: HashMap<u32, u32>,
+    processes: HashMap<u32, u32>,
+    names: HashMap<u32, String>,
+}
+
+impl Mapping {
+    pub(super) fn new(shapes: Shapes) -> Self {
+        Self {
+            shapes,
+            streams: Vec::new(),
+            places: HashMap::new(),
+            running: HashMap::new(),
+            processes: HashMap::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// The elements that an event becomes, in their order.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if its fields have names that ours cannot have.
+    pub(super) fn map(&mut self, event: &Event) -> Result<Vec<Mapped>, SchemaError> {
+        let cpu = event.whole("cpu_id").or_else(|| event.whole("perf_cpu"));
+        let cpu = u32::try_from(cpu.unwrap_or(0)).unwrap_or(0);
+        let name = kernel_name(event).to_owned();
+        Ok(match name.as_str() {
+            "sched_switch" => self.switch(event, cpu),
+            "sched_waking" => self.wake(event, cpu, Wake::WAKING),
+            "sched_wakeup" => self.wake(event, cpu, Wake::WAKEUP),
+            "sched_wakeup_new" => self.wake(event, cpu, Wake::NEW),
+            "sched_process_fork" => {
+                let (tid, comm) = (
+                    number(event, &["child_tid", "child_pid"]),
+                    text(event, "child_comm"),
+                );
+                let parent = number(event, &["parent_tid", "parent_pid"]);
+                if event.whole("child_tid").is_some() {
+                    // LTTng names threads and processes; ftrace calls threads pid.
+                    self.processes.insert(tid, number(event, &["child_pid"]));
+                }
+                let life = self.life(Life::FORK, tid, parent, &comm);
+                vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
+            }
+            "sched_process_exec" => {
+                let (tid, old) = (
+                    number(event, &["tid", "pid"]),
+                    number(event, &["old_tid", "old_pid"]),
+                );
+                let file = text(event, "filename");
+                let comm = file.rsplit('/').next().unwrap_or_default().to_owned();
+                let life = self.life(Life::EXEC, tid, if old == tid { 0 } else { old }, &comm);
+                vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
+            }
+            "sched_process_exit" => {
+                let (tid, comm) = (number(event, &["tid", "pid"]), text(event, "comm"));
+                let life = self.life(Life::EXIT, tid, 0, &comm);
+                vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
+            }
+            _ => vec![self.sensor(event)?],
+        })
+    }
+
+    fn process(&self, tid: u32) -> u32 {
+        self.processes.get(&tid).copied().unwrap_or(tid)
+    }
+
+    fn switch(&mut self, event: &Event, cpu: u32) -> Vec<Mapped> {
+        let prev = number(event, &["prev_tid", "prev_pid"]);
+        let next = number(event, &["next_tid", "next_pid"]);
+        let mut elements = Vec::new();
+        for (tid, comm) in [(prev, "prev_comm"), (next, "next_comm")] {
+            elements.extend(self.name(tid, &text(event, comm), cpu));
+        }
+        // Bits from 8 on say how it was displaced, in ways that differ between kernels.
+        let state = (number(event, &["prev_state"]) & 0xff) as u16;
+        let mut flags = match state {
+            0 => Switch::PREEMPTED,
+            _ => Switch::VOLUNTARY,
+        };
+        if prev != 0 {
+            flags |= Switch::PREV_TRACKED;
+        }
+        if next != 0 {
+            flags |= Switch::NEXT_TRACKED;
+        }
+        self.running.insert(cpu, next);
+        let switch = Switch {
+            prev_tid: prev,
+            next_tid: next,
+            prev_pid: self.process(prev),
+            next_pid: self.process(next),
+            prev_state: state,
+            flags,
+            prev_run_ns: Switch::UNKNOWN,
+        };
+        elements.push(self.kernel(
+            SCHED_SWITCH,
+            Switch::schema,
+            cpu,
+            switch.to_payload().to_vec(),
+        ));
+        elements
+    }
+
+    fn wake(&mut self, event: &Event, cpu: u32, kind: u32) -> Vec<Mapped> {
+        let tid = number(event, &["tid", "pid"]);
+        let waker = self.running.get(&cpu).copied().unwrap_or(0);
+        let wake = Wake {
+            tid,
+            pid: self.process(tid),
+            waker_tid: waker,
+            waker_pid: self.process(waker),
+            target_cpu: number(event, &["target_cpu"]),
+            kind,
+        };
+        let mut elements: Vec<Mapped> = self
+            .name(tid, &text(event, "comm"), cpu)
+            .into_iter()
+            .collect();
+        elements.push(self.kernel(SCHED_WAKE, Wake::schema, cpu, wake.to_payload().to_vec()));
+        elements
+    }
+
+    /// A thread's name, if it is new.
+    fn name(&mut self, tid: u32, comm: &str, cpu: u32) -> Option<Mapped> {
+        if tid == 0 || comm.is_empty() || self.names.get(&tid).is_some_and(|known| known == comm) {
+            return None;
+        }
+        let life = self.life(Life::NAME, tid, 0, comm);
+        Some(self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec()))
+    }
+
+    fn life(&mut self, kind: u32, tid: u32, parent: u32, name: &str) -> Life {
+        self.names.insert(tid, name.to_owned());
+        let mut comm = [0; 16];
+        let bytes = name.as_bytes();
+        let length = bytes.len().min(15);
+        comm[..length].copy_from_slice(&bytes[..length]);
+        let parent_pid = match kind {
+            Life::FORK => self.process(parent),
+            _ => 0,
+        };
+        Life {
+            tid,
+            pid: self.process(tid),
+            parent_tid: parent,
+            parent_pid,
+            kind,
+            code: 0,
+            cpu_ns: 0,
+            comm,
+        }
+    }
+
+    fn kernel(
+        &mut self,
+        hook: &str,
+        schema: fn() -> TypeSchema,
+        cpu: u32,
+        payload: Vec<u8>,
+    ) -> Mapped {
+        let place = self.place(hook, cpu, |id| StreamDescriptor {
+            id,
+            origin: Origin::Kernel { cpu },
+            sensor: hook.to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema()),
+            rate: None,
+            capacity: 0,
+        });
+        (place, payload)
+    }
+
+    /// An event of a program: an element of the sensor of its name, per process.
+    fn sensor(&mut self, event: &Event) -> Result<Mapped, SchemaError> {
+        let pid = number(event, &["vpid", "pid"]);
+        let sensor = event.name.replace(':', ".");
+        let shape = &self.shapes.0[&event.name];
+        let mut builder =
+            TypeSchema::builder(&sensor.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        if shape.names_threads {
+            builder = builder.field(WRITER_TID, FieldKind::U32, "").field(
+                overhear_event::WRITER_FLAGS,
+                FieldKind::U32,
+                "",
+            );
+        }
+        for (name, kind) in &shape.fields {
+            builder = builder.field(name, kind.field(), "");
+        }
+        let schema = builder.build()?;
+        let mut payload = Vec::with_capacity(schema.size() as usize);
+        if shape.names_threads {
+            payload.extend(number(event, &["vtid"]).to_ne_bytes());
+            payload.extend([0; 4]);
+        }
+        for (name, kind) in &shape.fields {
+            let found = event.payload.iter().find(|(known, _)| known == name);
+            encode(*kind, found.map(|(_, value)| value), &mut payload);
+        }
+        let comm = text(event, "procname");
+        let place = self.place(&event.name, pid, |id| StreamDescriptor {
+            id,
+            origin: Origin::Program(Task {
+                pid,
+                start: Timestamp::ZERO,
+                comm,
+            }),
+            sensor,
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: 0,
+        });
+        Ok((place, payload))
+    }
+
+    fn place(
+        &mut self,
+        event: &str,
+        of: u32,
+        describe: impl FnOnce(StreamId) -> StreamDescriptor,
+    ) -> usize {
+        let key = (event.to_owned(), of);
+        if let Some(&place) = self.places.get(&key) {
+            return place;
+        }
+        let place = self.streams.len();
+        let id = StreamId::from_raw(u32::try_from(place + 1).unwrap_or(u32::MAX));
+        self.streams.push(Arc::new(describe(id)));
+        self.places.insert(key, place);
+        place
+    }
+}
+
+fn encode(kind: Kind, value: Option<&Foreign>, payload: &mut Vec<u8>) {
+    let whole = match value {
+        Some(Foreign::Whole(whole)) => *whole,
+        _ => 0,
+    };
+    match kind {
+        Kind::Unsigned => payload.extend(u64::try_from(whole).unwrap_or(u64::MAX).to_ne_bytes()),
+        Kind::Signed => {
+            let bound = i128::from(i64::MIN)..=i128::from(i64::MAX);
+            let clamped = whole.clamp(*bound.start(), *bound.end());
+            payload.extend(i64::try_from(clamped).unwrap_or(0).to_ne_bytes());
+        }
+        Kind::Fraction => {
+            let fraction = match value {
+                Some(Foreign::Fraction(fraction)) => *fraction,
+                _ => whole as f64,
+            };
+            payload.extend(fraction.to_ne_bytes());
+        }
+        Kind::Text(_) => {
+            let text = match value {
+                Some(Foreign::Text(text)) => text.clone(),
+                Some(Foreign::Whole(whole)) => whole.to_string(),
+                Some(Foreign::Fraction(fraction)) => fraction.to_string(),
+                None => String::new(),
+            };
+            let mut bytes = text.into_bytes();
+            bytes.resize(kind.field().size() as usize, 0);
+            payload.extend(bytes);
+        }
+    }
+}
+
+/// The first of these fields that is there, 0 if none is or it does not fit.
+fn number(event: &Event, names: &[&str]) -> u32 {
+    let found = names.iter().find_map(|name| event.whole(name));
+    found
+        .and_then(|value| u32::try_from(value).ok())
+        .unwrap_or(0)
+}
+
+fn text(event: &Event, name: &str) -> String {
+    event.text(name).unwrap_or_default().to_owned()
+}
