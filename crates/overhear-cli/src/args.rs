@@ -320,8 +320,8 @@ pub(crate) struct MetricsArguments {
     /// What `run --out` kept.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// A built-in metric, or a file with one (see docs/metrics.md); all that are built in by
-    /// default.
+    /// A built-in metric, or a file with one (see docs/metrics.md); by default all that are built in
+    /// and whose kernel sensors were switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// Subtracts this for each element of a task that lies in a measurement.

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use overhear_event::{EventSet, Nanos, Origin};
+use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{EventName, EventSet, Nanos, Origin};
 use overhear_metrics::automaton::{
     system_metric, system_metrics, Metric, MetricStatistics, Metrics, Summaries, Summary,
 };
@@ -89,8 +90,8 @@ impl MetricReport {
 }
 
 /// Evaluates metrics over the recording `dir`: built-in ones by name, others by their file; without
-/// any, all that are built in. `cost` is what the observation itself took per element of a task; it is
-/// subtracted from the lengths for the task's own elements in them.
+/// any, all that are built in and whose kernel sensors were switched on. `cost` is what the observation
+/// itself took per element of a task; it is subtracted from the lengths for the task's own elements in them.
 ///
 /// # Errors
 /// [`Failure`] if there is no such recording, metric or file, or if a file makes no sense.
@@ -98,15 +99,18 @@ pub fn metrics(dir: &Path, names: &[String], cost: Nanos) -> Result<MetricsRepor
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
     let mut engine = Metrics::new(Summaries::default().less(cost));
-    let all: Vec<String> = system_metrics().map(str::to_owned).collect();
-    for metric in named(if names.is_empty() { &all } else { names })? {
+    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+    let metrics = match names {
+        [] => usual(&heard),
+        names => named(names)?,
+    };
+    for metric in metrics {
         engine.add(metric);
     }
     let mut names_of_threads = Scheduling::new(());
     let replayed = reader.replay(&mut [&mut engine, &mut names_of_threads]);
     engine.finish();
     let comms = comms(&reader, &names_of_threads);
-    let heard = reader.streams().map(|stream| stream.event()).collect();
     let mut report = report_of(&engine, &comms, &heard);
     report
         .notes
@@ -114,6 +118,20 @@ pub fn metrics(dir: &Path, names: &[String], cost: Nanos) -> Result<MetricsRepor
     let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
     report.notes.extend(corrupt.map(ToString::to_string));
     Ok(report)
+}
+
+/// The built-in metrics that a recording with these events can be expected to serve: those that need
+/// scheduling alone, which is always heard where anything can be, and those whose further sensors were
+/// switched on.
+fn usual(heard: &EventSet) -> Vec<Metric> {
+    let scheduling = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].map(EventName::kernel);
+    let metrics = system_metrics().filter_map(|name| system_metric(name).ok());
+    metrics
+        .filter(|metric| {
+            let mut sources = metric.sources().iter();
+            sources.all(|event| scheduling.contains(event) || heard.contains(event))
+        })
+        .collect()
 }
 
 /// The metrics of these names, built in or files; no two of one name.

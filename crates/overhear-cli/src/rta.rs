@@ -94,12 +94,12 @@ struct Observation {
 /// [`Failure`] if there is no such file or recording, or if the tasks make no sense.
 pub fn rta(config: &Path, dir: Option<&Path>, cost: Nanos) -> Result<RtaReport, Failure> {
     let configs = tasks::read(config)?;
-    let observation = dir.map(|dir| observe(dir, cost)).transpose()?;
+    let observation = dir.map(|dir| observe(dir, &configs, cost)).transpose()?;
     compute(&configs, observation)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", config.display())))
 }
 
-fn observe(dir: &Path, cost: Nanos) -> Result<Observation, Failure> {
+fn observe(dir: &Path, configs: &[TaskConfig], cost: Nanos) -> Result<Observation, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let mut found = Observation {
@@ -107,7 +107,11 @@ fn observe(dir: &Path, cost: Nanos) -> Result<Observation, Failure> {
         ..Observation::default()
     };
     let mut engine = Metrics::new(Summaries::default().less(cost));
-    for name in OVERHEADS.into_iter().chain([OBSERVED]) {
+    // What every task gives need not be measured.
+    let needed = |number: &usize| configs.iter().any(|config| !given(config)[*number]);
+    let needed = (0..OVERHEADS.len()).filter(needed);
+    let overheads = needed.map(|number| OVERHEADS[number]);
+    for name in overheads.chain([OBSERVED]) {
         // A metric that the kernel does not tell enough for yet is no fault of the recording.
         match system_metric(name) {
             Ok(metric) => engine.add(metric),
@@ -235,24 +239,28 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
     })
 }
 
+/// Which of the overheads the file gives.
+const fn given(config: &TaskConfig) -> [bool; OVERHEADS.len()] {
+    [
+        config.job_system_time.is_some(),
+        config.system_blocking.is_some(),
+        config.delay_until_wakeup.is_some(),
+    ]
+}
+
 /// Takes over what was measured and is not given. Returns what that is.
 fn fill(
     config: &TaskConfig,
     overheads: &mut Overheads,
     measured: Option<&BTreeMap<(String, &'static str), u64>>,
 ) -> Vec<&'static str> {
-    let given = [
-        config.job_system_time.is_some(),
-        config.system_blocking.is_some(),
-        config.delay_until_wakeup.is_some(),
-    ];
     let places = [
         &mut overheads.job_system_time,
         &mut overheads.system_blocking,
         &mut overheads.delay_until_wakeup,
     ];
     let mut taken = Vec::new();
-    for ((name, given), place) in OVERHEADS.into_iter().zip(given).zip(places) {
+    for ((name, given), place) in OVERHEADS.into_iter().zip(given(config)).zip(places) {
         let key = (config.thread().to_owned(), name);
         let longest = measured.and_then(|measured| measured.get(&key));
         if let Some(&ns) = longest.filter(|_| !given) {

@@ -240,6 +240,6 @@ fn metrics_of_files_are_read_or_refused_with_their_place() {
         2,
         &["there is no system metric `wakeup`; there are wakeup_latency,"],
     );
-    measure("interrupt").says_only(2, &["waits for a kernel sensor at irq_handler_entry"]);
+    measure("context_switch").says_only(2, &["waits for a kernel sensor at sched_entry"]);
     measure("no/such.metric").says_only(2, &["cannot read no/such.metric"]);
 }

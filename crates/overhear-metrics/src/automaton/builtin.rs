@@ -2,6 +2,7 @@
 //! The interface of the seed (section 2): metrics by their names, user metrics between two events,
 //! and the events that they require.
 
+use overhear_event::kernel::events::{IRQ, KIND_BEGIN, KIND_END, SYSCALL};
 use overhear_event::{EventName, EventSet};
 
 use super::catalogue::Catalogue;
@@ -13,7 +14,7 @@ use super::specification::{
 };
 
 /// The built-in metrics, in the order in which they are listed.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 15] = [
     (
         "wakeup_latency",
         include_str!("../../metrics/wakeup_latency.metric"),
@@ -34,32 +35,45 @@ const FILES: [(&str, &str); 8] = [
         "response_time",
         include_str!("../../metrics/response_time.metric"),
     ),
+    (
+        "system_call",
+        include_str!("../../metrics/system_call.metric"),
+    ),
+    (
+        "futex_wait",
+        include_str!("../../metrics/futex_wait.metric"),
+    ),
+    ("interrupt", include_str!("../../metrics/interrupt.metric")),
+    ("softirq", include_str!("../../metrics/softirq.metric")),
+    (
+        "delay_until_wakeup",
+        include_str!("../../metrics/delay_until_wakeup.metric"),
+    ),
+    (
+        "timer_latency",
+        include_str!("../../metrics/timer_latency.metric"),
+    ),
+    (
+        "job_system_time",
+        include_str!("../../metrics/job_system_time.metric"),
+    ),
 ];
 
 /// Metrics that will exist once the kernel is heard at these tracepoints.
-const WAITING: [(&str, &str); 10] = [
+const WAITING: [(&str, &str); 4] = [
     ("context_switch", "sched_entry and sched_exit"),
-    ("system_call", "sys_enter and sys_exit"),
-    ("page_fault", "exceptions/page_fault_user, with an end"),
-    ("block_io", "block_rq_issue and block_rq_complete"),
-    ("interrupt", "irq_handler_entry and irq_handler_exit"),
-    ("softirq", "softirq_entry and softirq_exit"),
-    ("futex_wait", "sys_enter and sys_exit"),
-    ("delay_until_wakeup", "hrtimer_expire_entry"),
+    ("page_fault", "the end of a page fault"),
     (
-        "job_system_time",
-        "sys_enter, sys_exit and hrtimer_expire_entry",
+        "block_io",
+        "block_rq_issue and block_rq_complete that tells a thread's overlapping requests apart",
     ),
     ("system_blocking", "contention_begin and contention_end"),
 ];
 
-/// The interrupt of a thread begins and ends; the kernel sensor for them does not exist yet. The
-/// return without a switch is the seed's `No_Preempt`.
-const INTERRUPT: (&str, &str) = ("irq_handler_entry", "irq_handler_exit");
-/// A system call begins and ends; the kernel sensor for them does not exist yet.
-const SYSTEM_CALL: (&str, &str) = ("sys_enter", "sys_exit");
-/// The field of those elements that names the thread.
+/// The field of kernel elements that names the thread.
 const THREAD: &str = "tid";
+/// The field that tells begins from ends.
+const KIND: &str = "kind";
 
 /// There is no system metric of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,8 +101,8 @@ pub enum SystemMetricError {
 pub enum UserMetricError {
     /// Without system time it needs to know when system calls begin and end.
     #[error(
-        "the metric {name} without system time waits for a kernel sensor at sys_enter and sys_exit; \
-         include the system time"
+        "the metric {name} without system time needs the kernel sensor syscall, which the catalogue \
+         does not have; include the system time"
     )]
     Waiting {
         /// The metric.
@@ -149,13 +163,12 @@ pub fn events_required_by(metric: &Metric) -> EventSet {
 /// `New_User_Metric`; figure 2): the time in which the thread is on a CPU. `include_system` says
 /// whether the time that it spends in system calls belongs to it.
 ///
-/// Interrupts are left out where `catalogue` has `kernel:irq_handler_entry` and
-/// `kernel:irq_handler_exit`, with the interrupted thread in a field `tid`. This version's kernel
-/// sensors do not, so the time of an interrupt that returns to the thread is counted.
+/// Interrupts that return to the thread are left out where `catalogue` has `kernel:irq`: the seed's
+/// `No_Preempt`. With another catalogue their time counts.
 ///
 /// # Errors
-/// [`UserMetricError`] if system time is to be left out and `catalogue` has no `kernel:sys_enter` and
-/// `kernel:sys_exit`, or if the events cannot be used.
+/// [`UserMetricError`] if system time is to be left out and `catalogue` has no `kernel:syscall`, or if the
+/// events cannot be used.
 pub fn new_user_metric(
     name: &str,
     initial: &EventName,
@@ -163,20 +176,18 @@ pub fn new_user_metric(
     include_system: bool,
     catalogue: &Catalogue,
 ) -> Result<Metric, UserMetricError> {
-    let hears = |(entry, exit): (&str, &str)| {
-        catalogue.permits(&EventName::kernel(entry)) && catalogue.permits(&EventName::kernel(exit))
-    };
-    if !include_system && !hears(SYSTEM_CALL) {
+    let hears = |hook: &str| catalogue.permits(&EventName::kernel(hook));
+    if !include_system && !hears(SYSCALL) {
         return Err(UserMetricError::Waiting {
             name: name.to_owned(),
         });
     }
     let mut user = UserMetric::new(name, initial, r#final);
-    if hears(INTERRUPT) {
-        user.leave_out("interrupt", "interrupted", INTERRUPT);
+    if hears(IRQ) {
+        user.leave_out("interrupt", "interrupted", IRQ);
     }
     if !include_system {
-        user.leave_out("system", "in_system", SYSTEM_CALL);
+        user.leave_out("system", "in_system", SYSCALL);
     }
     Metric::new(user.0, catalogue).map_err(|error| UserMetricError::Refused {
         name: name.to_owned(),
@@ -240,13 +251,20 @@ impl UserMetric {
         user
     }
 
-    /// Leaves out the time between two kernel events of the thread.
-    fn leave_out(&mut self, event: &str, state: &str, (entry, exit): (&str, &str)) {
-        let thread = || TaskOf::Field(Word::new(THREAD));
-        let (enter, leave) = (format!("{event}_entry"), format!("{event}_exit"));
-        let symbols = &mut self.0.symbols;
-        symbols.push(symbol(&enter, &EventName::kernel(entry), None, thread()));
-        symbols.push(symbol(&leave, &EventName::kernel(exit), None, thread()));
+    /// Leaves out the time between begin and end of what a kernel sensor tells of the thread.
+    fn leave_out(&mut self, event: &str, state: &str, hook: &str) {
+        let (enter, leave) = (format!("{event}_begins"), format!("{event}_ends"));
+        for (name, kind) in [(&enter, KIND_BEGIN), (&leave, KIND_END)] {
+            let thread = TaskOf::Field(Word::new(THREAD));
+            let mut symbol = symbol(name, &EventName::kernel(hook), None, thread);
+            symbol.conditions.push(Condition {
+                field: Word::new(KIND),
+                relation: Relation::Equal,
+                constant: Constant::Number(kind.into()),
+                constant_at: Place::default(),
+            });
+            self.0.symbols.push(symbol);
+        }
         self.state(state, StateKind::Out);
         // The states that this one may be entered from: running, and what was left out before.
         self.go("running", state, own(&enter));
@@ -295,7 +313,8 @@ fn symbol(name: &str, source: &EventName, flag: Option<u64>, task: TaskOf) -> Sy
 
 #[cfg(test)]
 mod tests {
-    use overhear_event::{EventName, FieldKind, TypeSchema};
+    use overhear_event::kernel::{Switch, SCHED_SWITCH};
+    use overhear_event::EventName;
 
     use super::{
         events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,
@@ -331,10 +350,10 @@ mod tests {
 
     #[test]
     fn metrics_that_wait_say_for_what() {
-        let error = system_metric("interrupt").unwrap_err().to_string();
+        let error = system_metric("context_switch").unwrap_err().to_string();
         assert_eq!(
             error,
-            "the metric interrupt waits for a kernel sensor at irq_handler_entry and irq_handler_exit"
+            "the metric context_switch waits for a kernel sensor at sched_entry and sched_exit"
         );
         let error = system_metric("nonsense").unwrap_err().to_string();
         assert!(
@@ -369,6 +388,7 @@ mod tests {
         assert_eq!(
             required,
             [
+                "kernel:irq",
                 "kernel:sched_switch",
                 "kernel:task_life",
                 "user:a",
@@ -378,32 +398,31 @@ mod tests {
     }
 
     #[test]
-    fn system_time_is_left_out_once_system_calls_are_heard() {
+    fn system_time_and_interrupts_are_left_out_where_they_are_heard() {
         let (a, b) = (EventName::user("a"), EventName::user("b"));
         let linux = Catalogue::linux();
-        let error = new_user_metric("m", &a, &b, false, &linux).unwrap_err();
+        let metric = new_user_metric("m", &a, &b, false, &linux).unwrap();
+        let sources: Vec<&str> = metric.sources().iter().map(EventName::as_str).collect();
+        assert_eq!(
+            sources,
+            [
+                "user:a",
+                "user:b",
+                "kernel:sched_switch",
+                "kernel:irq",
+                "kernel:syscall"
+            ]
+        );
+        let metric = new_user_metric("m", &a, &a, true, &linux).unwrap();
+        assert_eq!(metric.sources().len(), 3);
+        // Where they are not, interrupts count, and system time cannot be left out.
+        let switch = EventName::kernel(SCHED_SWITCH);
+        let deaf = Catalogue::empty().with(switch, Switch::schema());
+        let metric = new_user_metric("m", &a, &b, true, &deaf).unwrap();
+        assert_eq!(metric.sources().len(), 3);
+        let error = new_user_metric("m", &a, &b, false, &deaf).unwrap_err();
         assert!(error
             .to_string()
-            .contains("waits for a kernel sensor at sys_enter and sys_exit"));
-        let schema = || {
-            TypeSchema::builder("call")
-                .field("tid", FieldKind::U32, "")
-                .build()
-                .unwrap()
-        };
-        let prepared = [
-            "sys_enter",
-            "sys_exit",
-            "irq_handler_entry",
-            "irq_handler_exit",
-        ]
-        .into_iter()
-        .fold(linux, |catalogue, hook| {
-            catalogue.with(EventName::kernel(hook), schema())
-        });
-        let metric = new_user_metric("m", &a, &b, false, &prepared).unwrap();
-        assert_eq!(metric.sources().len(), 7);
-        let metric = new_user_metric("m", &a, &a, true, &prepared).unwrap();
-        assert_eq!(metric.sources().len(), 4);
+            .contains("needs the kernel sensor syscall"));
     }
 }
