@@ -175,7 +175,7 @@ pub(crate) fn nanos(ticks: u64) -> f64 {
     ticks as f64 / ticks_per_ns()
 }
 
-fn ticks_per_ns() -> f64 {
+pub(crate) fn ticks_per_ns() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| {
         let (begin, from) = (Instant::now(), ordered_ticks());

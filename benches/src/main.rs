@@ -8,7 +8,7 @@
 //! Ratios are those of medians of the same race. Where a target exists the tables say whether it is
 //! met; nothing fails because of it.
 //!
-//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain), for whoever is at work on it.
+//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for whoever is at work on it.
 #![allow(
     clippy::disallowed_types,
     reason = "the floor and the start lines of threads use shared words by hand"
@@ -18,6 +18,7 @@
 extern crate overhear as _;
 
 mod cold;
+mod evaluate;
 mod figures;
 mod floor;
 mod hot;
@@ -100,7 +101,7 @@ fn main() -> Result<()> {
     let rounds = arguments.rounds;
     // What lasts longer is repeated less.
     let (fewer, few) = (rounds / 2 + 1, rounds / 10 + 1);
-    let parts: [(&str, Part<'_>); 8] = [
+    let parts: [(&str, Part<'_>); 9] = [
         ("steady", &|| hot::steady(rounds, &peers)),
         ("off", &|| Ok(off::off(rounds, &peers, &off))),
         ("pairs", &|| pairs::pairs(rounds, cpus.others)),
@@ -109,6 +110,7 @@ fn main() -> Result<()> {
         ("first", &|| hot::first(few)),
         ("reader", &|| reader::copies(rounds)),
         ("drain", &|| reader::drain(few, cpus.others)),
+        ("evaluate", &|| evaluate::evaluate(few, &socket)),
     ];
     let mut outcomes = Vec::new();
     for (name, part) in parts {

@@ -101,24 +101,34 @@ impl Turns {
         }
     }
 
-    /// Moves the top down until both of its children are later.
+    /// Moves the top to its place. It goes down to a leaf along the lesser children, and from there up
+    /// (Floyd's way): streams that take turns put a late turn on top, and then each level costs one
+    /// comparison whose outcome is used as a number, not as a branch that cannot be predicted.
     fn sift(&mut self) {
         let heap = &mut self.0[..];
+        let Some(&moving) = heap.first() else {
+            return;
+        };
         let mut at = 0;
         loop {
-            let mut child = 2 * at + 1;
-            if child >= heap.len() {
-                return;
-            }
-            if child + 1 < heap.len() && heap[child + 1] < heap[child] {
-                child += 1;
-            }
-            if heap[at] <= heap[child] {
-                return;
-            }
-            heap.swap(at, child);
-            at = child;
+            let left = 2 * at + 1;
+            let Some(&[first, second]) = heap.get(left..left + 2) else {
+                break;
+            };
+            let is_second = second < first;
+            heap[at] = if is_second { second } else { first };
+            at = left + usize::from(is_second);
         }
+        // A left child without a brother.
+        if let Some(&only) = heap.get(2 * at + 1) {
+            heap[at] = only;
+            at = 2 * at + 1;
+        }
+        while at > 0 && moving < heap[(at - 1) / 2] {
+            heap[at] = heap[(at - 1) / 2];
+            at = (at - 1) / 2;
+        }
+        heap[at] = moving;
     }
 }
 

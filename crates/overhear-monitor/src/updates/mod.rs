@@ -59,6 +59,9 @@ pub use reference::{AddError, Supervisor, UpdateRef, UpdateState, UpdateStatus, 
 /// one load.
 pub const MOST_UPDATES: usize = 64;
 
+/// Streams with larger numbers are looked up in a table that is not as quick.
+const QUICK: usize = 4096;
+
 /// Updates that are evaluated together. See the module's text.
 #[derive(Debug)]
 pub struct UpdateSet {
@@ -67,18 +70,17 @@ pub struct UpdateSet {
     // A bit for each member that is called.
     active: u64,
     // For each stream the members that subscribed to it.
-    routes: HashMap<StreamId, Route, BuildHasherDefault<Spread>>,
+    routes: HashMap<StreamId, u64, BuildHasherDefault<Spread>>,
+    // The same by the number of the stream, for the small ones, which directories give: elements of
+    // many streams that take turns look here one by one.
+    quick: Vec<Option<u64>>,
+    // The same streams, for members that come later.
+    streams: Vec<StreamDescriptor>,
     // The stream of the last element: elements of a stream come in runs.
     last: (Option<StreamId>, u64),
     board: Arc<Board>,
     // The last advance.
     evaluated: Timestamp,
-}
-
-#[derive(Debug)]
-struct Route {
-    descriptor: StreamDescriptor,
-    members: u64,
 }
 
 impl Default for UpdateSet {
@@ -87,6 +89,8 @@ impl Default for UpdateSet {
             members: (0..MOST_UPDATES).map(|_| None).collect(),
             active: 0,
             routes: HashMap::default(),
+            quick: Vec::new(),
+            streams: Vec::new(),
             last: (None, 0),
             board: Arc::default(),
             evaluated: Timestamp::ZERO,
@@ -173,11 +177,11 @@ impl UpdateSet {
         };
         let bit = 1 << place;
         let mut next = Next::GoOn;
-        for route in self.routes.values_mut() {
-            if member.takes(&route.descriptor) {
-                route.members |= bit;
+        for stream in &self.streams {
+            if member.takes(stream) {
+                *self.routes.entry(stream.id).or_default() |= bit;
                 if next == Next::GoOn {
-                    next = member.open(&route.descriptor);
+                    next = member.open(stream);
                 }
             }
         }
@@ -186,7 +190,7 @@ impl UpdateSet {
         }
         member.publish();
         self.members[place] = Some(member);
-        self.last = (None, 0);
+        self.remember();
         None
     }
 
@@ -198,10 +202,10 @@ impl UpdateSet {
         let place = self.members.iter().position(is_it)?;
         let bit = 1 << place;
         self.active &= !bit;
-        for route in self.routes.values_mut() {
-            route.members &= !bit;
+        for members in self.routes.values_mut() {
+            *members &= !bit;
         }
-        self.last = (None, 0);
+        self.remember();
         self.members[place].take()
     }
 
@@ -211,12 +215,36 @@ impl UpdateSet {
         if self.last.0 == Some(stream.id) {
             return self.last.1;
         }
-        let members = match self.routes.get(&stream.id) {
-            Some(route) => route.members,
-            None => self.meet(stream),
+        let quick = self.quick.get(stream.id.as_raw() as usize);
+        let members = match quick.copied().flatten() {
+            Some(members) => members,
+            None => self.look_up(stream),
         };
         self.last = (Some(stream.id), members);
         members
+    }
+
+    #[cold]
+    fn look_up(&mut self, stream: &StreamDescriptor) -> u64 {
+        match self.routes.get(&stream.id) {
+            Some(&members) => members,
+            None => self.meet(stream),
+        }
+    }
+
+    /// Makes `quick` say what `routes` does, after a change.
+    fn remember(&mut self) {
+        self.last = (None, 0);
+        self.quick.fill(None);
+        for (stream, &members) in &self.routes {
+            let at = stream.as_raw() as usize;
+            if at < QUICK {
+                if self.quick.len() <= at {
+                    self.quick.resize(at + 1, None);
+                }
+                self.quick[at] = Some(members);
+            }
+        }
     }
 
     /// Asks every member about a stream that nobody has heard of.
@@ -235,12 +263,9 @@ impl UpdateSet {
             }
         });
         self.active = active;
-        let descriptor = stream.clone();
-        let route = Route {
-            descriptor,
-            members,
-        };
-        self.routes.insert(stream.id, route);
+        self.streams.push(stream.clone());
+        self.routes.insert(stream.id, members);
+        self.remember();
         members
     }
 
@@ -284,7 +309,7 @@ impl Update for UpdateSet {
     fn open(&mut self, stream: &StreamDescriptor) {
         if self.routes.remove(&stream.id).is_some() {
             // A directory that begins anew gives its numbers anew.
-            self.last = (None, 0);
+            self.streams.retain(|known| known.id != stream.id);
         }
         self.meet(stream);
     }

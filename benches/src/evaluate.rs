@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The framework: what it costs to evaluate an element, from its ring to the histogram.
+//!
+//! The evaluation is the one of seed 000, section 5.3: the distance of two elements goes into a
+//! histogram. By hand that is a loop over the ring, with the counter checked once per 256 elements;
+//! through the framework the elements are copied, validated, converted to nanoseconds, held back,
+//! merged into the total order and handed to an update. Both use the same rings and the same kind of
+//! histogram. The thesis reports about 400 cycles per element for its framework.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{ensure, Result};
+use overhear_directory::client::{self, Registration, SensorRequest};
+use overhear_directory::{monotonic_now, Begin, Mapping, MonitorConnection, Query};
+use overhear_event::{
+    ElementView, FieldKind, Gap, Nanos, StreamDescriptor, Timestamp, TypeSchema, Update, WriterKind,
+};
+use overhear_metrics::Histogram;
+use overhear_monitor::{Binding, Monitor, Room, UpdateSet};
+use overhear_stream::sync::{fence, Ordering};
+use overhear_stream::{
+    read_hardware_ticks, Geometry, Shape, SharedWords, SimpleWriter, Words as _, COUNTER_OFFSET,
+    HEADER_SIZE,
+};
+
+use crate::machine::ticks_per_ns;
+use crate::race::{race, time, Contender, Outcome};
+use crate::sensors::rate;
+
+const ONE: &str = "Evaluating one sensor: 20,000 elements, their distances into a histogram";
+const MANY: &str =
+    "Evaluating 64 sensors merged: 20,000 elements, their distances into a histogram";
+const HAND: &str = "loop by hand over the same rings";
+/// As many elements as in the thesis.
+const ELEMENTS: u64 = 20_000;
+/// How many elements the loop by hand reads between two looks at the counter.
+const BATCH: u64 = 256;
+
+/// A sensor of this process, seen from both sides.
+struct Ring {
+    // Keeps the registration, and with it the memory.
+    _registration: Arc<Mapping>,
+    writer: SimpleWriter<SharedWords>,
+    words: SharedWords,
+    geometry: Geometry,
+    position: u64,
+}
+
+impl Ring {
+    fn register(sensor: &str, instance: usize) -> Result<Self> {
+        let schema = TypeSchema::builder("number").field("number", FieldKind::U64, "");
+        let request = SensorRequest {
+            sensor: sensor.to_string(),
+            instance: instance.to_string(),
+            schema: schema.build()?,
+            rate: Some(rate()),
+            capacity: ELEMENTS,
+            kind: WriterKind::Simple,
+            lanes: 0,
+        };
+        let registration: Registration = client::register(request)?;
+        let Shape::Simple(geometry) = registration.shape else {
+            anyhow::bail!("a simple sensor has a ring");
+        };
+        let mapping = Arc::clone(&registration.mapping);
+        // The sensor stays for as long as the process runs.
+        std::mem::forget(registration);
+        // SAFETY: the map is kept beside the words.
+        let words = || unsafe { mapping.words() };
+        Ok(Self {
+            writer: SimpleWriter::new(words(), geometry)?,
+            words: words(),
+            geometry,
+            position: 0,
+            _registration: mapping,
+        })
+    }
+
+    /// What the loop by hand does with one ring: every element since the last time.
+    #[inline(always)]
+    fn read(&mut self, mut evaluate: impl FnMut(u64, u64)) {
+        let counter = self.words.word(COUNTER_OFFSET / 8);
+        let end = counter.load(Ordering::Acquire);
+        let mask = self.geometry.capacity() - 1;
+        while self.position < end {
+            let batch = BATCH.min(end - self.position);
+            for position in self.position..self.position + batch {
+                let slot = (position & mask) as usize * 2 + HEADER_SIZE / 8;
+                let slot = self.words.range(slot, 2);
+                // Relaxed: checked below.
+                evaluate(
+                    slot[0].load(Ordering::Relaxed),
+                    slot[1].load(Ordering::Relaxed),
+                );
+            }
+            fence(Ordering::Acquire);
+            let now = counter.load(Ordering::Relaxed);
+            assert!(now - self.position < self.geometry.capacity(), "lapped");
+            self.position += batch;
+        }
+    }
+}
+
+/// The evaluation.
+#[derive(Default)]
+struct Distances {
+    last: Timestamp,
+    histogram: Histogram,
+    elements: u64,
+}
+
+impl Update for Distances {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.histogram.record(element.time.since(self.last).as_ns());
+        self.last = element.time;
+        self.elements += 1;
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// Writes one batch, the sensors taking turns: the order that the merge has to find again.
+fn fill(rings: &mut [Ring]) {
+    let turns = ELEMENTS / rings.len() as u64;
+    for number in 0..turns {
+        for ring in &mut *rings {
+            ring.writer
+                .write(&number.to_ne_bytes(), read_hardware_ticks);
+        }
+    }
+}
+
+fn elements(rings: &[Ring]) -> u64 {
+    ELEMENTS / rings.len() as u64 * rings.len() as u64
+}
+
+fn monitor(socket: &Path, sensor: &str) -> Result<Monitor> {
+    let query = Query::parse(sensor)?;
+    let source = MonitorConnection::connect(socket)?.attach(query, Begin::Now)?;
+    let mut monitor = Monitor::with_room(Nanos::from_ns(0), Room::Reserved);
+    monitor.add_source(Box::new(source));
+    // Opens the streams.
+    monitor.round(monotonic_now(), &mut Distances::default());
+    Ok(monitor)
+}
+
+/// One section: by hand, with an update, and with an update in a set.
+fn section(
+    rounds: usize,
+    socket: &Path,
+    section: &'static str,
+    sensors: usize,
+    target: f64,
+) -> Result<Vec<Outcome>> {
+    let name = format!("evaluated_{sensors}");
+    let registered: Result<Vec<Ring>> = (0..sensors).map(|at| Ring::register(&name, at)).collect();
+    let rings = std::cell::RefCell::new(registered?);
+    let count = elements(&rings.borrow());
+    let (mut direct, mut in_set) = (monitor(socket, &name)?, monitor(socket, &name)?);
+    let by_hand = || {
+        let rings = &mut *rings.borrow_mut();
+        fill(rings);
+        let mut histogram = Histogram::new();
+        let mut last = 0;
+        let span = time(count, &mut |_| {
+            for ring in &mut *rings {
+                ring.read(|stamp, number| {
+                    histogram.record(stamp.saturating_sub(last));
+                    last = stamp;
+                    black_box(number);
+                });
+            }
+        });
+        assert_eq!(histogram.count(), count);
+        span
+    };
+    // Every contender reads what all have written; only its own batch is measured.
+    let framework = |monitor: &mut Monitor, update: &mut dyn Update| {
+        monitor.round(monotonic_now(), &mut Distances::default());
+        fill(&mut rings.borrow_mut());
+        // What was written lies before this time, by more than the clock's error.
+        let written = monotonic_now();
+        let until = written.plus(Nanos::from_us(2));
+        while monotonic_now() <= until {}
+        time(count, &mut |_| monitor.round(until, update))
+    };
+    let one_update = || {
+        let mut update = Distances::default();
+        let span = framework(&mut direct, &mut update);
+        assert_eq!(update.elements, count);
+        span
+    };
+    let in_a_set = || {
+        let mut set = UpdateSet::new();
+        let added = set.add(Distances::default(), Binding::new("distances"));
+        let update = added.expect("an empty set has room");
+        let span = framework(&mut in_set, &mut set);
+        drop(set);
+        assert_eq!(update.take().map(|it| it.elements), Some(count));
+        span
+    };
+    let skip = |contender: &mut dyn FnMut() -> f64| {
+        // The hand-written loop has a position of its own and catches up unmeasured.
+        for ring in &mut *rings.borrow_mut() {
+            ring.position = ring.writer.count();
+        }
+        contender()
+    };
+    let mut by_hand = by_hand;
+    Ok(race(
+        rounds,
+        vec![
+            Contender::new(section, HAND, move || skip(&mut by_hand)),
+            Contender::new(section, "monitor with one update", one_update)
+                .against(HAND)
+                .at_most(target),
+            Contender::new(section, "monitor with an update in a set", in_a_set)
+                .against(HAND)
+                .at_most(target),
+        ],
+    ))
+}
+
+/// The cost of the framework per evaluated element.
+pub(crate) fn evaluate(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
+    let mut outcomes = section(rounds, socket, ONE, 1, 4.0)?;
+    outcomes.extend(section(rounds, socket, MANY, 64, 8.0)?);
+    for outcome in &outcomes {
+        let cycles = ticks_per_ns() * outcome.median();
+        println!(
+            "{}: {}: {cycles:.0} cycles of the counter per element (the thesis: 400)",
+            outcome.section, outcome.name
+        );
+    }
+    ensure!(!outcomes.is_empty(), "nothing was measured");
+    Ok(outcomes)
+}
