@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The monitoring framework as a part of an application, with sensors of its own: results that are
+//! elements again, and a program that is steered by what its monitor finds.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use overhear::{Element, Sensor};
+use overhear_directory::{
+    monotonic_now, Begin, Directory, MonitorConnection, Query, SOCKET_VARIABLE,
+};
+use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_monitor::{Binding, Monitor, UpdateSet};
+
+#[derive(Element)]
+#[repr(C)]
+struct Level {
+    value: u64,
+}
+
+#[derive(Element)]
+#[repr(C)]
+struct Sum {
+    of: u64,
+    value: u64,
+}
+
+/// The first level of the hierarchy: sums up ten values and tells the sum, by a sensor.
+struct Summing {
+    results: Sensor<Sum>,
+    pending: Sum,
+}
+
+impl Update for Summing {
+    fn element(&mut self, element: &ElementView<'_>) {
+        let value = element.field("value").and_then(|value| value.as_u64());
+        self.pending.of += 1;
+        self.pending.value += value.unwrap_or_default();
+        if self.pending.of == 10 {
+            self.results.write(&self.pending);
+            self.pending = Sum { of: 0, value: 0 };
+        }
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// The second level: what it hears are results.
+#[derive(Default)]
+struct Heard(Vec<(Timestamp, String)>);
+
+impl Update for Heard {
+    fn element(&mut self, element: &ElementView<'_>) {
+        let field = |name| element.field(name).map(|value| value.to_string());
+        let told = [field("of"), field("value")].map(Option::unwrap_or_default);
+        self.0.push((element.time, told.join(": ")));
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {
+        panic!("nothing is missed here: {gap:?}");
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[test]
+fn results_of_one_monitor_are_elements_of_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("directory.sock");
+    let _directory = Directory::builder().start(&socket).unwrap();
+    // No other test of this binary looks for a directory.
+    std::env::set_var(SOCKET_VARIABLE, &socket);
+
+    let attach = |names: &str| {
+        let connection = MonitorConnection::connect(&socket).unwrap();
+        let query = Query::parse(names).unwrap();
+        let mut monitor = Monitor::new(Nanos::from_ms(2));
+        monitor.add_source(Box::new(connection.attach(query, Begin::Now).unwrap()));
+        monitor
+    };
+    // The second is there before its sensor: it binds late.
+    let (mut first, mut second) = (attach("level"), attach("sum"));
+    let mut levels = Sensor::<Level>::builder("level").register().unwrap();
+    let mut set = UpdateSet::new();
+    let results = Sensor::<Sum>::builder("sum").register().unwrap();
+    assert!(levels.is_heard() && results.is_heard());
+    let summing = Summing {
+        results,
+        pending: Sum { of: 0, value: 0 },
+    };
+    let _summing = set.add(summing, Binding::new("summing")).unwrap();
+    let mut heard = Heard::default();
+
+    let begun = monotonic_now();
+    for value in 0..40 {
+        levels.write(&Level { value });
+    }
+    let written = monotonic_now();
+    let patience = Instant::now();
+    while heard.0.len() < 4 {
+        first.round(monotonic_now(), &mut set);
+        second.round(monotonic_now(), &mut heard);
+        assert!(
+            patience.elapsed() < Duration::from_secs(60),
+            "{heard:?}",
+            heard = heard.0
+        );
+        std::thread::yield_now();
+    }
+    let told: Vec<&str> = heard.0.iter().map(|(_, told)| told.as_str()).collect();
+    assert_eq!(told, ["10: 45", "10: 145", "10: 245", "10: 345"]);
+    // A result is stamped when it was found: after what it was found from.
+    assert!(heard.0.iter().all(|(time, _)| *time > begun));
+    assert!(heard.0.last().is_some_and(|(time, _)| *time > written));
+    assert_eq!((first.elements(), first.losses().missed()), (40, 0));
+}
+
+#[test]
+fn a_player_is_steered_by_its_own_monitor() {
+    let here = std::env::current_exe().unwrap();
+    let built = here.parent().unwrap().parent().unwrap();
+    let player = built.join("examples/player");
+    if !player.exists() {
+        println!("skipped: the examples are not built; type `cargo build --examples -p overhear`");
+        return;
+    }
+    let output = Command::new(player)
+        .env_remove(SOCKET_VARIABLE)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    let expected = "frame 9: ten frames were late, quality is 70 now\n\
+                    frame 19: ten frames were late, quality is 40 now\n\
+                    23 frames, 23 heard, 0 unheard, 20 late, quality 40\n";
+    assert_eq!(said, expected);
+}
