@@ -186,13 +186,25 @@ impl Browser {
             "Page.navigate",
             json!({"url": format!("file://{}", path.display())}),
         );
+        self.wait_for("location.protocol === 'file:' && window.overhear?.ready === true");
+    }
+
+    /// Goes to an address, and waits until its page is there.
+    pub(crate) fn visit(&self, url: &str) {
+        self.call("Page.navigate", json!({"url": url}));
+        let there = json!(url);
+        self.wait_for(&format!(
+            "location.href === {there} && document.readyState === 'complete'"
+        ));
+    }
+
+    /// Waits until an expression is true.
+    pub(crate) fn wait_for(&self, expression: &str) {
         let start = Instant::now();
-        while self.evaluate("location.protocol === 'file:' && window.overhear?.ready === true")
-            != json!(true)
-        {
+        while self.evaluate(expression) != json!(true) {
             assert!(
                 start.elapsed() < PATIENCE,
-                "the page is not ready: {:?}",
+                "never: {expression}: {:?}",
                 self.complaints()
             );
             std::thread::sleep(Duration::from_millis(20));

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page of a run that goes on, in a browser: rows that appear and grow, and the end.
+
+use overhear_cli::page::render_live;
+use overhear_cli::view::{Content, Feed, Server};
+use overhear_event::kernel::{Switch, SCHED_SWITCH};
+use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::set_view;
+
+/// Switches of one CPU between threads of process 10, fed one after the other.
+struct Machine {
+    feed: Feed,
+    stream: StreamDescriptor,
+    sequence: u64,
+}
+
+impl Machine {
+    fn new(feed: &Feed) -> Self {
+        let stream = StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Kernel { cpu: 0 },
+            sensor: SCHED_SWITCH.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: std::sync::Arc::new(Switch::schema()),
+            rate: None,
+            capacity: 64,
+        };
+        feed.update().open(&stream);
+        Self {
+            feed: feed.clone(),
+            stream,
+            sequence: 0,
+        }
+    }
+
+    fn switch(&mut self, ms: u64, prev_tid: u32, next_tid: u32) {
+        let tracked = |tid, flag| if tid == 0 { 0 } else { flag };
+        let switch = Switch {
+            prev_tid,
+            next_tid,
+            prev_pid: 10,
+            next_pid: 10,
+            prev_state: 1,
+            flags: tracked(prev_tid, Switch::PREV_TRACKED)
+                | tracked(next_tid, Switch::NEXT_TRACKED),
+            prev_run_ns: Switch::UNKNOWN,
+        };
+        let time = Timestamp::from_monotonic_ns(1_000_000 * ms);
+        let mut update = self.feed.update();
+        update.element(&ElementView {
+            stream: &self.stream,
+            sequence: self.sequence,
+            time,
+            payload: &switch.to_payload(),
+        });
+        update.advance(time);
+        self.sequence += 1;
+    }
+}
+
+#[test]
+fn a_run_grows_on_the_page_until_it_ends() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let feed = Feed::of(&["demo".to_string()]);
+    let server = Server::start(Content::Live {
+        page: render_live(&json!({"command": ["demo"], "goes_on": true})),
+        feed: feed.clone(),
+    })
+    .unwrap();
+    let mut machine = Machine::new(&feed);
+    browser.visit(&server.url());
+    browser.wait_for(
+        "document.getElementById('timeline-empty').textContent === 'Nothing was heard yet.'",
+    );
+
+    machine.switch(1_000, 0, 11);
+    machine.switch(1_010, 11, 0);
+    browser.wait_for("window.overhear?.ready === true");
+    let rows = "overhear.rows.map((r) => r.name).join(' ')";
+    browser.wait_for(&format!("{rows} === 'CPUs CPU 0 process 10 thread 11'"));
+    browser.wait_for("overhear.extent === 10e6");
+    browser.wait_for("document.getElementById('live-text').textContent.startsWith('Live')");
+
+    // Another thread comes and keeps running: it has a row, and lasts until now on both rows.
+    machine.switch(1_020, 0, 12);
+    machine.switch(1_040, 12, 11);
+    browser.wait_for(&format!("{rows}.endsWith('thread 11 thread 12')"));
+    let run_of = |name: &str| {
+        format!(
+            "overhear.statistics(0, overhear.extent).threads.find((t) => t.name === '{name}').run"
+        )
+    };
+    browser.wait_for(&format!("{} === 20e6", run_of("thread 12")));
+    feed.update()
+        .advance(Timestamp::from_monotonic_ns(1_100_000_000));
+    browser.wait_for(&format!("{} === 70e6", run_of("thread 11")));
+    browser.wait_for("overhear.statistics(0, overhear.extent).cpus[0].busy === 90e6");
+
+    // The whole stays the whole; a part follows the end, until the user lets it stay.
+    browser.wait_for("overhear.view.from === 0 && overhear.view.to === 100e6");
+    set_view(&browser, 60e6, 100e6);
+    feed.update()
+        .advance(Timestamp::from_monotonic_ns(1_200_000_000));
+    browser.wait_for("overhear.view.from === 160e6 && overhear.view.to === 200e6");
+    browser.evaluate("document.getElementById('follow').click()");
+    feed.update()
+        .advance(Timestamp::from_monotonic_ns(1_300_000_000));
+    browser.wait_for("overhear.extent === 300e6");
+    assert_eq!(browser.number("overhear.view.from"), 160e6);
+
+    machine.switch(1_310, 11, 0);
+    feed.finish(
+        Some(Timestamp::from_monotonic_ns(1_320_000_000)),
+        json!({"command": ["demo"], "missed_total": 0, "complete": true, "duration_ns": 320_000_000_u64}),
+    );
+    browser.wait_for("overhear.live.ended");
+    assert_eq!(
+        browser.text("document.getElementById('live-text').textContent"),
+        "The run has ended."
+    );
+    assert!(browser
+        .text("document.getElementById('losses').textContent")
+        .contains("Complete"));
+    assert_eq!(browser.number(&run_of("thread 11")), 280e6);
+    assert!(browser.number("overhear.primitives") <= browser.number("overhear.bound"));
+
+    // Nobody else was asked for anything.
+    let own = format!("request of \"{}", server.url());
+    let complaints = browser.complaints();
+    let foreign: Vec<_> = complaints
+        .iter()
+        .filter(|one| !one.starts_with(&own))
+        .collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
