@@ -38,7 +38,7 @@ pub(crate) const PROBES: [&str; 3] = ["on_probe", "on_probe_return", "on_usdt"];
 pub(crate) const ESSENTIAL: usize = 4;
 
 /// Scheduling. The first is mandatory.
-pub(crate) static SCHED: [Program; 9] = [
+pub(crate) static SCHED: [Program; 10] = [
     program("on_switch", Hook::Switch, "sched_switch", "nothing"),
     program(
         "on_fork",
@@ -81,6 +81,12 @@ pub(crate) static SCHED: [Program; 9] = [
         Hook::Life,
         "task_rename",
         "renamed threads keep their old names",
+    ),
+    program(
+        "on_fork_again",
+        Hook::Life,
+        "sched_process_fork",
+        "a child may escape where forks interrupt each other",
     ),
     Program {
         name: "on_cgroup",

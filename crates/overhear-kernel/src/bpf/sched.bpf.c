@@ -62,6 +62,11 @@
  *    its cgroup, so the fork decides. A process that is moved is only counted here; user space
  *    then runs `select` again.
  *
+ * 13. Forks that meet. The kernel does not enter a program on a CPU that is inside it already, and a
+ *    fork can be preempted there by another one, whose child would be nobody's for its whole life.
+ *    So a second program looks whether the first has done its work. An exit that meets another is
+ *    only counted, like all that is not entered: the last departure tells the end as well.
+ *
  * Thread ids are those of the initial PID namespace. The stores are plain words of their natural
  * size: the verifier wants them so, and so no reader ever sees half a word.
  */
@@ -340,14 +345,15 @@ static always_inline u64 cgroup_monitors(struct task_struct *task)
 	return monitors;
 }
 
-SEC("tp_btf/sched_process_fork")
-int on_fork(u64 *ctx)
+static always_inline int fork(u64 *ctx, bool again)
 {
 	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
 	struct tracking *tracking = tracking_of(parent);
 	struct shared *words = shared_words();
 
 	if (!words)
+		return 0;
+	if (again && tracking_of(child))
 		return 0;
 
 	struct tracking fresh = { .nvcsw = child->nvcsw };
@@ -362,8 +368,11 @@ int on_fork(u64 *ctx)
 
 	u64 monitors = fresh.monitors & READ_ONCE(words->active);
 
-	if (!bpf_task_storage_get(&tracked, child, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE))
+	if (!bpf_task_storage_get(&tracked, child, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
+		if (again)
+			return 0; /* told already */
 		count(words, monitors, COUNT_LOST_INHERIT);
+	}
 
 	struct life_element life = {
 		.kind = LIFE_FORK,
@@ -373,6 +382,19 @@ int on_fork(u64 *ctx)
 
 	live(words, monitors, child, 0, &life, parent->comm);
 	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int on_fork(u64 *ctx)
+{
+	return fork(ctx, 0);
+}
+
+/* Rule 13. */
+SEC("tp_btf/sched_process_fork")
+int on_fork_again(u64 *ctx)
+{
+	return fork(ctx, 1);
 }
 
 SEC("tp_btf/sched_process_exec")

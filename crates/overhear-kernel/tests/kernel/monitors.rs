@@ -121,15 +121,17 @@ fn eight_monitors_hear_their_own_threads_and_no_others() {
     recorder_of_stranger(&mut late, &mut nothing);
     for (m, (monitor, recorder)) in monitors.iter_mut().enumerate() {
         finish(monitor, recorder);
-        for (_, tid) in threads
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| tracks(m + 1, *i))
-        {
-            let exits = recorder.lives.iter().filter(|(_, life)| life.tid == *tid);
-            assert_eq!(exits.filter(|(_, l)| l.kind == Life::EXIT).count(), 1);
-        }
+        let mine = (0..threads.len()).filter(|thread| tracks(m + 1, *thread));
+        assert_eq!(deaths(recorder), mine.count());
     }
+}
+
+/// Last departures of tracked threads.
+fn deaths(recorder: &Recorder) -> usize {
+    let died = |s: &&(StreamId, _, Switch)| {
+        s.2.prev_state & 0x80 != 0 && s.2.flags & Switch::PREV_TRACKED != 0
+    };
+    recorder.switches.iter().filter(died).count()
 }
 
 /// A monitor with a number that another had before hears nothing of that one's threads.
@@ -188,14 +190,18 @@ fn ten_thousand_short_lives_are_each_told_once() {
         0,
         "the rings have room for all"
     );
-    // The creators are four more.
-    assert_eq!(of_kind(Life::FORK), CHURN + 4);
-    let ended = of_kind(Life::EXIT);
-    assert_eq!(ended, CHURN + 4 + before.len());
-    let died = |s: &&(StreamId, _, Switch)| {
-        s.2.prev_state & 0x80 != 0 && s.2.flags & Switch::PREV_TRACKED != 0
+    // Programs that the kernel did not enter, because another life began or ended on that CPU at
+    // that moment, are told: what is missing is not more than that. The creators are four more.
+    let not_entered = of_family.missed(GapCause::Kernel) as usize;
+    println!("{not_entered} calls not entered");
+    let complete = |told: usize, expected: usize| {
+        let (least, most) = (expected.saturating_sub(not_entered), expected);
+        assert!((least..=most).contains(&told), "{told} of {expected}");
     };
-    assert_eq!(of_family.switches.iter().filter(died).count(), ended);
+    complete(of_kind(Life::FORK), CHURN + 4);
+    complete(of_kind(Life::EXIT), CHURN + 4 + before.len());
+    let deaths = deaths(of_family);
+    complete(deaths, CHURN + 4 + before.len());
     // The main thread alone, and nothing of what it created.
     let mains = (after[&pid].0 - before[&pid].0) + (after[&pid].1 - before[&pid].1);
     assert!(of_main.tracked_departures(pid) >= mains);
@@ -343,7 +349,10 @@ fn a_monitor_lives_as_the_seed_says() {
             .map(|life| life.kind)
             .collect()
     };
-    assert_eq!(kinds(threads[0]), [Life::TRACKED, Life::EXIT]);
+    if recorder.missed(GapCause::Kernel) == 0 {
+        assert_eq!(kinds(threads[0]), [Life::TRACKED, Life::EXIT]);
+    }
+    assert_eq!(deaths(&recorder), 1);
     assert_eq!(kinds(threads[1]), [Life::TRACKED, Life::UNTRACKED]);
     assert!(recorder.tracked_departures(threads[0]) > 0);
     let gone = monitor.thread_monitor(0x7fff_fff0, 1);
@@ -392,10 +401,17 @@ fn thousands_of_threads_are_tracked_one_by_one_and_at_once() {
         lives.filter(|(_, life)| life.kind == kind).count()
     };
     assert_eq!(count(&one, Life::TRACKED), threads.len());
-    assert_eq!(count(&one, Life::EXIT), threads.len());
+    // Exits that meet on a CPU are told as not entered; last departures are all there.
+    let ended = |recorder: &Recorder, expected: usize| {
+        let not_entered = recorder.missed(GapCause::Kernel) as usize;
+        let (told, died) = (count(recorder, Life::EXIT), deaths(recorder));
+        assert!(told <= expected && told + not_entered >= expected, "{told}");
+        assert_eq!(died, expected);
+    };
+    ended(&one, threads.len());
     // The harness of the test has threads of its own.
     assert!(count(&other, Life::TRACKED) > threads.len());
-    assert_eq!(count(&other, Life::EXIT), count(&other, Life::TRACKED));
+    ended(&other, count(&other, Life::TRACKED));
 }
 
 #[test]
@@ -621,6 +637,66 @@ fn a_killed_process_leaves_nothing_in_the_kernel() {
     // The kernel frees them in its own time, behind grace periods.
     while held.iter().any(exists) {
         std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A monitor inside a PID namespace, where this process has another id than outside.
+pub(crate) fn inside_a_namespace() {
+    // SAFETY: gettid only returns a number.
+    let own = unsafe { libc::gettid() }.unsigned_abs();
+    let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
+        return;
+    };
+    println!("{}", monitor.status().unwrap().sentence);
+    monitor.thread_monitor(own, 9).unwrap();
+    monitor.process_monitor(std::process::id()).unwrap();
+    let foreign = monitor.thread_monitor(0x7fff_fff0, 1).unwrap_err();
+    assert!(
+        matches!(foreign, SelectError::NoSuchThread { .. }),
+        "{foreign}"
+    );
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    let mut recorder = Recorder::default();
+    finish(&mut monitor, &mut recorder);
+    let tracked = recorder.lives.iter().map(|(_, life)| life);
+    let tracked: Vec<_> = tracked.filter(|life| life.code == 9).collect();
+    assert_eq!(
+        tracked.len(),
+        1,
+        "the id was understood as this namespace has it"
+    );
+    // It is told by the id that the initial namespace has for it.
+    let outer = tracked[0].tid;
+    assert!(recorder.tracked_departures(outer) > 0);
+    println!("{own} inside is {outer} outside");
+}
+
+#[test]
+fn ids_are_understood_as_the_namespace_has_them() {
+    let _turn = turn();
+    if !is_root() {
+        return println!("skipped: a PID namespace of one's own takes root");
+    }
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
+        .env(ROLE, "inside_a_namespace")
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Err(error) => println!("skipped: unshare cannot be run ({error})"),
+        Ok(output) => {
+            let (said, complained) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            print!("{said}");
+            if complained.contains("unshare") && !said.contains("running") {
+                return println!("skipped: {complained}");
+            }
+            assert!(output.status.success(), "{said}\n{complained}");
+        }
     }
 }
 

@@ -32,6 +32,7 @@ fn play() {
         "probed" => crate::probes::probed(),
         "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::monitors::monitor_and_wait(),
+        "inside_a_namespace" => crate::monitors::inside_a_namespace(),
         "perf_monitor" => crate::monitors::perf_monitor(),
         "usurper" => usurper(),
         "usurped" => {
