@@ -95,11 +95,11 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Judges the run by the constraints in this file, while it runs; see docs/verdicts.md. The exit
-    /// status is 1 if one is violated.
+    /// status is 1 if one is violated. Without it, those of `--config`.
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
     /// Writes the verdicts as JUnit XML to this file.
-    #[arg(long, value_name = "FILE", requires = "check")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
     /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md).
     #[arg(long = "metric", value_name = "NAME|FILE")]

@@ -66,10 +66,15 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
         _ => None,
     };
-    let constraints = match &arguments.check {
-        Some(file) => constraints::read(file)?,
-        None => Vec::new(),
+    let constraints = match (&arguments.check, &arguments.config) {
+        (Some(file), _) => constraints::read(file)?,
+        (None, Some(file)) => constraints::read_any(file)?,
+        (None, None) => Vec::new(),
     };
+    if arguments.junit.is_some() && constraints.is_empty() {
+        let sentence = "--junit writes verdicts; name constraints by --check or --config";
+        return Err(Failure::new(USAGE, sentence));
+    }
     let config = arguments.config.as_deref();
     let plan = config.map(|config| Plan::read(config, arguments.measure_wcet));
     let plan = plan.transpose()?;

@@ -162,11 +162,31 @@ pub fn read(path: &Path) -> Result<Vec<Constraint>, Failure> {
     parse(&text, base).map_err(usage)
 }
 
-/// The constraints of a file's text; metrics that are files lie below `base`.
+/// As [`read`], of a file that may have none: one that describes a monitor.
+///
+/// # Errors
+/// [`Failure`] with a sentence that names the file, the line and the column.
+pub fn read_any(path: &Path) -> Result<Vec<Constraint>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    parse_any(&text, base)
+        .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
+}
+
+/// The constraints of a file's text, at least one; metrics that are files lie below `base`.
 ///
 /// # Errors
 /// A sentence that names the line and the column.
 pub fn parse(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
+    let constraints = parse_any(text, base)?;
+    match constraints.is_empty() {
+        true => Err("there is no [[constraint]]; write what must hold".to_owned()),
+        false => Ok(constraints),
+    }
+}
+
+fn parse_any(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
     /// The entries that can stand without `[monitor]`.
     #[derive(Deserialize)]
     struct Entries {
@@ -176,9 +196,6 @@ pub fn parse(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
 
     refuse_strangers(text)?;
     let entries: Entries = super::from_toml(text)?;
-    if entries.constraints.is_empty() {
-        return Err("there is no [[constraint]]; write what must hold".to_owned());
-    }
     let catalogue = Catalogue::linux();
     let mut constraints: Vec<Constraint> = Vec::new();
     for config in &entries.constraints {
@@ -464,7 +481,7 @@ mod tests {
 
     use overhear_metrics::verdict::Demand;
 
-    use super::parse;
+    use super::{parse, parse_any};
 
     fn refused(text: &str) -> String {
         parse(text, Path::new("")).unwrap_err()
@@ -536,6 +553,17 @@ mod tests {
             })
             .collect();
         assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn a_monitor_may_have_constraints_or_none() {
+        let monitor = "[monitor]\nlatency = \"1s\"\n";
+        let any = |text: &str| parse_any(text, Path::new("")).map(|found| found.len());
+        assert_eq!(any(monitor), Ok(0));
+        assert!(refused(monitor).starts_with("there is no [[constraint]]"));
+        let both =
+            format!("{monitor}[[constraint]]\nname = \"c\"\nof = \"user:a\"\nnever = true\n");
+        assert_eq!(any(&both), Ok(1));
     }
 
     #[test]
