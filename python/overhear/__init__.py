@@ -39,6 +39,7 @@ from ._messages import Message, Messages, MessageSensor
 from ._sensor import Rate, Sensor
 from ._stream import Stream
 from ._trace import Replay, read, replay
+from ._updates import Update, evaluate
 
 __all__ = [
     "CAUSES",
@@ -63,7 +64,9 @@ __all__ = [
     "SensorRecord",
     "Stream",
     "TraceError",
+    "Update",
     "attach",
+    "evaluate",
     "events_required_by",
     "measure",
     "new_user_metric",
