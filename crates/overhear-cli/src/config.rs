@@ -154,6 +154,10 @@ pub struct UpdateConfig {
     /// The numeric field whose values are counted in a histogram; without it, elements are counted.
     #[serde(default)]
     pub field: Option<String>,
+    /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`, instead of counting; without a name, all
+    /// updates of the plug-in together. The file lies below this one.
+    #[serde(default)]
+    pub plugin: Option<String>,
 }
 
 /// A length of time, written with its unit: `"50 ms"`, `"2500ns"`, `"1s 500ms"`.

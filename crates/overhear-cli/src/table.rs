@@ -232,7 +232,7 @@ fn sensors(text: &mut String, sensors: &[SensorReport]) {
     }
 }
 
-fn update(text: &mut String, update: &UpdateReport) {
+pub(crate) fn update(text: &mut String, update: &UpdateReport) {
     let argument = match update.argument.as_str() {
         "" => String::new(),
         argument => format!(" = {argument}"),

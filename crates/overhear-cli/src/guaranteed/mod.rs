@@ -25,6 +25,7 @@ use crate::config::{Config, ExecutorConfig};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::place;
 use crate::report::Quantiles;
+use crate::updates::{UpdateSpecification, Updates};
 
 use evaluation::Counting;
 use report::suggested;
@@ -55,6 +56,8 @@ pub struct Plan {
     terms: Terms,
     executor: Executor,
     measures: bool,
+    /// Of each update in the file, the plug-in that it names.
+    plugins: Vec<Option<UpdateSpecification>>,
     /// Why there will be no guarantee although one was wished for.
     pub warning: Option<String>,
 }
@@ -76,8 +79,10 @@ impl Plan {
             config,
             executor: Executor::BestEffort,
             measures,
+            plugins: Vec::new(),
             warning: None,
         };
+        plan.plugins = plugins(&plan.config, path)?;
         // The directory is asked for all sensors at once.
         query(&plan.config)?;
         match wished {
@@ -168,13 +173,23 @@ impl Plan {
             let found = queries.iter().position(|query| query.matches(stream));
             found.map(SensorIndex)
         };
-        let updates = self.config.updates.iter();
-        let mut evaluations: Vec<Counting> = updates
-            .map(|update| Counting::new(update.field.clone()))
+        let updates = self.config.updates.iter().zip(&self.plugins);
+        let evaluations: Result<Vec<Evaluation>, Failure> = updates
+            .map(|(config, plugin)| match plugin {
+                Some(plugin) => Updates::load(std::slice::from_ref(plugin)).map(Evaluation::Plugin),
+                None => {
+                    let counting = Counting::new(config.field.clone());
+                    Ok(Evaluation::Counting(counting))
+                }
+            })
             .collect();
+        let mut evaluations = evaluations?;
         let watched = evaluations.iter_mut().zip(&self.config.updates);
         let watched = watched.map(|(evaluation, config)| Watched {
-            update: evaluation as &mut dyn Update,
+            update: match evaluation {
+                Evaluation::Plugin(updates) => updates.set() as &mut dyn Update,
+                Evaluation::Counting(counting) => counting,
+            },
             sensors: config.sensors.as_ref().map(|ids| self.indices(ids)),
         });
         let mut watch = Watch::new(&self.terms, watched.collect(), SystemClock, sensor_of);
@@ -185,8 +200,11 @@ impl Plan {
         self.execute(&mut monitor, &mut watch, told, &mut report)?;
         self.fill(&mut report, &watch);
         drop(watch);
-        for (update, evaluation) in report.updates.iter_mut().zip(&evaluations) {
-            update.values = Quantiles::of(&evaluation.values);
+        for (update, evaluation) in report.updates.iter_mut().zip(evaluations) {
+            match evaluation {
+                Evaluation::Plugin(updates) => update.plugin = updates.finish(),
+                Evaluation::Counting(counting) => update.values = Quantiles::of(&counting.values),
+            }
         }
         Ok(report)
     }
@@ -296,6 +314,7 @@ impl Plan {
                 wcet_ns: config.wcet.map(|wcet| wcet.0.as_ns()),
                 suggested_wcet_ns: (longest.elements > 0).then(|| suggested(longest.took)),
                 values: None,
+                plugin: Vec::new(),
             })
             .collect();
     }
@@ -305,6 +324,30 @@ impl Plan {
         let taken = all.filter(|(_, sensor)| ids.contains(&sensor.id));
         taken.map(|(index, _)| SensorIndex(index)).collect()
     }
+}
+
+/// What an `[[update]]` runs.
+enum Evaluation {
+    Counting(Counting),
+    Plugin(Updates),
+}
+
+/// The plug-ins that the file names, each loaded once, so that one that cannot be used is told before
+/// anything runs.
+fn plugins(config: &Config, path: &Path) -> Result<Vec<Option<UpdateSpecification>>, Failure> {
+    let base = path.parent().unwrap_or(Path::new(""));
+    let updates = config.updates.iter().map(|update| {
+        let Some(plugin) = &update.plugin else {
+            return Ok(None);
+        };
+        let specification = UpdateSpecification::parse(&base.join(plugin).to_string_lossy());
+        Updates::load(std::slice::from_ref(&specification)).map_err(|failure| {
+            let sentence = format!("update `{}`: {}", update.name, failure.sentence);
+            Failure::new(failure.status, sentence)
+        })?;
+        Ok(Some(specification))
+    });
+    updates.collect()
 }
 
 /// All sensors of the file in one question. Alternatives stand for ids; of tasks and instances there can

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::columns::{printable, Table};
 use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::report::Quantiles;
+use crate::table;
+use crate::updates::UpdateReport;
 
 /// What came of a monitor (`docs/executors.md`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -85,6 +87,9 @@ pub struct MeasuredUpdate {
     pub suggested_wcet_ns: Option<u64>,
     /// The values of its field.
     pub values: Option<Quantiles>,
+    /// What the updates of its plug-in found, as in `updates` of the report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugin: Vec<UpdateReport>,
 }
 
 /// Half as much again as the longest that was seen, rounded up to two digits. What was seen is no
@@ -116,8 +121,15 @@ impl GuaranteeReport {
             Some("violated") => VIOLATED,
             Some("inconclusive") => INCONCLUSIVE,
             _ if self.missed > 0 => INCONCLUSIVE,
+            _ if !self.plugins().all(UpdateReport::is_complete) => INCONCLUSIVE,
             _ => COMPLETE,
         }
+    }
+}
+
+impl GuaranteeReport {
+    fn plugins(&self) -> impl Iterator<Item = &UpdateReport> {
+        self.updates.iter().flat_map(|update| &update.plugin)
     }
 }
 
@@ -198,6 +210,9 @@ pub fn render(report: &GuaranteeReport) -> String {
         ]);
     }
     text.push_str(&table.render());
+    for update in report.plugins() {
+        table::update(&mut text, update);
+    }
     text
 }
 

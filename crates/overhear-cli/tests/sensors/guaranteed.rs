@@ -3,12 +3,14 @@
 //! why not.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::program::{number, program};
 use crate::support::{finish, folder, is_root, overhear, path, run_json, Ended};
+use crate::updates::plugin;
 
 /// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is about
 /// what is said, not about the machine.
@@ -33,6 +35,12 @@ const FILE: &str = r#"
 "#;
 
 const ELEMENTS: u64 = 400;
+
+/// Monitors with reservations run one after the other: each is foreign to the others.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A folder that holds `overhear.toml`.
 fn file(text: &str) -> (TempDir, PathBuf) {
@@ -61,6 +69,7 @@ fn unharmed(report: &Value) -> i32 {
 
 #[test]
 fn an_admitted_monitor_says_how_its_guarantee_ended() {
+    let _alone = alone();
     let (ended, report) = run(&FILE.replace("EXECUTOR", "auto"), &[]);
     let guarantee = &report["guarantee"];
     assert_eq!(
@@ -104,6 +113,7 @@ fn an_admitted_monitor_says_how_its_guarantee_ended() {
 
 #[test]
 fn execution_times_are_measured_and_a_reservation_is_suggested() {
+    let _alone = alone();
     let unknown = FILE
         .replace("EXECUTOR", "deadline")
         .replace("wcet = \"40us\"", "");
@@ -154,6 +164,7 @@ fn refused(text: &str) -> (Ended, bool) {
 
 #[test]
 fn what_is_not_admitted_is_refused_before_anything_runs() {
+    let _alone = alone();
     let dear = FILE.replace("EXECUTOR", "auto").replace("40us", "2ms");
     let (ended, ran) = refused(&dear);
     assert_eq!((ended.status, ran), (4, false), "{ended:#?}");
@@ -180,6 +191,7 @@ fn what_is_not_admitted_is_refused_before_anything_runs() {
 
 #[test]
 fn without_the_privilege_a_demanded_guarantee_is_refused_by_name() {
+    let _alone = alone();
     if !is_root() {
         println!("skipped: only root can drop a single privilege");
         return;
@@ -207,7 +219,42 @@ fn without_the_privilege_a_demanded_guarantee_is_refused_by_name() {
 }
 
 #[test]
+fn an_update_of_a_plug_in_runs_under_the_executor_that_the_file_names() {
+    let _alone = alone();
+    let missing = FILE.replace("field = \"number\"", "plugin = \"nowhere.so\"");
+    let (ended, ran) = refused(&missing.replace("EXECUTOR", "auto"));
+    assert_eq!((ended.status, ran), (2, false), "{ended:#?}");
+    assert!(ended.stderr.contains("update `numbers`: "), "{ended:#?}");
+    let folder = folder();
+    let source = "examples/updates/late_elements.c";
+    let Some(plugin) = plugin("gcc", "-std=c11", source, &folder.path().join("late.so")) else {
+        return;
+    };
+    // The same library under each. Later than a nanosecond after its predecessor is every element but
+    // the first.
+    let line = format!("plugin = \"{}:late_elements=1\"", path(&plugin));
+    let text = FILE.replace("field = \"number\"", &line);
+    for executor in ["auto", "bandwidth", "best_effort"] {
+        let text = text.replace("EXECUTOR", executor);
+        let (ended, ran) = refused(&text);
+        if ended.status == 5 {
+            assert!(!ran);
+            println!("skipped: {}", ended.stderr);
+            continue;
+        }
+        let (_, report) = run(&text, &[]);
+        let update = &report["guarantee"]["updates"][0];
+        assert_eq!(number(update, "elements"), ELEMENTS, "{report:#}");
+        let [found] = update["plugin"].as_array().unwrap().as_slice() else {
+            panic!("{update:#}");
+        };
+        assert_eq!(number(&found["results"], "late"), ELEMENTS - 1, "{found:#}");
+    }
+}
+
+#[test]
 fn a_share_of_a_cpu_evaluates_everything_that_fits() {
+    let _alone = alone();
     let text = FILE.replace("EXECUTOR", "bandwidth");
     let (ended, ran) = refused(&text);
     if ended.status == 5 {

@@ -11,7 +11,12 @@ use crate::program::program;
 use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
 
 /// Compiles a plug-in of this repository; `None` where there is no compiler.
-fn plugin(compiler: &str, standard: &str, source: &str, place: &Path) -> Option<PathBuf> {
+pub(crate) fn plugin(
+    compiler: &str,
+    standard: &str,
+    source: &str,
+    place: &Path,
+) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(compiler)
         .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"])

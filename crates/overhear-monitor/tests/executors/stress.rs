@@ -3,7 +3,8 @@
 //!
 //! While the sentinels are within the assumed lateness nothing may be missed and no element may be
 //! later than the bound. Best effort over the same streams under the same load exceeds the bound: the
-//! load is real. The same for ten minutes: `cargo run --release -- stress` in `benches`.
+//! load is real. The same for ten minutes:
+//! `cargo test --release -p overhear-monitor --test executors -- --ignored --nocapture ten_minutes`.
 
 use std::time::Duration;
 
@@ -62,6 +63,16 @@ fn without_guarantee(terms: &Terms) -> Vec<SensorFigures> {
 
 #[test]
 fn every_element_is_evaluated_in_time_under_load() {
+    stress(LENGTH);
+}
+
+#[test]
+#[ignore = "takes ten minutes"]
+fn ten_minutes_of_load() {
+    stress(Nanos::from_ms(600_000));
+}
+
+fn stress(length: Nanos) {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -76,7 +87,8 @@ fn every_element_is_evaluated_in_time_under_load() {
     let terms = terms(ms(70), lateness);
     // A sentinel is late by the executor's own work, which is no lateness of the machine.
     let allowed = terms.lateness.wake_up.plus(terms.reservation.runtime);
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    // All on which best effort could escape.
+    let cpus = overhear_monitor::scheduler::allowed_cpus().len();
     let load = Load::start(cpus);
     let hogs = RealTimeHogs::start(cpus, Duration::from_millis(90), Duration::from_millis(400));
     let mut worst = String::new();
@@ -87,7 +99,7 @@ fn every_element_is_evaluated_in_time_under_load() {
             Err(error) => return println!("skipped: {error}"),
         };
         let mut sum = Sum(0, |_| ());
-        let mut last = lasting(LENGTH);
+        let mut last = lasting(length);
         let ended = run(&terms, source, &mut sum, |monitor, guarantee| {
             // What is decided need not go on.
             guarantee.verdict() == Verdict::Held && last(monitor, guarantee)
