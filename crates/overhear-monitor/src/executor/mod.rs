@@ -3,6 +3,8 @@
 //! under each.
 //!
 //! - [`best_effort()`]: in the calling thread, without any guarantee.
+//! - *buffered*: [`copy_reserved()`] copies with reserved CPU time into private rings, best effort
+//!   evaluates from there.
 //! - [`bandwidth()`]: within a share of a CPU that the kernel keeps for it; as many elements as fit.
 //! - [`deadline()`]: on the [`Terms`] of an admission, with CPU time that the kernel reserves; its
 //!   [`Verdict`] says whether every element was evaluated in time.
@@ -12,6 +14,7 @@
 
 mod bandwidth;
 mod best_effort;
+mod buffered;
 mod deadline;
 mod guarantee;
 mod periods;
@@ -20,6 +23,7 @@ mod watch;
 
 pub use bandwidth::{bandwidth, share_of_cpu};
 pub use best_effort::best_effort;
+pub use buffered::{buffer, copy_reserved, Copier, Copies, Horizon};
 pub use deadline::{deadline, may_guarantee, DeadlineRefusal, DeadlineRun};
 pub use guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee, Verdict};
 pub use terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};

@@ -5,6 +5,7 @@
 //! No machine is late here by the test's fault: a run in which the machine was later than the terms
 //! allow proves nothing about the executor but that it said so, and is tried again.
 
+mod buffered;
 #[path = "../support/counting.rs"]
 mod counting;
 mod deadline;
