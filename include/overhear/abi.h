@@ -27,6 +27,8 @@
 #define OH_STATIC_ASSERT(condition, sentence) _Static_assert(condition, sentence)
 #endif
 
+#define OH_INLINE_ static inline __attribute__((always_inline))
+
 /* Section 2: the first eight bytes of a stream, without the terminating zero. */
 #define OH_STREAM_MAGIC "OVHRSTR1"
 /* Section 8: the first eight bytes of a control page. */

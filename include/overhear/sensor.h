@@ -28,8 +28,8 @@
  *
  *     oh_sensor_unregister(sensor);
  *
- * examples/c/hello_sensor.c is this as a program that runs. laned.h and concurrent.h, parts
- * of this header, have sensors that many threads write.
+ * examples/c/hello_sensor.c is this as a program that runs. Parts of this header are laned.h and
+ * concurrent.h, sensors that many threads write, fields.h and clock.h.
  *
  * Design constraints. A write is a fixed number of stores: no lock, no locked instruction, no
  * allocation, no system call, nothing that waits for a reader. The price is that one thread at a
@@ -49,23 +49,10 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "abi.h"
-
-#define OH_INLINE_ static inline __attribute__((always_inline))
-
-/* Kinds of fields. The numbers are part of the ABI of liboverhear. */
-enum { OH_U8 = 1, OH_U16, OH_U32, OH_U64, OH_I8, OH_I16, OH_I32, OH_I64, OH_F32, OH_F64, OH_TEXT };
-
-/* A field of a payload. OH_FIELD_* fill one in and check it at compile time. */
-typedef struct oh_field {
-    const char *name; /* letters, digits, _; at most 64, not a digit first */
-    uint32_t kind;    /* OH_U8 to OH_TEXT */
-    uint32_t offset;  /* bytes from the start of the payload */
-    uint32_t size;    /* bytes */
-    const char *unit; /* "ns", "%", "K"; "" or NULL for a plain number */
-} oh_field;
+#include "clock.h"
+#include "fields.h"
 
 /* What a sensor is to be. Fields that are not needed are zero. Additions go to the end. */
 typedef struct oh_sensor_options {
@@ -109,12 +96,6 @@ OH_ASSERT_FIELD(oh_sensor, clock_id, 32, 4);
 OH_ASSERT_FIELD(oh_sensor, reserved0, 36, 4);
 OH_ASSERT_FIELD(oh_sensor, enabled, 40, 8);
 OH_ASSERT_FIELD(oh_sensor, reserved1, 48, 16);
-OH_ASSERT_FIELD(oh_field, name, 0, 8);
-OH_ASSERT_FIELD(oh_field, kind, 8, 4);
-OH_ASSERT_FIELD(oh_field, offset, 12, 4);
-OH_ASSERT_FIELD(oh_field, size, 16, 4);
-OH_ASSERT_FIELD(oh_field, unit, 24, 8);
-OH_STATIC_ASSERT(sizeof(oh_field) == 32, "oh_field: size");
 OH_ASSERT_FIELD(oh_sensor_options, id, 0, 8);
 OH_ASSERT_FIELD(oh_sensor_options, instance, 8, 8);
 OH_ASSERT_FIELD(oh_sensor_options, type, 16, 8);
@@ -130,91 +111,6 @@ OH_ASSERT_FIELD(oh_sensor_options, writers, 76, 4);
 OH_STATIC_ASSERT(sizeof(oh_sensor_options) == 80, "oh_sensor_options: size");
 #endif
 OH_STATIC_ASSERT(sizeof(oh_sensor) == 64, "oh_sensor: one cache line");
-
-/*
- * OH_FIELD_U64(struct sample, items, "ns") initialises an oh_field. A member of another size, or
- * of the right size and another class (a double described as OH_FIELD_U64), does not compile.
- */
-#define OH_FIELD_U8(type, member, unit) OH_FIELD_(OH_U8, uint8_t, type, member, unit)
-#define OH_FIELD_U16(type, member, unit) OH_FIELD_(OH_U16, uint16_t, type, member, unit)
-#define OH_FIELD_U32(type, member, unit) OH_FIELD_(OH_U32, uint32_t, type, member, unit)
-#define OH_FIELD_U64(type, member, unit) OH_FIELD_(OH_U64, uint64_t, type, member, unit)
-#define OH_FIELD_I8(type, member, unit) OH_FIELD_(OH_I8, int8_t, type, member, unit)
-#define OH_FIELD_I16(type, member, unit) OH_FIELD_(OH_I16, int16_t, type, member, unit)
-#define OH_FIELD_I32(type, member, unit) OH_FIELD_(OH_I32, int32_t, type, member, unit)
-#define OH_FIELD_I64(type, member, unit) OH_FIELD_(OH_I64, int64_t, type, member, unit)
-#define OH_FIELD_F32(type, member, unit) OH_FIELD_(OH_F32, float, type, member, unit)
-#define OH_FIELD_F64(type, member, unit) OH_FIELD_(OH_F64, double, type, member, unit)
-/* A member that is an array of char: UTF-8, ended by a zero byte where it is shorter. */
-#define OH_FIELD_TEXT(type, member, unit)                                                           \
-    {                                                                                              \
-        #member, OH_TEXT,                                                                           \
-            (uint32_t)(offsetof(type, member) +                                                     \
-                       OH_CHECK_(sizeof(((type *)0)->member[0]) == 1 && OH_IS_ARRAY_(type, member), \
-                                 "OH_FIELD_TEXT: the member is no array of char")),                 \
-            (uint32_t)sizeof(((type *)0)->member), unit                                             \
-    }
-
-#define OH_FIELD_(kind, as, type, member, unit)                                                     \
-    {                                                                                              \
-        #member, kind,                                                                              \
-            (uint32_t)(offsetof(type, member) +                                                     \
-                       OH_CHECK_(sizeof(((type *)0)->member) == sizeof(as),                         \
-                                 "OH_FIELD_*: the member has another size") +                       \
-                       OH_CHECK_(OH_CLASS_(type, member) == OH_CLASS_OF_(as),                       \
-                                 "OH_FIELD_*: the member is of another class (unsigned, signed, "   \
-                                 "floating)")),                                                     \
-            (uint32_t)sizeof(((type *)0)->member), unit                                             \
-    }
-
-/*
- * OH_CHECK_ is an expression of value zero that compiles only if its condition holds, because an
- * initialiser has no room for a static assertion. OH_CLASS_ is 0 for unsigned, 1 for signed, 2 for
- * floating members. OH_IS_ARRAY_ tells an array from a pointer, which has elements as well, but
- * elsewhere: a monitor would be shown an address.
- */
-#ifdef __cplusplus
-template <bool condition> struct oh_check_ {
-    static_assert(condition, "OH_FIELD_*: the member has another size or class, or is no array");
-    enum { zero = 0 };
-};
-template <class type> struct oh_class_ {
-    enum { value = static_cast<type>(-1) < static_cast<type>(0) ? 1 : 0 };
-};
-template <> struct oh_class_<bool> {
-    enum { value = 0 };
-};
-template <> struct oh_class_<float> {
-    enum { value = 2 };
-};
-template <> struct oh_class_<double> {
-    enum { value = 2 };
-};
-template <class type> struct oh_is_array_ {
-    enum { value = 0 };
-};
-template <class element, size_t count> struct oh_is_array_<element[count]> {
-    enum { value = 1 };
-};
-#define OH_CHECK_(condition, sentence) (size_t{oh_check_<(condition)>::zero})
-#define OH_IS_ARRAY_(type, member) (oh_is_array_<decltype(((type *)0)->member)>::value == 1)
-#define OH_CLASS_(type, member) (+oh_class_<decltype(((type *)0)->member)>::value)
-#define OH_CLASS_OF_(type) (+oh_class_<type>::value)
-#else
-#define OH_CHECK_(condition, sentence)                                                              \
-    (0 * sizeof(struct {                                                                            \
-         _Static_assert(condition, sentence);                                                       \
-         char zero;                                                                                 \
-     }))
-#define OH_IS_ARRAY_(type, member)                                                                  \
-    (!__builtin_types_compatible_p(__typeof__(((type *)0)->member),                                 \
-                                   __typeof__(&((type *)0)->member[0])))
-#define OH_CLASS_(type, member) OH_CLASS_OF_VALUE_(((type *)0)->member)
-#define OH_CLASS_OF_(type) OH_CLASS_OF_VALUE_((type)0)
-#define OH_CLASS_OF_VALUE_(value)                                                                   \
-    _Generic((value), float: 2, double: 2, signed char: 1, short: 1, int: 1, long: 1, long long: 1, \
-        char: (char)-1 < 0 ? 1 : 0, default: 0)
-#endif
 
 #ifndef OVERHEAR_DISABLE
 
@@ -406,46 +302,6 @@ OH_INLINE_ void oh_publish_(oh_sensor *sensor, uint8_t *base, uint8_t *slot, uin
 }
 
 #endif /* !OVERHEAR_DISABLE */
-
-/*
- * Strict C11 hides the POSIX part of <time.h>, and a header may not define the macros that show
- * it: the program has chosen them. CLOCK_MONOTONIC tells whether the part is visible. Where it is
- * not, the prototype is repeated; clockid_t is an int and these two numbers are Linux' ABI.
- */
-#if !defined(CLOCK_MONOTONIC) && !defined(__cplusplus)
-extern int clock_gettime(int clock, struct timespec *now);
-#endif
-enum { OH_LINUX_CLOCK_MONOTONIC_ = 1, OH_LINUX_CLOCK_THREAD_CPUTIME_ = 3 };
-
-/* Out of line, so that a sensor with a hardware counter carries no more than the call. */
-static __attribute__((noinline, cold, unused)) uint64_t oh_clock_ns_(int clock)
-{
-    struct timespec now = {0, 0};
-    (void)clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* The stamp of this moment, see oh_sensor_stamp. */
-OH_INLINE_ uint64_t oh_stamp_(uint32_t clock_id)
-{
-#ifndef OVERHEAR_DISABLE
-#if defined(__x86_64__) || defined(__i386__)
-    if (__builtin_expect(clock_id == OH_CLOCK_X86_TSC, 1))
-        return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-    if (__builtin_expect(clock_id == OH_CLOCK_ARM_CNTVCT, 1)) {
-        uint64_t ticks;
-        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-        return ticks;
-    }
-#endif
-    (void)clock_id;
-    return oh_clock_ns_(OH_LINUX_CLOCK_MONOTONIC_);
-#else
-    (void)clock_id;
-    return 0;
-#endif
-}
 
 /*
  * oh_sensor_stamp: reads the clock that the sensor stamps with (section 3).
@@ -653,27 +509,6 @@ OH_INLINE_ void oh_sensor_put_sized_at_(oh_sensor *sensor, const void *value, si
     (void)value;
     (void)size;
     (void)stamp_ticks;
-#endif
-}
-
-/*
- * oh_thread_cpu_ns: the CPU time that the calling thread has used so far.
- *
- * A helper for payloads that carry execution times, as those of seed 000 do. The clock is
- * CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not asked.
- *
- * Returns nanoseconds; 0 with OVERHEAR_DISABLE.
- *
- * Thread safety: may be called from any thread.
- * Async-signal safety: yes.
- * Real-time class: may enter the kernel, but does not block.
- */
-OH_INLINE_ uint64_t oh_thread_cpu_ns(void)
-{
-#ifndef OVERHEAR_DISABLE
-    return oh_clock_ns_(OH_LINUX_CLOCK_THREAD_CPUTIME_);
-#else
-    return 0;
 #endif
 }
 
