@@ -102,7 +102,7 @@ fn children_inherit_before_they_run() {
     recorder.poll(&mut kernel);
     recorder.assert_complete(&kernel);
     assert_eq!(recorder.missed(GapCause::Nested), 0);
-    // Wake-ups by an interrupt while a thread wakes itself; only these can nest.
+    // Calls of a program that interrupted itself on a CPU; each is counted, none is heard.
     let not_entered = recorder.missed(GapCause::Kernel);
     println!("{not_entered} calls not entered");
 
@@ -126,7 +126,13 @@ fn children_inherit_before_they_run() {
     for line in &program.said {
         let words: Vec<&str> = line.split(' ').collect();
         let tid: u32 = words[1].parse().unwrap();
-        let (fork, exit) = (&forks[&tid], &exits[&tid]);
+        let (Some(fork), Some(exit)) = (forks.get(&tid), exits.get(&tid)) else {
+            assert!(
+                not_entered > 0,
+                "a begin or an end of {tid} is lost in silence"
+            );
+            continue;
+        };
         assert_eq!(fork.parent_pid, program.pid);
         assert_eq!(fork.code, 0);
         if words[0] == "process" {
@@ -141,13 +147,16 @@ fn children_inherit_before_they_run() {
         assert!(died(tid), "no last departure of {tid}");
         recorder.assert_counts(tid, recorder.departures(tid));
     }
-    let main = &exits[&program.pid];
     assert!(died(program.pid));
-    // The zombie's account is final: what was told at the exit, and the exit itself.
-    let account = fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid)).unwrap();
-    let account: u64 = account.split(' ').next().unwrap().parse().unwrap();
-    println!("{} ns at exit, {account} ns in the end", main.cpu_ns);
-    assert!(main.cpu_ns > account / 4 && main.cpu_ns < account + account / 10);
+    assert!(exits.contains_key(&program.pid) || not_entered > 0);
+    if let Some(main) = exits.get(&program.pid) {
+        // The zombie's account is final: what was told at the exit, and the exit itself.
+        let account = format!("/proc/{0}/task/{0}/schedstat", program.pid);
+        let account = fs::read_to_string(account).unwrap();
+        let account: u64 = account.split(' ').next().unwrap().parse().unwrap();
+        println!("{} ns at exit, {account} ns in the end", main.cpu_ns);
+        assert!(main.cpu_ns > account / 4 && main.cpu_ns < account + account / 10);
+    }
     let execs: Vec<&Life> = recorder
         .lives
         .iter()
