@@ -42,6 +42,11 @@ pub(crate) struct Row {
     pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<f64>,
     pub(crate) met: Option<bool>,
+    pub(crate) batches: usize,
+    /// Batches that were left out because the machine disturbed them,
+    pub(crate) disturbed: usize,
+    /// or were not, because too few were calm: then no target is judged.
+    pub(crate) inconclusive: bool,
 }
 
 /// Compares each outcome with the one it names.
@@ -63,6 +68,10 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
                 let ratio = again.median() / other.median();
                 ratio.max(1.0 / ratio)
             });
+            let inconclusive = [Some(outcome), other]
+                .into_iter()
+                .flatten()
+                .any(|outcome| outcome.batches.inconclusive);
             let slack = |target: f64| if target == 1.0 { same } else { target };
             Row {
                 section: outcome.section,
@@ -75,9 +84,15 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
                 ratio,
                 target: outcome.target,
                 // As printed: a target of two decimals is not missed by the third.
-                met: ratio.zip(outcome.target).map(|(ratio, target)| {
-                    (ratio * 100.0).round() <= (slack(target) * 100.0).round()
-                }),
+                met: ratio
+                    .zip(outcome.target)
+                    .filter(|_| !inconclusive)
+                    .map(|(ratio, target)| {
+                        (ratio * 100.0).round() <= (slack(target) * 100.0).round()
+                    }),
+                batches: outcome.batches.run,
+                disturbed: outcome.batches.disturbed,
+                inconclusive,
             }
         })
         .collect()
@@ -123,6 +138,13 @@ impl Figures {
             }
             let _ = writeln!(text, "{}", line(row));
         }
+        let run: usize = self.rows.iter().map(|row| row.batches).sum();
+        let conclusive = self.rows.iter().filter(|row| !row.inconclusive);
+        let disturbed: usize = conclusive.map(|row| row.disturbed).sum();
+        let _ = write!(
+            text,
+            "\nOf {run} batches {disturbed} were left out: a sentinel beside them was slow.\n"
+        );
         let judged = self.rows.iter().filter(|row| row.met.is_some()).count();
         let missed: Vec<_> = self
             .rows
@@ -134,6 +156,17 @@ impl Figures {
             "\nTargets met: {} of {judged}.",
             judged - missed.len()
         );
+        let undecided = self
+            .rows
+            .iter()
+            .filter(|row| row.inconclusive && row.target.is_some())
+            .count();
+        if undecided > 0 {
+            let _ = write!(
+                text,
+                " Inconclusive: {undecided}, the machine was too busy."
+            );
+        }
         for row in &missed {
             let _ = write!(
                 text,
@@ -154,6 +187,7 @@ fn line(row: &Row) -> String {
     let met = match row.met {
         Some(true) => "yes",
         Some(false) => "**no**",
+        None if row.inconclusive && row.target.is_some() => "inconclusive",
         None => "",
     };
     format!(
@@ -197,7 +231,7 @@ pub(crate) fn keep(page: &str, tables: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::{figure, keep, rows};
-    use crate::race::Outcome;
+    use crate::race::{Batches, Outcome};
 
     fn outcome(name: &str, median: f64, target: Option<f64>) -> Outcome {
         Outcome {
@@ -207,6 +241,7 @@ mod tests {
             least: 0.0,
             against: Some("floor".to_owned()),
             target,
+            batches: Batches::default(),
         }
     }
 

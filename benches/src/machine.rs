@@ -105,7 +105,7 @@ fn one_core(cpus: Cpus) -> bool {
 
 /// As much arithmetic at once as a core has units for.
 #[inline(never)]
-fn arithmetic(rounds: u64) {
+pub(crate) fn arithmetic(rounds: u64) {
     let mut numbers = [1_u64, 2, 3, 4, 5, 6, 7, 8];
     for round in 0..rounds {
         for number in &mut numbers {
@@ -114,6 +114,15 @@ fn arithmetic(rounds: u64) {
     }
     std::hint::black_box(numbers);
 }
+
+/// The nanoseconds of a short piece of arithmetic that needs all units of a core. It is slow when
+/// somebody else on the machine takes some of them, which no clock or counter of a guest tells.
+pub(crate) fn sentinel() -> f64 {
+    crate::race::time(1, &mut |_| arithmetic(SENTINEL_ROUNDS))
+}
+
+/// About two microseconds: two hundred steps of a counter of 10 ns.
+pub(crate) const SENTINEL_ROUNDS: u64 = 1000;
 
 /// By how much arithmetic on the other CPU slows it on the measured one, which the caller occupies.
 fn beside(others: usize) -> f64 {

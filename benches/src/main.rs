@@ -130,7 +130,12 @@ fn main() -> Result<()> {
         fs::write(file, serde_json::to_string_pretty(&figures)?)?;
     }
     if let Some(page) = arguments.page {
-        let text = fs::read_to_string(&page)?;
+        let text = fs::read_to_string(&page).with_context(|| {
+            format!(
+                "cannot keep the tables in {}: give a page that exists and has the marks of figures",
+                page.display()
+            )
+        })?;
         fs::write(page, figures::keep(&text, &tables)?)?;
     }
     Ok(())

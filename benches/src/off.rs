@@ -164,7 +164,7 @@ fn best(outcomes: Vec<Outcome>) -> Vec<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::best;
-    use crate::race::Outcome;
+    use crate::race::{Batches, Outcome};
 
     #[test]
     fn the_best_place_of_each_is_kept() {
@@ -175,6 +175,7 @@ mod tests {
             least: 0.0,
             against: None,
             target: None,
+            batches: Batches::default(),
         };
         let kept = best(vec![
             outcome("a", 2.0),

@@ -10,7 +10,7 @@ use anyhow::Result;
 use overhear_stream::sync::{AtomicU64, Ordering};
 
 use crate::floor::floor;
-use crate::machine::occupy;
+use crate::machine::{arithmetic, occupy, SENTINEL_ROUNDS};
 use crate::native::crowds;
 use crate::race::{race, time, Contender, Outcome};
 use crate::sensors::{self, Bytes8};
@@ -90,8 +90,12 @@ impl Partner {
 pub(crate) fn pairs(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     let partner = Partner::new(others)?;
     let partner = &partner;
+    // On both CPUs at once, as the batches are. Its rounds count as a batch's elements do.
+    let sentinel: Work = Arc::new(|_| arithmetic(SENTINEL_ROUNDS));
     let contender = |name: String, here: Work, there: Work| {
+        let sentinel = Arc::clone(&sentinel);
         Contender::new(PAIRS, name, move || partner.together(&here, &there))
+            .watched_by(move || partner.together(&sentinel, &sentinel))
     };
     let both = |name: String, work: Work| contender(name, Arc::clone(&work), work);
 

@@ -6,8 +6,12 @@
 //! the median over many rounds. The order is another one in each round, because a contender inherits
 //! the caches of the one before it. A ratio is one of medians of the same race, never of figures from
 //! two races.
+//!
+//! A virtual machine's neighbours can take units of the core away for a part of all batches: then a
+//! median falls between two speeds and says nothing. A sentinel therefore runs before and after each
+//! batch, and batches beside which it was slow are left out ([`calm`]).
 
-use crate::machine::{nanos, ordered_ticks};
+use crate::machine::{nanos, ordered_ticks, sentinel};
 
 /// One way to do what is measured.
 pub(crate) struct Contender<'a> {
@@ -20,6 +24,8 @@ pub(crate) struct Contender<'a> {
     pub(crate) against: Option<String>,
     /// The largest ratio that is good.
     pub(crate) target: Option<f64>,
+    /// Runs the sentinel where the batch runs, and returns its nanoseconds.
+    pub(crate) sentinel: Box<dyn FnMut() -> f64 + 'a>,
 }
 
 impl<'a> Contender<'a> {
@@ -34,7 +40,14 @@ impl<'a> Contender<'a> {
             batch: Box::new(batch),
             against: None,
             target: None,
+            sentinel: Box::new(sentinel),
         }
+    }
+
+    /// Watches the batches by this sentinel instead of one in the measured thread.
+    pub(crate) fn watched_by(mut self, sentinel: impl FnMut() -> f64 + 'a) -> Self {
+        self.sentinel = Box::new(sentinel);
+        self
     }
 
     pub(crate) fn against(mut self, name: impl Into<String>) -> Self {
@@ -69,6 +82,7 @@ pub(crate) struct Outcome {
     pub(crate) least: f64,
     pub(crate) against: Option<String>,
     pub(crate) target: Option<f64>,
+    pub(crate) batches: Batches,
 }
 
 impl Outcome {
@@ -77,25 +91,46 @@ impl Outcome {
     }
 }
 
+/// How many batches of a contender ran, and how many of them count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Batches {
+    pub(crate) run: usize,
+    /// Those beside which the sentinel was slow.
+    pub(crate) disturbed: usize,
+    /// So few were calm that all of them count: nothing can be judged by them.
+    pub(crate) inconclusive: bool,
+}
+
+/// One batch: nanoseconds per element, and those of the slower sentinel beside it.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    span: f64,
+    sentinel: f64,
+}
+
 /// Runs so many rounds.
 pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Outcome> {
     let mut order: Vec<_> = (0..contenders.len()).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut spans = vec![Vec::with_capacity(rounds); contenders.len()];
+    let mut batches = vec![Vec::with_capacity(rounds); contenders.len()];
     for round in 0..WARM_UP_ROUNDS + rounds {
         shuffle(&mut order, &mut state);
         for &at in &order {
-            let span = (contenders[at].batch)();
+            let contender = &mut contenders[at];
+            let before = (contender.sentinel)();
+            let span = (contender.batch)();
+            let sentinel = before.max((contender.sentinel)());
             if round >= WARM_UP_ROUNDS {
-                spans[at].push(span);
+                batches[at].push(Batch { span, sentinel });
             }
         }
     }
+    let usual = usual(&batches);
     contenders
         .into_iter()
-        .zip(spans)
-        .map(|(contender, mut spans)| {
-            spans.sort_by(f64::total_cmp);
+        .zip(batches)
+        .map(|(contender, batches)| {
+            let (spans, batches) = calm(&batches, usual);
             let at = |part: usize| spans[(spans.len() * part / 4).min(spans.len() - 1)];
             Outcome {
                 section: contender.section,
@@ -104,9 +139,44 @@ pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Out
                 least: spans[0],
                 against: contender.against,
                 target: contender.target,
+                batches,
             }
         })
         .collect()
+}
+
+/// What the sentinel takes while nothing disturbs it: the tenth part of a race's batches is taken to
+/// be that calm. Less than the least would do for one lucky batch.
+fn usual(batches: &[Vec<Batch>]) -> f64 {
+    let mut sentinels: Vec<_> = batches.iter().flatten().map(|one| one.sentinel).collect();
+    sentinels.sort_by(f64::total_cmp);
+    sentinels.get(sentinels.len() / 10).copied().unwrap_or(0.0)
+}
+
+/// A sentinel slower than the usual by this factor tells of a disturbance. Its own steps are about
+/// a hundredth; a neighbour on the other hyperthread makes it 1.3 to 2 times as slow.
+const SLOW: f64 = 1.05;
+/// Of fewer calm batches than this part, a median would be one of chance.
+const CALM_PART: usize = 5;
+
+/// The times of the calm batches in order, or of all where too few were calm.
+fn calm(batches: &[Batch], usual: f64) -> (Vec<f64>, Batches) {
+    let run = batches.len();
+    let quiet = |batch: &&Batch| batch.sentinel <= usual * SLOW;
+    let calm = batches.iter().filter(quiet).count();
+    let inconclusive = calm * CALM_PART < run;
+    let mut spans: Vec<_> = batches
+        .iter()
+        .filter(|batch| inconclusive || quiet(batch))
+        .map(|batch| batch.span)
+        .collect();
+    spans.sort_by(f64::total_cmp);
+    let counts = Batches {
+        run,
+        disturbed: run - calm,
+        inconclusive,
+    };
+    (spans, counts)
 }
 
 /// Fisher and Yates, with Marsaglia's xorshift64: the same orders in every run.
@@ -116,5 +186,35 @@ fn shuffle(order: &mut [usize], state: &mut u64) {
         *state ^= *state >> 7;
         *state ^= *state << 17;
         order.swap(last, (*state % (last as u64 + 1)) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{calm, usual, Batch};
+
+    fn batch(span: f64, sentinel: f64) -> Batch {
+        Batch { span, sentinel }
+    }
+
+    #[test]
+    fn disturbed_batches_stay_out() {
+        let mut batches = vec![batch(1.0, 100.0); 6];
+        batches.extend([batch(2.0, 140.0); 4]);
+        let usual = usual(&[batches.clone()]);
+        let (spans, counts) = calm(&batches, usual);
+        assert_eq!(spans, [1.0; 6]);
+        assert_eq!((counts.run, counts.disturbed), (10, 4));
+        assert!(!counts.inconclusive);
+    }
+
+    #[test]
+    fn too_few_calm_batches_say_nothing() {
+        let mut batches = vec![batch(1.0, 100.0); 1];
+        batches.extend([batch(2.0, 140.0); 9]);
+        let (spans, counts) = calm(&batches, usual(&[vec![batch(1.0, 100.0)]]));
+        assert_eq!(spans.len(), 10);
+        assert_eq!(counts.disturbed, 9);
+        assert!(counts.inconclusive);
     }
 }
