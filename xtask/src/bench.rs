@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verb `bench`: builds the package `benches` with the peers that build here, and runs it.
+//! The verbs `bench` and `stress`: what is measured, and not asserted by a test.
 //!
-//! The package is a workspace of its own, so that nobody else compiles the peers. One that does not
-//! build, or whose Debian package is missing, is left out with a sentence.
+//! `bench` builds the package `benches` with the peers that build here, and runs it. The package is a
+//! workspace of its own, so that nobody else compiles the peers. One that does not
+//! build, or whose Debian package is missing, is left out with a sentence. `stress` runs an example of
+//! `overhear-monitor` for longer than its test does.
 
 use std::collections::HashSet;
 use std::fs;
@@ -54,6 +56,15 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
     println!("\nThe figures for programs are in {}.", json.display());
     Ok(())
+}
+
+/// A guarantee under load: the example `stress`, with its arguments.
+pub(crate) fn stress(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["run", "--release", "-p", "overhear-monitor"]);
+    cargo.args(["--example", "stress", "--"]);
+    shell::run(cargo.args(arguments))
 }
 
 /// Where peers keep what processes share.

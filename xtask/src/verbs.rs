@@ -29,13 +29,14 @@ pub(crate) enum Verb {
     Miri,
     Fuzz,
     Bench,
+    Stress,
     Docs,
     Install,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -44,6 +45,7 @@ impl Verb {
         Self::Miri,
         Self::Fuzz,
         Self::Bench,
+        Self::Stress,
         Self::Docs,
         Self::Install,
         Self::Clean,
@@ -59,6 +61,7 @@ impl Verb {
             Self::Miri => "miri",
             Self::Fuzz => "fuzz",
             Self::Bench => "bench",
+            Self::Stress => "stress",
             Self::Docs => "docs",
             Self::Install => "install",
             Self::Clean => "clean",
@@ -81,6 +84,7 @@ impl Verb {
             Self::Miri => miri(&workspace),
             Self::Fuzz => fuzz(&workspace, arguments),
             Self::Bench => bench::bench(&workspace, arguments),
+            Self::Stress => bench::stress(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),

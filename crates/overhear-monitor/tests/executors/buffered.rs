@@ -11,8 +11,9 @@ use overhear_event::{
 use overhear_monitor::executor::{buffer, copy_reserved};
 use overhear_monitor::Monitor;
 
+use crate::admitted::streams;
 use crate::alone;
-use crate::deadline::{may_reserve, streams};
+use crate::deadline::may_reserve;
 use crate::rings::{rings, Producer};
 
 /// What came, as (sequence, value) and gaps.

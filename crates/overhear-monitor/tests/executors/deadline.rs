@@ -5,74 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use overhear_admission::{
-    choose, Constraint, DeadlineReservation, JobEnd, Lateness, Level, Ratio, SensorLoad, Wish,
-};
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
-use overhear_monitor::executor::{
-    deadline, BreachCause, DeadlineRefusal, DeadlineRun, Guarantee, SensorFigures, SensorIndex,
-    SensorTerms, Terms, UpdateTerms, Verdict, Watch, Watched,
-};
+use overhear_admission::{DeadlineReservation, Lateness, Level};
+use overhear_event::Nanos;
+use overhear_monitor::executor::{BreachCause, SensorIndex, Terms, Verdict};
 use overhear_monitor::scheduler::ReservedThread;
-use overhear_monitor::{Clock, Monitor, PageFaults, Room, SystemClock};
+use overhear_monitor::{Clock, PageFaults, SystemClock};
 
+use crate::admitted::{lasting, run, streams, terms, Ended, Sum};
 use crate::alone;
 use crate::counting::calls;
-use crate::rings::{is_stopped, now, rings, Producer, Rings};
-
-pub(crate) const WCET: Nanos = Nanos::from_us(100);
-
-/// (T, D, tau): about a thousand elements per second each, in bursts of 8 and 5.
-pub(crate) fn streams() -> [Constraint; 2] {
-    let us = Nanos::from_us;
-    [
-        Constraint::new(us(1_000), us(50), us(7_000), Nanos::ZERO).unwrap(),
-        Constraint::new(us(1_500), us(0), us(6_000), Nanos::ZERO).unwrap(),
-    ]
-}
-
-/// Terms for two sensors, `a` and `b`, and one update, with this latency.
-pub(crate) fn terms(latency: Nanos, lateness: Lateness) -> Terms {
-    let loads = streams().map(|stream| SensorLoad {
-        stream,
-        wcet: WCET,
-        copy: Nanos::ZERO,
-        buffer: None,
-    });
-    let wish = Wish {
-        latency: latency.into(),
-        least_period: Nanos::from_ms(1),
-        largest_period: Nanos::from_ms(20),
-        overhead: Nanos::from_ms(1),
-        lateness: lateness.total().unwrap(),
-        density: Ratio::new(1, 2).unwrap(),
-        pooled: false,
-    };
-    let choice = choose(&loads, &wish).unwrap();
-    let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep).unwrap();
-    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    Terms {
-        reservation,
-        lateness,
-        latency: Nanos::from_ns(u64::try_from(choice.latency.as_ns()).unwrap()),
-        evaluations: Nanos::from_ns(u64::try_from(choice.evaluations.as_ns()).unwrap()),
-        level: Level::Shared,
-        cpus,
-        sensors: ["a", "b"]
-            .into_iter()
-            .zip(streams())
-            .map(|(name, constraint)| SensorTerms {
-                name: name.to_string(),
-                constraint,
-                wcet: WCET,
-            })
-            .collect(),
-        updates: vec![UpdateTerms {
-            name: "sum".to_string(),
-            wcet: WCET,
-        }],
-    }
-}
+use crate::rings::{is_stopped, now, rings, Producer};
 
 pub(crate) fn lateness() -> Lateness {
     Lateness {
@@ -82,68 +24,10 @@ pub(crate) fn lateness() -> Lateness {
     }
 }
 
-/// Counts, and calls a function with each element's number.
-pub(crate) struct Sum<F>(pub(crate) u64, pub(crate) F);
-
-impl<F: FnMut(u64)> Update for Sum<F> {
-    fn element(&mut self, element: &ElementView<'_>) {
-        self.0 += 1;
-        (self.1)(element.sequence);
-    }
-    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
-    fn advance(&mut self, _: Timestamp) {}
-}
-
-/// What came of a run.
-pub(crate) struct Ended {
-    pub(crate) run: DeadlineRun,
-    pub(crate) guarantee: Guarantee,
-    pub(crate) figures: Vec<SensorFigures>,
-    pub(crate) sentences: Vec<String>,
-}
-
 impl Ended {
     pub(crate) fn has(&self, wanted: impl Fn(&BreachCause) -> bool) -> bool {
         let mut breaches = self.guarantee.breaches();
         breaches.any(|(breach, _)| wanted(&breach.cause))
-    }
-}
-
-/// Runs `update` on the terms, over the rings `a` and `b`.
-pub(crate) fn run(
-    terms: &Terms,
-    source: Rings,
-    update: &mut dyn Update,
-    go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
-) -> Result<Ended, DeadlineRefusal> {
-    let mut monitor = Monitor::with_room(terms.lateness.hold_back, Room::Reserved);
-    monitor.add_source(Box::new(source));
-    let watched = Watched {
-        update,
-        sensors: None,
-    };
-    let sensor_of = |stream: &StreamDescriptor| {
-        let mut names = terms.sensors.iter();
-        names
-            .position(|sensor| sensor.name == stream.sensor)
-            .map(SensorIndex)
-    };
-    let mut watch = Watch::new(terms, vec![watched], SystemClock, sensor_of);
-    let run = deadline(&mut monitor, &mut watch, || (), go_on)?;
-    Ok(Ended {
-        run,
-        guarantee: watch.guarantee().clone(),
-        figures: watch.figures().collect(),
-        sentences: watch.guarantee().sentences(terms),
-    })
-}
-
-/// Goes on for so long after its first call.
-pub(crate) fn lasting(length: Nanos) -> impl FnMut(&mut Monitor, &Guarantee) -> bool {
-    let mut begun = None;
-    move |_, _| {
-        let begun = *begun.get_or_insert_with(now);
-        now().since(begun) < length
     }
 }
 

@@ -5,12 +5,18 @@
 //! No machine is late here by the test's fault: a run in which the machine was later than the terms
 //! allow proves nothing about the executor but that it said so, and is tried again.
 
+#[path = "../../examples/stress/admitted.rs"]
+mod admitted;
 mod buffered;
 #[path = "../support/counting.rs"]
 mod counting;
 mod deadline;
+#[path = "../../examples/stress/load.rs"]
 mod load;
+#[path = "../../examples/stress/rings.rs"]
 mod rings;
+#[path = "../../examples/stress/scenario.rs"]
+mod scenario;
 mod stress;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,149 +1,120 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dense streams exactly as admitted, while hogs, forks, files and real-time threads load every CPU.
-//!
-//! While the sentinels are within the assumed lateness nothing may be missed and no element may be
-//! later than the bound. Best effort over the same streams under the same load exceeds the bound: the
-//! load is real. The same for ten minutes:
-//! `cargo test --release -p overhear-monitor --test executors -- --ignored --nocapture ten_minutes`.
+//! The stress scenario for 20 seconds, and what is made of its tries. For ten minutes: `make stress`.
 
-use std::time::Duration;
+use overhear_event::{Nanos, Timestamp};
+use overhear_monitor::executor::{
+    Breach, BreachCause, DeadlineRun, Failure, FailureKind, Guarantee, SensorFigures, SensorIndex,
+    Terms,
+};
+use overhear_monitor::{CpuLateness, Watchfulness};
 
-use overhear_admission::Lateness;
-use overhear_event::{Nanos, StreamDescriptor};
-use overhear_monitor::executor::{SensorFigures, SensorIndex, Terms, Verdict, Watch, Watched};
-use overhear_monitor::{best_effort, Monitor, Room, Sentinel, SystemClock};
-
+use crate::admitted::{terms, Ended};
 use crate::alone;
-use crate::deadline::{lasting, may_reserve, run, streams, terms, Sum};
-use crate::load::{Load, RealTimeHogs};
-use crate::rings::{now, rings, Producer, Rings};
-
-/// Of each try.
-const LENGTH: Nanos = Nanos::from_ms(20_000);
-/// Best effort needs less: the real-time threads come twice a second and more.
-const BEST_EFFORT: Nanos = Nanos::from_ms(2_000);
-
-/// Producers on all rings.
-fn produce() -> (Vec<Producer>, Rings) {
-    let (writers, source) = rings(&[("a", 512), ("b", 512)]);
-    let all = writers.into_iter().zip(streams().into_iter().zip([8, 5]));
-    let producers = all.map(|(ring, (stream, burst))| Producer::start(ring, stream, burst));
-    (producers.collect(), source)
-}
-
-/// What best effort does with the same streams: its figures.
-fn without_guarantee(terms: &Terms) -> Vec<SensorFigures> {
-    let (producers, source) = produce();
-    let mut monitor = Monitor::with_room(terms.lateness.hold_back, Room::Reserved);
-    monitor.add_source(Box::new(source));
-    let mut sum = Sum(0, |_| ());
-    let watched = Watched {
-        update: &mut sum,
-        sensors: None,
-    };
-    let sensor_of = |stream: &StreamDescriptor| {
-        let mut names = terms.sensors.iter();
-        names
-            .position(|sensor| sensor.name == stream.sensor)
-            .map(SensorIndex)
-    };
-    let mut watch = Watch::new(terms, vec![watched], SystemClock, sensor_of).judging();
-    let begun = now();
-    best_effort(&mut monitor, &mut watch, now, std::thread::sleep, |_| {
-        now().since(begun) < BEST_EFFORT
-    });
-    drop(
-        producers
-            .into_iter()
-            .map(Producer::stop)
-            .collect::<Vec<_>>(),
-    );
-    watch.figures().collect()
-}
+use crate::deadline::{lateness, may_reserve};
+use crate::scenario::{Judgement, LoadProof, Stress, Try, ASSUMED, TRIES};
 
 #[test]
 fn every_element_is_evaluated_in_time_under_load() {
-    stress(LENGTH);
-}
-
-#[test]
-#[ignore = "takes ten minutes"]
-fn ten_minutes_of_load() {
-    stress(Nanos::from_ms(600_000));
-}
-
-fn stress(length: Nanos) {
     let _alone = alone();
     if !may_reserve() {
         return;
     }
-    let ms = Nanos::from_ms;
-    // What a virtual machine among others does now and then; /proc/stat counts in 10 ms.
-    let lateness = Lateness {
-        wake_up: ms(20),
-        tardiness: ms(10),
-        hold_back: ms(5),
-    };
-    let terms = terms(ms(70), lateness);
-    // A sentinel is late by the executor's own work, which is no lateness of the machine.
-    let allowed = terms.lateness.wake_up.plus(terms.reservation.runtime);
-    // All on which best effort could escape.
-    let cpus = overhear_monitor::scheduler::allowed_cpus().len();
-    let load = Load::start(cpus);
-    let hogs = RealTimeHogs::start(cpus, Duration::from_millis(90), Duration::from_millis(400));
+    let stress = Stress::begin(Nanos::from_ms(20_000), ASSUMED, false);
     let mut worst = String::new();
-    for _ in 0..3 {
-        let (producers, source) = produce();
-        let sentinel = match Sentinel::start(allowed) {
-            Ok(sentinel) => sentinel,
-            Err(error) => return println!("skipped: {error}"),
+    for _ in 0..TRIES {
+        let attempt = match stress.attempt() {
+            Ok(attempt) => attempt,
+            Err(reason) => return println!("skipped: {reason}"),
         };
-        let mut sum = Sum(0, |_| ());
-        let mut last = lasting(length);
-        let ended = run(&terms, source, &mut sum, |monitor, guarantee| {
-            // What is decided need not go on.
-            guarantee.verdict() == Verdict::Held && last(monitor, guarantee)
-        });
-        let ended = ended.unwrap();
-        let seen = sentinel.stop();
-        let written: u64 = producers.into_iter().map(Producer::stop).sum();
-        let mut guarantee = ended.guarantee;
-        seen.breaches
-            .iter()
-            .for_each(|&breach| guarantee.breach(breach));
-        let sentences = guarantee.sentences(&terms).join("; ");
-        assert_ne!(guarantee.verdict(), Verdict::Violated, "{sentences}");
-        if guarantee.verdict() == Verdict::Held {
-            let figures = &ended.figures;
-            assert!(
-                figures.iter().all(|sensor| sensor.missed == 0),
-                "{figures:?}"
-            );
-            assert!(figures.iter().all(|sensor| sensor.latency <= terms.latency));
-            let evaluated: u64 = figures.iter().map(|sensor| sensor.elements).sum();
-            assert!(
-                evaluated > 0 && evaluated <= written,
-                "{evaluated} of {written}"
-            );
-            // The load is real: the same streams without a guarantee.
-            let figures = without_guarantee(&terms);
-            let exceeded =
-                |sensor: &SensorFigures| sensor.missed > 0 || sensor.latency > terms.latency;
-            if !hogs.are_real() {
-                return println!("skipped: no real-time load here, so best effort may be in time");
+        match attempt.judge(&stress.terms) {
+            Judgement::Broken(sentence) => panic!("{sentence}"),
+            Judgement::MachineLate(sentence) => worst = sentence,
+            Judgement::Kept => {
+                let (proof, figures) = stress.without_guarantee();
+                if proof == LoadProof::NoRealTime {
+                    println!("skipped: no real-time load here, so best effort may be in time");
+                }
+                let bound = stress.terms.latency;
+                assert_ne!(proof, LoadProof::TooLight, "{figures:?}, bound {bound}");
+                return;
             }
-            assert!(
-                figures.iter().any(exceeded),
-                "{figures:?}, bound {}",
-                terms.latency
-            );
-            return;
         }
-        // The verdict names an instant.
-        assert!(guarantee.since().is_some() && !sentences.is_empty());
-        let late = seen.worst().max(ended.run.wake_up);
-        worst = format!("{late} > {} ({sentences})", terms.lateness.wake_up);
     }
-    drop(load);
-    println!("skipped: machine lateness {worst}");
+    println!("skipped: {worst}");
+}
+
+/// A try with these largest latencies and missed elements.
+fn ended(terms: &Terms, latency: Nanos, missed: u64) -> Try {
+    let figures = SensorFigures {
+        elements: 10,
+        missed,
+        latency,
+        exceeding: 0,
+    };
+    Try {
+        ended: Ended {
+            run: DeadlineRun::default(),
+            guarantee: Guarantee::default(),
+            figures: vec![figures; terms.sensors.len()],
+            sentences: Vec::new(),
+        },
+        seen: Watchfulness::default(),
+        written: 20,
+    }
+}
+
+#[test]
+fn tries_are_judged_by_what_the_machine_did() {
+    let terms = terms(Nanos::from_ms(50), lateness());
+    let at = Timestamp::from_monotonic_ns;
+    let bound = terms.latency;
+    let later = bound.plus(Nanos::from_ns(1));
+    let is_broken = |attempt: &Try| matches!(attempt.judge(&terms), Judgement::Broken(_));
+    assert_eq!(ended(&terms, bound, 0).judge(&terms), Judgement::Kept);
+    assert!(is_broken(&ended(&terms, later, 0)));
+    assert!(is_broken(&ended(&terms, bound, 1)));
+    let mut nothing_written = ended(&terms, bound, 0);
+    nothing_written.written = 19;
+    assert!(is_broken(&nothing_written));
+
+    let mut violated = ended(&terms, later, 0);
+    violated.ended.guarantee.fail(Failure {
+        at: at(5),
+        sensor: SensorIndex(0),
+        what: FailureKind::Late {
+            element: 3,
+            latency: later,
+        },
+    });
+    assert!(is_broken(&violated));
+
+    // The machine was later than assumed: whatever was missed, the verdict has said so.
+    let late = terms.lateness.wake_up.plus(Nanos::from_ms(1));
+    let breach = Breach {
+        from: at(4),
+        at: at(5),
+        cause: BreachCause::Machine { cpu: 0, late },
+    };
+    let mut excused = ended(&terms, later, 7);
+    excused.ended.guarantee.breach(breach);
+    // Without a sentence nobody learns since when.
+    assert!(is_broken(&excused));
+    excused.ended.sentences = excused.ended.guarantee.sentences(&terms);
+    excused.seen = Watchfulness {
+        cpus: vec![CpuLateness {
+            worst: late,
+            ..CpuLateness::default()
+        }],
+        breaches: vec![breach],
+    };
+    let Judgement::MachineLate(sentence) = excused.judge(&terms) else {
+        panic!("{:?}", excused.judge(&terms));
+    };
+    assert!(
+        sentence.starts_with("machine lateness 6.00 ms (assumed 5.00 ms): at "),
+        "{sentence}"
+    );
+    // The same with a machine that nobody saw late.
+    excused.seen = Watchfulness::default();
+    assert!(is_broken(&excused));
 }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Dense streams exactly as admitted, while hogs, forks, files and real-time threads load every CPU,
+//! and what may be said of it afterwards.
+//!
+//! - While the machine is as punctual as was assumed, nothing may be missed and no element may be later
+//!   than the bound.
+//! - When it is not, which a sentinel per CPU and the executor's own clock see, the verdict must say
+//!   so and name the instant. Such a try proves nothing else, and is repeated.
+//! - Best effort over the same streams under the same load misses elements or exceeds the bound: the load
+//!   is real.
+
+use std::time::Duration;
+
+use overhear_admission::Lateness;
+use overhear_event::{Nanos, StreamDescriptor};
+use overhear_monitor::executor::{SensorFigures, Terms, Verdict, Watch, Watched};
+use overhear_monitor::{best_effort, Monitor, Room, Sentinel, SystemClock, Watchfulness};
+
+use crate::admitted::{lasting, run, sensor_of, streams, terms, Ended, Sum};
+use crate::load::{Load, RealTimeHogs};
+use crate::rings::{now, rings, Producer, Rings};
+
+/// How often a machine that was late is tried.
+pub(crate) const TRIES: usize = 3;
+/// How late a machine may be that nobody said more of: what a virtual machine among others does now and
+/// then.
+pub(crate) const ASSUMED: Nanos = Nanos::from_ms(20);
+
+/// What is run, for how long and under which load.
+pub(crate) struct Stress {
+    pub(crate) terms: Terms,
+    length: Nanos,
+    // Whether a try goes on although it is decided.
+    to_the_end: bool,
+    // How long best effort takes to be caught by the real-time threads.
+    without: Nanos,
+    hogs: RealTimeHogs,
+    _load: Load,
+}
+
+/// One run under the deadline executor.
+pub(crate) struct Try {
+    /// What the executor knows, with what the sentinel saw.
+    pub(crate) ended: Ended,
+    pub(crate) seen: Watchfulness,
+    /// Elements that the sensors wrote, a few of them after the end.
+    pub(crate) written: u64,
+}
+
+/// What a try shows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Every element was evaluated in time.
+    Kept,
+    /// The machine was later than assumed, and the verdict says so.
+    MachineLate(String),
+    /// What must not happen.
+    Broken(String),
+}
+
+/// What best effort shows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LoadProof {
+    /// It missed elements, or was later than the bound.
+    Real,
+    /// Nothing of it, because the kernel gave no real-time priority.
+    NoRealTime,
+    /// It was in time, so the guarantee was not put to the test.
+    TooLight,
+}
+
+impl Stress {
+    /// Begins to load every CPU of a machine that is assumed to be at most so late. With `to_the_end` each
+    /// try lasts for `length`, else a decided one ends.
+    pub(crate) fn begin(length: Nanos, assumed: Nanos, to_the_end: bool) -> Self {
+        let times = |factor: u64, divisor: u64| Nanos::from_ns(assumed.as_ns() * factor / divisor);
+        let lateness = Lateness {
+            wake_up: assumed,
+            tardiness: times(1, 2),
+            hold_back: times(1, 4),
+        };
+        // Longer than the latency, and seldom enough for the kernel's limit of real-time threads.
+        let (busy, period) = (times(9, 2), times(20, 1));
+        // All on which best effort could escape.
+        let cpus = overhear_monitor::scheduler::allowed_cpus().len();
+        Self {
+            terms: terms(times(7, 2), lateness),
+            length,
+            to_the_end,
+            without: times(100, 1),
+            hogs: RealTimeHogs::start(cpus, duration(busy), duration(period)),
+            _load: Load::start(cpus),
+        }
+    }
+
+    /// Runs the set once with its guarantee.
+    ///
+    /// # Errors
+    /// Why there can be no guarantee here, or no sentinel.
+    pub(crate) fn attempt(&self) -> Result<Try, String> {
+        // A sentinel is late by the executor's own work, which is no lateness of the machine.
+        let allowed = self.terms.lateness.wake_up;
+        let allowed = allowed.plus(self.terms.reservation.runtime);
+        let sentinel = Sentinel::start(allowed).map_err(|error| error.to_string())?;
+        let (producers, source) = produce();
+        let mut sum = Sum(0, |_| ());
+        let mut last = lasting(self.length);
+        let ended = run(&self.terms, source, &mut sum, |monitor, guarantee| {
+            let decided = guarantee.verdict() != Verdict::Held;
+            last(monitor, guarantee) && (self.to_the_end || !decided)
+        });
+        let seen = sentinel.stop();
+        let written = producers.into_iter().map(Producer::stop).sum();
+        let mut ended = ended.map_err(|refusal| refusal.to_string())?;
+        for &breach in &seen.breaches {
+            ended.guarantee.breach(breach);
+        }
+        ended.sentences = ended.guarantee.sentences(&self.terms);
+        Ok(Try {
+            ended,
+            seen,
+            written,
+        })
+    }
+
+    /// Runs the set by best effort, and looks whether the load is one.
+    pub(crate) fn without_guarantee(&self) -> (LoadProof, Vec<SensorFigures>) {
+        let (producers, source) = produce();
+        let mut monitor = Monitor::with_room(self.terms.lateness.hold_back, Room::Reserved);
+        monitor.add_source(Box::new(source));
+        let mut sum = Sum(0, |_| ());
+        let watched = Watched {
+            update: &mut sum,
+            sensors: None,
+        };
+        let sensor_of = |stream: &StreamDescriptor| sensor_of(&self.terms, stream);
+        let mut watch = Watch::new(&self.terms, vec![watched], SystemClock, sensor_of).judging();
+        let begun = now();
+        best_effort(&mut monitor, &mut watch, now, std::thread::sleep, |_| {
+            now().since(begun) < self.without
+        });
+        let written: u64 = producers.into_iter().map(Producer::stop).sum();
+        assert!(written > 0, "the sensors write");
+        let figures: Vec<SensorFigures> = watch.figures().collect();
+        let bound = self.terms.latency;
+        let exceeded = |sensor: &SensorFigures| sensor.missed > 0 || sensor.latency > bound;
+        let proof = match (figures.iter().any(exceeded), self.hogs.are_real()) {
+            (true, _) => LoadProof::Real,
+            (false, false) => LoadProof::NoRealTime,
+            (false, true) => LoadProof::TooLight,
+        };
+        (proof, figures)
+    }
+}
+
+impl Try {
+    /// What this try shows.
+    pub(crate) fn judge(&self, terms: &Terms) -> Judgement {
+        let Ended {
+            run,
+            guarantee,
+            figures,
+            sentences,
+        } = &self.ended;
+        let because = sentences.join("; ");
+        let bound = terms.latency;
+        let failed = |sensor: &SensorFigures| sensor.missed > 0 || sensor.latency > bound;
+        let failed = figures.iter().any(failed);
+        let late = self.seen.worst().max(run.wake_up);
+        match guarantee.verdict() {
+            Verdict::Violated => Judgement::Broken(because),
+            Verdict::Held => {
+                let evaluated: u64 = figures.iter().map(|sensor| sensor.elements).sum();
+                if failed || evaluated == 0 || evaluated > self.written {
+                    let written = self.written;
+                    let sentence = format!("held, but {figures:?} of {written}, bound {bound}");
+                    return Judgement::Broken(sentence);
+                }
+                Judgement::Kept
+            }
+            Verdict::Inconclusive if guarantee.since().is_none() || because.is_empty() => {
+                Judgement::Broken("inconclusive, and nobody says since when or why".to_string())
+            }
+            // Nobody but the guarantee itself found the machine late, by far.
+            Verdict::Inconclusive
+                if failed && self.seen.is_within() && late < half(terms.lateness.wake_up) =>
+            {
+                Judgement::Broken(format!("{figures:?}, bound {bound}, and only: {because}"))
+            }
+            Verdict::Inconclusive => {
+                let assumed = terms.lateness.wake_up;
+                Judgement::MachineLate(format!(
+                    "machine lateness {late} (assumed {assumed}): {because}"
+                ))
+            }
+        }
+    }
+}
+
+fn duration(length: Nanos) -> Duration {
+    Duration::from_nanos(length.as_ns())
+}
+
+fn half(length: Nanos) -> Nanos {
+    Nanos::from_ns(length.as_ns() / 2)
+}
+
+/// Producers on all rings.
+fn produce() -> (Vec<Producer>, Rings) {
+    let (writers, source) = rings(&[("a", 512), ("b", 512)]);
+    let all = writers.into_iter().zip(streams().into_iter().zip([8, 5]));
+    let producers = all.map(|(ring, (stream, burst))| Producer::start(ring, stream, burst));
+    (producers.collect(), source)
+}
