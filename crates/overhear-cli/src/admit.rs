@@ -153,6 +153,11 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     if machine.cpus == 0 {
         return Err("cpus is 0; give at least 1".to_string());
     }
+    if monitor.own_cpu.is_some() && monitor.level == LevelConfig::Shared {
+        return Err(
+            "own_cpu sets a CPU apart, and level is \"shared\"; leave one of them out".to_string(),
+        );
+    }
     let entries = entries(config, base)?;
     let lateness = lateness_of(config);
     let total = lateness.total().map_err(|error| error.to_string())?;
@@ -780,6 +785,11 @@ mod tests {
                 "latency = \"50ms\"",
                 "latency = \"50ms\"\ncpu_percent = 0",
                 "cpu_percent is 0",
+            ),
+            (
+                "latency = \"50ms\"",
+                "latency = \"50ms\"\nlevel = \"shared\"\nown_cpu = 1",
+                "own_cpu sets a CPU apart",
             ),
             (
                 "period = \"40us\"\n        jitter = \"3ms\"",

@@ -48,6 +48,10 @@ pub struct MonitorConfig {
     /// Whether the monitor has a CPU of its own or shares all CPUs with other reservations.
     #[serde(default)]
     pub level: LevelConfig,
+    /// A CPU that is set apart for the monitor while it runs, as the exclusive level needs it: its number,
+    /// or `"any"` for the last one that is free. By default the command is started on one.
+    #[serde(default)]
+    pub own_cpu: Option<OwnCpu>,
     /// How many CPUs the shared level may count on; all of this machine by default.
     #[serde(default)]
     pub cpus: Option<u32>,
@@ -108,6 +112,35 @@ pub enum LevelConfig {
     Exclusive,
     /// All CPUs, with whoever else has reservations.
     Shared,
+}
+
+/// Which CPU is set apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "write a CPU's number or \"any\"")]
+pub enum OwnCpu {
+    /// This one.
+    Number(u32),
+    /// Whichever is free.
+    Any(AnyCpu),
+}
+
+/// The word for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnyCpu {
+    /// The last one that is free.
+    Any,
+}
+
+impl OwnCpu {
+    /// Its number, if that matters.
+    #[must_use]
+    pub const fn number(self) -> Option<u32> {
+        match self {
+            Self::Number(cpu) => Some(cpu),
+            Self::Any(AnyCpu::Any) => None,
+        }
+    }
 }
 
 /// `[[sensor]]`: how fast elements may come. Either declared by `period`, `distance` and `jitter`,
@@ -280,7 +313,7 @@ fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 mod tests {
     use overhear_event::Nanos;
 
-    use super::Config;
+    use super::{Config, OwnCpu};
 
     #[test]
     fn lengths_have_units_and_unknown_keys_are_refused_by_line() {
@@ -288,6 +321,12 @@ mod tests {
         let config = Config::parse(good).unwrap();
         assert_eq!(config.monitor.latency.0, Nanos::from_ms(1_500));
         assert_eq!(config.monitor.cpu_percent, 50);
+        assert_eq!(config.monitor.own_cpu, None);
+        for (written, number) in [("3", Some(3)), ("\"any\"", None)] {
+            let text = good.replace("[[", &format!("own_cpu = {written}\n[["));
+            let own_cpu = Config::parse(&text).unwrap().monitor.own_cpu;
+            assert_eq!(own_cpu.map(OwnCpu::number), Some(number));
+        }
         for (bad, line, part) in [
             ("[monitor]\nlatency = 5\n", "line 2", "string"),
             (
@@ -296,6 +335,11 @@ mod tests {
                 "`5` is not a length of time",
             ),
             ("[monitor]\nlatency = \"-5 ms\"\n", "line 2", "not a length"),
+            (
+                "[monitor]\nlatency = \"5 ms\"\nown_cpu = \"all\"\n",
+                "line 3",
+                "a CPU's number or \"any\"",
+            ),
             (
                 "[monitor]\nlatency = \"5 ms\"\nlatencies = 1\n",
                 "line 3",

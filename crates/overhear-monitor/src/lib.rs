@@ -9,7 +9,8 @@
 //! the three and keeps the account of what was missed, per stream and cause ([`Losses`]).
 //! An [`UpdateSet`] calls several updates, each for its own sensors.
 //! An [`executor`] runs it: [`best_effort`] without any promise, [`executor::deadline()`] on what was
-//! admitted. [`scheduler`] asks the kernel what a guarantee needs: CPU time that is reserved.
+//! admitted. [`scheduler`] asks the kernel what a guarantee needs: CPU time that is reserved, and
+//! [`Partition`] for a CPU of the monitor's own.
 //!
 //! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
 //!
@@ -76,6 +77,7 @@ mod losses;
 mod memory;
 mod merge;
 mod monitor;
+mod partition;
 #[allow(unsafe_code, reason = "functions of shared objects, by a C interface")]
 pub mod plugin;
 mod queue;
@@ -92,6 +94,7 @@ pub use losses::{Loss, Losses};
 pub use memory::PageFaults;
 pub use merge::{Merge, Room};
 pub use monitor::{Monitor, SourceKey, HOLD_BACK};
+pub use partition::{Inside, Partition, PartitionError};
 pub use sentinel::{CpuLateness, Sentinel, SentinelError, Watchfulness};
 pub use updates::{
     AddError, Binding, MissedPolicy, Start, Subscription, Supervisor, UpdateRef, UpdateSet,

@@ -9,6 +9,7 @@ mod report;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use overhear_directory::{Begin, MonitorConnection, Query};
@@ -18,7 +19,7 @@ use overhear_monitor::executor::{
     Watched,
 };
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
-use overhear_monitor::{best_effort, Clock, Monitor, Room, Sentinel, SystemClock};
+use overhear_monitor::{best_effort, Clock, Monitor, Partition, Room, Sentinel, SystemClock};
 
 use crate::admit::{self, terms_without_guarantee};
 use crate::config::{Config, ExecutorConfig};
@@ -58,6 +59,8 @@ pub struct Plan {
     measures: bool,
     /// Of each update in the file, the plug-in that it names.
     plugins: Vec<Option<UpdateSpecification>>,
+    /// The CPU that was set apart for it.
+    partition: Option<Arc<Partition>>,
     /// Why there will be no guarantee although one was wished for.
     pub warning: Option<String>,
 }
@@ -80,6 +83,7 @@ impl Plan {
             executor: Executor::BestEffort,
             measures,
             plugins: Vec::new(),
+            partition: None,
             warning: None,
         };
         plan.plugins = plugins(&plan.config, path)?;
@@ -104,8 +108,16 @@ impl Plan {
         let Some(terms) = admitted.terms else {
             return Err(Failure::new(REFUSED, admitted.report.reason));
         };
-        match may_guarantee(&terms) {
-            Ok(()) => {
+        // Set apart before it is asked whether the guarantee could begin there.
+        let own_cpu = plan.config.monitor.own_cpu;
+        let partition = own_cpu.map(|cpu| Partition::make(cpu.number())).transpose();
+        let possible = partition.map_err(DeadlineRefusal::from).and_then(|made| {
+            may_guarantee(&terms, made.as_ref())?;
+            Ok(made)
+        });
+        match possible {
+            Ok(partition) => {
+                plan.partition = partition.map(Arc::new);
                 plan.terms = terms;
                 plan.executor = Executor::Deadline;
                 Ok(plan)
@@ -222,6 +234,10 @@ impl Plan {
         match self.executor {
             Executor::Deadline => {
                 let terms = &self.terms;
+                let inside = self.partition.as_deref().map(Partition::enter);
+                let _inside = inside
+                    .transpose()
+                    .map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
                 let allowed = terms.lateness.wake_up.plus(terms.reservation.runtime);
                 let sentinel = match self.config.monitor.sentinel {
                     true => Some(Sentinel::start(allowed)),
@@ -240,6 +256,7 @@ impl Plan {
                         report.since_ns = guarantee.since().map(|at| at.as_monotonic_ns());
                         report.reasons = guarantee.sentences(terms);
                         report.level = Some(admit::level_name(terms.level).to_string());
+                        report.cpu = self.partition.as_deref().map(Partition::cpu);
                         report.latency_ns = Some(terms.latency.as_ns());
                         report.period_ns = Some(terms.reservation.period.as_ns());
                         report.runtime_ns = Some(terms.reservation.runtime.as_ns());

@@ -25,6 +25,9 @@ pub struct GuaranteeReport {
     pub reasons: Vec<String>,
     /// `exclusive` or `shared`.
     pub level: Option<String>,
+    /// The CPU that was set apart for it; null where none was.
+    #[serde(default)]
+    pub cpu: Option<u32>,
     /// The bound.
     pub latency_ns: Option<u64>,
     /// T_M.

@@ -190,6 +190,30 @@ fn what_is_not_admitted_is_refused_before_anything_runs() {
 }
 
 #[test]
+fn a_cpu_is_set_apart_for_the_monitor_and_given_back() {
+    let _alone = alone();
+    let text = FILE.replace("EXECUTOR", "auto");
+    let text = text.replace(
+        "level = \"shared\"",
+        "level = \"exclusive\"\nown_cpu = \"any\"",
+    );
+    let (ended, report) = run(&text, &[]);
+    let guarantee = &report["guarantee"];
+    if guarantee["executor"] == "best_effort" {
+        assert!(ended.stderr.contains("nothing is guaranteed"), "{ended:#?}");
+        assert_eq!(guarantee["cpu"], Value::Null);
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert_eq!(guarantee["level"], "exclusive");
+    assert!(guarantee["cpu"].is_u64(), "{guarantee:#}");
+    assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
+    // The next one finds a free one.
+    let (_, report) = run(&text, &[]);
+    assert_ne!(report["guarantee"]["verdict"], "violated", "{report:#}");
+}
+
+#[test]
 fn without_the_privilege_a_demanded_guarantee_is_refused_by_name() {
     let _alone = alone();
     if !is_root() {

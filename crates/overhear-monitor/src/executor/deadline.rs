@@ -32,6 +32,7 @@ use super::watch::Watch;
 use crate::clock::{sleep_until, Clock, SystemClock};
 use crate::memory::{self, PageFaults};
 use crate::monitor::Monitor;
+use crate::partition::{Partition, PartitionError};
 use crate::scheduler::{
     allowed_cpus, deadline_threads, DeadlineThread, KernelVerdict, ReservedThread,
 };
@@ -53,12 +54,16 @@ pub enum DeadlineRefusal {
     /// There is no CPU of the monitor's own.
     #[error(
         "the monitor is to have a CPU of its own, but may run on {cpus} CPUs, or on one that others \
-         use: start it in a cpuset partition of one CPU (docs/executors.md), or ask for level \"shared\""
+         use: let a cpuset partition of one CPU be made (`own_cpu`), start it in one (docs/executors.md), or \
+         ask for level \"shared\""
     )]
     NoPartition {
         /// How many CPUs it may run on.
         cpus: usize,
     },
+    /// The CPU of its own cannot be had.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
     /// All memory cannot be locked.
     #[error(
         "memory cannot be locked ({0}), so a page fault could stop the monitor: raise RLIMIT_MEMLOCK \
@@ -99,7 +104,11 @@ impl DeadlineRefusal {
     pub const fn is_lack_of_permission(&self) -> bool {
         matches!(
             self,
-            Self::NotPermitted | Self::NoPartition { .. } | Self::Memory(_) | Self::Unacceptable
+            Self::NotPermitted
+                | Self::NoPartition { .. }
+                | Self::Partition(_)
+                | Self::Memory(_)
+                | Self::Unacceptable
         )
     }
 }
@@ -273,15 +282,18 @@ fn reserve(terms: &Terms) -> Result<ReservedThread, DeadlineRefusal> {
 }
 
 /// Whether a guarantee on these terms could begin now: asks for all that [`deadline`] asks for, in a
-/// thread that gives the reservation back. Memory stays locked.
+/// thread that gives the reservation back, inside `partition` if there is one. Memory stays locked.
 ///
 /// # Errors
 /// [`DeadlineRefusal`] as from [`deadline`].
-pub fn may_guarantee(terms: &Terms) -> Result<(), DeadlineRefusal> {
+pub fn may_guarantee(terms: &Terms, partition: Option<&Partition>) -> Result<(), DeadlineRefusal> {
     admitted_with(terms)?;
     let asking = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("oh-asks".to_string());
-        let thread = thread.spawn_scoped(scope, || reserve(terms).map(drop));
+        let thread = thread.spawn_scoped(scope, || {
+            let _inside = partition.map(Partition::enter).transpose()?;
+            reserve(terms).map(drop)
+        });
         let answer = thread.map_err(DeadlineRefusal::Thread)?.join();
         answer.unwrap_or(Err(DeadlineRefusal::Unacceptable))
     });
@@ -383,15 +395,15 @@ impl Drop for Lookout {
     }
 }
 
-/// The reservations of others that this level must know of: all at the shared level, those of the same
-/// CPU at the exclusive one.
+/// The reservations of others that this level must know of: all at the shared level, those that may lie
+/// on the same CPU at the exclusive one.
 fn foreign(level: Level, me: u32, cpus: &[u32]) -> Vec<DeadlineThread> {
     let mut present = deadline_threads();
     present.retain(|thread| {
         thread.tid != me
             && match level {
                 Level::Shared => true,
-                Level::Exclusive => thread.cpus() == cpus,
+                Level::Exclusive => thread.cpus().iter().any(|cpu| cpus.contains(cpu)),
             }
     });
     present

@@ -11,6 +11,7 @@ mod buffered;
 #[path = "../support/counting.rs"]
 mod counting;
 mod deadline;
+mod exclusive;
 #[path = "../../examples/stress/load.rs"]
 mod load;
 #[path = "../../examples/stress/rings.rs"]

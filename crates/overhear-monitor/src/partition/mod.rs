@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A CPU of the monitor's own: a cpuset partition, made before a guarantee begins and taken apart after
+//! its end. It is what the *exclusive* level stands on: on a CPU that no other reservation can reach,
+//! deadline scheduling of one CPU is exact.
+//!
+//! A partition is a control group with one CPU and a root domain of its own. Where the cpuset
+//! controller is in the hierarchy of version 2 ([`v2`]) the kernel takes the CPU away from everybody
+//! else; where version 1 has it ([`v1`]) threads of normal priority may stay on it, which a reservation
+//! goes before. The two are told apart here and nowhere else.
+//!
+//! The group bears the number and the start time of the process that made it. What a process left that was killed is
+//! found by this name and cleared the next time that a partition is made, or by
+//! [`Partition::clear_leftovers`]. Makers exclude each other by a lock on the hierarchy's root, which
+//! the kernel drops with its holder.
+
+mod names;
+mod v1;
+mod v2;
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{flock, FlockOperation, Mode, OFlags};
+
+use crate::scheduler::deadline_threads;
+use names::{GroupName, Hierarchy, Version};
+
+/// Why there is no partition.
+#[derive(Debug, thiserror::Error)]
+pub enum PartitionError {
+    /// No hierarchy with cpusets.
+    #[error(
+        "no CPU can be set apart: no hierarchy of control groups with the cpuset controller is mounted \
+         here; mount one (`mount -t cgroup2 none /sys/fs/cgroup`), or ask for level \"shared\""
+    )]
+    NoCpusets,
+    /// The caller may not make control groups.
+    #[error(
+        "no CPU can be set apart: this user may not make control groups in {}; run as root, or start the \
+         monitor in a partition that is there (docs/executors.md), or ask for level \"shared\"",
+        .place.display()
+    )]
+    NotPermitted {
+        /// The root of the hierarchy.
+        place: PathBuf,
+    },
+    /// Nothing would be left for the others.
+    #[error("no CPU can be set apart: {free} of the machine's CPUs are free, and one must be left for the others")]
+    TooFew {
+        /// CPUs that are in no partition.
+        free: usize,
+    },
+    /// The CPU that was asked for is not there, or in a partition.
+    #[error("CPU {cpu} cannot be set apart: it is not there, or in another partition")]
+    NotFree {
+        /// Which.
+        cpu: u32,
+    },
+    /// Somebody has reserved time on it.
+    #[error("CPU {cpu} cannot be set apart: thread {tid} has reserved CPU time that may lie there; end it")]
+    Reserved {
+        /// Which.
+        cpu: u32,
+        /// Whose reservation.
+        tid: u32,
+    },
+    /// The kernel does not accept the partition.
+    #[error("CPU {cpu} cannot be set apart: the kernel says `{reason}`")]
+    Invalid {
+        /// Which.
+        cpu: u32,
+        /// What it says of the partition.
+        reason: String,
+    },
+    /// A file of the control groups cannot be read or written.
+    #[error("no CPU can be set apart: {}: {error}", .file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// A CPU that is set apart. It is given back when this is dropped, or, if the process is killed, when
+/// the next partition is made.
+#[derive(Debug)]
+pub struct Partition {
+    hierarchy: Hierarchy,
+    name: GroupName,
+    group: PathBuf,
+    cpu: u32,
+    threaded: bool,
+}
+
+/// The calling thread is in a partition for as long as this lives.
+#[derive(Debug)]
+pub struct Inside {
+    // The file that takes it back, and what is written there.
+    back: PathBuf,
+    who: u32,
+    // It is this thread that is inside.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Partition {
+    /// Sets a CPU apart: `cpu`, or, if that is `None`, the last one that is free.
+    ///
+    /// What earlier processes left is cleared first.
+    ///
+    /// # Errors
+    /// [`PartitionError`]; then everything is as it was.
+    pub fn make(cpu: Option<u32>) -> Result<Self, PartitionError> {
+        let hierarchy = Hierarchy::of_this_process().ok_or(PartitionError::NoCpusets)?;
+        let _lock = lock(&hierarchy.root)?;
+        clear(&hierarchy)?;
+        let taken: Vec<u32> = groups(&hierarchy)?
+            .iter()
+            .flat_map(|(_, group)| names::parse_cpus(&text_of(&group.join("cpuset.cpus"))))
+            .collect();
+        let mut free = names::parse_cpus(&text_of(&hierarchy.root_cpus()));
+        free.retain(|cpu| !taken.contains(cpu));
+        let last = *free.last().unwrap_or(&0);
+        let cpu = cpu.unwrap_or(last);
+        if !free.contains(&cpu) {
+            return Err(PartitionError::NotFree { cpu });
+        }
+        if free.len() < 2 {
+            return Err(PartitionError::TooFew { free: free.len() });
+        }
+        // Its root domain would be split under it.
+        let mut present = deadline_threads().into_iter();
+        if let Some(thread) = present.find(|thread| thread.cpus().contains(&cpu)) {
+            let tid = thread.tid;
+            return Err(PartitionError::Reserved { cpu, tid });
+        }
+        let name = GroupName::of_this_process(names_balance(&hierarchy)?);
+        let group = hierarchy.root.join(name.to_string());
+        make_group(&hierarchy, &group)?;
+        // Threads move alone only within one resource domain, which is the root's here.
+        let threaded = hierarchy.version == Version::V1 || hierarchy.own == Path::new("/");
+        let made = match hierarchy.version {
+            Version::V1 => v1::set_apart(&hierarchy.root, &group, cpu),
+            Version::V2 => v2::set_apart(&group, cpu, threaded),
+        };
+        if let Err(error) = made {
+            // What there is of it already.
+            let _ = remove(&hierarchy, name, &group);
+            return Err(error);
+        }
+        Ok(Self {
+            hierarchy,
+            name,
+            group,
+            cpu,
+            threaded,
+        })
+    }
+
+    /// The CPU.
+    #[must_use]
+    pub const fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Moves the calling thread there until what is returned is dropped. Where the process is not in
+    /// the root of a hierarchy of version 2 the kernel moves no single thread: then it is the whole process.
+    ///
+    /// # Errors
+    /// [`PartitionError::File`] or [`PartitionError::NotPermitted`].
+    pub fn enter(&self) -> Result<Inside, PartitionError> {
+        let (file, who) = match self.threaded {
+            true => (self.hierarchy.threads(), rustix::thread::gettid()),
+            false => ("cgroup.procs", rustix::process::getpid()),
+        };
+        let who = who.as_raw_nonzero().get().unsigned_abs();
+        write(&self.group.join(file), &who.to_string())?;
+        let own = self
+            .hierarchy
+            .own
+            .strip_prefix("/")
+            .unwrap_or(Path::new(""));
+        Ok(Inside {
+            back: self.hierarchy.root.join(own).join(file),
+            who,
+            _thread: std::marker::PhantomData,
+        })
+    }
+
+    /// Clears what processes left that were killed while they had a partition, and returns how many
+    /// partitions these were.
+    ///
+    /// # Errors
+    /// [`PartitionError`] if a file cannot be read or written.
+    pub fn clear_leftovers() -> Result<usize, PartitionError> {
+        let Some(hierarchy) = Hierarchy::of_this_process() else {
+            return Ok(0);
+        };
+        // Who may not write there has left nothing, and must not wait for who may.
+        if groups(&hierarchy)?.is_empty() {
+            return Ok(0);
+        }
+        let _lock = lock(&hierarchy.root)?;
+        clear(&hierarchy)
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        let _lock = lock(&self.hierarchy.root);
+        // Nobody could do anything about a failure; the next maker tries again.
+        let _ = remove(&self.hierarchy, self.name, &self.group);
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // Its group may be gone; then the root takes it, when the partition ends.
+        let _ = fs::write(&self.back, self.who.to_string());
+    }
+}
+
+/// Whether the one who takes the last partition apart has to restore balancing.
+fn names_balance(hierarchy: &Hierarchy) -> Result<bool, PartitionError> {
+    match hierarchy.version {
+        Version::V2 => Ok(false),
+        Version::V1 => {
+            let others = groups(hierarchy)?;
+            Ok(v1::is_balanced(&hierarchy.root) || others.iter().any(|(name, _)| name.balanced))
+        }
+    }
+}
+
+/// The partitions of all processes.
+fn groups(hierarchy: &Hierarchy) -> Result<Vec<(GroupName, PathBuf)>, PartitionError> {
+    let root = &hierarchy.root;
+    let entries = fs::read_dir(root).map_err(|error| failure(root, error))?;
+    let groups = entries.flatten().filter_map(|entry| {
+        let name = GroupName::parse(&entry.file_name().to_string_lossy())?;
+        Some((name, entry.path()))
+    });
+    Ok(groups.collect())
+}
+
+/// Removes the partitions of processes that have ended, and returns how many there were.
+fn clear(hierarchy: &Hierarchy) -> Result<usize, PartitionError> {
+    let mut cleared = 0;
+    for (name, group) in groups(hierarchy)? {
+        // A process of another PID namespace looks dead from here; a thread of it inside does not.
+        let threads = text_of(&group.join(hierarchy.threads()));
+        let is_empty = threads.trim().is_empty();
+        if !name.is_alive() && is_empty {
+            remove(hierarchy, name, &group)?;
+            cleared += 1;
+        }
+    }
+    Ok(cleared)
+}
+
+/// Removes one partition. The caller holds the lock.
+fn remove(hierarchy: &Hierarchy, name: GroupName, group: &Path) -> Result<(), PartitionError> {
+    // Threads that are still inside go to the root.
+    let threads = hierarchy.threads();
+    for thread in text_of(&group.join(threads)).split_whitespace() {
+        let _ = fs::write(hierarchy.root.join(threads), thread);
+    }
+    fs::remove_dir(group).map_err(|error| failure(group, error))?;
+    if hierarchy.version == Version::V1 {
+        let others = groups(hierarchy)?;
+        let cpus: Vec<u32> = others
+            .iter()
+            .flat_map(|(_, group)| names::parse_cpus(&text_of(&group.join("cpuset.cpus"))))
+            .collect();
+        v1::settle(
+            &hierarchy.root,
+            &cpus,
+            others.is_empty().then_some(name.balanced),
+        )?;
+    }
+    Ok(())
+}
+
+fn make_group(hierarchy: &Hierarchy, group: &Path) -> Result<(), PartitionError> {
+    if hierarchy.version == Version::V2 {
+        write(&hierarchy.root.join("cgroup.subtree_control"), "+cpuset")?;
+    }
+    match fs::create_dir(group) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(failure(group, error)),
+    }
+}
+
+/// Excludes other makers for as long as it is held.
+fn lock(root: &Path) -> Result<OwnedFd, PartitionError> {
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(root, directory, Mode::empty());
+    let locked = opened.and_then(|file| {
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    });
+    locked.map_err(|error| failure(root, error.into()))
+}
+
+/// What a file says; nothing if it cannot be read.
+fn text_of(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_default()
+}
+
+fn write(file: &Path, text: &str) -> Result<(), PartitionError> {
+    fs::write(file, text).map_err(|error| failure(file, error))
+}
+
+fn failure(file: &Path, error: io::Error) -> PartitionError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            let place = file.parent().unwrap_or(file).to_path_buf();
+            PartitionError::NotPermitted { place }
+        }
+        _ => PartitionError::File {
+            file: file.to_path_buf(),
+            error,
+        },
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A CPU that is set apart, for real: a guarantee on it, and what a killed process leaves.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use overhear_admission::Level;
+use overhear_event::Nanos;
+use overhear_monitor::executor::{may_guarantee, Terms, Verdict};
+use overhear_monitor::scheduler::allowed_cpus;
+use overhear_monitor::{Partition, PartitionError};
+
+use crate::admitted::{lasting, run, terms, Sum};
+use crate::alone;
+use crate::deadline::lateness;
+use crate::rings::{now, rings};
+
+/// A partition; says why there is none. Reservations of other programs go by.
+fn partition() -> Option<Partition> {
+    let begun = now();
+    loop {
+        match Partition::make(None) {
+            Ok(partition) => return Some(partition),
+            Err(PartitionError::Reserved { .. }) if now().since(begun) < Nanos::from_ms(10_000) => {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            Err(error) => {
+                println!("skipped: {error}");
+                return None;
+            }
+        }
+    }
+}
+
+/// The partitions that a process with this number made.
+fn groups_of(pid: u32) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let places = mounts.filter_map(|line| line.split(' ').nth(4));
+    let entries = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let begin = format!("overhear-{pid}-");
+    names.filter(|name| name.starts_with(&begin)).collect()
+}
+
+#[test]
+fn a_guarantee_has_a_cpu_of_its_own_and_gives_it_back() {
+    let _alone = alone();
+    let before = allowed_cpus();
+    let Some(partition) = partition() else { return };
+    let cpu = partition.cpu();
+    assert!(before.contains(&cpu));
+    assert_eq!(groups_of(std::process::id()).len(), 1);
+    let terms = Terms {
+        level: Level::Exclusive,
+        ..terms(Nanos::from_ms(50), lateness())
+    };
+    match may_guarantee(&terms, Some(&partition)) {
+        Ok(()) => {}
+        Err(refusal) if refusal.is_lack_of_permission() => return println!("skipped: {refusal}"),
+        Err(refusal) => panic!("{refusal}"),
+    }
+    let inside = partition.enter().unwrap();
+    assert_eq!(allowed_cpus(), [cpu]);
+    let (mut writers, source) = rings(&[("a", 64), ("b", 64)]);
+    let mut last = lasting(Nanos::from_ms(100));
+    let ended = run(&terms, source, &mut Sum(0, |_| ()), |monitor, guarantee| {
+        if monitor.elements() == 0 {
+            writers[0].write(1);
+        }
+        last(monitor, guarantee)
+    });
+    let ended = ended.unwrap();
+    assert!(ended.run.rounds > 0);
+    assert_ne!(
+        ended.guarantee.verdict(),
+        Verdict::Violated,
+        "{:?}",
+        ended.sentences
+    );
+    drop(inside);
+    // Other programs may set CPUs apart meanwhile, but never the last one.
+    assert_ne!(allowed_cpus(), [cpu]);
+    drop(partition);
+    assert_eq!(groups_of(std::process::id()), [""; 0]);
+}
+
+/// Not a test: a process that sets a CPU apart and is killed.
+#[test]
+#[ignore = "started by another test"]
+fn killed_with_a_partition() {
+    let made = Partition::make(None);
+    let inside = made.as_ref().map(Partition::enter);
+    println!("made: {inside:?}");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn what_a_killed_process_leaves_is_cleared() {
+    let _alone = alone();
+    // Whether it can be had at all.
+    if partition().is_none() {
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "exclusive::killed_with_a_partition"])
+        .args(["--ignored", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = lines.find_map(|line| line.ok().filter(|line| line.contains("made: ")));
+    let said = said.unwrap();
+    // No signal handler runs, no destructor.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if !said.contains("made: Ok(Ok(") {
+        return println!("skipped: {said}");
+    }
+    assert_eq!(groups_of(child.id()).len(), 1);
+    // The kernel may still be letting go of its threads; whoever else makes a partition clears it, too.
+    let begun = now();
+    while !groups_of(child.id()).is_empty() {
+        let _ = Partition::clear_leftovers();
+        assert!(now().since(begun) < Nanos::from_ms(30_000), "not cleared");
+        std::thread::yield_now();
+    }
+    // And its CPU can be had again.
+    assert!(partition().is_some());
+}
+
+#[test]
+fn what_cannot_be_set_apart_is_told_in_a_sentence() {
+    let _alone = alone();
+    // No machine has it.
+    let Err(error) = Partition::make(Some(1_000_000)) else {
+        panic!("there is no such CPU");
+    };
+    let sentence = error.to_string();
+    assert!(
+        sentence.contains("cannot be set apart") || sentence.contains("can be set apart"),
+        "{sentence}"
+    );
+}
