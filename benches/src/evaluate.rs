@@ -6,6 +6,8 @@
 //! through the framework the elements are copied, validated, converted to nanoseconds, held back,
 //! merged into the total order and handed to an update. Both use the same rings and the same kind of
 //! histogram. The thesis reports about 400 cycles per element for its framework.
+//!
+//! Large elements are evaluated in place as well, beside the way of the copies.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -15,7 +17,8 @@ use anyhow::{ensure, Result};
 use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, Begin, Mapping, MonitorConnection, Query};
 use overhear_event::{
-    ElementView, FieldKind, Gap, Nanos, StreamDescriptor, Timestamp, TypeSchema, Update, WriterKind,
+    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, Nanos, StreamDescriptor, Timestamp,
+    TypeSchema, Update, WriterKind,
 };
 use overhear_metrics::Histogram;
 use overhear_monitor::{Binding, Monitor, Room, UpdateSet};
@@ -33,6 +36,12 @@ const ONE: &str = "Evaluating one sensor: 20,000 elements, their distances into 
 const MANY: &str =
     "Evaluating 64 sensors merged: 20,000 elements, their distances into a histogram";
 const HAND: &str = "loop by hand over the same rings";
+const LARGE: &str = "Evaluating elements of 4,008 bytes: 500 of them, one field of each";
+const COPIED: &str = "copied";
+/// So many large ones: they fit into a buffer of 1,024.
+const LARGE_ELEMENTS: u64 = 500;
+const PIXELS: u16 = 4000;
+
 /// As many elements as in the thesis.
 const ELEMENTS: u64 = 20_000;
 /// How many elements the loop by hand reads between two looks at the counter.
@@ -51,12 +60,21 @@ struct Ring {
 impl Ring {
     fn register(sensor: &str, instance: usize) -> Result<Self> {
         let schema = TypeSchema::builder("number").field("number", FieldKind::U64, "");
+        Self::register_type(sensor, instance, schema.build()?, ELEMENTS)
+    }
+
+    fn register_type(
+        sensor: &str,
+        instance: usize,
+        schema: TypeSchema,
+        capacity: u64,
+    ) -> Result<Self> {
         let request = SensorRequest {
             sensor: sensor.to_string(),
             instance: instance.to_string(),
-            schema: schema.build()?,
+            schema,
             rate: Some(rate()),
-            capacity: ELEMENTS,
+            capacity,
             kind: WriterKind::Simple,
             lanes: 0,
         };
@@ -123,6 +141,81 @@ impl Update for Distances {
     fn advance(&mut self, _: Timestamp) {}
 }
 
+/// Adds up the numbers of large elements, in place or from copies.
+#[derive(Default)]
+struct Numbers {
+    in_place: bool,
+    prepared: u64,
+    sum: u64,
+    elements: u64,
+}
+
+impl Update for Numbers {
+    fn reads_in_place(&self, _: &StreamDescriptor) -> bool {
+        self.in_place
+    }
+
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        let mut number = [0];
+        element.load_words(0, &mut number);
+        self.prepared = number[0];
+        true
+    }
+
+    fn commit(&mut self, _: &ElementKey<'_>, valid: bool) {
+        self.sum += if valid { self.prepared } else { 0 };
+        self.elements += u64::from(valid);
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        let number = element.payload.first_chunk().copied();
+        self.sum += u64::from_ne_bytes(number.unwrap_or_default());
+        self.elements += 1;
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// Large elements: by the way of the copies, and in place.
+fn large(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
+    let sensor = "evaluated_large";
+    let schema = TypeSchema::builder("frame")
+        .field("number", FieldKind::U64, "")
+        .field("pixels", FieldKind::Text(PIXELS), "");
+    let ring = Ring::register_type(sensor, 0, schema.build()?, 2 * LARGE_ELEMENTS)?;
+    let ring = std::cell::RefCell::new(ring);
+    let payload = vec![7; 8 + usize::from(PIXELS)];
+    let contender = |in_place: bool| -> Result<_> {
+        let mut update = Numbers {
+            in_place,
+            ..Numbers::default()
+        };
+        let mut monitor = monitor_with(socket, sensor, &mut update)?;
+        let (ring, payload) = (&ring, &payload);
+        Ok(move || {
+            monitor.round(monotonic_now(), &mut update);
+            for _ in 0..LARGE_ELEMENTS {
+                ring.borrow_mut().writer.write(payload, read_hardware_ticks);
+            }
+            let until = monotonic_now().plus(Nanos::from_us(2));
+            while monotonic_now() <= until {}
+            let before = update.elements;
+            let span = time(LARGE_ELEMENTS, &mut |_| monitor.round(until, &mut update));
+            assert_eq!(update.elements - before, LARGE_ELEMENTS);
+            span
+        })
+    };
+    Ok(race(
+        rounds,
+        vec![
+            Contender::new(LARGE, COPIED, contender(false)?),
+            Contender::new(LARGE, "in place", contender(true)?).against(COPIED),
+        ],
+    ))
+}
+
 /// Writes one batch, the sensors taking turns: the order that the merge has to find again.
 fn fill(rings: &mut [Ring]) {
     let turns = ELEMENTS / rings.len() as u64;
@@ -139,12 +232,16 @@ fn elements(rings: &[Ring]) -> u64 {
 }
 
 fn monitor(socket: &Path, sensor: &str) -> Result<Monitor> {
+    monitor_with(socket, sensor, &mut Distances::default())
+}
+
+fn monitor_with(socket: &Path, sensor: &str, update: &mut dyn Update) -> Result<Monitor> {
     let query = Query::parse(sensor)?;
     let source = MonitorConnection::connect(socket)?.attach(query, Begin::Now)?;
     let mut monitor = Monitor::with_room(Nanos::from_ns(0), Room::Reserved);
     monitor.add_source(Box::new(source));
     // Opens the streams.
-    monitor.round(monotonic_now(), &mut Distances::default());
+    monitor.round(monotonic_now(), update);
     Ok(monitor)
 }
 
@@ -237,5 +334,6 @@ pub(crate) fn evaluate(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
         );
     }
     ensure!(!outcomes.is_empty(), "nothing was measured");
+    outcomes.extend(large(rounds, socket)?);
     Ok(outcomes)
 }

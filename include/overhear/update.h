@@ -86,6 +86,29 @@ typedef struct oh_element_view {
     uint32_t writer_flags;
 } oh_element_view;
 
+/*
+ * One large element where its writer put it, lent to `prepare`. Its writer may overwrite it meanwhile, so what
+ * is loaded may be a mixture of two elements: indices and lengths in it are checked before they are used.
+ * There is no pointer to the payload: it is loaded by value, with oh_in_place_load and its kin.
+ */
+typedef struct oh_element_in_place {
+    uint32_t size;
+    uint32_t reserved;
+    const oh_stream *stream;
+    uint64_t sequence;
+    uint64_t time_ns;
+    uint32_t writer_tid; /* as of oh_element_view; loaded like the payload */
+    uint32_t writer_flags;
+    void (*load)(const struct oh_element_in_place *element, uint32_t offset, uint32_t bytes, void *to);
+} oh_element_in_place;
+
+/* Which element `commit` ends the evaluation of. */
+typedef struct oh_element_key {
+    const oh_stream *stream;
+    uint64_t sequence;
+    uint64_t time_ns;
+} oh_element_key;
+
 /* Why elements were missed. */
 enum {
     OH_GAP_OVERWRITTEN = 1, /* the writer lapped the reader */
@@ -154,7 +177,23 @@ typedef struct oh_update {
     int (*report)(void *self, oh_host *host) OH_NOEXCEPT_;
     /* Gives back what create made. Not in a real-time thread. */
     void (*destroy)(void *self)OH_NOEXCEPT_;
+    /*
+     * With both of these, elements of more than OH_IN_PLACE_BYTES are evaluated where they lie, without a
+     * copy, where that is possible; where it is not they come to `element` (since the first release that
+     * has them; older monitors always call `element`).
+     *
+     * Prepares the evaluation without any effect outside of self, and sets *prepared to 0 if there will
+     * be nothing to commit; it is 1 before.
+     */
+    int (*prepare)(void *self, oh_host *host, const oh_element_in_place *element,
+                   int *prepared) OH_NOEXCEPT_;
+    /* Ends what was prepared. valid: it is committed; the element was whole until after `prepare`. Else it
+     * is dropped; an element that was overwritten comes to `gap` too. */
+    int (*commit)(void *self, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_;
 } oh_update;
+
+/* Payloads of more bytes than this may be evaluated in place. */
+#define OH_IN_PLACE_BYTES 256u
 
 /* What a plug-in exports. */
 typedef struct oh_plugin {
@@ -178,7 +217,11 @@ OH_ASSERT_FIELD(oh_host, fail, 8, 8);
 OH_STATIC_ASSERT(sizeof(oh_host) == 56, "oh_host: size");
 OH_ASSERT_FIELD(oh_update, name, 8, 8);
 OH_ASSERT_FIELD(oh_update, create, 48, 8);
-OH_STATIC_ASSERT(sizeof(oh_update) == 104, "oh_update: size");
+OH_ASSERT_FIELD(oh_update, prepare, 104, 8);
+OH_STATIC_ASSERT(sizeof(oh_update) == 120, "oh_update: size");
+OH_ASSERT_FIELD(oh_element_in_place, load, 40, 8);
+OH_STATIC_ASSERT(sizeof(oh_element_in_place) == 48, "oh_element_in_place: size");
+OH_STATIC_ASSERT(sizeof(oh_element_key) == 24, "oh_element_key: size");
 OH_STATIC_ASSERT(sizeof(oh_plugin) == 24, "oh_plugin: size");
 #endif
 
@@ -216,6 +259,35 @@ OH_INLINE_ void oh_tell_text(oh_host *host, const char *key, const char *value)
 OH_INLINE_ void oh_tell_json(oh_host *host, const char *key, const char *json)
 {
     host->tell_json(host, key, json);
+}
+
+/*
+ * Load from the payload of an element in place: bytes from an offset on, or one number. What lies behind
+ * the payload is 0.
+ * Thread safety: from within `prepare` alone. Async-signal safety: yes. Real-time class: wait-free.
+ */
+OH_INLINE_ void oh_in_place_load(const oh_element_in_place *element, uint32_t offset, uint32_t bytes,
+                                 void *to)
+{
+    element->load(element, offset, bytes, to);
+}
+OH_INLINE_ uint64_t oh_in_place_u64(const oh_element_in_place *element, uint32_t offset)
+{
+    uint64_t value;
+    element->load(element, offset, sizeof value, &value);
+    return value;
+}
+OH_INLINE_ uint32_t oh_in_place_u32(const oh_element_in_place *element, uint32_t offset)
+{
+    uint32_t value;
+    element->load(element, offset, sizeof value, &value);
+    return value;
+}
+OH_INLINE_ double oh_in_place_f64(const oh_element_in_place *element, uint32_t offset)
+{
+    double value;
+    element->load(element, offset, sizeof value, &value);
+    return value;
 }
 
 /* What the monitor looks for in a shared object; OH_EXPORT_UPDATES defines it. */

@@ -30,6 +30,7 @@
 #error "overhear/update.hpp needs C++17; compile with -std=c++17 or later, or include update.h"
 #endif
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
@@ -67,6 +68,34 @@ class report {
     oh_host *host_;
 };
 
+/* A large element where its writer put it: numbers and structs are loaded from it by value. */
+class in_place {
+  public:
+    explicit in_place(const oh_element_in_place &raw) : raw_(raw) {}
+
+    const oh_stream &stream() const { return *raw_.stream; }
+    std::uint64_t sequence() const { return raw_.sequence; }
+    std::uint64_t time_ns() const { return raw_.time_ns; }
+    std::uint32_t writer_tid() const { return raw_.writer_tid; }
+
+    /* A value that lies at `offset`, for example offsetof(payload, member). It may be a mixture. */
+    template <class value> value get(std::size_t offset) const
+    {
+        static_assert(std::is_trivially_copyable<value>::value, "values are loaded byte by byte");
+        value loaded;
+        load(offset, &loaded, sizeof loaded);
+        return loaded;
+    }
+    void load(std::size_t offset, void *to, std::size_t bytes) const
+    {
+        oh_in_place_load(&raw_, static_cast<std::uint32_t>(offset),
+                         static_cast<std::uint32_t>(bytes), to);
+    }
+
+  private:
+    const oh_element_in_place &raw_;
+};
+
 /*
  * An evaluation. `element` is required; it, `gap` and `advance` may run in a real-time thread, and do
  * not allocate there. The constructor, the destructor and `report` run elsewhere.
@@ -82,6 +111,14 @@ class update {
     virtual void open(const oh_stream &) {}
     /* Evaluates one element. */
     virtual void element(const oh_element_view &element) = 0;
+    /*
+     * Prepares the evaluation of a large element in place, without any effect outside of this object, and says
+     * whether there is something to commit. Only of an update that is exported with
+     * exported_in_place; others get copies, and so does this one where elements cannot stay where they are.
+     */
+    virtual bool prepare(const in_place &) { return false; }
+    /* Ends what prepare began: makes it true if `valid`, else drops it. */
+    virtual void commit(const oh_element_key &, bool valid) { (void)valid; }
     /* Learns of elements that were missed. */
     virtual void gap(const oh_gap &) {}
     /* Nothing older than now_ns can still come. */
@@ -132,6 +169,15 @@ inline int on_open(void *self, oh_host *host, const oh_stream *stream) noexcept
 inline int on_element(void *self, oh_host *host, const oh_element_view *element) noexcept
 {
     return guard(host, [&] { as_update(self).element(*element); });
+}
+inline int on_prepare(void *self, oh_host *host, const oh_element_in_place *element,
+                      int *prepared) noexcept
+{
+    return guard(host, [&] { *prepared = as_update(self).prepare(in_place(*element)) ? 1 : 0; });
+}
+inline int on_commit(void *self, oh_host *host, const oh_element_key *element, int valid) noexcept
+{
+    return guard(host, [&] { as_update(self).commit(*element, valid != 0); });
 }
 inline int on_gap(void *self, oh_host *host, const oh_gap *gap) noexcept
 {
@@ -192,6 +238,14 @@ constexpr oh_update exported_for(const char *name, const char *sensors = nullptr
     raw.fields = detail::description_of<payload>.fields.data();
     raw.field_count = static_cast<std::uint32_t>(detail::description_of<payload>.fields.size());
     raw.payload_size = static_cast<std::uint32_t>(detail::payload_size<payload>);
+    return raw;
+}
+
+/* An update of exported or exported_for that evaluates large elements in place. */
+constexpr oh_update exported_in_place(oh_update raw)
+{
+    raw.prepare = detail::on_prepare;
+    raw.commit = detail::on_commit;
     return raw;
 }
 

@@ -42,6 +42,26 @@ static int element(void *own, oh_host *host, const oh_element_view *element) OH_
     return 0;
 }
 
+static int prepare(void *own, oh_host *host, const oh_element_in_place *element,
+                   int *prepared) OH_NOEXCEPT_
+{
+    uint16_t two;
+    (void)own;
+    (void)host;
+    oh_in_place_load(element, 3, sizeof two, &two);
+    *prepared = oh_in_place_u64(element, 8) == 9 && oh_in_place_u32(element, 16) == 17 &&
+                oh_in_place_f64(element, 24) == 25 && two == 4;
+    return 0;
+}
+
+static int commit(void *own, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_
+{
+    (void)host;
+    if (valid)
+        ((struct sum *)own)->values += element->sequence;
+    return 0;
+}
+
 static int gap(void *own, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_
 {
     (void)host;
@@ -76,7 +96,7 @@ static const oh_field fields[] = {{"value", OH_U64, 0, 8, ""}};
 
 static const oh_update sum = {
     sizeof(oh_update), OH_MISSED_STOP, "sum",   "*/values", "value", fields,  1,     8,
-    create,            open_stream,    element, gap,        advance, report, destroy,
+    create,            open_stream,    element, gap,        advance, report, destroy, prepare, commit,
 };
 
 OH_EXPORT_UPDATES(&sum)
@@ -121,6 +141,22 @@ static void on_text(oh_host *host, const char *key, const char *value)
     note(key, value);
 }
 
+/* Numbers that are one more than the offset from which they are loaded. */
+static void load(const oh_element_in_place *element, uint32_t offset, uint32_t bytes, void *to)
+{
+    const uint64_t number = offset + 1;
+    const uint32_t half = offset + 1;
+    const uint16_t quarter = (uint16_t)(offset + 1);
+    const double real = offset + 1;
+    (void)element;
+    if (bytes == 8 && offset < 24)
+        memcpy(to, &number, bytes);
+    else if (bytes == 8)
+        memcpy(to, &real, bytes);
+    else
+        memcpy(to, bytes == 4 ? (const void *)&half : (const void *)&quarter, bytes);
+}
+
 int main(void)
 {
     oh_host host = {sizeof(oh_host), OH_UPDATE_ABI, on_fail, on_u64, on_i64, on_f64, on_text, on_text};
@@ -128,6 +164,9 @@ int main(void)
                         fields,            1,      8,        OH_ORIGIN_PROGRAM,  1,    0, 0};
     uint64_t value = 40;
     oh_element_view view = {&stream, 0, 100, &value, 0, 0};
+    oh_element_in_place placed = {sizeof(oh_element_in_place), 0, &stream, 2, 150, 0, 0, load};
+    oh_element_key key = {&stream, 2, 150};
+    int prepared = 7;
     oh_gap lost = {&stream, 1, 3, 100, 200, OH_GAP_LATE, 0};
     const oh_plugin *plugin = oh_plugin_v1();
     const oh_update *update = plugin->updates[0];
@@ -144,11 +183,15 @@ int main(void)
     tap_check(update->element(own, &host, &view) == 0 && update->gap(own, &host, &lost) == 0 &&
            update->advance(own, &host, 250) == 0,
        "items are evaluated");
+    tap_check(update->prepare(own, &host, &placed, &prepared) == 0 && prepared == 1 &&
+           update->commit(own, &host, &key, 0) == 0 && ((struct sum *)own)->values == 40 &&
+           update->commit(own, &host, &key, 1) == 0 && ((struct sum *)own)->values == 42,
+       "an element is loaded in place, and committed if it was whole");
     value = 0;
     tap_check(update->element(own, &host, &view) == 1 && strcmp(failed, "a value is zero") == 0,
        "a failure has a sentence");
     tap_check(update->report(own, &host) == 0 &&
-           strcmp(told, "values=40;missed=-3;advanced=250;text=told;json=[];") == 0,
+           strcmp(told, "values=42;missed=-3;advanced=250;text=told;json=[];") == 0,
        "results are told");
     update->destroy(own);
     return tap_done();

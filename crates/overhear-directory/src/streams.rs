@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use overhear_event::{
-    ClockId, GapCause, Inbox, Nanos, SourceError, StreamDescriptor, StreamId, Ticks, Timestamp,
+    ClockId, GapCause, Inbox, Nanos, Places, SourceError, StreamDescriptor, StreamId, Ticks,
+    Timestamp, IN_PLACE_BYTES,
 };
 use overhear_stream::{
-    ClockMap, Found, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, Segment, Shape,
-    StreamGeometry, Tally, Words, HEADER_SIZE,
+    ClockMap, Found, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, RingPlaces, Segment,
+    Shape, StreamGeometry, Tally, Words, HEADER_SIZE,
 };
 
 use crate::clock::page_geometry;
@@ -74,6 +75,10 @@ struct Ring {
     descriptor: Arc<StreamDescriptor>,
     reader: Reader<Part>,
     header: HeaderCheck,
+    // Of a ring with large elements, until it is announced.
+    places: Option<Arc<dyn Places>>,
+    // Whether its elements stay where they are.
+    in_place: bool,
     bound: u64,
     announced: bool,
     lost_nested: u64,
@@ -260,8 +265,7 @@ impl Sensor {
                 if lane > 0 && ring.is_unused() {
                     continue;
                 }
-                ring.announced = true;
-                inbox.open(Arc::clone(&ring.descriptor));
+                ring.announce(inbox);
             }
             let new_epoch = converts && std::mem::replace(&mut ring.epoch, epoch) != epoch;
             if new_epoch {
@@ -308,6 +312,13 @@ impl Ring {
             None => 0,
             Some(_) => Tally::of_header(&part, 0).lost_nested,
         };
+        let geometry = geometry.into();
+        let places: Option<Arc<dyn Places>> = match geometry {
+            StreamGeometry::Ring(ring) if descriptor.schema.size() > IN_PLACE_BYTES => {
+                Some(Arc::new(RingPlaces::new(part.share(), ring)?))
+            }
+            _ => None,
+        };
         let reader = match begin {
             None => Reader::from_start(part, geometry)?,
             Some(Begin::Now) => Reader::from_now(part, geometry)?,
@@ -317,12 +328,28 @@ impl Ring {
             descriptor,
             reader,
             header: HeaderCheck(Some(header)),
+            places,
+            in_place: false,
             bound: 0,
             announced: false,
             lost_nested,
             epoch,
             last: (Ticks::from_raw(0), Timestamp::ZERO),
         })
+    }
+
+    fn announce(&mut self, inbox: &mut dyn Inbox) {
+        self.announced = true;
+        let descriptor = Arc::clone(&self.descriptor);
+        match self.places.take() {
+            Some(places) => {
+                self.in_place = inbox.open_in_place(descriptor, places);
+                if self.in_place {
+                    self.reader.heads_only();
+                }
+            }
+            None => inbox.open(descriptor),
+        }
     }
 
     /// Whether nobody has written here.
@@ -342,12 +369,15 @@ impl Ring {
         inbox: &mut dyn Inbox,
     ) -> Result<Option<SourceError>, SourceError> {
         let id = self.descriptor.id;
-        let last = &mut self.last;
+        let (last, in_place) = (&mut self.last, self.in_place);
         let mut jump = 0;
         let result = self.reader.poll_until(self.bound, |found| match found {
             Found::Element(element) => {
                 let time = time_of(element.stamp, clock, last);
-                inbox.element(id, element.sequence, time, element.payload);
+                match in_place {
+                    false => inbox.element(id, element.sequence, time, element.payload),
+                    true => inbox.in_place(id, element.sequence, time),
+                }
             }
             Found::Missed { first, count } => {
                 jump = jump.max(count);

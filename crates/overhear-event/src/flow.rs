@@ -8,7 +8,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EventSet, StreamDescriptor, StreamId, Timestamp, Value};
+use crate::{
+    ElementInPlace, ElementKey, EventSet, Places, StreamDescriptor, StreamId, Timestamp, Value,
+};
 
 /// One element, validated and ordered, lent to an evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +111,9 @@ pub struct Gap {
 pub enum Item<'a> {
     /// The next element in total order.
     Element(ElementView<'a>),
+    /// The next element in total order, where its writer put it. Only a consumer that asked for it gets
+    /// this one: see [`Inbox::open_in_place`].
+    InPlace(&'a ElementInPlace<'a>),
     /// Elements that were missed, at their place in the order.
     Gap(&'a StreamDescriptor, Gap),
     /// Nothing older than this time can still come.
@@ -135,6 +140,32 @@ pub trait Update {
     /// Evaluates one element.
     fn element(&mut self, element: &ElementView<'_>);
 
+    /// Whether the elements of this stream are to be evaluated in place, by [`Update::prepare`] and
+    /// [`Update::commit`]. Asked when the stream appears, and only where its payload has more than
+    /// [`IN_PLACE_BYTES`](crate::IN_PLACE_BYTES).
+    ///
+    /// A yes is a wish: queues of several writers, replays and executors that copy hand out copies, so
+    /// [`Update::element`] evaluates them as well.
+    fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
+        let _ = stream;
+        false
+    }
+
+    /// Prepares the evaluation of an element that its writer may overwrite meanwhile, without any effect
+    /// that is noticed elsewhere; says whether there is something to commit (seed 000, section 4.3).
+    ///
+    /// What is loaded may be anything: indices and lengths in it are checked before they are used.
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        let _ = element;
+        false
+    }
+
+    /// Ends what [`Update::prepare`] began. `valid`: it had something to commit, and the element was whole
+    /// until after it. Else what was prepared is dropped; an overwritten element comes as a gap, too.
+    fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
+        let _ = (element, valid);
+    }
+
     /// Learns of elements that were missed. What is computed across a gap is incomplete.
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap);
 
@@ -150,8 +181,22 @@ pub trait Inbox {
     /// Announces a stream.
     fn open(&mut self, stream: Arc<StreamDescriptor>);
 
+    /// Announces a stream whose elements can be read where they lie, and returns whether they will be: then
+    /// each comes by [`Inbox::in_place`], without its payload; else by [`Inbox::element`].
+    fn open_in_place(&mut self, stream: Arc<StreamDescriptor>, places: Arc<dyn Places>) -> bool {
+        drop(places);
+        self.open(stream);
+        false
+    }
+
     /// Delivers one element.
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]);
+
+    /// Delivers one element that stays where it lies, of a stream for which [`Inbox::open_in_place`] said
+    /// yes.
+    fn in_place(&mut self, stream: StreamId, sequence: u64, time: Timestamp) {
+        self.element(stream, sequence, time, &[]);
+    }
 
     /// Delivers a gap; its `from` and `to` need not be known to the source: the merge fills in
     /// the times of the neighbours.

@@ -104,6 +104,23 @@ impl FieldKind {
         (kind.size() == size).then_some(kind)
     }
 
+    /// The number that these bytes are; `None` for text, and if they are not as many.
+    pub(crate) fn number(self, bytes: &[u8]) -> Option<Value<'static>> {
+        Some(match self {
+            Self::U8 => Value::Unsigned(u64::from(u8::from_ne_bytes(array(bytes)?))),
+            Self::U16 => Value::Unsigned(u64::from(u16::from_ne_bytes(array(bytes)?))),
+            Self::U32 => Value::Unsigned(u64::from(u32::from_ne_bytes(array(bytes)?))),
+            Self::U64 => Value::Unsigned(u64::from_ne_bytes(array(bytes)?)),
+            Self::I8 => Value::Signed(i64::from(i8::from_ne_bytes(array(bytes)?))),
+            Self::I16 => Value::Signed(i64::from(i16::from_ne_bytes(array(bytes)?))),
+            Self::I32 => Value::Signed(i64::from(i32::from_ne_bytes(array(bytes)?))),
+            Self::I64 => Value::Signed(i64::from_ne_bytes(array(bytes)?)),
+            Self::F32 => Value::Float(f64::from(f32::from_ne_bytes(array(bytes)?))),
+            Self::F64 => Value::Float(f64::from_ne_bytes(array(bytes)?)),
+            Self::Text(_) => return None,
+        })
+    }
+
     /// Whether values of this kind can be averaged and plotted.
     #[must_use]
     pub const fn is_number(self) -> bool {
@@ -389,19 +406,10 @@ impl TypeSchema {
         let field = self.fields.get(index)?;
         let start = field.offset as usize;
         let bytes = payload.get(start..start + field.kind.size() as usize)?;
-        Some(match field.kind {
-            FieldKind::U8 => Value::Unsigned(u64::from(bytes[0])),
-            FieldKind::U16 => Value::Unsigned(u64::from(u16::from_ne_bytes(array(bytes)?))),
-            FieldKind::U32 => Value::Unsigned(u64::from(u32::from_ne_bytes(array(bytes)?))),
-            FieldKind::U64 => Value::Unsigned(u64::from_ne_bytes(array(bytes)?)),
-            FieldKind::I8 => Value::Signed(i64::from(i8::from_ne_bytes(array(bytes)?))),
-            FieldKind::I16 => Value::Signed(i64::from(i16::from_ne_bytes(array(bytes)?))),
-            FieldKind::I32 => Value::Signed(i64::from(i32::from_ne_bytes(array(bytes)?))),
-            FieldKind::I64 => Value::Signed(i64::from_ne_bytes(array(bytes)?)),
-            FieldKind::F32 => Value::Float(f64::from(f32::from_ne_bytes(array(bytes)?))),
-            FieldKind::F64 => Value::Float(f64::from_ne_bytes(array(bytes)?)),
-            FieldKind::Text(_) => Value::Text(text(bytes)),
-        })
+        match field.kind {
+            FieldKind::Text(_) => Some(Value::Text(text(bytes))),
+            number => number.number(bytes),
+        }
     }
 }
 

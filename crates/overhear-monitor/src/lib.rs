@@ -72,6 +72,7 @@ mod clock;
 pub mod executor;
 mod fanout;
 mod group;
+mod in_place;
 mod losses;
 #[allow(unsafe_code, reason = "a system call without a safe function")]
 mod memory;

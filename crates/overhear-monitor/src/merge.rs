@@ -26,7 +26,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use overhear_event::{
-    GapCause, Inbox, Item, Nanos, SourceError, StreamDescriptor, StreamId, Timestamp, Turn, Turns,
+    GapCause, Inbox, Item, Nanos, Places, SourceError, StreamDescriptor, StreamId, Timestamp, Turn,
+    Turns,
 };
 
 use crate::queue::{Limits, Queue};
@@ -129,7 +130,7 @@ impl Merge {
     /// What [`Merge::memory_bytes`] will count for a stream with [`Room::Reserved`].
     #[must_use]
     pub fn bytes_of(descriptor: &Arc<StreamDescriptor>) -> usize {
-        reserved_queue(Arc::clone(descriptor)).memory_bytes()
+        reserved_queue(Arc::clone(descriptor), None).memory_bytes()
     }
 
     /// Begins a round: everything that comes in from now on was read after `now`.
@@ -237,6 +238,32 @@ impl Merge {
         self.limits.watermark
     }
 
+    /// Makes a queue; its elements lie in `places`, or are copied.
+    pub(crate) fn open_queue(
+        &mut self,
+        descriptor: Arc<StreamDescriptor>,
+        places: Option<Arc<dyn Places>>,
+    ) {
+        self.opened.push(Arc::clone(&descriptor));
+        let id = descriptor.id;
+        let queue = match self.room {
+            Room::Growing => {
+                let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
+                let limit = capacity.max(LEAST_LIMIT).saturating_mul(ROUNDS);
+                Queue::growing(descriptor, places, limit)
+            }
+            Room::Reserved => reserved_queue(descriptor, places),
+        };
+        match self.places.get(&id) {
+            Some(&place) => self.queues[place as usize] = queue,
+            None => {
+                self.places.insert(id, self.queues.len() as u32);
+                self.queues.push(queue);
+                self.turns.reserve(self.queues.len());
+            }
+        }
+    }
+
     /// Streams that were closed go once they are empty.
     #[cold]
     fn forget_closed(&mut self) {
@@ -253,34 +280,15 @@ impl Merge {
     }
 }
 
-fn reserved_queue(descriptor: Arc<StreamDescriptor>) -> Queue {
+fn reserved_queue(descriptor: Arc<StreamDescriptor>, places: Option<Arc<dyn Places>>) -> Queue {
     let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
-    Queue::reserved(
-        descriptor,
-        capacity.clamp(1, MOST_RESERVED).saturating_mul(2),
-    )
+    let elements = capacity.clamp(1, MOST_RESERVED).saturating_mul(2);
+    Queue::reserved(descriptor, places, elements)
 }
 
 impl Inbox for Merge {
     fn open(&mut self, descriptor: Arc<StreamDescriptor>) {
-        self.opened.push(Arc::clone(&descriptor));
-        let id = descriptor.id;
-        let queue = match self.room {
-            Room::Growing => {
-                let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
-                let limit = capacity.max(LEAST_LIMIT).saturating_mul(ROUNDS);
-                Queue::growing(descriptor, limit)
-            }
-            Room::Reserved => reserved_queue(descriptor),
-        };
-        match self.places.get(&id) {
-            Some(&place) => self.queues[place as usize] = queue,
-            None => {
-                self.places.insert(id, self.queues.len() as u32);
-                self.queues.push(queue);
-                self.turns.reserve(self.queues.len());
-            }
-        }
+        self.open_queue(descriptor, None);
     }
 
     #[inline]
@@ -377,6 +385,7 @@ mod tests {
         let mut seen = Vec::new();
         merge.release(at(until), |item| {
             seen.push(match item {
+                Item::InPlace(_) => unreachable!("nobody asked for it"),
                 Item::Element(e) => {
                     let time = e.time.as_monotonic_ns();
                     assert_eq!(e.payload, (time * 3).to_ne_bytes());
@@ -516,6 +525,7 @@ mod tests {
             let asked = std::cell::Cell::new(0);
             let enough = || asked.replace(asked.get() + 1) == 2;
             merge.release_some(at(50), enough, |item| match item {
+                Item::InPlace(_) => unreachable!("nobody asked for it"),
                 Item::Element(element) => {
                     all.push((element.stream.id.as_raw(), element.sequence));
                 }

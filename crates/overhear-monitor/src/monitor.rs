@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use overhear_event::{
-    Inbox, Item, Nanos, Source, SourceError, StreamDescriptor, StreamId, Timestamp, Update,
+    GapCause, Inbox, Item, Nanos, Places, Source, SourceError, StreamDescriptor, StreamId,
+    Timestamp, Update,
 };
 
 use crate::losses::Losses;
@@ -23,6 +24,41 @@ struct Attended {
     source: Box<dyn Source>,
     // What it has opened.
     streams: Vec<StreamId>,
+}
+
+/// The merge, where the update says which streams it evaluates in place.
+struct Asking<'a> {
+    merge: &'a mut Merge,
+    update: &'a dyn Update,
+}
+
+impl Inbox for Asking<'_> {
+    fn open(&mut self, stream: Arc<StreamDescriptor>) {
+        self.merge.open(stream);
+    }
+
+    fn open_in_place(&mut self, stream: Arc<StreamDescriptor>, places: Arc<dyn Places>) -> bool {
+        let wanted = self.update.reads_in_place(&stream);
+        self.merge.open_queue(stream, wanted.then_some(places));
+        wanted
+    }
+
+    #[inline]
+    fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
+        self.merge.element(stream, sequence, time, payload);
+    }
+
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+        self.merge.gap(stream, first, missed, cause);
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        self.merge.close(stream);
+    }
+
+    fn complain(&mut self, complaint: SourceError) {
+        self.merge.complain(complaint);
+    }
 }
 
 /// Reads sources and feeds an update in total order, one round at a time.
@@ -92,7 +128,7 @@ impl Monitor {
     ///
     /// `now` is the time just before the call.
     pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
-        self.read(now);
+        self.read(now, update);
         self.release(now.minus(self.hold_back), &|| false, update);
     }
 
@@ -104,7 +140,7 @@ impl Monitor {
         enough: &dyn Fn() -> bool,
         update: &mut dyn Update,
     ) {
-        self.read(now);
+        self.read(now, update);
         self.release(now.minus(self.hold_back), enough, update);
     }
 
@@ -116,15 +152,19 @@ impl Monitor {
 
     /// Reads all sources for the last time and evaluates everything.
     pub fn finish(&mut self, now: Timestamp, update: &mut dyn Update) {
-        self.read(now);
+        self.read(now, update);
         self.release(Timestamp::MAX, &|| false, update);
     }
 
-    fn read(&mut self, now: Timestamp) {
+    fn read(&mut self, now: Timestamp, update: &dyn Update) {
         self.merge.begin_round(now);
         for attended in &mut self.sources {
             let known = self.merge.opened().len();
-            if let Err(error) = attended.source.poll(&mut self.merge) {
+            let mut asking = Asking {
+                merge: &mut self.merge,
+                update,
+            };
+            if let Err(error) = attended.source.poll(&mut asking) {
                 self.merge.complain(error);
             }
             let opened = &self.merge.opened()[known..];
@@ -142,6 +182,11 @@ impl Monitor {
             Item::Element(element) => {
                 *elements += 1;
                 update.element(&element);
+            }
+            Item::InPlace(element) => {
+                element.evaluate(update);
+                // Else it is missed, and follows as a gap.
+                *elements += u64::from(element.is_whole());
             }
             Item::Gap(stream, gap) => {
                 losses.gap(stream, &gap);

@@ -4,11 +4,17 @@
 //! A slot is `{u64 time, u64 sequence, payload}`, filled up to whole words, so that an element is
 //! copied once, when it comes in, and lent out from where it lies. Gaps are rare; each knows the
 //! slot that it stands before.
+//!
+//! Of a stream that is evaluated in place the slots hold no payloads. What was overwritten before or while it
+//! is evaluated becomes a gap when it is released.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use overhear_event::{ElementView, Gap, GapCause, Item, StreamDescriptor, Timestamp, Turn};
+use overhear_event::{
+    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Item, Places, StreamDescriptor,
+    Timestamp, Turn,
+};
 use zerocopy::IntoBytes as _;
 
 /// Words of a slot before its payload: time and sequence.
@@ -22,9 +28,11 @@ const RESERVED_GAPS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) descriptor: Arc<StreamDescriptor>,
+    // Where the payloads lie, if not in the slots.
+    places: Option<Arc<dyn Places>>,
     slots: Vec<u64>,
     stride: usize,
-    // Bytes of a payload.
+    // Bytes of a payload in its slot.
     payload: usize,
     // How many slots there are, a power of two, less one.
     mask: u64,
@@ -53,22 +61,34 @@ struct QueuedGap {
 
 impl Queue {
     /// A queue that grows up to so many elements.
-    pub(crate) fn growing(descriptor: Arc<StreamDescriptor>, limit: usize) -> Self {
-        Self::new(descriptor, FIRST_SLOTS, limit, false)
+    pub(crate) fn growing(
+        descriptor: Arc<StreamDescriptor>,
+        places: Option<Arc<dyn Places>>,
+        limit: usize,
+    ) -> Self {
+        Self::new(descriptor, places, FIRST_SLOTS, limit, false)
     }
 
     /// A queue that has room for so many elements and never gets more.
-    pub(crate) fn reserved(descriptor: Arc<StreamDescriptor>, elements: usize) -> Self {
-        Self::new(descriptor, elements, elements, true)
+    pub(crate) fn reserved(
+        descriptor: Arc<StreamDescriptor>,
+        places: Option<Arc<dyn Places>>,
+        elements: usize,
+    ) -> Self {
+        Self::new(descriptor, places, elements, elements, true)
     }
 
     fn new(
         descriptor: Arc<StreamDescriptor>,
+        places: Option<Arc<dyn Places>>,
         slots: usize,
         limit: usize,
         is_reserved: bool,
     ) -> Self {
-        let payload = descriptor.schema.size() as usize;
+        let payload = match places {
+            Some(_) => 0,
+            None => descriptor.schema.size() as usize,
+        };
         let stride = HEAD_WORDS + payload.div_ceil(8);
         let count = slots.max(1).next_power_of_two();
         let mut slots = Vec::new();
@@ -82,6 +102,7 @@ impl Queue {
         let gaps = if is_reserved { RESERVED_GAPS } else { 0 };
         Self {
             descriptor,
+            places,
             slots,
             stride,
             payload,
@@ -259,7 +280,11 @@ impl Queue {
                 first => {
                     let end = first.map_or(self.tail, |gap| gap.before);
                     let head = self.head;
-                    if self.release_elements(turn, until, end, enough, sink) {
+                    let had_enough = match self.places {
+                        None => self.release_elements(turn, until, end, enough, sink),
+                        Some(_) => self.release_in_place(turn, until, end, enough, sink),
+                    };
+                    if had_enough {
                         return self.head().map(|time| turn.at(time));
                     }
                     debug_assert_ne!(self.head, head, "the head comes before the end");
@@ -299,6 +324,90 @@ impl Queue {
             }));
         }
         false
+    }
+
+    /// As [`Queue::release_elements`], for payloads that lie elsewhere.
+    fn release_in_place(
+        &mut self,
+        turn: Turn,
+        until: Turn,
+        end: u64,
+        enough: &mut impl FnMut() -> bool,
+        sink: &mut impl FnMut(Item<'_>),
+    ) -> bool {
+        while self.head != end {
+            let (sequence, time) = self.head_at(self.head);
+            if turn.at(time) >= until {
+                return false;
+            }
+            if enough() {
+                return true;
+            }
+            let Some(places) = &self.places else {
+                return false;
+            };
+            let key = ElementKey {
+                stream: &self.descriptor,
+                sequence,
+                time,
+            };
+            let element = ElementInPlace::new(key, &**places);
+            // What is gone already need not be evaluated in vain.
+            if element.is_whole() {
+                sink(Item::InPlace(&element));
+            }
+            let whole = element.is_whole();
+            self.head += 1;
+            if whole {
+                self.released = time;
+            } else {
+                self.release_overwritten((sequence, time), turn, until, end, sink);
+            }
+        }
+        false
+    }
+
+    /// Releases the gap of an element that was overwritten, and of those right behind it that were too.
+    #[cold]
+    fn release_overwritten(
+        &mut self,
+        (first, mut to): (u64, Timestamp),
+        turn: Turn,
+        until: Turn,
+        end: u64,
+        sink: &mut impl FnMut(Item<'_>),
+    ) {
+        let mut missed = 1;
+        while self.head != end {
+            let (sequence, time) = self.head_at(self.head);
+            let is_gone = |places: &Arc<dyn Places>| !places.is_whole(sequence);
+            if turn.at(time) >= until
+                || sequence != first.wrapping_add(missed)
+                || !self.places.as_ref().is_some_and(is_gone)
+            {
+                break;
+            }
+            to = time;
+            missed += 1;
+            self.head += 1;
+        }
+        let gap = Gap {
+            stream: self.descriptor.id,
+            first,
+            missed,
+            from: self.released,
+            to,
+            cause: GapCause::Overwritten,
+        };
+        self.released = to;
+        sink(Item::Gap(&self.descriptor, gap));
+    }
+
+    /// Sequence and time of the element at this position.
+    fn head_at(&self, position: u64) -> (u64, Timestamp) {
+        let start = self.start(position);
+        let time = Timestamp::from_monotonic_ns(self.slots[start]);
+        (self.slots[start + 1], time)
     }
 
     #[cold]

@@ -7,8 +7,8 @@ mod support;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, TypeSchema,
-    Update,
+    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Places, StreamDescriptor,
+    StreamId, Timestamp, TypeSchema, Update,
 };
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Told};
 use overhear_monitor::MissedPolicy;
@@ -77,7 +77,10 @@ fn sample() -> StreamDescriptor {
 #[test]
 fn items_cross_the_border_as_they_are() {
     let Some(plugin) = plugin() else { return };
-    assert_eq!(plugin.names().collect::<Vec<_>>(), ["fragile", "faithful"]);
+    assert_eq!(
+        plugin.names().collect::<Vec<_>>(),
+        ["fragile", "faithful", "placed"]
+    );
     let stream = sample();
     let expected = [
         "open program(4711)/voltage, user:voltage",
@@ -113,6 +116,71 @@ fn items_cross_the_border_as_they_are() {
     let mut update = create(&plugin, "faithful", "");
     call(&mut update, &signed, &payload);
     assert_eq!(texts(&mut update), expected);
+}
+
+/// Payloads of which each word holds its own number twice, behind the writer's where there is one.
+#[derive(Debug)]
+struct Numbered {
+    is_whole: bool,
+    shift: u64,
+}
+
+impl Places for Numbered {
+    fn load(&self, _: u64, first: usize, to: &mut [u64]) {
+        for (word, to) in (first as u64..).zip(to) {
+            let number = word.wrapping_sub(self.shift) as u32;
+            *to = u64::from(number) << 32 | u64::from(number);
+        }
+    }
+    fn is_whole(&self, _: u64) -> bool {
+        self.is_whole
+    }
+}
+
+#[test]
+fn large_elements_cross_the_border_in_place() {
+    let Some(plugin) = plugin() else { return };
+    let schema = TypeSchema::builder("large").field("text", FieldKind::Text(400), "");
+    let schema = schema.build().unwrap();
+    for (schema, shift) in [(schema.clone(), 0), (schema.with_writer().unwrap(), 1)] {
+        let stream = StreamDescriptor {
+            schema: Arc::new(schema),
+            ..sample()
+        };
+        let mut update = create(&plugin, "placed", "");
+        assert!(update.reads_in_place(&stream));
+        assert!(!create(&plugin, "faithful", "").reads_in_place(&stream));
+        // Bytes 300 to 303 are half of word 37.
+        for (sequence, is_whole) in [(1, true), (2, false), (13, true), (4, true)] {
+            let key = ElementKey {
+                stream: &stream,
+                sequence,
+                time: at(70),
+            };
+            let places = Numbered { is_whole, shift };
+            ElementInPlace::new(key, &places).evaluate(&mut update);
+        }
+        let results = update.report();
+        let told: Vec<(&str, &Told)> = results.iter().collect();
+        let expected = [("sum", &Told::Signed(74)), ("dropped", &Told::Signed(74))];
+        assert_eq!((told.as_slice(), update.failure()), (&expected[..], None));
+        // A panic in prepare commits nothing.
+        let key = ElementKey {
+            stream: &stream,
+            sequence: 5,
+            time: at(71),
+        };
+        let places = Numbered {
+            is_whole: true,
+            shift: 100,
+        };
+        ElementInPlace::new(key, &places).evaluate(&mut update);
+        let said = update.failure().unwrap();
+        assert!(
+            said.contains("`prepare` failed: it panicked: it broke"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

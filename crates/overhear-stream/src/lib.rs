@@ -11,7 +11,8 @@
 //! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
 //!   [`QueueWriter`] is that of any number of threads at once: lock-free, one total order.
 //! - [`LaneClaims`] gives each thread of a laned sensor a [`Lane`] of its own, lock-free.
-//! - [`Reader`] yields validated copies and the exact number of missed elements.
+//! - [`Reader`] yields validated copies and the exact number of missed elements. [`RingPlaces`] lets large
+//!   elements be evaluated where they lie, and says afterwards whether they were whole.
 //! - [`Segment`] and [`ClockFit`] turn stamps into time; [`ClockMap`] applies them.
 //!
 //! The normative description, for all kinds of writers and in terms of bytes, is
@@ -58,6 +59,7 @@ mod clock;
 mod control;
 mod lanes;
 mod layout;
+mod place;
 mod queue;
 mod reader;
 mod shape;
@@ -78,6 +80,7 @@ pub use lanes::{Abandoned, Claimant, Frame, Lane, LaneClaims, Nested};
 pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
 pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
 pub use overhear_event::WriterKind;
+pub use place::RingPlaces;
 pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
 pub use reader::{Copied, Found, PollReport, Reader};
 pub use shape::{LanePool, QueueGeometry, Shape, StreamGeometry, MAX_LANES, MAX_QUEUE};

@@ -89,6 +89,8 @@ pub struct Reader<W> {
     // Where a queue's elements lie; `None` for a ring.
     queue: Option<QueueGeometry>,
     position: u64,
+    // Whether stamps and writers alone are copied, not payloads.
+    heads: bool,
     copy: Vec<u64>,
 }
 
@@ -115,8 +117,27 @@ impl<W: Words> Reader<W> {
             geometry,
             queue,
             position: 0,
+            heads: false,
             copy,
         })
+    }
+
+    /// Hands out the elements of a ring without their payloads, for whoever reads these where they lie
+    /// ([`RingPlaces`](crate::RingPlaces)). A queue's elements are always copied.
+    pub fn heads_only(&mut self) {
+        if self.queue.is_none() {
+            self.heads = true;
+            self.copy = alloc::vec![0; self.batch() as usize * self.copy_stride()];
+        }
+    }
+
+    /// Words from one copy to the next.
+    #[inline(always)]
+    fn copy_stride(&self) -> usize {
+        match self.heads {
+            true => self.geometry.lead_words(),
+            false => self.geometry.stride_words(),
+        }
     }
 
     /// Reads from the element that is written next.
@@ -392,19 +413,22 @@ impl<W: Words> Reader<W> {
     /// slots that follow each other, each behind one check of its bounds.
     fn copy_slots(&mut self, batch: u64) {
         let stride = self.geometry.stride_words();
-        let used = self.geometry.used_words();
+        let (copy_stride, used) = match self.heads {
+            true => (self.geometry.lead_words(), self.geometry.lead_words()),
+            false => (stride, self.geometry.used_words()),
+        };
         let mut copied = 0;
         while copied < batch {
             let position = self.position.wrapping_add(copied);
             let run = self.geometry.until_wrap(position).min(batch - copied);
-            let to = &mut self.copy[copied as usize * stride..][..run as usize * stride];
+            let to = &mut self.copy[copied as usize * copy_stride..][..run as usize * copy_stride];
             let start = self.geometry.slot(position);
             // What lies between two elements is loaded as well where that costs less than to leave
             // it out; nobody looks at it.
-            if stride - used <= MOST_SPARE_WORDS {
+            if copy_stride == stride && stride - used <= MOST_SPARE_WORDS {
                 load_words(to, self.words.range(start, to.len()));
             } else {
-                for (index, to) in to.chunks_exact_mut(stride).enumerate() {
+                for (index, to) in to.chunks_exact_mut(copy_stride).enumerate() {
                     let from = self.words.range(start + index * stride, used);
                     load_words(&mut to[..used], from);
                 }
@@ -418,14 +442,11 @@ impl<W: Words> Reader<W> {
     fn deliver(&self, first: u64, end: u64, sink: &mut impl FnMut(Found<'_>)) -> u64 {
         // The commonest element, stamp and one word, has a loop of its own, whose numbers the
         // compiler knows.
+        let signed = self.geometry.lead_words() == 2;
         match (self.geometry.stride_words(), self.geometry.body_bytes()) {
-            (2, 8) if self.geometry.lead_words() == 1 => {
-                self.deliver_each(first, end, 2, 8, false, sink)
-            }
-            (stride, body) => {
-                let signed = self.geometry.lead_words() == 2;
-                self.deliver_each(first, end, stride, body, signed, sink)
-            }
+            _ if self.heads => self.deliver_each(first, end, self.copy_stride(), 0, signed, sink),
+            (2, 8) if !signed => self.deliver_each(first, end, 2, 8, false, sink),
+            (stride, body) => self.deliver_each(first, end, stride, body, signed, sink),
         }
     }
 

@@ -216,6 +216,22 @@ impl SharedWords {
     }
 }
 
+impl<T> KeptWords<Arc<T>> {
+    /// The same words, kept by another share of the same value.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        // The contract of `SharedWords::new` holds for as long as the value lives, and so for each of
+        // its shares.
+        Self {
+            words: SharedWords {
+                base: self.words.base,
+                len: self.words.len,
+            },
+            keeper: Arc::clone(&self.keeper),
+        }
+    }
+}
+
 impl<K> KeptWords<K> {
     /// What keeps the memory mapped.
     #[must_use]
@@ -350,7 +366,10 @@ mod tests {
         assert_eq!((words.len(), words.range(4, 0).len()), (4, 0));
         assert!(catch_unwind(|| words.range(3, 2).len()).is_err());
         assert_eq!(Arc::strong_count(words.keeper()), 2);
+        let again = words.share();
         drop(words);
+        assert_eq!(load(&again), [2, 3, 4, 5]);
+        drop(again);
         assert_eq!(Arc::strong_count(&whole), 1);
     }
 

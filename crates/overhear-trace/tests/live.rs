@@ -121,6 +121,7 @@ fn deliver(
 fn release(merge: &mut Merge, until: Timestamp, update: &mut dyn Update) {
     merge.release(until, |item| match item {
         Item::Element(element) => update.element(&element),
+        Item::InPlace(element) => element.evaluate(update),
         Item::Gap(stream, gap) => update.gap(stream, &gap),
         Item::Advance(time) => update.advance(time),
     });

@@ -277,6 +277,37 @@ fn an_update_of_a_plug_in_runs_under_the_executor_that_the_file_names() {
 }
 
 #[test]
+fn large_elements_are_evaluated_in_place_by_plug_ins_that_can() {
+    let _alone = alone();
+    let folder = folder();
+    let text = FILE
+        .replace("eager", "frame")
+        .replace("EXECUTOR", "best_effort");
+    for (compiler, standard, ending) in [("gcc", "-std=c11", "c"), ("g++", "-std=c++17", "cpp")] {
+        let source = format!("examples/updates/bright_frames.{ending}");
+        let place = folder.path().join(format!("{ending}.so"));
+        let Some(plugin) = plugin(compiler, standard, &source, &place) else {
+            continue;
+        };
+        let line = format!("plugin = \"{}\"", path(&plugin));
+        let (_folder, file) = file(&text.replace("field = \"number\"", &line));
+        let options = ["--kernel", "off", "--config", path(&file)];
+        let (_, report) = run_json(&options, &[path(program()), "film", "60"]);
+        let update = &report["guarantee"]["updates"][0];
+        let [found] = update["plugin"].as_array().unwrap().as_slice() else {
+            panic!("{report:#}");
+        };
+        let missed = number(&report["guarantee"], "missed");
+        let results = &found["results"];
+        let (frames, bright) = (number(results, "frames"), number(results, "bright"));
+        assert_eq!(frames + missed, 60, "{report:#}");
+        assert_eq!(number(results, "in_place"), frames, "{report:#}");
+        assert!(missed > 0 || bright == 30, "{report:#}");
+        assert_eq!(number(update, "elements"), frames, "{report:#}");
+    }
+}
+
+#[test]
 fn a_share_of_a_cpu_evaluates_everything_that_fits() {
     let _alone = alone();
     let text = FILE.replace("EXECUTOR", "bandwidth");

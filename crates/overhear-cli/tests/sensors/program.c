@@ -300,6 +300,38 @@ static void eager(uint64_t count)
     oh_sensor_unregister(sensor);
 }
 
+/* Frames of 1 KiB, each with one bright pixel in an even one, none in an odd one. */
+static void films(uint64_t count)
+{
+    struct frame {
+        uint64_t number;
+        char pixels[1016];
+    };
+    static const oh_field fields[] = {OH_FIELD_U64(struct frame, number, ""),
+                                      {"pixels", OH_TEXT, 8, 1016, ""}};
+    static struct frame frame;
+    oh_sensor_options options = options_of("frame");
+    oh_sensor *sensor = NULL;
+    options.type = "frame";
+    options.fields = fields;
+    options.field_count = sizeof fields / sizeof *fields;
+    options.size = sizeof frame;
+    options.period_ns = 500000;
+    options.distance_ns = 50000;
+    options.jitter_ns = 4500000;
+    if (oh_sensor_register(&sensor, &options) != 0)
+        exit(1);
+    for (uint64_t number = 0; number < count; number++) {
+        if (oh_sensor_pace(sensor) != 0)
+            exit(1);
+        frame.number = number;
+        frame.pixels[number % 1016] = (char)(number % 2 == 0 ? 255 : 100);
+        oh_sensor_put(sensor, &frame);
+        frame.pixels[number % 1016] = 0;
+    }
+    oh_sensor_unregister(sensor);
+}
+
 /* Messages of up to 500 bytes, faster than anybody reads them. */
 static void talks(uint64_t count)
 {
@@ -453,6 +485,8 @@ int main(int argc, char **argv)
         family();
     else if (strcmp(mode, "eager") == 0)
         eager(strtoull(argument, NULL, 10));
+    else if (strcmp(mode, "film") == 0)
+        films(strtoull(argument, NULL, 10));
     else if (strcmp(mode, "talk") == 0)
         talks(strtoull(argument, NULL, 10));
     else if (strcmp(mode, "workers") == 0)

@@ -269,6 +269,7 @@ pub(crate) fn play(metric: &Metric, lines: &[Line], limit: Option<usize>) -> Pla
     each(lines, &catalogue, |stream, line, item| match item {
         Item::Gap(_, gap) => metrics.gap(stream, &gap),
         Item::Element(element) => metrics.element(&element),
+        Item::InPlace(element) => element.evaluate(&mut metrics),
         Item::Advance(_) => panic!("{line:?} is no advance"),
     });
     assert_eq!(metrics.complaints(), &[] as &[String]);

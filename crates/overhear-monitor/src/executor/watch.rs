@@ -12,12 +12,14 @@ use std::rc::Rc;
 
 use overhear_admission::{AfterViolation, ConformanceCheck};
 use overhear_event::{
-    ElementView, EventSet, Gap, GapCause, Nanos, StreamDescriptor, StreamId, Timestamp, Update,
+    ElementInPlace, ElementKey, ElementView, EventSet, Gap, GapCause, Nanos, StreamDescriptor,
+    StreamId, Timestamp, Update, IN_PLACE_BYTES,
 };
 
 use super::guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee};
 use super::terms::{SensorIndex, Terms, UpdateIndex};
 use crate::clock::Clock;
+use crate::in_place::{bit, Mixed, Turn};
 use crate::sentinel::Watchfulness;
 
 /// An update that is watched.
@@ -95,6 +97,9 @@ pub struct Watch<'a, C> {
     reading: (Timestamp, Nanos),
     // The WCETs of all evaluations since the period began.
     spent: Rc<Cell<Nanos>>,
+    // Of elements that are read in place: who reads them, and how long each update prepared.
+    mixed: Mixed,
+    prepared: Vec<Nanos>,
 }
 
 impl<'a, C: Clock> Watch<'a, C> {
@@ -114,6 +119,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             figures: SensorFigures::default(),
         });
         let reading = (clock.now(), clock.cpu_time());
+        let prepared = vec![Nanos::ZERO; updates.len()];
         Self {
             terms,
             updates: updates
@@ -129,6 +135,8 @@ impl<'a, C: Clock> Watch<'a, C> {
             measuring: false,
             reading,
             spent: Rc::default(),
+            mixed: Mixed::default(),
+            prepared,
         }
     }
 
@@ -261,32 +269,45 @@ impl<'a, C: Clock> Watch<'a, C> {
         self.updates.iter().map(|(_, longest)| *longest).collect()
     }
 
-    /// How long the step from `begin` to `end` took at least, if it may have exceeded `wcet`.
-    fn cpu_time_of_step(&mut self, begin: Timestamp, end: Timestamp) -> Nanos {
+    /// How much CPU time a step surely took that ended at `end` and of which the clock says that it took
+    /// this long: CPU time since the last reading, less all time outside the step.
+    fn cpu_time_of_step(&mut self, took: Nanos, end: Timestamp) -> Nanos {
         let cpu = self.clock.cpu_time();
         let (read_at, read) = self.reading;
         let passed = cpu.as_ns().saturating_sub(read.as_ns());
-        let outside = begin.since(read_at).as_ns();
+        let outside = end.since(read_at).as_ns().saturating_sub(took.as_ns());
         self.reading = (end, cpu);
         // Never more than the time that passed: the reading itself takes time as well.
-        Nanos::from_ns(passed.saturating_sub(outside).min(end.since(begin).as_ns()))
+        Nanos::from_ns(passed.saturating_sub(outside).min(took.as_ns()))
     }
 
+    /// How long a step took, by the clock, or by the CPU's where that is measured.
+    fn length_of_step(&mut self, (begin, end): (Timestamp, Timestamp)) -> Nanos {
+        let took = end.since(begin);
+        match self.measuring {
+            true => self.cpu_time_of_step(took, end),
+            false => took,
+        }
+    }
+
+    /// Judges what an update took for an element: the step from `begin` to `end`, and what it `prepared`
+    /// before that.
     fn judge_step(
         &mut self,
         index: usize,
         sensor: Option<SensorIndex>,
         element: u64,
+        prepared: Nanos,
         (begin, end): (Timestamp, Timestamp),
     ) {
-        let mut took = end.since(begin);
+        let mut took = prepared.plus(self.length_of_step((begin, end)));
         let wcet = self
             .terms
             .updates
             .get(index)
             .map_or(Nanos::ZERO, |u| u.wcet);
-        if self.measuring || (self.judging && took > wcet) {
-            took = self.cpu_time_of_step(begin, end);
+        if !self.measuring && self.judging && took > wcet {
+            took = self.cpu_time_of_step(took, end);
         }
         let longest = &mut self.updates[index].1;
         longest.elements += 1;
@@ -309,6 +330,31 @@ impl<'a, C: Clock> Watch<'a, C> {
                 from: begin,
                 at: end,
                 cause,
+            });
+        }
+    }
+
+    /// Judges an element that was evaluated at `end`.
+    fn judge_latency(
+        &mut self,
+        sensor: Option<SensorIndex>,
+        element: u64,
+        time: Timestamp,
+        end: Timestamp,
+    ) {
+        let Some(sensor) = sensor else { return };
+        let latency = end.since(time);
+        let figures = &mut self.accounts[sensor.0].figures;
+        figures.elements += 1;
+        if !self.judging {
+            return;
+        }
+        figures.latency = figures.latency.max(latency);
+        if latency > self.terms.latency {
+            self.guarantee.fail(Failure {
+                at: end,
+                sensor,
+                what: FailureKind::Late { element, latency },
             });
         }
     }
@@ -342,8 +388,12 @@ impl<C: Clock> Update for Watch<'_, C> {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.admit(stream);
         let sensor = self.sensor(stream);
-        for (watched, _) in &mut self.updates {
+        for (index, (watched, _)) in self.updates.iter_mut().enumerate() {
             if watched.takes(sensor) {
+                if stream.schema.size() > IN_PLACE_BYTES {
+                    let reads = watched.update.reads_in_place(stream);
+                    self.mixed.note(stream, index, reads);
+                }
                 watched.update.open(stream);
             }
         }
@@ -364,26 +414,73 @@ impl<C: Clock> Update for Watch<'_, C> {
             }
             watched.update.element(element);
             let end = self.clock.now();
-            self.judge_step(index, sensor, element.sequence, (begin, end));
+            self.judge_step(index, sensor, element.sequence, Nanos::ZERO, (begin, end));
             begin = end;
         }
-        let Some(sensor) = sensor else { return };
-        let latency = begin.since(element.time);
-        let figures = &mut self.accounts[sensor.0].figures;
-        figures.elements += 1;
-        if !self.judging {
-            return;
+        self.judge_latency(sensor, element.sequence, element.time, begin);
+    }
+
+    fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
+        let sensor = (self.sensor_of)(stream);
+        let mut updates = self.updates.iter();
+        updates.any(|(watched, _)| watched.takes(sensor) && watched.update.reads_in_place(stream))
+    }
+
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        let key = element.key();
+        let sensor = self.sensor(key.stream);
+        if let Some(sensor) = sensor {
+            let wcet = self.terms.sensors[sensor.0].wcet;
+            self.spent.set(self.spent.get().plus(wcet));
         }
-        figures.latency = figures.latency.max(latency);
-        if latency > self.terms.latency {
-            self.guarantee.fail(Failure {
-                at: begin,
-                sensor,
-                what: FailureKind::Late {
-                    element: element.sequence,
-                    latency,
-                },
-            });
+        let wanted = self.mixed.wanted(key.stream.id);
+        let copies = |(index, (watched, _)): (usize, &(Watched<'_>, Longest))| {
+            watched.takes(sensor) && wanted & bit(index) == 0
+        };
+        let copies = self.updates.iter().enumerate().any(copies);
+        self.mixed.begin(element, copies);
+        let mut begin = self.clock.now();
+        for index in 0..self.updates.len() {
+            let watched = &mut self.updates[index].0;
+            self.prepared[index] = Nanos::ZERO;
+            if !watched.takes(sensor) || wanted & bit(index) == 0 {
+                continue;
+            }
+            let ready = watched.update.prepare(element);
+            self.mixed.prepared(index, ready);
+            let end = self.clock.now();
+            self.prepared[index] = self.length_of_step((begin, end));
+            begin = end;
+        }
+        true
+    }
+
+    fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
+        let sensor = self.sensor(element.stream);
+        // One that was overwritten is judged as the gap that follows.
+        if let Some(sensor) = sensor.filter(|_| valid) {
+            self.judge_conformance(sensor, element.time);
+        }
+        let mut begin = self.clock.now();
+        for index in 0..self.updates.len() {
+            let watched = &mut self.updates[index].0;
+            if !watched.takes(sensor) {
+                continue;
+            }
+            match self.mixed.turn(element.stream.id, index) {
+                Turn::Commit(ready) => watched.update.commit(element, valid && ready),
+                Turn::Copy if valid => watched.update.element(&self.mixed.view(element)),
+                Turn::Copy | Turn::None => continue,
+            }
+            let end = self.clock.now();
+            if valid {
+                let prepared = self.prepared[index];
+                self.judge_step(index, sensor, element.sequence, prepared, (begin, end));
+            }
+            begin = end;
+        }
+        if valid {
+            self.judge_latency(sensor, element.sequence, element.time, begin);
         }
     }
 
@@ -437,226 +534,4 @@ impl<C: Clock> Update for Watch<'_, C> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::sync::Arc;
-
-    use overhear_admission::{Constraint, DeadlineReservation, Lateness, Level};
-    use overhear_event::{
-        ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
-        TypeSchema, Update,
-    };
-
-    use super::{Watch, Watched};
-    use crate::clock::Clock;
-    use crate::executor::guarantee::{BreachCause, Verdict};
-    use crate::executor::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
-
-    /// Time that the test makes: (now, CPU time).
-    #[derive(Default)]
-    struct Made {
-        now: Cell<u64>,
-        cpu: Cell<u64>,
-    }
-
-    impl Made {
-        fn pass(&self, now: u64, cpu: u64) {
-            self.now.set(self.now.get() + now);
-            self.cpu.set(self.cpu.get() + cpu);
-        }
-    }
-
-    impl Clock for &Made {
-        fn now(&self) -> Timestamp {
-            at(self.now.get())
-        }
-
-        fn cpu_time(&self) -> Nanos {
-            Nanos::from_ns(self.cpu.get())
-        }
-    }
-
-    /// Takes (time, CPU time) for each element.
-    struct Takes<'a>(&'a Made, &'a Cell<(u64, u64)>);
-
-    impl Update for Takes<'_> {
-        fn element(&mut self, _: &ElementView<'_>) {
-            let (now, cpu) = self.1.get();
-            self.0.pass(now, cpu);
-        }
-        fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
-        fn advance(&mut self, _: Timestamp) {}
-    }
-
-    fn at(ns: u64) -> Timestamp {
-        Timestamp::from_monotonic_ns(ns)
-    }
-
-    fn stream(raw: u32, sensor: &str) -> StreamDescriptor {
-        StreamDescriptor {
-            id: StreamId::from_raw(raw),
-            origin: Origin::Kernel { cpu: 0 },
-            sensor: sensor.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(TypeSchema::builder("empty").build().unwrap()),
-            rate: None,
-            capacity: 64,
-        }
-    }
-
-    fn terms() -> Terms {
-        let ns = Nanos::from_ns;
-        Terms {
-            reservation: DeadlineReservation {
-                runtime: ns(500),
-                deadline: ns(1_000),
-                period: ns(1_000),
-            },
-            lateness: Lateness::default(),
-            latency: ns(5_000),
-            evaluations: ns(300),
-            level: Level::Shared,
-            cpus: 2,
-            sensors: vec![SensorTerms {
-                name: "a".to_string(),
-                constraint: Constraint::new(ns(100), ns(100), ns(0), ns(0)).unwrap(),
-                wcet: ns(50),
-            }],
-            updates: vec![UpdateTerms {
-                name: "u".to_string(),
-                wcet: ns(50),
-            }],
-        }
-    }
-
-    fn element(stream: &StreamDescriptor, sequence: u64, time: u64) -> ElementView<'_> {
-        ElementView {
-            stream,
-            sequence,
-            time: at(time),
-            payload: &[],
-        }
-    }
-
-    /// A watch over sensor `a`, stream 1, and what its update takes for the next elements.
-    fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
-        let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
-        made.pass(10_000, 0);
-        let mut update = Takes(&made, &takes);
-        let watched = Watched {
-            update: &mut update,
-            sensors: None,
-        };
-        let mut watch = Watch::new(&terms, vec![watched], &made, |stream| {
-            (stream.sensor == "a").then_some(SensorIndex(0))
-        });
-        watch.open(&stream(1, "a"));
-        assert!(watch.is_complete());
-        watch.begin_judging();
-        test(&made, &takes, &mut watch);
-    }
-
-    #[test]
-    fn cpu_time_overruns_and_preemption_does_not() {
-        watched(|made, takes, watch| {
-            let a = stream(1, "a");
-            watch.element(&element(&a, 0, 9_000));
-            // Preempted in the middle: 200 ns passed, 40 were used.
-            takes.set((200, 40));
-            watch.element(&element(&a, 1, 9_100));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Held);
-            takes.set((60, 60));
-            watch.element(&element(&a, 2, 9_200));
-            let first = watch.guarantee().first_breach().unwrap();
-            let cause = BreachCause::UpdateOverrun {
-                update: UpdateIndex(0),
-                sensor: SensorIndex(0),
-                element: 2,
-                took: Nanos::from_ns(60),
-            };
-            assert_eq!((first.cause, first.at), (cause, at(made.now.get())));
-            let sentence = first.sentence(watch.terms());
-            assert!(
-                sentence.contains("update `u` took 60 ns for element 2 of sensor `a`"),
-                "{sentence}"
-            );
-            let longest = watch.longest()[0];
-            assert_eq!((longest.took, longest.element), (Nanos::from_ns(60), 2));
-            assert_eq!(longest.elements, 3);
-        });
-    }
-
-    #[test]
-    fn a_sensor_that_is_too_fast_is_named_with_its_element() {
-        watched(|_, _, watch| {
-            let a = stream(1, "a");
-            for (sequence, time) in [(0, 9_000), (1, 9_100), (2, 9_199), (3, 9_300)] {
-                watch.element(&element(&a, sequence, time));
-            }
-            let first = watch.guarantee().first_breach().unwrap();
-            assert_eq!((first.from, first.at), (at(9_100), at(9_199)));
-            let sentence = first.sentence(watch.terms());
-            assert!(
-                sentence.starts_with("sensor `a` exceeds its stream: element 2 at "),
-                "{sentence}"
-            );
-            assert_eq!(watch.figures().next().unwrap().exceeding, 1);
-            assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
-        });
-    }
-
-    #[test]
-    fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
-        let gap = |missed, cause| Gap {
-            stream: StreamId::from_raw(1),
-            first: 1,
-            missed,
-            from: at(9_000),
-            to: at(9_500),
-            cause,
-        };
-        // Four elements fit between 9,000 and 9,500, five do not.
-        for (missed, verdict) in [(4, Verdict::Violated), (5, Verdict::Inconclusive)] {
-            watched(|_, _, watch| {
-                let a = stream(1, "a");
-                watch.element(&element(&a, 0, 9_000));
-                watch.gap(&a, &gap(missed, GapCause::Overwritten));
-                assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
-                watch.element(&element(&a, 1 + missed, 9_500));
-                assert_eq!(watch.guarantee().verdict(), verdict);
-                assert_eq!(watch.figures().next().unwrap().missed, missed);
-            });
-        }
-        watched(|_, _, watch| {
-            watch.gap(&stream(1, "a"), &gap(1, GapCause::Late));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
-        });
-        watched(|made, _, watch| {
-            let a = stream(1, "a");
-            made.pass(4_000, 0);
-            watch.element(&element(&a, 0, 9_011));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Held);
-            assert_eq!(watch.figures().next().unwrap().latency.as_ns(), 4_999);
-            made.pass(1_000, 0);
-            watch.element(&element(&a, 1, 9_111));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
-            let sentence = watch.guarantee().sentences(watch.terms()).join("; ");
-            assert!(sentence.contains("element 1 of sensor `a`"), "{sentence}");
-        });
-    }
-
-    #[test]
-    fn what_was_not_counted_makes_it_inconclusive_from_its_appearance() {
-        watched(|_, _, watch| {
-            watch.open(&stream(1, "a"));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Held);
-            watch.open(&stream(2, "a"));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
-            // It is evaluated all the same.
-            watch.element(&element(&stream(2, "a"), 0, 9_000));
-            assert_eq!(watch.longest()[0].elements, 1);
-            assert_eq!(watch.figures().next().unwrap().elements, 0);
-        });
-    }
-}
+mod tests;

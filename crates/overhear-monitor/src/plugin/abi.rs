@@ -53,6 +53,29 @@ pub(crate) struct RawElement {
     pub(crate) writer_flags: u32,
 }
 
+/// `oh_element_in_place`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawInPlace {
+    pub(crate) size: u32,
+    pub(crate) reserved: u32,
+    pub(crate) stream: *const RawStream,
+    pub(crate) sequence: u64,
+    pub(crate) time_ns: u64,
+    pub(crate) writer_tid: u32,
+    pub(crate) writer_flags: u32,
+    pub(crate) load: unsafe extern "C" fn(*const RawInPlace, u32, u32, *mut c_void),
+}
+
+/// `oh_element_key`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawKey {
+    pub(crate) stream: *const RawStream,
+    pub(crate) sequence: u64,
+    pub(crate) time_ns: u64,
+}
+
 /// `oh_gap`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +109,9 @@ type OnElement = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawEleme
 type OnGap = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawGap) -> c_int;
 type OnAdvance = unsafe extern "C" fn(*mut c_void, *mut RawHost, u64) -> c_int;
 type OnReport = unsafe extern "C" fn(*mut c_void, *mut RawHost) -> c_int;
+type OnPrepare =
+    unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawInPlace, *mut c_int) -> c_int;
+type OnCommit = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawKey, c_int) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void);
 
 /// `oh_update`.
@@ -107,7 +133,12 @@ pub(crate) struct RawUpdate {
     pub(crate) advance: Option<OnAdvance>,
     pub(crate) report: Option<OnReport>,
     pub(crate) destroy: Option<Destroy>,
+    pub(crate) prepare: Option<OnPrepare>,
+    pub(crate) commit: Option<OnCommit>,
 }
+
+/// Size of `oh_update` in the first release: what plug-ins have at least.
+pub(crate) const LEAST_UPDATE: usize = 104;
 
 /// `oh_plugin`.
 #[repr(C)]
@@ -142,6 +173,10 @@ const _: () = {
     assert!(size_of::<RawHost>() == 56);
     assert!(offset_of!(RawUpdate, name) == 8);
     assert!(offset_of!(RawUpdate, create) == 48);
-    assert!(size_of::<RawUpdate>() == 104);
+    assert!(offset_of!(RawUpdate, prepare) == LEAST_UPDATE);
+    assert!(size_of::<RawUpdate>() == 120);
+    assert!(offset_of!(RawInPlace, load) == 40);
+    assert!(size_of::<RawInPlace>() == 48);
+    assert!(size_of::<RawKey>() == 24);
     assert!(size_of::<RawPlugin>() == 24);
 };

@@ -8,12 +8,13 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use overhear_event::{
-    ElementView, Field, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema, Update,
+    ElementInPlace, ElementKey, ElementView, Field, FieldKind, Gap, GapCause, Nanos, Origin,
+    Places, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
 };
 
 use super::abi::{
-    RawElement, RawField, RawGap, RawHost, RawPlugin, RawStream, RawUpdate, ABI, MISSED_STOP,
+    RawElement, RawField, RawGap, RawHost, RawInPlace, RawKey, RawPlugin, RawStream, RawUpdate,
+    ABI, MISSED_STOP,
 };
 use super::results::{Results, Told};
 use crate::updates::{sentence_of, MissedPolicy};
@@ -31,6 +32,10 @@ pub trait Exported: Update + Sized + 'static {
     const SENSORS: &'static str = "";
     /// What it does when elements of its sensors were missed.
     const MISSED: MissedPolicy = MissedPolicy::Continue;
+
+    /// Whether it evaluates large elements in place: [`Update::reads_in_place`] is not asked across this
+    /// border.
+    const READS_IN_PLACE: bool = false;
 
     /// The only type of elements that it evaluates; `None` for any.
     #[must_use]
@@ -86,7 +91,13 @@ pub fn entry<U: Exported>() -> ExportedEntry {
         advance: Some(advance::<U>),
         report: Some(report::<U>),
         destroy: Some(destroy::<U>),
+        prepare: None,
+        commit: None,
     };
+    if U::READS_IN_PLACE {
+        raw.prepare = Some(prepare::<U>);
+        raw.commit = Some(commit::<U>);
+    }
     if let Some(schema) = U::expected() {
         let fields = schema.fields().iter().map(|field| RawField {
             name: leak(&field.name),
@@ -323,6 +334,84 @@ unsafe extern "C" fn element<U: Exported>(
     };
     // SAFETY: called by the host as update.h says.
     unsafe { call::<U>(own, host, evaluated) }
+}
+
+/// The payload of an element in place, by the functions of the host.
+struct HostPlaces(*const RawInPlace);
+
+// SAFETY: made, used and dropped within one call of the host, in its thread.
+unsafe impl Send for HostPlaces {}
+// SAFETY: as above.
+unsafe impl Sync for HostPlaces {}
+
+impl std::fmt::Debug for HostPlaces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HostPlaces")
+    }
+}
+
+impl Places for HostPlaces {
+    fn load(&self, _: u64, first: usize, to: &mut [u64]) {
+        let place = u32::try_from(first.saturating_mul(8)).ok();
+        let bytes = u32::try_from(size_of_val(to)).ok();
+        let (Some(offset), Some(bytes)) = (place, bytes) else {
+            return to.fill(0);
+        };
+        // SAFETY: an element of the host, with its own function; there is room for that many bytes.
+        unsafe { ((*self.0).load)(self.0, offset, bytes, to.as_mut_ptr().cast()) };
+    }
+
+    /// The host looks, behind the call.
+    fn is_whole(&self, _: u64) -> bool {
+        true
+    }
+}
+
+unsafe extern "C" fn prepare<U: Exported>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    raw: *const RawInPlace,
+    prepared: *mut c_int,
+) -> c_int {
+    let mut ready = false;
+    let prepares = |instance: &mut Instance<U>| {
+        // SAFETY: an element of the host, with its stream.
+        let (element, stream) = unsafe { (&*raw, &*(*raw).stream) };
+        let (update, stream) = instance.stream(stream);
+        let key = ElementKey {
+            stream,
+            sequence: element.sequence,
+            time: Timestamp::from_monotonic_ns(element.time_ns),
+        };
+        let places = HostPlaces(raw);
+        ready = update.prepare(&ElementInPlace::new(key, &places));
+    };
+    // SAFETY: called by the host as update.h says.
+    let code = unsafe { call::<U>(own, host, prepares) };
+    // SAFETY: the host's own place for it.
+    unsafe { *prepared = ready.into() };
+    code
+}
+
+unsafe extern "C" fn commit<U: Exported>(
+    own: *mut c_void,
+    host: *mut RawHost,
+    raw: *const RawKey,
+    valid: c_int,
+) -> c_int {
+    let ended = |instance: &mut Instance<U>| {
+        // SAFETY: a key of the host, with its stream.
+        let (key, stream) = unsafe { (&*raw, &*(*raw).stream) };
+        let (update, stream) = instance.stream(stream);
+        let key = ElementKey {
+            stream,
+            sequence: key.sequence,
+            time: Timestamp::from_monotonic_ns(key.time_ns),
+        };
+        update.commit(&key, valid != 0);
+    };
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, ended) }
 }
 
 unsafe extern "C" fn gap<U: Exported>(

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use overhear_event::{
-    ElementView, Field, FieldKind, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
-    Update, WRITER_TID,
+    ElementInPlace, ElementKey, ElementView, Field, FieldKind, Gap, Origin, StreamDescriptor,
+    StreamId, Timestamp, TypeSchema, Update, WRITER_TID,
 };
 use zerocopy::IntoBytes as _;
 
 use super::abi::{
-    GetPlugin, RawElement, RawField, RawGap, RawHost, RawPlugin, RawStream, RawUpdate, ABI,
-    MISSED_STOP, SYMBOL,
+    GetPlugin, RawElement, RawField, RawGap, RawHost, RawInPlace, RawKey, RawPlugin, RawStream,
+    RawUpdate, ABI, LEAST_UPDATE, MISSED_STOP, SYMBOL,
 };
 use super::results::{Results, Told};
 use crate::merge::Spread;
@@ -155,7 +155,7 @@ impl Plugin {
         for index in 0..table.update_count as usize {
             let number = format!("update {}", index + 1);
             // SAFETY: the table has this many pointers, each to an update that says its size.
-            let raw = unsafe { sized(table.updates.add(index).read(), size_of::<RawUpdate>()) };
+            let raw = unsafe { sized(table.updates.add(index).read(), LEAST_UPDATE) };
             let raw = raw.ok_or_else(|| malformed(&number, "it is NULL, or too small"))?;
             let entry = Entry::new(raw);
             let entry = entry.map_err(|(name, reason)| {
@@ -625,6 +625,36 @@ fn host_pointer(host: &mut Host) -> *mut RawHost {
     ptr::from_mut(host).cast()
 }
 
+/// An element in place as a plug-in sees it, and what it is behind that.
+#[repr(C)]
+struct InPlace<'a> {
+    // First: a plug-in's pointer to its element is one to this.
+    raw: RawInPlace,
+    element: &'a ElementInPlace<'a>,
+    // Bytes that name the writer, which the plug-in does not take for payload.
+    lead: usize,
+}
+
+/// # Safety
+/// `raw` is the pointer that `prepare` was called with, during the call; `to` has room for `bytes`.
+unsafe extern "C" fn load(raw: *const RawInPlace, offset: u32, bytes: u32, to: *mut c_void) {
+    // SAFETY: by contract. The bytes are written before they are a slice.
+    let (this, to) = unsafe {
+        let to = to.cast::<u8>();
+        to.write_bytes(0, bytes as usize);
+        let to = std::slice::from_raw_parts_mut(to, bytes as usize);
+        (&*raw.cast::<InPlace<'_>>(), to)
+    };
+    this.element.load(this.lead + offset as usize, to);
+}
+
+impl PluginUpdate {
+    /// Whether it has what an evaluation in place needs.
+    fn prepares(&self) -> bool {
+        self.entry.raw.prepare.is_some() && self.entry.raw.commit.is_some()
+    }
+}
+
 impl Update for PluginUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
         let _ = self.stream(stream);
@@ -663,6 +693,69 @@ impl Update for PluginUpdate {
         // returns.
         let code = unsafe { function(self.own, host_pointer(&mut self.host), &raw const raw) };
         self.note("element", code);
+    }
+
+    fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
+        self.prepares() && self.mismatch(stream).is_none()
+    }
+
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        let key = element.key();
+        let (Some(stream), Some(function)) = (self.stream(key.stream), self.entry.raw.prepare)
+        else {
+            return false;
+        };
+        let (mut writer_tid, mut writer_flags, mut lead) = ([0; 4], [0; 4], 0);
+        if names_writers(key.stream) {
+            element.load(0, &mut writer_tid);
+            element.load(4, &mut writer_flags);
+            lead = 8;
+        }
+        let lent = InPlace {
+            raw: RawInPlace {
+                size: size_of::<RawInPlace>() as u32,
+                reserved: 0,
+                stream,
+                sequence: key.sequence,
+                time_ns: key.time.as_monotonic_ns(),
+                writer_tid: u32::from_ne_bytes(writer_tid),
+                writer_flags: u32::from_ne_bytes(writer_flags),
+                load,
+            },
+            element,
+            lead,
+        };
+        let mut prepared: c_int = 1;
+        // SAFETY: as for an element. The pointer is to the whole, of which `load` uses the rest.
+        let code = unsafe {
+            let lent = (&raw const lent).cast::<RawInPlace>();
+            function(
+                self.own,
+                host_pointer(&mut self.host),
+                lent,
+                &raw mut prepared,
+            )
+        };
+        self.note("prepare", code);
+        code == 0 && prepared != 0
+    }
+
+    fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
+        let (Some(stream), Some(function)) = (self.stream(element.stream), self.entry.raw.commit)
+        else {
+            return;
+        };
+        let raw = RawKey {
+            stream,
+            sequence: element.sequence,
+            time_ns: element.time.as_monotonic_ns(),
+        };
+        // SAFETY: as for an element.
+        let code = unsafe {
+            let host = host_pointer(&mut self.host);
+            function(self.own, host, &raw const raw, valid.into())
+        };
+        self.note("commit", code);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {

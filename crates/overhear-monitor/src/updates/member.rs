@@ -6,7 +6,9 @@ use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 
-use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp};
+use overhear_event::{
+    ElementInPlace, ElementKey, ElementView, EventSet, Gap, StreamDescriptor, Timestamp,
+};
 
 use super::binding::{Answer, Binding, MissedPolicy, Subscription};
 use super::reference::{AnyUpdate, Shared, SharedState, UpdateState};
@@ -41,6 +43,18 @@ enum End {
 #[must_use]
 pub(crate) enum Next {
     GoOn,
+    Ended,
+}
+
+/// What came of a member's [`Update::prepare`](overhear_event::Update::prepare).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Prepared {
+    /// It evaluates later elements only.
+    Skipped,
+    /// It was called, and has something to commit or not.
+    Done { ready: bool },
+    /// It is called no more.
     Ended,
 }
 
@@ -99,6 +113,30 @@ impl Member {
         }
         self.counts.elements += 1;
         self.call(|update| update.element(element))
+    }
+
+    pub(crate) fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
+        let update = &self.update;
+        // Who panics here gets copies, and may panic over these.
+        catch_unwind(AssertUnwindSafe(|| update.reads_in_place(stream))).unwrap_or(false)
+    }
+
+    pub(crate) fn prepare(&mut self, element: &ElementInPlace<'_>) -> Prepared {
+        if element.key().time < self.start {
+            return Prepared::Skipped;
+        }
+        let mut ready = false;
+        match self.call(|update| ready = update.prepare(element)) {
+            Next::GoOn => Prepared::Done { ready },
+            Next::Ended => Prepared::Ended,
+        }
+    }
+
+    /// Ends what was prepared.
+    pub(crate) fn commit(&mut self, element: &ElementKey<'_>, whole: bool, ready: bool) -> Next {
+        // What was overwritten comes as a gap.
+        self.counts.elements += u64::from(whole);
+        self.call(|update| update.commit(element, whole && ready))
     }
 
     pub(crate) fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Next {

@@ -44,10 +44,14 @@ use std::hash::BuildHasherDefault;
 use std::marker::PhantomData;
 use std::sync::{Arc, TryLockError};
 
-use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{
+    ElementInPlace, ElementKey, ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp,
+    Update, IN_PLACE_BYTES,
+};
 
+use crate::in_place::{Mixed, Turn};
 use crate::merge::Spread;
-use member::{Member, Next};
+use member::{Member, Next, Prepared};
 use reference::{Board, BoardState, Command};
 
 pub(crate) use binding::{describe, is_of_type, Answer};
@@ -76,6 +80,8 @@ pub struct UpdateSet {
     quick: Vec<Option<u64>>,
     // The same streams, for members that come later.
     streams: Vec<StreamDescriptor>,
+    // Those with large elements.
+    mixed: Mixed,
     // The stream of the last element: elements of a stream come in runs.
     last: (Option<StreamId>, u64),
     board: Arc<Board>,
@@ -91,6 +97,7 @@ impl Default for UpdateSet {
             routes: HashMap::default(),
             quick: Vec::new(),
             streams: Vec::new(),
+            mixed: Mixed::default(),
             last: (None, 0),
             board: Arc::default(),
             evaluated: Timestamp::ZERO,
@@ -180,6 +187,7 @@ impl UpdateSet {
         for stream in &self.streams {
             if member.takes(stream) {
                 *self.routes.entry(stream.id).or_default() |= bit;
+                note(&mut self.mixed, stream, place, &member);
                 if next == Next::GoOn {
                     next = member.open(stream);
                 }
@@ -205,6 +213,7 @@ impl UpdateSet {
         for members in self.routes.values_mut() {
             *members &= !bit;
         }
+        self.mixed.forget(place);
         self.remember();
         self.members[place].take()
     }
@@ -256,6 +265,7 @@ impl UpdateSet {
             if let Some(member) = &mut self.members[place] {
                 if member.takes(stream) {
                     members |= 1 << place;
+                    note(&mut self.mixed, stream, place, member);
                     if member.open(stream) == Next::Ended {
                         active &= !(1 << place);
                     }
@@ -280,6 +290,13 @@ impl UpdateSet {
                 }
             }
         });
+    }
+}
+
+/// Takes note of whether a member reads a stream in place.
+fn note(mixed: &mut Mixed, stream: &StreamDescriptor, place: usize, member: &Member) {
+    if stream.schema.size() > IN_PLACE_BYTES {
+        mixed.note(stream, place, member.reads_in_place(stream));
     }
 }
 
@@ -318,6 +335,46 @@ impl Update for UpdateSet {
     fn element(&mut self, element: &ElementView<'_>) {
         let members = self.members_of(element.stream);
         self.call(members, |member| member.element(element));
+    }
+
+    fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
+        let mut members = self.members.iter().flatten();
+        members.any(|member| member.takes(stream) && member.reads_in_place(stream))
+    }
+
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        let stream = element.key().stream;
+        let members = self.members_of(stream) & self.active;
+        let wanted = self.mixed.wanted(stream.id);
+        self.mixed.begin(element, members & !wanted != 0);
+        let (all, mixed, active) = (&mut self.members, &mut self.mixed, &mut self.active);
+        each(members & wanted, |place| {
+            let prepared = all[place].as_mut().map(|member| member.prepare(element));
+            match prepared {
+                Some(Prepared::Done { ready }) => mixed.prepared(place, ready),
+                Some(Prepared::Ended) => *active &= !(1 << place),
+                Some(Prepared::Skipped) | None => {}
+            }
+        });
+        true
+    }
+
+    fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
+        let members = self.members_of(element.stream) & self.active;
+        let (all, mixed, active) = (&mut self.members, &self.mixed, &mut self.active);
+        each(members, |place| {
+            let Some(member) = &mut all[place] else {
+                return;
+            };
+            let next = match mixed.turn(element.stream.id, place) {
+                Turn::Commit(ready) => member.commit(element, valid, ready),
+                Turn::Copy if valid => member.element(&mixed.view(element)),
+                Turn::Copy | Turn::None => Next::GoOn,
+            };
+            if next == Next::Ended {
+                *active &= !(1 << place);
+            }
+        });
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {

@@ -2,7 +2,8 @@
 //! A plug-in whose updates panic, each in another function, and one that does not.
 
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, StreamDescriptor, Timestamp, TypeSchema, Update,
+    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, StreamDescriptor, Timestamp,
+    TypeSchema, Update,
 };
 use overhear_monitor::plugin::{Exported, Results, Told};
 use overhear_monitor::MissedPolicy;
@@ -122,4 +123,48 @@ impl Exported for Faithful {
     }
 }
 
-overhear_monitor::export_updates!(Fragile, Faithful);
+/// Adds up what it prepared and may commit.
+#[derive(Default)]
+struct Placed {
+    prepared: i64,
+    sum: i64,
+    dropped: i64,
+}
+
+impl Update for Placed {
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        let mut last = [0; 4];
+        element.load(300, &mut last);
+        self.prepared = i32::from_ne_bytes(last).into();
+        assert!(self.prepared >= 0, "it broke in prepare");
+        element.key().sequence != 13
+    }
+
+    fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
+        assert_eq!(element.stream.sensor, "voltage");
+        match valid {
+            true => self.sum += self.prepared,
+            false => self.dropped += self.prepared,
+        }
+    }
+
+    fn element(&mut self, _: &ElementView<'_>) {}
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+impl Exported for Placed {
+    const NAME: &'static str = "placed";
+    const READS_IN_PLACE: bool = true;
+
+    fn create(_: &str) -> Result<Self, String> {
+        Ok(Self::default())
+    }
+
+    fn report(&self, results: &mut Results) {
+        results.tell("sum", self.sum);
+        results.tell("dropped", self.dropped);
+    }
+}
+
+overhear_monitor::export_updates!(Fragile, Faithful, Placed);

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Steps, latencies and gaps, with time that the tests make.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use overhear_admission::{Constraint, DeadlineReservation, Lateness, Level};
+use overhear_event::{
+    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Places,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+};
+
+use super::{Watch, Watched};
+use crate::clock::Clock;
+use crate::executor::guarantee::{BreachCause, Verdict};
+use crate::executor::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
+
+/// Time that the test makes: (now, CPU time).
+#[derive(Default)]
+struct Made {
+    now: Cell<u64>,
+    cpu: Cell<u64>,
+}
+
+impl Made {
+    fn pass(&self, now: u64, cpu: u64) {
+        self.now.set(self.now.get() + now);
+        self.cpu.set(self.cpu.get() + cpu);
+    }
+}
+
+impl Clock for &Made {
+    fn now(&self) -> Timestamp {
+        at(self.now.get())
+    }
+
+    fn cpu_time(&self) -> Nanos {
+        Nanos::from_ns(self.cpu.get())
+    }
+}
+
+/// Takes (time, CPU time) for each element.
+struct Takes<'a>(&'a Made, &'a Cell<(u64, u64)>);
+
+impl Update for Takes<'_> {
+    fn reads_in_place(&self, _: &StreamDescriptor) -> bool {
+        true
+    }
+    fn prepare(&mut self, _: &ElementInPlace<'_>) -> bool {
+        let (now, cpu) = self.1.get();
+        self.0.pass(now, cpu);
+        true
+    }
+    // Half as long again.
+    fn commit(&mut self, _: &ElementKey<'_>, _: bool) {
+        let (now, cpu) = self.1.get();
+        self.0.pass(now / 2, cpu / 2);
+    }
+    fn element(&mut self, _: &ElementView<'_>) {
+        let (now, cpu) = self.1.get();
+        self.0.pass(now, cpu);
+    }
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+fn at(ns: u64) -> Timestamp {
+    Timestamp::from_monotonic_ns(ns)
+}
+
+fn stream(raw: u32, sensor: &str) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(raw),
+        origin: Origin::Kernel { cpu: 0 },
+        sensor: sensor.to_string(),
+        instance: String::new(),
+        lane: None,
+        schema: Arc::new(TypeSchema::builder("empty").build().unwrap()),
+        rate: None,
+        capacity: 64,
+    }
+}
+
+fn terms() -> Terms {
+    let ns = Nanos::from_ns;
+    Terms {
+        reservation: DeadlineReservation {
+            runtime: ns(500),
+            deadline: ns(1_000),
+            period: ns(1_000),
+        },
+        lateness: Lateness::default(),
+        latency: ns(5_000),
+        evaluations: ns(300),
+        level: Level::Shared,
+        cpus: 2,
+        sensors: vec![SensorTerms {
+            name: "a".to_string(),
+            constraint: Constraint::new(ns(100), ns(100), ns(0), ns(0)).unwrap(),
+            wcet: ns(50),
+        }],
+        updates: vec![UpdateTerms {
+            name: "u".to_string(),
+            wcet: ns(50),
+        }],
+    }
+}
+
+fn element(stream: &StreamDescriptor, sequence: u64, time: u64) -> ElementView<'_> {
+    ElementView {
+        stream,
+        sequence,
+        time: at(time),
+        payload: &[],
+    }
+}
+
+/// A watch over sensor `a`, stream 1, and what its update takes for the next elements.
+fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
+    let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    made.pass(10_000, 0);
+    let mut update = Takes(&made, &takes);
+    let watched = Watched {
+        update: &mut update,
+        sensors: None,
+    };
+    let mut watch = Watch::new(&terms, vec![watched], &made, |stream| {
+        (stream.sensor == "a").then_some(SensorIndex(0))
+    });
+    watch.open(&stream(1, "a"));
+    assert!(watch.is_complete());
+    watch.begin_judging();
+    test(&made, &takes, &mut watch);
+}
+
+/// Nothing but zeros, whole or not.
+#[derive(Debug)]
+struct Zeros(bool);
+
+impl Places for Zeros {
+    fn load(&self, _: u64, _: usize, to: &mut [u64]) {
+        to.fill(0);
+    }
+    fn is_whole(&self, _: u64) -> bool {
+        self.0
+    }
+}
+
+#[test]
+fn prepare_and_commit_are_one_step_and_what_was_overwritten_is_none() {
+    watched(|made, takes, watch| {
+        let schema = TypeSchema::builder("large").field("text", FieldKind::Text(300), "");
+        let a = StreamDescriptor {
+            schema: Arc::new(schema.build().unwrap()),
+            ..stream(1, "a")
+        };
+        assert!(watch.reads_in_place(&a));
+        watch.open(&a);
+        let evaluate = |watch: &mut Watch<'_, &Made>, sequence, whole| {
+            let key = ElementKey {
+                stream: &a,
+                sequence,
+                time: at(9_000 + 100 * sequence),
+            };
+            ElementInPlace::new(key, &Zeros(whole)).evaluate(watch);
+        };
+        // 15 of 50; preempted; 60 of 50, but never published whole; 60 of 50.
+        evaluate(watch, 0, true);
+        takes.set((200, 20));
+        evaluate(watch, 1, true);
+        takes.set((40, 40));
+        evaluate(watch, 2, false);
+        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        let figures = watch.figures().next().unwrap();
+        assert_eq!((figures.elements, figures.latency.as_ns()), (2, 1_215));
+        evaluate(watch, 2, true);
+        let first = watch.guarantee().first_breach().unwrap();
+        let cause = BreachCause::UpdateOverrun {
+            update: UpdateIndex(0),
+            sensor: SensorIndex(0),
+            element: 2,
+            took: Nanos::from_ns(60),
+        };
+        assert_eq!((first.cause, first.at), (cause, at(made.now.get())));
+        assert_eq!(watch.longest()[0].elements, 3);
+    });
+}
+
+#[test]
+fn cpu_time_overruns_and_preemption_does_not() {
+    watched(|made, takes, watch| {
+        let a = stream(1, "a");
+        watch.element(&element(&a, 0, 9_000));
+        // Preempted in the middle: 200 ns passed, 40 were used.
+        takes.set((200, 40));
+        watch.element(&element(&a, 1, 9_100));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        takes.set((60, 60));
+        watch.element(&element(&a, 2, 9_200));
+        let first = watch.guarantee().first_breach().unwrap();
+        let cause = BreachCause::UpdateOverrun {
+            update: UpdateIndex(0),
+            sensor: SensorIndex(0),
+            element: 2,
+            took: Nanos::from_ns(60),
+        };
+        assert_eq!((first.cause, first.at), (cause, at(made.now.get())));
+        let sentence = first.sentence(watch.terms());
+        assert!(
+            sentence.contains("update `u` took 60 ns for element 2 of sensor `a`"),
+            "{sentence}"
+        );
+        let longest = watch.longest()[0];
+        assert_eq!((longest.took, longest.element), (Nanos::from_ns(60), 2));
+        assert_eq!(longest.elements, 3);
+    });
+}
+
+#[test]
+fn a_sensor_that_is_too_fast_is_named_with_its_element() {
+    watched(|_, _, watch| {
+        let a = stream(1, "a");
+        for (sequence, time) in [(0, 9_000), (1, 9_100), (2, 9_199), (3, 9_300)] {
+            watch.element(&element(&a, sequence, time));
+        }
+        let first = watch.guarantee().first_breach().unwrap();
+        assert_eq!((first.from, first.at), (at(9_100), at(9_199)));
+        let sentence = first.sentence(watch.terms());
+        assert!(
+            sentence.starts_with("sensor `a` exceeds its stream: element 2 at "),
+            "{sentence}"
+        );
+        assert_eq!(watch.figures().next().unwrap().exceeding, 1);
+        assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+    });
+}
+
+#[test]
+fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
+    let gap = |missed, cause| Gap {
+        stream: StreamId::from_raw(1),
+        first: 1,
+        missed,
+        from: at(9_000),
+        to: at(9_500),
+        cause,
+    };
+    // Four elements fit between 9,000 and 9,500, five do not.
+    for (missed, verdict) in [(4, Verdict::Violated), (5, Verdict::Inconclusive)] {
+        watched(|_, _, watch| {
+            let a = stream(1, "a");
+            watch.element(&element(&a, 0, 9_000));
+            watch.gap(&a, &gap(missed, GapCause::Overwritten));
+            assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
+            watch.element(&element(&a, 1 + missed, 9_500));
+            assert_eq!(watch.guarantee().verdict(), verdict);
+            assert_eq!(watch.figures().next().unwrap().missed, missed);
+        });
+    }
+    watched(|_, _, watch| {
+        watch.gap(&stream(1, "a"), &gap(1, GapCause::Late));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+    });
+    watched(|made, _, watch| {
+        let a = stream(1, "a");
+        made.pass(4_000, 0);
+        watch.element(&element(&a, 0, 9_011));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.figures().next().unwrap().latency.as_ns(), 4_999);
+        made.pass(1_000, 0);
+        watch.element(&element(&a, 1, 9_111));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
+        let sentence = watch.guarantee().sentences(watch.terms()).join("; ");
+        assert!(sentence.contains("element 1 of sensor `a`"), "{sentence}");
+    });
+}
+
+#[test]
+fn what_was_not_counted_makes_it_inconclusive_from_its_appearance() {
+    watched(|_, _, watch| {
+        watch.open(&stream(1, "a"));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        watch.open(&stream(2, "a"));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+        // It is evaluated all the same.
+        watch.element(&element(&stream(2, "a"), 0, 9_000));
+        assert_eq!(watch.longest()[0].elements, 1);
+        assert_eq!(watch.figures().next().unwrap().elements, 0);
+    });
+}
