@@ -1,29 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments from a clock page: any bytes convert any stamp without a panic, and what is parsed is
-//! written again unchanged.
+//! Segments from a clock page.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use overhear_event::Ticks;
-use overhear_stream::{ClockMap, Segment};
+#[path = "../subjects/clock.rs"]
+mod subject;
 
-fuzz_target!(|input: (Vec<(u64, [u8; 28])>, Vec<u64>)| {
-    let (segments, stamps) = input;
-    let mut map = ClockMap::new();
-    for (from, bytes) in segments {
-        // The last four bytes are reserved and zero when written.
-        let mut payload = [0; Segment::PAYLOAD_BYTES as usize];
-        payload[..28].copy_from_slice(&bytes);
-        let segment = Segment::parse(Ticks::from_raw(from), &payload).expect("the right size");
-        assert_eq!(segment.to_payload(), payload);
-        map.push(segment);
-    }
-    for stamp in stamps {
-        let time = map.convert(Ticks::from_raw(stamp));
-        assert_eq!(time.is_none(), map.segments().is_empty());
-        if let Some(time) = time {
-            map.forget_before(time);
-            assert!(map.last().is_some());
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|input: subject::Input| subject::run(input));
