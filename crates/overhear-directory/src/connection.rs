@@ -19,7 +19,7 @@ use crate::protocol::{Granted, Register, Reply, Request, Unregister, VERSION};
 use crate::query::Matcher;
 use crate::record::SensorState;
 use crate::registry::{lock, random, MonitorId, Registered, Registry, Sensor};
-use crate::sizing::{suggested_capacity, suggested_queue};
+use crate::sizing::Sizing;
 use crate::task;
 
 /// How long a program may take between two packets.
@@ -233,7 +233,8 @@ impl Connection {
     /// Reserves under the lock, allocates without it: large buffers take time, and monitors must
     /// not wait for them.
     fn grant(&self, request: Register, registry: &Mutex<Registry>) -> Result<Pending, String> {
-        let (mut descriptor, shape) = self.checked(request)?;
+        let sizing = lock(registry).sizing;
+        let (mut descriptor, shape) = self.checked(request, sizing)?;
         let (clock, place) = self.reserve(&mut descriptor, &shape, &mut lock(registry))?;
         let name = format!("overhear-{}", descriptor.sensor);
         let initial = shape.initial(clock, u64::from(descriptor.id.as_raw()));
@@ -254,7 +255,11 @@ impl Connection {
     }
 
     /// What the request makes of itself: all but the number.
-    fn checked(&self, request: Register) -> Result<(StreamDescriptor, Shape), String> {
+    fn checked(
+        &self,
+        request: Register,
+        sizing: Sizing,
+    ) -> Result<(StreamDescriptor, Shape), String> {
         if request.version != VERSION {
             return Err(format!(
                 "it speaks version {} of the protocol, this directory version {VERSION}",
@@ -269,7 +274,7 @@ impl Connection {
             .map(|rate| Rate::new(rate.period, rate.distance, rate.jitter))
             .transpose()
             .map_err(|error| error.to_string())?;
-        let (shape, schema) = shape_of(&request, rate.as_ref())?;
+        let (shape, schema) = shape_of(&request, rate.as_ref(), sizing)?;
         let descriptor = StreamDescriptor {
             id: StreamId::default(),
             origin: Origin::Program(task::of_pid(self.peer.pid)),
@@ -380,6 +385,7 @@ impl Connection {
 fn shape_of(
     request: &Register,
     rate: Option<&Rate>,
+    sizing: Sizing,
 ) -> Result<(Shape, overhear_event::TypeSchema), String> {
     let kind = request.kind;
     let lanes = match (kind, request.lanes) {
@@ -395,8 +401,8 @@ fn shape_of(
     let schema = schema.map_err(|error| error.to_string())?;
     let stride = u64::from(schema.size().div_ceil(8) + 1) * 8;
     let capacity = match kind {
-        WriterKind::Concurrent => suggested_queue(rate, stride, request.lanes, request.capacity),
-        _ => suggested_capacity(rate, stride, lanes, request.capacity),
+        WriterKind::Concurrent => sizing.queue(rate, stride, request.lanes, request.capacity),
+        _ => sizing.capacity(rate, stride, lanes, request.capacity),
     };
     let shape = Shape::new(kind, request.schema.size(), capacity, lanes);
     let shape = shape.map_err(|error| error.to_string())?;

@@ -27,6 +27,7 @@ use crate::poller::Poller;
 use crate::quota::{Quotas, Usage};
 use crate::record::{DirectoryStatus, SensorRecord, SensorState};
 use crate::rules::Rules;
+use crate::sizing::Sizing;
 use crate::task;
 
 use subscriptions::Monitor;
@@ -81,6 +82,7 @@ pub(crate) struct Registry {
     pub(crate) rules: Rules,
     pub(crate) quotas: Quotas,
     pub(crate) retention: Duration,
+    pub(crate) sizing: Sizing,
     /// How many descriptors sensors and tasks may take.
     pub(crate) most_files: usize,
     /// Tells directories apart.
@@ -189,6 +191,7 @@ impl Registry {
             rules,
             quotas,
             retention: Duration::from_secs(60),
+            sizing: Sizing::default(),
             most_files: usize::MAX,
             identity: random(),
             restarts: 0,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, StreamId};
+use overhear_event::{ClockId, Nanos, StreamId};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{getrlimit, Resource};
@@ -27,6 +27,7 @@ use crate::quota::{Quotas, Usage};
 use crate::record::DirectoryStatus;
 use crate::registry::{lock, Registry, Unheard};
 use crate::rules::Rules;
+use crate::sizing::Sizing;
 use crate::task;
 
 /// How many registrations may be under way at the same moment.
@@ -67,6 +68,7 @@ pub struct DirectoryBuilder {
     uid: u32,
     standalone: bool,
     retention: Duration,
+    sizing: Sizing,
     rules: Rules,
 }
 
@@ -123,6 +125,15 @@ impl DirectoryBuilder {
     #[must_use]
     pub const fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
+        self
+    }
+
+    /// The largest period of a monitor for which streams with a declared rate are sized: of a sensor that
+    /// keeps its rate such a monitor misses nothing, if it wakes at most 50 ms late. A second by
+    /// default.
+    #[must_use]
+    pub const fn largest_period(mut self, period: Nanos) -> Self {
+        self.sizing.largest_period = period;
         self
     }
 
@@ -202,6 +213,7 @@ impl DirectoryBuilder {
             Arc::clone(&poller),
         );
         registry.retention = self.retention;
+        registry.sizing = self.sizing;
         registry.most_files = most_files();
         let mut complaints = Vec::new();
         match store {
@@ -280,6 +292,7 @@ impl Directory {
             uid,
             standalone: false,
             retention: Duration::from_secs(60),
+            sizing: Sizing::default(),
             rules: Rules::default(),
         }
     }

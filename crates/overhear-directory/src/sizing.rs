@@ -6,7 +6,7 @@ use overhear_admission::Constraint;
 use overhear_event::{Nanos, Rate};
 use overhear_stream::MAX_CAPACITY;
 
-/// The largest monitor period that a stream is sized for.
+/// The largest monitor period that streams are sized for, unless the configuration says otherwise.
 const LARGEST_PERIOD: Nanos = Nanos::from_ms(1_000);
 /// Wake-up lateness, tardiness and hold-back of a monitor.
 const ALLOWANCE: Nanos = Nanos::from_ms(50);
@@ -31,8 +31,8 @@ pub fn elements_within(rate: &Rate, t: Nanos) -> u64 {
     }
 }
 
-/// Slots for a stream of this rate and element size: a power of two. Of `rings` rings, each may
-/// carry the whole rate, but without one they share the default.
+/// Slots for a stream of this rate and element size, where nothing is configured: a power of two. Of
+/// `rings` rings, each may carry the whole rate, but without one they share the default.
 ///
 /// With a rate, enough for a monitor with a period of a second that wakes late; `at_least` comes
 /// from the program. Without one, the default.
@@ -43,48 +43,77 @@ pub fn suggested_capacity(
     rings: u32,
     at_least: u64,
 ) -> u64 {
-    wanted(rate, stride_bytes, rings)
-        .max(at_least)
-        .min(MAX_CAPACITY)
-        .next_power_of_two()
+    Sizing::default().capacity(rate, stride_bytes, rings, at_least)
 }
 
-/// Elements for a queue: a power of two, which may be more than a queue can have.
-///
-/// The elements that are in the hands of `writers` come on top of those that are wanted to be read:
-/// of those for the rate and of `at_least`, but not of the default, which is arbitrary and large.
-#[must_use]
-pub(crate) fn suggested_queue(
-    rate: Option<&Rate>,
-    stride_bytes: u64,
-    writers: u32,
-    at_least: u64,
-) -> u64 {
-    let wanted = wanted(rate, stride_bytes, 1);
-    let wanted = match rate {
-        Some(_) => wanted.max(at_least),
-        None if at_least > 0 => at_least,
-        None => wanted.saturating_sub(writers.into()).max(LEAST_ELEMENTS),
-    };
-    let all = wanted.saturating_add(writers.into());
-    all.min(MAX_CAPACITY).next_power_of_two()
+/// What the streams of a directory are sized for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizing {
+    /// Monitors with longer periods may miss elements, even of sensors that keep their rate.
+    pub(crate) largest_period: Nanos,
 }
 
-/// Elements that a ring should have room for, as far as the directory knows.
-fn wanted(rate: Option<&Rate>, stride_bytes: u64, rings: u32) -> u64 {
-    match rate {
-        Some(rate) => {
-            let span = LARGEST_PERIOD.plus(LARGEST_PERIOD).plus(ALLOWANCE);
-            elements_within(rate, span)
-                .saturating_add(SPARE)
-                .max(LEAST_ELEMENTS)
+impl Default for Sizing {
+    fn default() -> Self {
+        Self {
+            largest_period: LARGEST_PERIOD,
         }
-        None => {
-            let all = stride_bytes.max(8) * u64::from(rings.max(1));
-            let fitting = (DEFAULT_BYTES / all).max(LEAST_ELEMENTS);
-            // Rounded down: the next power of two could double the memory.
-            let fitting = 1 << fitting.ilog2();
-            DEFAULT_ELEMENTS.min(fitting)
+    }
+}
+
+impl Sizing {
+    /// As [`suggested_capacity`].
+    pub(crate) fn capacity(
+        &self,
+        rate: Option<&Rate>,
+        stride_bytes: u64,
+        rings: u32,
+        at_least: u64,
+    ) -> u64 {
+        self.wanted(rate, stride_bytes, rings)
+            .max(at_least)
+            .min(MAX_CAPACITY)
+            .next_power_of_two()
+    }
+
+    /// Elements for a queue: a power of two, which may be more than a queue can have.
+    ///
+    /// The elements that are in the hands of `writers` come on top of those that are wanted to be read:
+    /// of those for the rate and of `at_least`, but not of the default, which is arbitrary and large.
+    pub(crate) fn queue(
+        &self,
+        rate: Option<&Rate>,
+        stride_bytes: u64,
+        writers: u32,
+        at_least: u64,
+    ) -> u64 {
+        let wanted = self.wanted(rate, stride_bytes, 1);
+        let wanted = match rate {
+            Some(_) => wanted.max(at_least),
+            None if at_least > 0 => at_least,
+            None => wanted.saturating_sub(writers.into()).max(LEAST_ELEMENTS),
+        };
+        let all = wanted.saturating_add(writers.into());
+        all.min(MAX_CAPACITY).next_power_of_two()
+    }
+
+    /// Elements that a ring should have room for, as far as the directory knows.
+    fn wanted(&self, rate: Option<&Rate>, stride_bytes: u64, rings: u32) -> u64 {
+        match rate {
+            Some(rate) => {
+                let period = self.largest_period;
+                let span = period.plus(period).plus(ALLOWANCE);
+                elements_within(rate, span)
+                    .saturating_add(SPARE)
+                    .max(LEAST_ELEMENTS)
+            }
+            None => {
+                let all = stride_bytes.max(8) * u64::from(rings.max(1));
+                let fitting = (DEFAULT_BYTES / all).max(LEAST_ELEMENTS);
+                // Rounded down: the next power of two could double the memory.
+                let fitting = 1 << fitting.ilog2();
+                DEFAULT_ELEMENTS.min(fitting)
+            }
         }
     }
 }
@@ -93,7 +122,7 @@ fn wanted(rate: Option<&Rate>, stride_bytes: u64, rings: u32) -> u64 {
 mod tests {
     use overhear_event::{Nanos, Rate};
 
-    use super::{elements_within, suggested_capacity, suggested_queue};
+    use super::{elements_within, suggested_capacity, Sizing};
 
     fn rate(period: u64, distance: u64, jitter: u64) -> Rate {
         Rate::new(
@@ -144,7 +173,26 @@ mod tests {
     }
 
     #[test]
+    fn monitors_with_long_periods_need_larger_rings() {
+        let second = rate(1_000_000_000, 0, 0);
+        let kilohertz = rate(1_000_000, 1_000_000, 0);
+        let of = |ms| Sizing {
+            largest_period: Nanos::from_ms(ms),
+        };
+        // E(2 T_M + H): 20,050 elements in 20.05 s, two spare.
+        assert_eq!(of(10_000).capacity(Some(&kilohertz), 16, 1, 0), 32_768);
+        assert_eq!(of(10_000).queue(Some(&kilohertz), 16, 1, 0), 32_768);
+        assert_eq!(of(10).capacity(Some(&kilohertz), 16, 1, 0), 128);
+        assert_eq!(of(10_000).capacity(Some(&second), 16, 1, 0), 64);
+        // Without a rate no period bounds anything.
+        assert_eq!(of(10_000).capacity(None, 16, 1, 0), 65_536);
+    }
+
+    #[test]
     fn writers_of_a_queue_get_spare_elements() {
+        let suggested_queue = |rate: Option<&Rate>, stride, writers, at_least| {
+            Sizing::default().queue(rate, stride, writers, at_least)
+        };
         // The default has room for them; what is asked for gets them on top.
         assert_eq!(suggested_queue(None, 16, 16, 0), 65_536);
         assert_eq!(suggested_queue(None, 4096, 16, 0), 1_024);

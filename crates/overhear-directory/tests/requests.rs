@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 
 use overhear_directory::client::{register_at, RegisterError};
-use overhear_directory::ProgramSource;
-use overhear_event::Source;
+use overhear_directory::{Directory, DirectoryBuilder, ProgramSource};
+use overhear_event::{Nanos, Rate, Source};
 use serde_json::{json, Value};
 
-use support::{register_packet, register_patiently, request, Heard, Here, Raw};
+use support::{ask_patiently, register_packet, register_patiently, request, Heard, Here, Raw};
 
 /// The sentence of a refusal.
 #[track_caller]
@@ -265,4 +265,21 @@ fn the_socket_goes_with_the_directory_and_its_buffers_stay() {
             .add(64)
             .write_volatile(1)
     };
+}
+
+#[test]
+fn streams_are_sized_for_the_largest_period_of_a_monitor() {
+    let mut wanted = request("steady");
+    let ms = Nanos::from_ms(1);
+    wanted.rate = Some(Rate::new(ms, ms, Nanos::ZERO).unwrap());
+    let granted = |builder: DirectoryBuilder| {
+        let here = Here::with(builder.standalone());
+        let registration = ask_patiently(&here.socket(), &wanted).unwrap();
+        registration.shape.elements().capacity()
+    };
+    // E(2 T_M + 50 ms) and two spare: 2,052 and 8,052.
+    assert_eq!(granted(Directory::builder()), 4_096);
+    let four_seconds = Nanos::from_ms(4_000);
+    let builder = Directory::builder().largest_period(four_seconds);
+    assert_eq!(granted(builder), 8_192);
 }

@@ -2,9 +2,11 @@
 //! The configuration of `overheard`: quotas, retention and rules (`docs/directory.md`).
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use overhear_event::Nanos;
 use serde::Deserialize;
 
 use crate::query::{Query, QueryError};
@@ -39,6 +41,8 @@ pub enum SettingsError {
 pub(crate) struct Settings {
     /// How long the buffers of a process that ended are kept for a monitor to come.
     retention_seconds: Option<u64>,
+    /// The largest period of a monitor that streams with a declared rate are sized for.
+    largest_period_ms: Option<NonZeroU32>,
     quota: QuotaSettings,
     rule: Vec<RuleSettings>,
 }
@@ -123,12 +127,17 @@ fn usual_file() -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Checked {
     retention: Duration,
+    largest_period: Option<Nanos>,
     quotas: Quotas,
     rules: Rules,
 }
 
 impl Checked {
     pub(super) fn apply(self, builder: DirectoryBuilder) -> DirectoryBuilder {
+        let builder = match self.largest_period {
+            Some(period) => builder.largest_period(period),
+            None => builder,
+        };
         builder
             .retention(self.retention)
             .quotas(self.quotas)
@@ -163,6 +172,9 @@ fn check(settings: Settings) -> Result<Checked, String> {
     let rules: Result<Vec<Rule>, String> = settings.rule.into_iter().map(rule).collect();
     Ok(Checked {
         retention: Duration::from_secs(settings.retention_seconds.unwrap_or(60)),
+        largest_period: settings
+            .largest_period_ms
+            .map(|ms| Nanos::from_ms(ms.get().into())),
         quotas: Quotas::new(total, each, of_users),
         rules: Rules::new(rules?),
     })
@@ -223,6 +235,8 @@ fn half_of_memory() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use overhear_event::Nanos;
+
     use super::parse;
     use crate::quota::Usage;
 
@@ -230,6 +244,7 @@ mod tests {
     fn a_whole_file_is_understood() {
         let text = r#"
             retention_seconds = 5
+            largest_period_ms = 10000
             [quota]
             total_bytes = 1000
             bytes = 500
@@ -251,6 +266,7 @@ mod tests {
         "#;
         let checked = parse(text).unwrap();
         assert_eq!(checked.retention.as_secs(), 5);
+        assert_eq!(checked.largest_period, Some(Nanos::from_ms(10_000)));
         let mut quotas = checked.quotas;
         let usage = |bytes, sensors| Usage { bytes, sensors };
         quotas.reserve(0, usage(400, 1)).unwrap();
@@ -263,6 +279,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let cases = [
             ("retention = 5", "unknown field `retention`"),
+            ("largest_period_ms = 0", "largest_period_ms"),
             ("[quota]\nbytes = -1", "bytes"),
             ("[quota.user.nosuchuser]\nbytes = 1", "no user `nosuchuser`"),
             ("[[rule]]\ntitle = 't'", "the rule \"t\": give either"),

@@ -92,13 +92,17 @@ pub fn request(sensor: &str) -> SensorRequest {
 }
 
 pub fn register_patiently(socket: &Path, sensor: &str) -> Result<Registration, RegisterError> {
+    ask_patiently(socket, &request(sensor))
+}
+
+pub fn ask_patiently(socket: &Path, wanted: &SensorRequest) -> Result<Registration, RegisterError> {
     for _ in 0..100 {
-        match register_at(socket, request(sensor)) {
+        match register_at(socket, wanted.clone()) {
             Err(RegisterError::Unreachable { .. }) => {}
             result => return result,
         }
     }
-    register_at(socket, request(sensor))
+    register_at(socket, wanted.clone())
 }
 
 /// The packet that registers a sensor.
