@@ -460,3 +460,6 @@ impl ClockReader {
         self.map.convert(stamp).unwrap_or(Timestamp::ZERO)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use overhear_directory::{Begin, Mapping, MonitorConnection, Query};
+use overhear_directory::{Begin, Mapping, MonitorConnection, Query, SensorState};
 use overhear_event::Source;
 use serde_json::json;
 
@@ -69,6 +69,13 @@ fn play() {
         println!("@ there");
         loop {
             source.poll(&mut Heard::default()).unwrap();
+        }
+    }
+    if role == "tireless" {
+        let mut writer = Writer::new(register_patiently(socket, "tireless").unwrap());
+        println!("@ there");
+        loop {
+            writer.write(1);
         }
     }
     // Kept until the process is killed.
@@ -139,6 +146,31 @@ fn a_program_may_die_at_any_step_of_its_registration() {
         .map(|(_, sequence)| *sequence)
         .collect();
     assert_eq!(own, (0..20 * STEPS.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_program_wrote_until_it_was_killed_is_read_or_counted() {
+    let here = Here::standalone();
+    let connect = || MonitorConnection::connect(&here.socket()).unwrap();
+    for _ in 0..5 {
+        let victim = Played::start("tireless", &here.socket());
+        let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
+        let mut heard = Heard::default();
+        // It laps the reader all the time, and dies somewhere in a write.
+        heard.until(&mut source, |heard| !heard.gaps.is_empty());
+        victim.kill();
+        let record = || connect().list(&Query::all()).unwrap().remove(0);
+        let record = eventually(record, |record| record.state == SensorState::Retained);
+        heard.until(&mut source, |heard| !heard.closed.is_empty());
+        // The first that was seen: what was overwritten before that was nobody's to miss.
+        let first = heard.sequences[0].1.min(heard.gaps[0].1);
+        let missed: u64 = heard.gaps.iter().map(|gap| gap.2).sum();
+        assert_eq!(heard.elements + missed, record.published - first);
+        let last = heard.sequences.last().unwrap().1;
+        assert_eq!(last, record.published - 1, "the newest is read");
+        assert!(heard.complaints.is_empty(), "{:?}", heard.complaints);
+        eventually(|| here.directory.status().sensors, |left| *left == 0);
+    }
 }
 
 #[test]

@@ -1,19 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory whose descriptors are used up: new sensors are refused with a sentence, and everything
-//! else goes on.
+//! Descriptors. A directory that has none left refuses new sensors with a sentence, and everything else
+//! goes on. Programs and monitors need none: they close what they have mapped.
 #![cfg(feature = "daemon")]
 
 mod support;
 
 use std::process::{Child, Command, Stdio};
 
+use std::path::Path;
+
 use overhear_directory::client::{register_at, RegisterError};
-use overhear_directory::{MonitorConnection, Query};
+use overhear_directory::{Begin, MonitorConnection, Query};
+use overhear_event::WriterKind;
 
-use support::{eventually, register_patiently, request};
+use support::{ask_patiently, eventually, register_patiently, request, Heard, Writer};
 
-/// Ends with the test.
+/// A directory in a process of its own, which ends with the test.
 struct Service(Child);
+
+impl Service {
+    /// Starts one that may have so many descriptors, and waits until it answers.
+    #[track_caller]
+    fn start(socket: &Path, descriptors: u32) -> Self {
+        let limit = format!("ulimit -n {descriptors} && exec \"$0\" --socket \"$1\"");
+        let service = Command::new("/bin/sh")
+            .args(["-c", &limit])
+            .arg(env!("CARGO_BIN_EXE_overheard"))
+            .arg(socket)
+            .env("XDG_CONFIG_HOME", socket.parent().unwrap())
+            .env_remove("NOTIFY_SOCKET")
+            .stdout(Stdio::null())
+            .spawn();
+        let service = Self(service.unwrap());
+        let answers = || MonitorConnection::connect(socket).is_ok();
+        eventually(answers, |there| *there);
+        service
+    }
+}
 
 impl Drop for Service {
     fn drop(&mut self) {
@@ -26,17 +49,8 @@ impl Drop for Service {
 fn without_descriptors_new_sensors_are_refused_and_the_others_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
-    let service = Command::new("/bin/sh")
-        .args(["-c", "ulimit -n 400 && exec \"$0\" --socket \"$1\""])
-        .arg(env!("CARGO_BIN_EXE_overheard"))
-        .arg(&socket)
-        .env("XDG_CONFIG_HOME", folder.path())
-        .env_remove("NOTIFY_SOCKET")
-        .stdout(Stdio::null())
-        .spawn();
-    let _service = Service(service.unwrap());
+    let _service = Service::start(&socket, 400);
     let connect = || MonitorConnection::connect(&socket);
-    eventually(|| connect().is_ok(), |there| *there);
     let mut sensors = Vec::new();
     let sentence = loop {
         let name = format!("sensor {}", sensors.len());
@@ -57,4 +71,43 @@ fn without_descriptors_new_sensors_are_refused_and_the_others_are_served() {
     // One goes, one comes.
     sensors.pop().unwrap().unregister().unwrap();
     register_at(&socket, request("another")).unwrap();
+}
+
+/// Memory files of Overhear that this process has open. The directory is another process here.
+fn open_memory() -> Vec<String> {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names
+        .filter(|name| name.contains("memfd:overhear"))
+        .collect()
+}
+
+#[test]
+fn programs_and_monitors_close_what_they_have_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("directory.sock");
+    let _service = Service::start(&socket, 400);
+    let mut sensors = Vec::new();
+    for kind in [
+        WriterKind::Simple,
+        WriterKind::Laned,
+        WriterKind::Concurrent,
+    ] {
+        let mut wanted = request(&format!("{kind:?}"));
+        (wanted.kind, wanted.lanes) = (kind, 2);
+        sensors.push(ask_patiently(&socket, &wanted).unwrap());
+    }
+    let mut writer = Writer::new(register_patiently(&socket, "written").unwrap());
+    assert_eq!(open_memory(), Vec::<String>::new());
+    let monitor = MonitorConnection::connect(&socket).unwrap();
+    let mut source = monitor.attach(Query::all(), Begin::Now).unwrap();
+    let mut heard = Heard::default();
+    writer.write(3);
+    heard.until(&mut source, |heard| heard.elements == 3);
+    assert_eq!(heard.opened.len(), 4);
+    assert_eq!(open_memory(), Vec::<String>::new());
+    // The guard bites.
+    let _kept = rustix::fs::memfd_create("overhear-kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    assert_eq!(open_memory().len(), 1);
 }

@@ -4,6 +4,10 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
 use overhear_directory::client::{register_at, RegisterError};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::{Source, WriterKind};
@@ -11,7 +15,7 @@ use overhear_stream::sync::Ordering;
 use overhear_stream::Words;
 use serde_json::{json, Value};
 
-use support::{request, Heard, Here, Raw, Writer};
+use support::{ask_patiently, request, Heard, Here, Raw, Writer};
 
 fn connect(here: &Here) -> MonitorConnection {
     MonitorConnection::connect(here.directory.socket()).unwrap()
@@ -178,4 +182,112 @@ fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
         .iter()
         .any(|said| said.contains("damaged") || said.contains("over")));
     assert!(!heard.gaps.is_empty());
+}
+
+/// Names the directory to a process that writes rubbish.
+const VANDAL: &str = "OVERHEAR_TEST_VANDAL";
+
+/// A process that writes rubbish over all that it may write, until it is ended.
+struct Vandal(Child);
+
+impl Vandal {
+    fn start(socket: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "vandal", "--nocapture"])
+            .env(VANDAL, socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let there = lines.any(|line| line.is_ok_and(|line| line.ends_with("@ there")));
+        assert!(there, "it has no sensors");
+        Self(child)
+    }
+}
+
+impl Drop for Vandal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What [`Vandal`] runs; nothing otherwise.
+#[test]
+fn vandal() {
+    let Some(socket) = std::env::var_os(VANDAL) else {
+        return;
+    };
+    let kinds = [
+        WriterKind::Simple,
+        WriterKind::Laned,
+        WriterKind::Concurrent,
+    ];
+    let victims = kinds.map(|kind| {
+        let mut wanted = request(&format!("rubbish {kind:?}"));
+        (wanted.kind, wanted.lanes) = (kind, 4);
+        ask_patiently(Path::new(&socket), &wanted).unwrap()
+    });
+    println!("@ there");
+    let mut chance = 0x9E37_79B9_7F4A_7C15_u64;
+    let parent = std::os::unix::process::parent_id();
+    for round in 0_u64.. {
+        for registration in &victims {
+            // SAFETY: the registration keeps the map.
+            let words = unsafe { registration.mapping.words() };
+            for index in 0..words.len() {
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                // Also numbers that could be true: small ones, and those of a queue's places.
+                let value = match round % 4 {
+                    0 => chance,
+                    1 => chance >> 48,
+                    2 => (chance >> 56) << 16 | chance & 63,
+                    _ => chance >> (chance & 63),
+                };
+                words.word(index).store(value, Ordering::Relaxed);
+            }
+        }
+        if std::os::unix::process::parent_id() != parent {
+            return;
+        }
+    }
+}
+
+#[test]
+fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
+    let here = Here::standalone();
+    let mut sound = Writer::new(here.register("sound"));
+    let query = Query::parse("sound").unwrap();
+    let mut steady = connect(&here).attach(query, Begin::Now).unwrap();
+    let mut heard = Heard::default();
+    let _vandal = Vandal::start(&here.socket());
+    let (mut gaps, mut complaints) = (0, 0);
+    for round in 0..100 {
+        // A stream that is damaged beyond reading is closed, so each round attaches anew.
+        let begin = if round % 2 == 0 {
+            Begin::Now
+        } else {
+            Begin::Buffer
+        };
+        let mut source = connect(&here).attach(Query::all(), begin).unwrap();
+        let mut found = Heard::default();
+        for _ in 0..10 {
+            sound.write(3);
+            source.poll(&mut found).unwrap();
+        }
+        // What it tells is bounded by what rings hold, whatever their counters say.
+        let (polls, slots, streams) = (10, 128, 7);
+        assert!(found.elements <= polls * slots * streams);
+        assert!(found.complaints.len() as u64 <= polls * streams);
+        gaps += found.gaps.len();
+        complaints += found.complaints.len();
+        assert_eq!(connect(&here).list(&Query::all()).unwrap().len(), 4);
+        // Those that were closed as damaged count as read.
+        steady.poll(&mut heard).unwrap();
+    }
+    assert_eq!((heard.elements, heard.gaps.len()), (3_000, 0));
+    assert!(gaps > 0 && complaints > 0, "{gaps}, {complaints}");
+    here.register("witness");
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use overhear_directory::client::{register_at, RegisterError, Registration};
 use overhear_directory::{Begin, MonitorConnection, Query, SensorState};
-use overhear_event::{Source, WriterKind};
+use overhear_event::{GapCause, Source, WriterKind};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{Shape, Words};
 
@@ -200,6 +200,47 @@ fn a_sensor_that_never_pauses_is_heard_through_restarts() {
         .map(|(_, sequence)| *sequence)
         .eq(0..ELEMENTS));
     assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+}
+
+#[test]
+fn what_is_overwritten_while_nobody_is_there_is_counted_exactly() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut writer = Writer::new(register(&manager, "fast"));
+    let capacity = writer.registration.shape.elements().capacity();
+    let mut source = connect(&manager)
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    let mut heard = Heard::default();
+    writer.write(10);
+    heard.until(&mut source, |heard| heard.elements == 10);
+    let mut written = 10;
+    for turn in 1..=3 {
+        manager.kill();
+        // The ring is lapped before and behind the start of the next directory.
+        writer.write(turn * capacity + 7);
+        source.poll(&mut heard).unwrap();
+        writer.write(turn * capacity + 11);
+        manager.start();
+        writer.write(2 * capacity);
+        written += (2 * turn + 2) * capacity + 18;
+        let missed = |heard: &Heard| heard.gaps.iter().map(|gap| gap.2).sum::<u64>();
+        heard.until(&mut source, |heard| {
+            heard.elements + missed(heard) == written
+        });
+        // Of each turn two runs are missing, and what the ring holds was read behind each.
+        assert_eq!(heard.gaps.len() as u64, 2 * turn, "{:?}", heard.gaps);
+        assert_eq!(heard.elements, 10 + 2 * turn * (capacity - 1));
+        assert!(heard.gaps.iter().all(|gap| gap.3 == GapCause::Overwritten));
+        // Who comes now has missed nothing: nobody was there.
+        let mut late = connect(&manager)
+            .attach(Query::all(), Begin::Buffer)
+            .unwrap();
+        let mut found = Heard::default();
+        found.until(&mut late, |found| found.elements == capacity - 1);
+        assert!(found.gaps.is_empty());
+        assert_eq!(found.sequences.last(), heard.sequences.last());
+    }
 }
 
 #[test]

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a jump of the clock does to streams: a clock page and sensors made by hand.
+
+use std::sync::Arc;
+
+use overhear_event::{
+    ClockId, GapCause, Inbox, Origin, SourceError, StreamDescriptor, StreamId, Task, Ticks,
+    Timestamp, TypeSchema,
+};
+use overhear_stream::{Frame, Header, Lane, Segment, Shape, SharedWords, SimpleWriter, WriterKind};
+
+use super::{Begin, StreamSet};
+use crate::clock::page_geometry;
+use crate::memory::{Mapping, MemoryFile};
+use crate::registry::Registered;
+
+/// Memory as the directory makes it, mapped by a writer and by readers.
+struct Memory {
+    writer: Mapping,
+    readers: Arc<Mapping>,
+}
+
+impl Memory {
+    fn new(bytes: usize, initial: &[(usize, Vec<u64>)]) -> Self {
+        let file = MemoryFile::create("streams-test", bytes, initial).unwrap();
+        Self {
+            writer: Mapping::writable(&file, bytes).unwrap(),
+            readers: Arc::new(Mapping::read_only(&file, bytes).unwrap()),
+        }
+    }
+
+    fn words(&self) -> SharedWords {
+        // SAFETY: each test keeps the memory until its end.
+        unsafe { self.writer.words() }
+    }
+}
+
+/// A clock page that says what the test wants: one tick is a nanosecond, and the epochs lie apart.
+struct Page(Memory);
+
+impl Page {
+    fn new() -> Self {
+        let geometry = page_geometry();
+        let header = Header::new(&geometry, WriterKind::Simple, ClockId::X86Tsc, 0);
+        Self(Memory::new(
+            geometry.bytes(),
+            &[(0, header.to_words().to_vec())],
+        ))
+    }
+
+    fn publish(&self, from: u64, time: u64, epoch: u32) {
+        let mut writer = SimpleWriter::new(self.0.words(), page_geometry()).unwrap();
+        let segment = Segment {
+            from: Ticks::from_raw(from),
+            time: Timestamp::from_monotonic_ns(time),
+            mult: 1 << 20,
+            shift: 20,
+            error_ns: 1,
+            epoch,
+        };
+        writer.write(&segment.to_payload(), || segment.from);
+    }
+}
+
+/// A sensor without payload, and its memory.
+fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, Registered) {
+    let shape = Shape::new(kind, 0, 8, 2).unwrap();
+    let memory = Memory::new(shape.bytes(), &shape.initial(clock, id.into()));
+    let schema = TypeSchema::builder("tick").build().unwrap();
+    let schema = match kind.names_threads() {
+        true => schema.with_writer().unwrap(),
+        false => schema,
+    };
+    let registered = Registered {
+        descriptor: Arc::new(StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Program(Task {
+                pid: 1,
+                start: Timestamp::ZERO,
+                comm: "test".to_owned(),
+            }),
+            sensor: format!("{kind:?}"),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: shape.elements().capacity(),
+        }),
+        mapping: Arc::clone(&memory.readers),
+        shape,
+        clock,
+    };
+    (memory, registered)
+}
+
+/// What was said, in order: elements by stream and time, gaps by stream, position and cause.
+#[derive(Debug, Default, PartialEq)]
+struct Said(Vec<(u32, String)>);
+
+impl Inbox for Said {
+    fn open(&mut self, _: Arc<StreamDescriptor>) {}
+
+    fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, _: &[u8]) {
+        let what = format!("{sequence} at {}", time.as_monotonic_ns());
+        self.0.push((stream.as_raw(), what));
+    }
+
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+        let what = format!("{missed} missed from {first}: {cause:?}");
+        self.0.push((stream.as_raw(), what));
+    }
+
+    fn complain(&mut self, complaint: SourceError) {
+        panic!("{complaint:?}");
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+#[test]
+fn a_jump_of_the_clock_is_a_gap_in_every_stream_that_it_concerns() {
+    let page = Page::new();
+    page.publish(0, 1_000_000, 0);
+    let mut set = StreamSet::new(Some(Arc::clone(&page.0.readers)));
+    let (simple, simple_record) = sensor(WriterKind::Simple, ClockId::X86Tsc, 1);
+    let (laned, laned_record) = sensor(WriterKind::Laned, ClockId::X86Tsc, 10);
+    let (kernel_clock, kernel_clock_record) = sensor(WriterKind::Simple, ClockId::Monotonic, 20);
+    // In use, as the directory hands them to its monitors.
+    set.poll(&mut Said::default());
+    for record in [&simple_record, &laned_record, &kernel_clock_record] {
+        set.admit(record.clone(), Some(Begin::Now)).unwrap();
+    }
+    let Shape::Laned(pool) = laned_record.shape else {
+        panic!("{:?}", laned_record.shape);
+    };
+    let write_simple = |memory: &Memory, record: &Registered, ticks| {
+        let geometry = *record.shape.elements();
+        let mut writer = SimpleWriter::new(memory.words(), geometry).unwrap();
+        writer.write(&[], || Ticks::from_raw(ticks));
+    };
+    let lane = Lane::new(lane_words(&laned, pool.lane_offset(0)), *pool.lane()).unwrap();
+    lane.take(7);
+    let write_all = |ticks: u64| {
+        write_simple(&simple, &simple_record, ticks);
+        let stamp = || Ticks::from_raw(ticks);
+        let frame = Frame::from_raw(64, 0);
+        lane.write(frame, |_, _| false, &[], stamp).unwrap();
+        write_simple(&kernel_clock, &kernel_clock_record, ticks);
+    };
+    let hear = |set: &mut StreamSet| {
+        let mut said = Said::default();
+        assert_eq!(set.poll(&mut said), []);
+        said.0
+    };
+    let line = |stream: u32, what: &str| (stream, what.to_owned());
+
+    write_all(500);
+    assert_eq!(
+        hear(&mut set),
+        [
+            line(1, "0 at 1000500"),
+            line(10, "0 at 1000500"),
+            line(20, "0 at 500"),
+        ]
+    );
+    // A longer segment of the same epoch is no gap.
+    page.publish(1_000, 1_001_000, 0);
+    write_all(1_500);
+    assert_eq!(hear(&mut set).len(), 3);
+    // The machine slept: the counter stood still, the time did not.
+    page.publish(2_000, 9_000_000, 1);
+    write_all(2_500);
+    assert_eq!(
+        hear(&mut set),
+        [
+            line(1, "0 missed from 2: Epoch"),
+            line(1, "2 at 9000500"),
+            line(10, "0 missed from 2: Epoch"),
+            line(10, "2 at 9000500"),
+            line(20, "2 at 2500"),
+        ]
+    );
+    // It is told once.
+    write_all(2_600);
+    assert_eq!(hear(&mut set).len(), 3);
+}
+
+fn lane_words(memory: &Memory, at: usize) -> SharedWords {
+    let bytes = memory.writer.bytes() - at;
+    // SAFETY: within the map, aligned to a page; the test keeps the memory until its end.
+    unsafe { SharedWords::new(memory.writer.base().add(at).cast(), bytes / 8) }
+}
