@@ -4,7 +4,8 @@
 
 use serde_json::Value;
 
-use crate::program::{number, only_sensor, run_program};
+use crate::program::{heard, number, only_sensor, program, run_program};
+use crate::support::{folder, path, report_json, run_json};
 
 /// Damages the stream after 50 elements and asserts that one note has these words.
 #[track_caller]
@@ -92,4 +93,34 @@ fn stamps_from_nowhere_are_missed_as_corrupt() {
     assert_eq!(losses.len(), 1, "{losses:?}");
     assert_eq!(losses[0]["cause"], "corrupt");
     assert!(losses[0]["stream"].as_str().unwrap().ends_with("/damaged"));
+}
+
+#[test]
+fn rubbish_over_everything_is_told_recorded_and_replayed() {
+    for seed in ["1", "2", "3"] {
+        let folder = folder();
+        let out = folder.path().join("out");
+        let command = [path(program()), "rubbish", seed];
+        let (ended, report) = run_json(&["--kernel", "off", "--out", path(&out)], &command);
+        ended.does_not_panic();
+        assert_eq!(ended.status, 3, "{ended:#?}");
+        assert_eq!(
+            heard(&report, "sound"),
+            [3_000],
+            "the sensor beside it is whole"
+        );
+        // A page of nonsense is told for each of the three, and not once for each word of it.
+        let notes = report["notes"].as_array().unwrap();
+        assert!((3..100).contains(&notes.len()), "{notes:#?}");
+        for kind in ["simple", "laned", "concurrent"] {
+            let name = format!("/rubbish#{kind}");
+            let told = |note: &Value| note.as_str().is_some_and(|note| note.contains(&name));
+            assert!(notes.iter().any(told), "{kind}: {notes:#?}");
+        }
+        // What was recorded of it can be read.
+        let (again, replayed) = report_json(&out);
+        again.does_not_panic();
+        assert_eq!(again.status, 3, "{again:#?}");
+        assert_eq!(heard(&replayed, "sound"), [3_000]);
+    }
 }

@@ -455,6 +455,80 @@ static void damages(const char *what)
     write_some(sensor, 50, 1000);
 }
 
+/* Numbers that nobody can guess, and the same for the same seed. */
+static uint64_t chance;
+
+static uint64_t draw(void)
+{
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return chance;
+}
+
+/* Overwrites memory; also by numbers that could be true: small ones, and those of a queue's places. */
+static void scribble(uint8_t *base, size_t bytes, unsigned round)
+{
+    uint64_t *word = (uint64_t *)(void *)base;
+    for (size_t at = 0; at < bytes / 8; at++) {
+        const uint64_t drawn = draw();
+        switch (round % 4) {
+        case 0:
+            word[at] = drawn;
+            break;
+        case 1:
+            word[at] = drawn >> 48;
+            break;
+        case 2:
+            word[at] = (drawn >> 56) << 16 | (drawn & 63);
+            break;
+        default:
+            word[at] = drawn >> (drawn & 63);
+        }
+    }
+}
+
+/* Rubbish over the whole of a sensor of each kind, headers included, while a monitor reads. */
+static void rubbish(uint64_t seed)
+{
+    oh_sensor_options options = options_of("rubbish");
+    oh_sensor *simple = NULL;
+    oh_laned_sensor *laned = NULL;
+    oh_concurrent_sensor *queue = NULL;
+    oh_sensor *sound;
+    options.period_ns = 1000000000;
+    options.lanes = options.writers = 4;
+    options.instance = "simple";
+    if (oh_sensor_register(&simple, &options) != 0)
+        exit(1);
+    options.instance = "laned";
+    if (oh_laned_register(&laned, &options) != 0)
+        exit(1);
+    options.instance = "concurrent";
+    if (oh_concurrent_register(&queue, &options) != 0)
+        exit(1);
+    sound = sensor_of("sound");
+    chance = seed * 0x9e3779b97f4a7c15u + 1;
+    for (unsigned turn = 0; turn < 3000; turn++) {
+        const size_t header = OH_HEADER_SIZE;
+        /* Which kind of rubbish comes first is another one with each seed. */
+        const unsigned round = turn + (unsigned)seed;
+        scribble(simple->base, header + (simple->mask + 1) * simple->stride, round);
+        scribble(laned->lanes[0].base - header, header, round);
+        for (uint32_t lane = 0; lane < laned->lane_count; lane++) {
+            const oh_lane_ *at = &laned->lanes[lane];
+            scribble(at->base, header + at->capacity * at->stride_words * 8, round);
+        }
+        scribble(queue->base,
+                 (size_t)(queue->elements - queue->base) + (size_t)(queue->mask + 1) * queue->stride,
+                 round);
+        write_some(sound, 1, 0);
+        /* Some of it stays for as long as a monitor needs to look. */
+        if (round % 64 < 4)
+            usleep(1000);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -501,6 +575,8 @@ int main(int argc, char **argv)
         executes(argv[0], argument);
     else if (strcmp(mode, "damage") == 0)
         damages(argument);
+    else if (strcmp(mode, "rubbish") == 0)
+        rubbish(strtoull(argument, NULL, 10));
     else
         return 2;
     return 0;
