@@ -13,19 +13,28 @@ from support import run_script, run_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
-#: What is heard of each: id, type, elements, declared rate, fields and units. The same as of the
-#: programs of this name in C, C++ and Rust (crates/overhear/tests/examples.rs).
+#: What is heard of each: id, type, elements, declared rate, fields with units, least and largest value
+#: (None where no two runs are alike). The same as of the programs of this name in C, C++ and Rust
+#: (crates/overhear/tests/examples.rs).
 HEARD = {
     "hello_sensor": (
-        "turn", "hello_turn", 1000, None, [("cpu_ns", "ns"), ("number", ""), ("sum", "")],
+        "turn", "hello_turn", 1000, None,
+        [("cpu_ns", "ns", None, None), ("number", "", 0, 999), ("sum", "", 499_500, 1_997_001)],
     ),
-    "spans": ("work", "work_edge", 1000, None, [("unit", ""), ("edge", ""), ("amount", "steps")]),
+    "spans": (
+        "work", "work_edge", 1000, None,
+        [("unit", "", 0, 499), ("edge", "", 0, 1), ("amount", "steps", 1_000, 5_990)],
+    ),
     "threads": (
         "step", "step", 1000, None,
-        [("writer_tid", ""), ("writer_flags", ""), ("worker", ""), ("number", "")],
+        [
+            ("writer_tid", "", None, None), ("writer_flags", "", 0, 0),
+            ("worker", "", 0, 3), ("number", "", 0, 249),
+        ],
     ),
     "paced": (
-        "level", "level", 200, (1_000_000, 100_000, 10_000_000), [("number", ""), ("volts", "V")],
+        "level", "level", 200, (1_000_000, 100_000, 10_000_000),
+        [("number", "", 0, 199), ("volts", "V", 0, 4.9)],
     ),
 }
 
@@ -41,12 +50,17 @@ def test_an_example_is_heard_completely(program, tmp_path, example):
     (sensor,) = report["sensors"]
     id, type, elements, rate, fields = HEARD[example.stem]
     assert (sensor["id"], sensor["type"], sensor["elements"]) == (id, type, elements)
-    assert [(field["name"], field["unit"]) for field in sensor["fields"]] == fields
+    assert [(field["name"], field["unit"]) for field in sensor["fields"]] == [
+        (name, unit) for name, unit, _, _ in fields
+    ]
     whole = overhear.read(out)
     assert {stream.rate for stream in whole.streams} == {rate}
     assert {stream.type for stream in whole.streams} == {type}
     array = whole[id]
     assert array.size == elements
+    for name, _, least, most in fields:
+        if least is not None:
+            assert (array[name].min(), array[name].max()) == (least, most), name
     if example.stem == "threads":
         by_writer = {int(tid): array[array["writer_tid"] == tid] for tid in set(array["writer_tid"])}
         assert len(by_writer) == 4
