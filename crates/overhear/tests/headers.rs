@@ -178,10 +178,11 @@ void end(void) {}
 "#;
 
 const PROGRAM_IN_CXX: &str = r#"
-#include <overhear/sensor.hpp>
+#include <overhear/parts.hpp>
 struct sample { uint64_t depth; double load; };
 OVERHEAR_FIELDS(sample, "sample", OVERHEAR_FIELD(depth, ""), OVERHEAR_FIELD(load, "%"));
 static overhear::sensor<sample> sensor;
+static overhear::message_sensor<> text;
 static overhear::laned_sensor<sample> laned;
 static overhear::concurrent_sensor<sample> queue;
 extern "C" {
@@ -203,6 +204,7 @@ void in_place(uint64_t depth)
     queue.write({depth, 0.5});
     if (auto other = queue.begin())
         other.commit();
+    text.write("of any length");
 }
 void end(void) { sensor.register_again(); }
 }
