@@ -248,6 +248,7 @@ mod tests {
         let Some((root, prefix)) = installed() else {
             return;
         };
+        the_thread_slot_needs_no_call(&prefix);
         with_pkg_config(&root, &prefix);
         if shell::on_path("cmake").is_none() {
             println!("skipped: cmake is not installed");
@@ -255,6 +256,19 @@ mod tests {
             with_cmake(&root, &prefix);
         }
         fs::remove_dir_all(prefix.parent().unwrap()).unwrap();
+    }
+
+    /// The variable that each thread has is in the static block, of the model initial-exec: reached
+    /// from the thread pointer, without `__tls_get_addr`, which may allocate.
+    fn the_thread_slot_needs_no_call(prefix: &Path) {
+        let library = prefix.join("lib/liboverhear.so");
+        let read = |what| shell::output(Command::new("readelf").args(["-W", what]).arg(&library));
+        let flags = read("-d").unwrap();
+        assert!(flags.contains("STATIC_TLS"), "{flags}");
+        // Nobody outside needs its name.
+        let exported = read("--dyn-syms").unwrap();
+        assert!(!exported.contains("overhear_thread_slot"), "{exported}");
+        assert!(exported.contains("oh_sensor_register_sized"), "{exported}");
     }
 
     fn with_pkg_config(root: &Path, prefix: &Path) {
@@ -288,11 +302,37 @@ mod tests {
             .contains("_overhear"));
         if prefix.join("bin/overheard").is_file() {
             for kind in ["system", "user"] {
-                let unit = prefix.join(format!("lib/systemd/{kind}/overheard.service"));
-                let unit = fs::read_to_string(unit).unwrap();
-                assert!(unit.contains("ExecStart=/opt/overhear/bin/overheard\n"));
+                units_are_understood(&prefix.join(format!("lib/systemd/{kind}")), prefix, kind);
             }
         }
+    }
+
+    /// The units name the program where it was installed, and systemd has nothing to say about them.
+    fn units_are_understood(units: &Path, prefix: &Path, kind: &str) {
+        let service = units.join("overheard.service");
+        let text = fs::read_to_string(&service).unwrap();
+        let installed = "ExecStart=/opt/overhear/bin/overheard\n";
+        assert!(text.contains(installed), "{text}");
+        if shell::on_path("systemd-analyze").is_none() {
+            println!("skipped: systemd-analyze is not installed");
+            return;
+        }
+        // It looks for the program.
+        let here = format!("ExecStart={}/bin/overheard\n", prefix.display());
+        fs::write(&service, text.replace(installed, &here)).unwrap();
+        let mut analyze = Command::new("systemd-analyze");
+        analyze
+            .arg(format!("--{kind}"))
+            .args(["--man=no", "verify"])
+            .args([&service, &units.join("overheard.socket")])
+            .env("XDG_RUNTIME_DIR", prefix);
+        let output = analyze.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("Failed to initialize manager") {
+            println!("skipped: systemd-analyze does not run here");
+            return;
+        }
+        assert!(!said.contains("overheard"), "{said}");
     }
 
     fn with_cmake(root: &Path, prefix: &Path) {
