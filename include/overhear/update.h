@@ -44,6 +44,8 @@
 #ifndef OVERHEAR_UPDATE_H
 #define OVERHEAR_UPDATE_H
 
+#include <stddef.h>
+
 #include "sensor.h"
 
 #ifdef __cplusplus
@@ -141,6 +143,7 @@ typedef struct oh_host {
     void (*tell_f64)(struct oh_host *host, const char *key, double value);
     void (*tell_text)(struct oh_host *host, const char *key, const char *value);
     void (*tell_json)(struct oh_host *host, const char *key, const char *value);
+    void (*react)(struct oh_host *host, uint32_t code, int64_t value);
 } oh_host;
 
 /* What an update does when elements of its streams were missed. It learns of the gap in any case. */
@@ -195,6 +198,41 @@ typedef struct oh_update {
 /* Payloads of more bytes than this may be evaluated in place. */
 #define OH_IN_PLACE_BYTES 256u
 
+/* What a reaction is carried out for. */
+enum {
+    OH_ON_OVERRUN = 0,      /* an update took longer than its WCET: element, value = nanoseconds */
+    OH_ON_STREAM = 1,       /* a sensor was faster than its stream: element */
+    OH_ON_MISSED = 2,       /* elements were missed: element = the first, value = how many */
+    OH_ON_VIOLATED = 3,     /* a constraint is violated: element, value = offences so far */
+    OH_ON_INCONCLUSIVE = 4, /* a constraint cannot be found to hold any more */
+    OH_ON_UPDATE = 5        /* an update has called oh_react: code, value */
+};
+
+/*
+ * A reaction of overhear.toml that is carried out by a function of a shared object. Such a function is
+ *
+ *     void lower_quality(const oh_reaction *reaction)
+ *
+ * named by `function = "FILE.so:lower_quality"`, and exported like any function of a library. It runs in
+ * the thread that carries out reactions, never in one that evaluates, and at no real-time priority: it
+ * may allocate, block and print, and the reactions behind it wait for it. Updates of the same plug-in are
+ * evaluated in another thread meanwhile: what both use needs atomics or a lock. Nothing is thrown out
+ * of it. What it is given is valid during the call.
+ */
+typedef struct oh_reaction {
+    uint32_t size;        /* of this struct; additions go to the end */
+    uint32_t on;          /* OH_ON_* */
+    const char *name;     /* the reaction's, in overhear.toml */
+    const char *of;       /* the update, sensor or constraint that it is about */
+    const char *sentence; /* what happened, for people */
+    uint64_t at_ns;       /* when, on CLOCK_MONOTONIC */
+    uint64_t count;       /* how often that has happened; of missed elements, how many */
+    uint64_t element;     /* its position in its stream; UINT64_MAX if there is none */
+    int64_t value;
+    uint32_t code;
+    uint32_t reserved;
+} oh_reaction;
+
 /* What a plug-in exports. */
 typedef struct oh_plugin {
     uint32_t size;
@@ -214,7 +252,11 @@ OH_STATIC_ASSERT(sizeof(oh_element_view) == 40, "oh_element_view: size");
 OH_ASSERT_FIELD(oh_gap, cause, 40, 4);
 OH_STATIC_ASSERT(sizeof(oh_gap) == 48, "oh_gap: size");
 OH_ASSERT_FIELD(oh_host, fail, 8, 8);
-OH_STATIC_ASSERT(sizeof(oh_host) == 56, "oh_host: size");
+OH_ASSERT_FIELD(oh_host, react, 56, 8);
+OH_STATIC_ASSERT(sizeof(oh_host) == 64, "oh_host: size");
+OH_ASSERT_FIELD(oh_reaction, at_ns, 32, 8);
+OH_ASSERT_FIELD(oh_reaction, code, 64, 4);
+OH_STATIC_ASSERT(sizeof(oh_reaction) == 72, "oh_reaction: size");
 OH_ASSERT_FIELD(oh_update, name, 8, 8);
 OH_ASSERT_FIELD(oh_update, create, 48, 8);
 OH_ASSERT_FIELD(oh_update, prepare, 104, 8);
@@ -288,6 +330,19 @@ OH_INLINE_ double oh_in_place_f64(const oh_element_in_place *element, uint32_t o
     double value;
     element->load(element, offset, sizeof value, &value);
     return value;
+}
+
+/*
+ * Asks for the reactions of overhear.toml that are bound to this update (`on = ["update"]`). What `code` and
+ * `value` mean is between the update and its user. Nothing happens where none is bound, in a replay, or
+ * under a monitor that is older than this function. From within `element`, `commit`, `gap` and `advance`;
+ * what `prepare` asks for is not heard, because it must have no effect.
+ * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: wait-free.
+ */
+OH_INLINE_ void oh_react(oh_host *host, uint32_t code, int64_t value)
+{
+    if (host->size >= offsetof(oh_host, react) + sizeof host->react)
+        host->react(host, code, value);
 }
 
 /* What the monitor looks for in a shared object; OH_EXPORT_UPDATES defines it. */

@@ -96,6 +96,10 @@ class in_place {
     const oh_element_in_place &raw_;
 };
 
+namespace detail {
+struct hosted;
+}
+
 /*
  * An evaluation. `element` is required; it, `gap` and `advance` may run in a real-time thread, and do
  * not allocate there. The constructor, the destructor and `report` run elsewhere.
@@ -125,6 +129,18 @@ class update {
     virtual void advance(std::uint64_t now_ns) { (void)now_ns; }
     /* Tells the results. */
     virtual void report(overhear::report &) {}
+
+  protected:
+    /* Asks for the reactions that overhear.toml binds to this update; see oh_react. */
+    void react(std::uint32_t code, std::int64_t value = 0)
+    {
+        if (host_)
+            oh_react(host_, code, value);
+    }
+
+  private:
+    friend struct detail::hosted;
+    oh_host *host_ = nullptr; /* of the call that is under way */
 };
 
 /* The payload of an element whose update is exported for this type (see exported_for). */
@@ -156,6 +172,15 @@ inline update &as_update(void *self)
     return *static_cast<update *>(self);
 }
 
+/* The update of a call, which knows its host meanwhile. */
+struct hosted {
+    hosted(void *self, oh_host *host) : called(as_update(self)) { called.host_ = host; }
+    hosted(const hosted &) = delete;
+    hosted &operator=(const hosted &) = delete;
+    ~hosted() { called.host_ = nullptr; }
+    update &called;
+};
+
 template <class type> void *create(oh_host *host, const char *argument) noexcept
 {
     update *made = nullptr;
@@ -168,7 +193,7 @@ inline int on_open(void *self, oh_host *host, const oh_stream *stream) noexcept
 }
 inline int on_element(void *self, oh_host *host, const oh_element_view *element) noexcept
 {
-    return guard(host, [&] { as_update(self).element(*element); });
+    return guard(host, [&] { hosted(self, host).called.element(*element); });
 }
 inline int on_prepare(void *self, oh_host *host, const oh_element_in_place *element,
                       int *prepared) noexcept
@@ -177,15 +202,15 @@ inline int on_prepare(void *self, oh_host *host, const oh_element_in_place *elem
 }
 inline int on_commit(void *self, oh_host *host, const oh_element_key *element, int valid) noexcept
 {
-    return guard(host, [&] { as_update(self).commit(*element, valid != 0); });
+    return guard(host, [&] { hosted(self, host).called.commit(*element, valid != 0); });
 }
 inline int on_gap(void *self, oh_host *host, const oh_gap *gap) noexcept
 {
-    return guard(host, [&] { as_update(self).gap(*gap); });
+    return guard(host, [&] { hosted(self, host).called.gap(*gap); });
 }
 inline int on_advance(void *self, oh_host *host, std::uint64_t now_ns) noexcept
 {
-    return guard(host, [&] { as_update(self).advance(now_ns); });
+    return guard(host, [&] { hosted(self, host).called.advance(now_ns); });
 }
 inline int on_report(void *self, oh_host *host) noexcept
 {

@@ -109,6 +109,14 @@ static void on_fail(oh_host *host, const char *sentence)
     (void)host;
     snprintf(failed, sizeof failed, "%s", sentence);
 }
+static uint32_t asked;
+static int64_t asked_value;
+static void on_react(oh_host *host, uint32_t code, int64_t value)
+{
+    (void)host;
+    asked = code;
+    asked_value = value;
+}
 static void note(const char *key, const char *value)
 {
     const size_t used = strlen(told);
@@ -159,7 +167,8 @@ static void load(const oh_element_in_place *element, uint32_t offset, uint32_t b
 
 int main(void)
 {
-    oh_host host = {sizeof(oh_host), OH_UPDATE_ABI, on_fail, on_u64, on_i64, on_f64, on_text, on_text};
+    oh_host host = {sizeof(oh_host), OH_UPDATE_ABI, on_fail, on_u64, on_i64, on_f64, on_text, on_text,
+                    on_react};
     oh_stream stream = {sizeof(oh_stream), 5,      "values", "", "p(1)/values", "value",
                         fields,            1,      8,        OH_ORIGIN_PROGRAM,  1,    0, 0};
     uint64_t value = 40;
@@ -193,6 +202,11 @@ int main(void)
     tap_check(update->report(own, &host) == 0 &&
            strcmp(told, "values=42;missed=-3;advanced=250;text=told;json=[];") == 0,
        "results are told");
+    oh_react(&host, 7, -1);
+    tap_check(asked == 7 && asked_value == -1, "a reaction is asked for");
+    host.size = (uint32_t)offsetof(oh_host, react); /* a monitor of before */
+    oh_react(&host, 8, 0);
+    tap_check(asked == 7, "an older monitor is not asked");
     update->destroy(own);
     return tap_done();
 }

@@ -10,7 +10,8 @@
 //! An [`UpdateSet`] calls several updates, each for its own sensors.
 //! An [`executor`] runs it: [`best_effort`] without any promise, [`executor::deadline()`] on what was
 //! admitted. [`scheduler`] asks the kernel what a guarantee needs: CPU time that is reserved, and
-//! [`Partition`] for a CPU of the monitor's own.
+//! [`Partition`] for a CPU of the monitor's own. What is found can call for a [`reaction`], which another
+//! thread carries out.
 //!
 //! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
 //!
@@ -82,6 +83,7 @@ mod partition;
 #[allow(unsafe_code, reason = "functions of shared objects, by a C interface")]
 pub mod plugin;
 mod queue;
+pub mod reaction;
 #[allow(unsafe_code, reason = "system calls without a function in libc")]
 pub mod scheduler;
 mod sentinel;

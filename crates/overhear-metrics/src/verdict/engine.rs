@@ -13,7 +13,7 @@ use super::groups::Hit;
 use super::tally::Excuse;
 use super::trial::{sensor_group, Trial};
 use super::values::Valued;
-use super::verdict::{Case, Names, Verdict};
+use super::verdict::{Case, Names, Outcome, Verdict};
 use crate::automaton::{
     process, BoundPattern, Doubt, Measurement, Metric, Metrics, Position, Sink,
 };
@@ -31,6 +31,12 @@ pub trait Judge {
     /// A gap became known that excuses all offences of the constraint: it is not violated any more.
     fn doubted(&mut self, constraint: &Constraint) {
         let _ = constraint;
+    }
+
+    /// From `at` on the constraint cannot be found to hold any more, and is not violated: something of it
+    /// was missed, or is uncertain. Told once for each.
+    fn inconclusive(&mut self, constraint: &Constraint, at: Timestamp) {
+        let _ = (constraint, at);
     }
 }
 
@@ -234,7 +240,15 @@ impl<J: Judge> Verdicts<J> {
             let missed = missed.get(&number).map_or(0, |(missed, _)| *missed);
             trial.finish(missed);
         }
-        self.tell();
+        self.tell(end);
+        // What was not heard, and that nothing was judged, is known only now.
+        let outcomes: Vec<Outcome> = self.verdicts().map(|verdict| verdict.outcome).collect();
+        for (trial, outcome) in self.trials.iter_mut().zip(outcomes) {
+            if outcome == Outcome::Inconclusive {
+                trial.lack();
+            }
+        }
+        self.tell_inconclusive(end);
     }
 
     /// What is known of each constraint, in the order in which they were added.
@@ -307,9 +321,21 @@ impl<J: Judge> Verdicts<J> {
         self.metrics.sink_mut().results = results;
     }
 
-    /// Tells the judge of new offences.
-    fn tell(&mut self) {
+    /// Tells the judge of constraints that have become inconclusive.
+    fn tell_inconclusive(&mut self, at: Timestamp) {
         for trial in &mut self.trials {
+            if trial.turns_inconclusive() {
+                self.judge.inconclusive(trial.constraint(), at);
+            }
+        }
+    }
+
+    /// Tells the judge of new offences, and of what has become inconclusive.
+    fn tell(&mut self, at: Timestamp) {
+        for trial in &mut self.trials {
+            if trial.turns_inconclusive() {
+                self.judge.inconclusive(trial.constraint(), at);
+            }
             if !trial.has_fresh() {
                 continue;
             }
@@ -555,7 +581,7 @@ impl<J: Judge> Update for Verdicts<J> {
                 trial.end(life.tid);
             }
         }
-        self.tell();
+        self.tell(element.time);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
@@ -570,10 +596,16 @@ impl<J: Judge> Update for Verdicts<J> {
             }
         }
         self.take_measurements();
+        for (trial, (missed, refused)) in self.missed_by_metrics() {
+            if missed > 0 || refused > 0 {
+                self.trials[trial].lack();
+            }
+        }
+        self.tell_inconclusive(gap.to);
     }
 
     fn advance(&mut self, now: Timestamp) {
         self.expire(now);
-        self.tell();
+        self.tell(now);
     }
 }

@@ -37,6 +37,10 @@ pub(super) struct Trial {
     unit: String,
     heard: BTreeSet<EventName>,
     unfit: Vec<String>,
+    /// Something is missing that the tally does not count.
+    lacks: bool,
+    /// The judge knows that it is inconclusive.
+    told: bool,
 }
 
 impl Trial {
@@ -73,6 +77,8 @@ impl Trial {
             unit: unit.to_owned(),
             heard: BTreeSet::new(),
             unfit: Vec::new(),
+            lacks: false,
+            told: false,
         }
     }
 
@@ -252,6 +258,21 @@ impl Trial {
 
     pub(super) fn has_fresh(&self) -> bool {
         !self.tally.fresh.is_empty()
+    }
+
+    /// Something of its events is missing, so it cannot be found to hold.
+    pub(super) fn lack(&mut self) {
+        self.lacks = true;
+    }
+
+    /// Whether it cannot be found to hold any more, is not violated, and nobody was told so.
+    pub(super) fn turns_inconclusive(&mut self) -> bool {
+        let tally = &self.tally;
+        let counted = [tally.missed, tally.doubted, tally.uncertain, tally.refused];
+        let lacks = self.lacks || counted.iter().any(|&count| count > 0) || !self.unfit.is_empty();
+        let turns = !self.told && lacks && !tally.is_violated();
+        self.told |= turns;
+        turns
     }
 
     pub(super) fn offences(&self) -> u64 {

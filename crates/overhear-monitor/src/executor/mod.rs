@@ -27,4 +27,4 @@ pub use buffered::{buffer, copy_reserved, Copier, Copies, Horizon};
 pub use deadline::{deadline, may_guarantee, DeadlineRefusal, DeadlineRun};
 pub use guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee, Verdict};
 pub use terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
-pub use watch::{Longest, SensorFigures, Watch, Watched};
+pub use watch::{Longest, SensorFigures, UpdateFate, Watch, Watched};

@@ -6,6 +6,9 @@
 //! evaluation, or of one evaluation and whatever preempted it. A length beyond the WCET is therefore
 //! compared with the CPU time that passed, which is dear to read and is read only then: CPU time since
 //! the last reading, less all time outside the step, is CPU time that the step surely took.
+//!
+//! What it judges calls for reactions as well ([`Watch::reacting`]): they are decided here and carried out
+//! elsewhere.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +23,9 @@ use super::guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee};
 use super::terms::{SensorIndex, Terms, UpdateIndex};
 use crate::clock::Clock;
 use crate::in_place::{bit, Mixed, Turn};
+use crate::reaction::{Decider, Occurrence};
 use crate::sentinel::Watchfulness;
+use crate::updates::MissedPolicy;
 
 /// An update that is watched.
 pub struct Watched<'a> {
@@ -51,6 +56,31 @@ pub struct Longest {
     pub sensor: Option<SensorIndex>,
     /// Elements that it has evaluated.
     pub elements: u64,
+}
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpdateFate {
+    /// Elements of its sensors that it missed, until it was stopped.
+    pub missed: u64,
+    /// Elements for which it took longer than its WCET.
+    pub overruns: u64,
+    /// The gap behind which it was stopped ([`MissedPolicy::Stop`]).
+    pub stopped: Option<Gap>,
+}
+
+/// An update, live.
+struct Step<'a> {
+    watched: Watched<'a>,
+    longest: Longest,
+    policy: MissedPolicy,
+    fate: UpdateFate,
+}
+
+impl Step<'_> {
+    fn takes(&self, sensor: Option<SensorIndex>) -> bool {
+        self.fate.stopped.is_none() && self.watched.takes(sensor)
+    }
 }
 
 /// What was seen of one sensor.
@@ -84,7 +114,7 @@ type SensorOf<'a> = dyn Fn(&StreamDescriptor) -> Option<SensorIndex> + 'a;
 /// Times updates and judges elements. See the module's text.
 pub struct Watch<'a, C> {
     terms: &'a Terms,
-    updates: Vec<(Watched<'a>, Longest)>,
+    updates: Vec<Step<'a>>,
     clock: C,
     sensor_of: Box<SensorOf<'a>>,
     accounts: Vec<Account>,
@@ -93,8 +123,11 @@ pub struct Watch<'a, C> {
     guarantee: Guarantee,
     judging: bool,
     measuring: bool,
-    // A reading of both clocks.
+    // A reading of both clocks, and whether the thread may have slept since then.
     reading: (Timestamp, Nanos),
+    slept: bool,
+    // Who decides about reactions.
+    decider: Option<Decider>,
     // The WCETs of all evaluations since the period began.
     spent: Rc<Cell<Nanos>>,
     // Of elements that are read in place: who reads them, and how long each update prepared.
@@ -124,7 +157,12 @@ impl<'a, C: Clock> Watch<'a, C> {
             terms,
             updates: updates
                 .into_iter()
-                .map(|update| (update, Longest::default()))
+                .map(|watched| Step {
+                    watched,
+                    longest: Longest::default(),
+                    policy: MissedPolicy::Continue,
+                    fate: UpdateFate::default(),
+                })
                 .collect(),
             clock,
             sensor_of: Box::new(sensor_of),
@@ -134,10 +172,28 @@ impl<'a, C: Clock> Watch<'a, C> {
             judging: false,
             measuring: false,
             reading,
+            slept: false,
+            decider: None,
             spent: Rc::default(),
             mixed: Mixed::default(),
             prepared,
         }
+    }
+
+    /// Says what becomes of each update that missed elements; the others go on.
+    #[must_use]
+    pub fn on_missed(mut self, policies: impl IntoIterator<Item = MissedPolicy>) -> Self {
+        for (step, policy) in self.updates.iter_mut().zip(policies) {
+            step.policy = policy;
+        }
+        self
+    }
+
+    /// Has this decider called for what is judged: overruns, sensors that are too fast, missed elements.
+    #[must_use]
+    pub fn reacting(mut self, decider: Decider) -> Self {
+        self.decider = Some(decider);
+        self
     }
 
     /// Reads the CPU clock at every step: dearer, but what preempts an evaluation is never counted.
@@ -196,8 +252,8 @@ impl<'a, C: Clock> Watch<'a, C> {
         accounts.filter_map(|(i, account)| account.stream.is_none().then_some(SensorIndex(i)))
     }
 
-    /// From now on elements are judged: the guarantee begins.
-    pub(crate) fn begin_judging(&mut self) {
+    /// From now on elements are judged: a guarantee begins, or an executor without one takes over.
+    pub fn begin_judging(&mut self) {
         // A sensor that nobody described is evaluated already.
         let now = self.clock.now();
         for (stream, sensor) in &self.streams {
@@ -222,6 +278,7 @@ impl<'a, C: Clock> Watch<'a, C> {
     pub(crate) fn mark(&mut self) -> (Timestamp, Nanos) {
         self.spent.set(Nanos::ZERO);
         self.reading = (self.clock.now(), self.clock.cpu_time());
+        self.slept = false;
         self.reading
     }
 
@@ -266,7 +323,26 @@ impl<'a, C: Clock> Watch<'a, C> {
     /// The largest execution time of each update, in the order of the terms.
     #[must_use]
     pub fn longest(&self) -> Vec<Longest> {
-        self.updates.iter().map(|(_, longest)| *longest).collect()
+        self.updates.iter().map(|step| step.longest).collect()
+    }
+
+    /// What became of each update, in the order of the terms.
+    #[must_use]
+    pub fn fates(&self) -> Vec<UpdateFate> {
+        self.updates.iter().map(|step| step.fate).collect()
+    }
+
+    fn occurred(&mut self, at: Timestamp, occurrence: &Occurrence) {
+        if let Some(decider) = &mut self.decider {
+            decider.occurred(at, occurrence);
+        }
+    }
+
+    /// Reads both clocks before the first step after a sleep, in which time passed and no CPU time.
+    fn wake(&mut self, now: Timestamp) {
+        if std::mem::take(&mut self.slept) {
+            self.reading = (now, self.clock.cpu_time());
+        }
     }
 
     /// How much CPU time a step surely took that ended at `end` and of which the clock says that it took
@@ -309,7 +385,7 @@ impl<'a, C: Clock> Watch<'a, C> {
         if !self.measuring && self.judging && took > wcet {
             took = self.cpu_time_of_step(took, end);
         }
-        let longest = &mut self.updates[index].1;
+        let longest = &mut self.updates[index].longest;
         longest.elements += 1;
         if took > longest.took {
             *longest = Longest {
@@ -320,8 +396,10 @@ impl<'a, C: Clock> Watch<'a, C> {
             };
         }
         if self.judging && took > wcet {
+            self.updates[index].fate.overruns += 1;
+            let update = UpdateIndex(index);
             let cause = BreachCause::UpdateOverrun {
-                update: UpdateIndex(index),
+                update,
                 sensor: sensor.unwrap_or(SensorIndex(usize::MAX)),
                 element,
                 took,
@@ -331,6 +409,13 @@ impl<'a, C: Clock> Watch<'a, C> {
                 at: end,
                 cause,
             });
+            let occurrence = Occurrence::Overrun {
+                update,
+                sensor,
+                element,
+                took,
+            };
+            self.occurred(end, &occurrence);
         }
     }
 
@@ -359,7 +444,7 @@ impl<'a, C: Clock> Watch<'a, C> {
         }
     }
 
-    fn judge_conformance(&mut self, sensor: SensorIndex, at: Timestamp) {
+    fn judge_conformance(&mut self, sensor: SensorIndex, element: u64, at: Timestamp) {
         let account = &mut self.accounts[sensor.0];
         let lost = std::mem::take(&mut account.lost);
         let last = std::mem::replace(&mut account.last, at);
@@ -373,6 +458,7 @@ impl<'a, C: Clock> Watch<'a, C> {
                 at,
                 cause: BreachCause::SensorExceeds { sensor, violation },
             });
+            self.occurred(at, &Occurrence::Exceeded { sensor, element });
         }
     }
 }
@@ -381,20 +467,20 @@ impl<C: Clock> Update for Watch<'_, C> {
     fn requires(&self) -> EventSet {
         let updates = self.updates.iter();
         updates
-            .flat_map(|(watched, _)| watched.update.requires())
+            .flat_map(|step| step.watched.update.requires())
             .collect()
     }
 
     fn open(&mut self, stream: &StreamDescriptor) {
         self.admit(stream);
         let sensor = self.sensor(stream);
-        for (index, (watched, _)) in self.updates.iter_mut().enumerate() {
-            if watched.takes(sensor) {
+        for (index, step) in self.updates.iter_mut().enumerate() {
+            if step.takes(sensor) {
                 if stream.schema.size() > IN_PLACE_BYTES {
-                    let reads = watched.update.reads_in_place(stream);
+                    let reads = step.watched.update.reads_in_place(stream);
                     self.mixed.note(stream, index, reads);
                 }
-                watched.update.open(stream);
+                step.watched.update.open(stream);
             }
         }
     }
@@ -402,17 +488,18 @@ impl<C: Clock> Update for Watch<'_, C> {
     fn element(&mut self, element: &ElementView<'_>) {
         let sensor = self.sensor(element.stream);
         if let Some(sensor) = sensor {
-            self.judge_conformance(sensor, element.time);
+            self.judge_conformance(sensor, element.sequence, element.time);
             let wcet = self.terms.sensors[sensor.0].wcet;
             self.spent.set(self.spent.get().plus(wcet));
         }
         let mut begin = self.clock.now();
+        self.wake(begin);
         for index in 0..self.updates.len() {
-            let watched = &mut self.updates[index].0;
-            if !watched.takes(sensor) {
+            let step = &mut self.updates[index];
+            if !step.takes(sensor) {
                 continue;
             }
-            watched.update.element(element);
+            step.watched.update.element(element);
             let end = self.clock.now();
             self.judge_step(index, sensor, element.sequence, Nanos::ZERO, (begin, end));
             begin = end;
@@ -423,7 +510,7 @@ impl<C: Clock> Update for Watch<'_, C> {
     fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
         let sensor = (self.sensor_of)(stream);
         let mut updates = self.updates.iter();
-        updates.any(|(watched, _)| watched.takes(sensor) && watched.update.reads_in_place(stream))
+        updates.any(|step| step.takes(sensor) && step.watched.update.reads_in_place(stream))
     }
 
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
@@ -434,19 +521,19 @@ impl<C: Clock> Update for Watch<'_, C> {
             self.spent.set(self.spent.get().plus(wcet));
         }
         let wanted = self.mixed.wanted(key.stream.id);
-        let copies = |(index, (watched, _)): (usize, &(Watched<'_>, Longest))| {
-            watched.takes(sensor) && wanted & bit(index) == 0
-        };
+        let copies =
+            |(index, step): (usize, &Step<'_>)| step.takes(sensor) && wanted & bit(index) == 0;
         let copies = self.updates.iter().enumerate().any(copies);
         self.mixed.begin(element, copies);
         let mut begin = self.clock.now();
+        self.wake(begin);
         for index in 0..self.updates.len() {
-            let watched = &mut self.updates[index].0;
+            let step = &mut self.updates[index];
             self.prepared[index] = Nanos::ZERO;
-            if !watched.takes(sensor) || wanted & bit(index) == 0 {
+            if !step.takes(sensor) || wanted & bit(index) == 0 {
                 continue;
             }
-            let ready = watched.update.prepare(element);
+            let ready = step.watched.update.prepare(element);
             self.mixed.prepared(index, ready);
             let end = self.clock.now();
             self.prepared[index] = self.length_of_step((begin, end));
@@ -459,14 +546,16 @@ impl<C: Clock> Update for Watch<'_, C> {
         let sensor = self.sensor(element.stream);
         // One that was overwritten is judged as the gap that follows.
         if let Some(sensor) = sensor.filter(|_| valid) {
-            self.judge_conformance(sensor, element.time);
+            self.judge_conformance(sensor, element.sequence, element.time);
         }
         let mut begin = self.clock.now();
+        self.wake(begin);
         for index in 0..self.updates.len() {
-            let watched = &mut self.updates[index].0;
-            if !watched.takes(sensor) {
+            let step = &mut self.updates[index];
+            if !step.takes(sensor) {
                 continue;
             }
+            let watched = &mut step.watched;
             match self.mixed.turn(element.stream.id, index) {
                 Turn::Commit(ready) => watched.update.commit(element, valid && ready),
                 Turn::Copy if valid => watched.update.element(&self.mixed.view(element)),
@@ -486,9 +575,13 @@ impl<C: Clock> Update for Watch<'_, C> {
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         let sensor = self.sensor(stream);
-        for (watched, _) in &mut self.updates {
-            if watched.takes(sensor) {
-                watched.update.gap(stream, gap);
+        for step in &mut self.updates {
+            if step.takes(sensor) {
+                step.watched.update.gap(stream, gap);
+                step.fate.missed = step.fate.missed.saturating_add(gap.missed);
+                if step.policy == MissedPolicy::Stop {
+                    step.fate.stopped = Some(*gap);
+                }
             }
         }
         let Some(sensor) = sensor else { return };
@@ -504,6 +597,12 @@ impl<C: Clock> Update for Watch<'_, C> {
         if !self.judging {
             return;
         }
+        let occurrence = Occurrence::Missed {
+            sensor,
+            first: gap.first,
+            missed: gap.missed,
+        };
+        self.occurred(gap.to, &occurrence);
         if gap.cause == GapCause::Overwritten {
             self.guarantee.fail(Failure {
                 at: gap.to,
@@ -527,9 +626,12 @@ impl<C: Clock> Update for Watch<'_, C> {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        for (watched, _) in &mut self.updates {
-            watched.update.advance(now);
+        for step in &mut self.updates {
+            if step.fate.stopped.is_none() {
+                step.watched.update.advance(now);
+            }
         }
+        self.slept = true;
     }
 }
 

@@ -101,6 +101,7 @@ pub(crate) struct RawHost {
     pub(crate) tell_f64: unsafe extern "C" fn(*mut RawHost, *const c_char, f64),
     pub(crate) tell_text: unsafe extern "C" fn(*mut RawHost, *const c_char, *const c_char),
     pub(crate) tell_json: unsafe extern "C" fn(*mut RawHost, *const c_char, *const c_char),
+    pub(crate) react: unsafe extern "C" fn(*mut RawHost, u32, i64),
 }
 
 type Create = unsafe extern "C" fn(*mut RawHost, *const c_char) -> *mut c_void;
@@ -140,6 +141,26 @@ pub(crate) struct RawUpdate {
 /// Size of `oh_update` in the first release: what plug-ins have at least.
 pub(crate) const LEAST_UPDATE: usize = 104;
 
+/// `oh_reaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawReaction {
+    pub(crate) size: u32,
+    pub(crate) on: u32,
+    pub(crate) name: *const c_char,
+    pub(crate) of: *const c_char,
+    pub(crate) sentence: *const c_char,
+    pub(crate) at_ns: u64,
+    pub(crate) count: u64,
+    pub(crate) element: u64,
+    pub(crate) value: i64,
+    pub(crate) code: u32,
+    pub(crate) reserved: u32,
+}
+
+/// A function that carries out a reaction.
+pub(crate) type React = unsafe extern "C" fn(*const RawReaction);
+
 /// `oh_plugin`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +191,11 @@ const _: () = {
     assert!(offset_of!(RawGap, cause) == 40);
     assert!(size_of::<RawGap>() == 48);
     assert!(offset_of!(RawHost, fail) == 8);
-    assert!(size_of::<RawHost>() == 56);
+    assert!(offset_of!(RawHost, react) == 56);
+    assert!(size_of::<RawHost>() == 64);
+    assert!(offset_of!(RawReaction, at_ns) == 32);
+    assert!(offset_of!(RawReaction, code) == 64);
+    assert!(size_of::<RawReaction>() == 72);
     assert!(offset_of!(RawUpdate, name) == 8);
     assert!(offset_of!(RawUpdate, create) == 48);
     assert!(offset_of!(RawUpdate, prepare) == LEAST_UPDATE);

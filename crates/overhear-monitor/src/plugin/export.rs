@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plug-in's half of the border, for plug-ins in Rust.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -254,6 +255,26 @@ fn fail(host: *mut RawHost, sentence: &str) {
     unsafe { ((*host).fail)(host, sentence.as_ptr()) };
 }
 
+thread_local! {
+    /// The host of the call that is under way in this thread.
+    static HOST: Cell<*mut RawHost> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Asks for the reactions of `overhear.toml` that are bound to the update of a plug-in that is just being
+/// called: `oh_react`. What `code` and `value` mean is between the update and its user. Wait-free.
+/// Returns whether there is a monitor to be asked: not outside a call, nor under an older one.
+#[allow(clippy::must_use_candidate, reason = "most updates do not care")]
+pub fn react(code: u32, value: i64) -> bool {
+    let host = HOST.get();
+    // SAFETY: not null only during a call, and then the host's own pointer; a host says its size first.
+    let knows = !host.is_null() && unsafe { (*host).size } as usize >= size_of::<RawHost>();
+    if knows {
+        // SAFETY: as above, and the host is large enough to have the function.
+        unsafe { ((*host).react)(host, code, value) };
+    }
+    knows
+}
+
 /// Calls the update; a panic is a failure.
 ///
 /// # Safety
@@ -265,7 +286,10 @@ unsafe fn call<U>(
 ) -> c_int {
     // SAFETY: by contract.
     let instance = unsafe { &mut *own.cast::<Instance<U>>() };
-    match catch_unwind(AssertUnwindSafe(|| call(instance))) {
+    HOST.set(host);
+    let called = catch_unwind(AssertUnwindSafe(|| call(instance)));
+    HOST.set(ptr::null_mut());
+    match called {
         Ok(()) => 0,
         Err(panic) => {
             fail(host, &sentence_of(&*panic));

@@ -20,7 +20,9 @@ use super::abi::{
     RawUpdate, ABI, LEAST_UPDATE, MISSED_STOP, SYMBOL,
 };
 use super::results::{Results, Told};
+use crate::executor::UpdateIndex;
 use crate::merge::Spread;
+use crate::reaction::{Decider, Occurrence};
 use crate::updates::{is_of_type, MissedPolicy};
 
 /// A plug-in cannot be used; the sentence names the file, and the update where it is about one.
@@ -39,6 +41,14 @@ pub enum PluginError {
     NoSymbol {
         /// The file.
         file: String,
+    },
+    /// It lacks the function that a reaction names.
+    #[error("plug-in {file} has no function `{function}`; export `void {function}(const oh_reaction *)` from it")]
+    NoFunction {
+        /// The file.
+        file: String,
+        /// What was asked for.
+        function: String,
     },
     /// It was built for another version of the interface.
     #[error("plug-in {file} is of version {found} of the interface for updates, this program has {ABI}; build it against this program's headers")]
@@ -114,18 +124,7 @@ impl Plugin {
     /// [`PluginError`] if it does not load, or what it exports is not as `update.h` says.
     pub fn load(path: &Path) -> Result<Self, PluginError> {
         let file = path.display().to_string();
-        // A bare name would be looked for in the system's folders, not here.
-        let place = if path.components().count() == 1 {
-            Path::new(".").join(path)
-        } else {
-            path.to_path_buf()
-        };
-        // SAFETY: the user named this file to be run as a part of this program; see above.
-        let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|error| PluginError::NotLoaded {
-            file: file.clone(),
-            reason: reason(&error),
-        })?;
+        let library = open_library(path)?;
         // SAFETY: a plug-in's function of this name is of this type: update.h declares it.
         let symbol = unsafe { library.get::<GetPlugin>(SYMBOL.to_bytes_with_nul()) };
         let function = *symbol.map_err(|_| PluginError::NoSymbol { file: file.clone() })?;
@@ -209,6 +208,22 @@ impl Plugin {
         };
         entries.into_iter().map(make).collect()
     }
+}
+
+/// Loads a shared object, with all symbols it needs resolved at once. Runs code of the file.
+pub(super) fn open_library(path: &Path) -> Result<Library, PluginError> {
+    // A bare name would be looked for in the system's folders, not here.
+    let place = if path.components().count() == 1 {
+        Path::new(".").join(path)
+    } else {
+        path.to_path_buf()
+    };
+    // SAFETY: the user named this file to be run as a part of this program.
+    let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
+    library.map_err(|error| PluginError::NotLoaded {
+        file: path.display().to_string(),
+        reason: reason(&error),
+    })
 }
 
 /// What the loader says, in one line and without the file's name, which the sentence has already.
@@ -333,6 +348,10 @@ struct Host {
     raw: RawHost,
     failed: Option<String>,
     results: Results,
+    // Who decides about reactions that the update asks for, and under which number.
+    decider: Option<(Decider, UpdateIndex)>,
+    // The time of the item of the call that is under way; `None` where it may not ask.
+    at: Option<Timestamp>,
 }
 
 impl Host {
@@ -347,9 +366,12 @@ impl Host {
                 tell_f64,
                 tell_text,
                 tell_json,
+                react,
             },
             failed: None,
             results: Results::default(),
+            decider: None,
+            at: None,
         })
     }
 }
@@ -394,6 +416,22 @@ unsafe extern "C" fn tell_text(host: *mut RawHost, key: *const c_char, value: *c
 unsafe extern "C" fn tell_json(host: *mut RawHost, key: *const c_char, value: *const c_char) {
     // SAFETY: by the caller's contract.
     unsafe { tell(host, key, Told::Json(text(value).unwrap_or_default())) };
+}
+
+/// # Safety
+/// As for [`fail`].
+unsafe extern "C" fn react(host: *mut RawHost, code: u32, value: i64) {
+    // SAFETY: as for `fail`.
+    let host = unsafe { &mut *host.cast::<Host>() };
+    if let (Some(at), Some((decider, update))) = (host.at, &mut host.decider) {
+        let update = *update;
+        let asked = Occurrence::Asked {
+            update,
+            code,
+            value,
+        };
+        decider.occurred(at, &asked);
+    }
 }
 
 /// An update of a plug-in.
@@ -526,6 +564,11 @@ impl PluginUpdate {
             MISSED_STOP => MissedPolicy::Stop,
             _ => MissedPolicy::Continue,
         }
+    }
+
+    /// Has this decider called when the update asks for reactions, as the one of this number.
+    pub fn reacting(&mut self, decider: Decider, number: UpdateIndex) {
+        self.host.decider = Some((decider, number));
     }
 
     /// Why it is called no more, if one of its functions has failed.
@@ -689,6 +732,7 @@ impl Update for PluginUpdate {
             writer_tid,
             writer_flags,
         };
+        self.host.at = Some(element.time);
         // SAFETY: a function of the plug-in, called as update.h says; everything lives until it
         // returns.
         let code = unsafe { function(self.own, host_pointer(&mut self.host), &raw const raw) };
@@ -726,6 +770,7 @@ impl Update for PluginUpdate {
             lead,
         };
         let mut prepared: c_int = 1;
+        self.host.at = None;
         // SAFETY: as for an element. The pointer is to the whole, of which `load` uses the rest.
         let code = unsafe {
             let lent = (&raw const lent).cast::<RawInPlace>();
@@ -750,6 +795,7 @@ impl Update for PluginUpdate {
             sequence: element.sequence,
             time_ns: element.time.as_monotonic_ns(),
         };
+        self.host.at = valid.then_some(element.time);
         // SAFETY: as for an element.
         let code = unsafe {
             let host = host_pointer(&mut self.host);
@@ -771,6 +817,7 @@ impl Update for PluginUpdate {
             cause: gap.cause as u32 + 1,
             reserved: 0,
         };
+        self.host.at = Some(gap.to);
         // SAFETY: as for an element.
         let code = unsafe { function(self.own, host_pointer(&mut self.host), &raw const raw) };
         self.note("gap", code);
@@ -780,6 +827,7 @@ impl Update for PluginUpdate {
         let Some(function) = self.entry.raw.advance.filter(|_| self.failure.is_none()) else {
             return;
         };
+        self.host.at = Some(now);
         // SAFETY: as for an element.
         let code = unsafe {
             function(

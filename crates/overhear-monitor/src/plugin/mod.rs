@@ -7,6 +7,9 @@
 //! load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
 //! ([`PluginUpdate::failure`]), a sensor of another type ([`PluginUpdate::complaints`]).
 //!
+//! A shared object can also have functions that carry out reactions ([`ReactionFunction`]), and an update can
+//! ask for them by [`react`].
+//!
 //! A plug-in in Rust implements [`Exported`] for a type that is an `Update`, and names it in
 //! [`export_updates!`](crate::export_updates), in a crate of type `cdylib`:
 //!
@@ -47,11 +50,13 @@
 //! work together.
 
 mod abi;
+mod carrier;
 mod export;
 mod host;
 mod results;
 
 pub use abi::RawPlugin;
-pub use export::{entry, table, Exported, ExportedEntry};
+pub use carrier::{CarriedOut, ReactionFunction};
+pub use export::{entry, react, table, Exported, ExportedEntry};
 pub use host::{Plugin, PluginError, PluginUpdate};
 pub use results::{Results, Told};

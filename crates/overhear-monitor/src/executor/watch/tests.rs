@@ -14,6 +14,8 @@ use super::{Watch, Watched};
 use crate::clock::Clock;
 use crate::executor::guarantee::{BreachCause, Verdict};
 use crate::executor::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
+use crate::reaction::{decider, Condition, Occurrence, ReactionIndex, Trigger};
+use crate::updates::MissedPolicy;
 
 /// Time that the test makes: (now, CPU time).
 #[derive(Default)]
@@ -273,6 +275,111 @@ fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
         let sentence = watch.guarantee().sentences(watch.terms()).join("; ");
         assert!(sentence.contains("element 1 of sensor `a`"), "{sentence}");
     });
+}
+
+#[test]
+fn what_is_judged_calls_for_reactions_with_the_element() {
+    let condition = |trigger| Condition {
+        reaction: ReactionIndex(0),
+        trigger,
+        of: Some(vec![0]),
+        after: 1,
+        once: false,
+    };
+    let conditions = [Trigger::Overrun, Trigger::Stream, Trigger::Missed].map(condition);
+    let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    made.pass(10_000, 0);
+    let mut update = Takes(&made, &takes);
+    let watched = Watched {
+        update: &mut update,
+        sensors: None,
+    };
+    let (decider, mut decisions) = decider(conditions.to_vec(), 8);
+    let sensor_of = |_: &StreamDescriptor| Some(SensorIndex(0));
+    let mut watch = Watch::new(&terms, vec![watched], &made, sensor_of).reacting(decider);
+    let a = stream(1, "a");
+    watch.open(&a);
+    // Nothing is judged yet.
+    takes.set((60, 60));
+    watch.element(&element(&a, 0, 8_000));
+    watch.begin_judging();
+    watch.element(&element(&a, 1, 9_000));
+    takes.set((10, 10));
+    watch.element(&element(&a, 2, 9_099));
+    watch.gap(
+        &a,
+        &Gap {
+            stream: a.id,
+            first: 3,
+            missed: 7,
+            from: at(9_099),
+            to: at(9_900),
+            cause: GapCause::Overwritten,
+        },
+    );
+    // The thread sleeps between rounds; a step behind that is measured all the same.
+    watch.advance(at(9_900));
+    made.pass(1_000_000, 100);
+    takes.set((70, 70));
+    watch.element(&element(&a, 10, 9_900));
+    let mut found = Vec::new();
+    decisions.take(|decision| found.push(decision.occurrence));
+    let overrun = |element, took| Occurrence::Overrun {
+        update: UpdateIndex(0),
+        sensor: Some(SensorIndex(0)),
+        element,
+        took: Nanos::from_ns(took),
+    };
+    let sensor = SensorIndex(0);
+    let expected = [
+        overrun(1, 60),
+        Occurrence::Exceeded { sensor, element: 2 },
+        Occurrence::Missed {
+            sensor,
+            first: 3,
+            missed: 7,
+        },
+        overrun(10, 70),
+    ];
+    assert_eq!(found, expected);
+    let fate = watch.fates()[0];
+    assert_eq!((fate.overruns, fate.missed, fate.stopped), (2, 7, None));
+}
+
+#[test]
+fn an_update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
+    let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    made.pass(10_000, 0);
+    let (mut one, mut other) = (Takes(&made, &takes), Takes(&made, &takes));
+    let watched = [&mut one, &mut other].map(|update| Watched {
+        update,
+        sensors: None,
+    });
+    let sensor_of = |_: &StreamDescriptor| Some(SensorIndex(0));
+    let mut watch = Watch::new(&terms, watched.into(), &made, sensor_of)
+        .on_missed([MissedPolicy::Stop, MissedPolicy::Continue]);
+    let a = stream(1, "a");
+    watch.open(&a);
+    let gap = |first, missed| Gap {
+        stream: a.id,
+        first,
+        missed,
+        from: at(9_000),
+        to: at(9_500),
+        cause: GapCause::Overwritten,
+    };
+    watch.element(&element(&a, 0, 9_000));
+    watch.gap(&a, &gap(1, 4));
+    watch.element(&element(&a, 5, 9_500));
+    watch.gap(&a, &gap(6, 3));
+    let elements: Vec<u64> = watch.longest().iter().map(|it| it.elements).collect();
+    assert_eq!(elements, [1, 2]);
+    let fates: Vec<_> = watch
+        .fates()
+        .iter()
+        .map(|it| (it.missed, it.stopped))
+        .collect();
+    assert_eq!(fates, [(4, Some(gap(1, 4))), (7, None)]);
 }
 
 #[test]
