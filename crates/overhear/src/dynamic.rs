@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A sensor whose element type is known at run time only: for bindings to other languages.
 
+use std::path::Path;
+
 use overhear_event::{ClockId, Nanos};
 use overhear_stream::{SharedWords, SimpleWriter};
 
@@ -61,7 +63,18 @@ impl DynamicSensor {
     /// [`SensorError`] if the element is too large, there is no memory, or the request is for another
     /// kind of writer than a simple one.
     pub fn register(request: SensorRequest) -> Result<Self, SensorError> {
-        let stream = OpenStream::open(request)?;
+        Self::over(OpenStream::open(request)?)
+    }
+
+    /// [`DynamicSensor::register`] with the directory at this socket, whatever the environment says.
+    ///
+    /// # Errors
+    /// As for [`DynamicSensor::register`].
+    pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Self, SensorError> {
+        Self::over(OpenStream::open_at(Some(socket.to_path_buf()), request)?)
+    }
+
+    fn over(stream: OpenStream) -> Result<Self, SensorError> {
         // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
         let words = unsafe { stream.mapping.words() };
         let geometry = stream.ring()?;

@@ -2,6 +2,7 @@
 //! A sensor with elements of one type.
 
 use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::element::Element;
@@ -49,6 +50,8 @@ pub enum SensorError {
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     request: SensorRequest,
+    // The directory that was named; `None` for the one of this environment.
+    socket: Option<PathBuf>,
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) shape: Shape,
     pub(crate) clock: ClockId,
@@ -65,6 +68,14 @@ pub(crate) struct OpenStream {
 impl OpenStream {
     /// Registers, or falls back to private memory.
     pub(crate) fn open(request: SensorRequest) -> Result<Self, SensorError> {
+        Self::open_at(None, request)
+    }
+
+    /// The same, with the directory at this socket.
+    pub(crate) fn open_at(
+        socket: Option<PathBuf>,
+        request: SensorRequest,
+    ) -> Result<Self, SensorError> {
         let (size, lanes) = (request.schema.size(), request.lanes);
         let capacity = match request.kind {
             // The spare elements come on top, as with a directory.
@@ -72,8 +83,8 @@ impl OpenStream {
             _ => PRIVATE_CAPACITY,
         };
         let shape = Shape::new(request.kind, size, capacity, lanes)?;
-        match ask(&request) {
-            Ok(registration) => Ok(Self::heard(request, registration)),
+        match ask(socket.as_deref(), &request) {
+            Ok(registration) => Ok(Self::heard(request, socket, registration)),
             Err(unheard) => {
                 let mapping = Arc::new(Mapping::private(shape.bytes())?);
                 // Stamped by the fastest counter: nobody will convert it.
@@ -83,6 +94,7 @@ impl OpenStream {
                 shape.store(&words, clock, 0);
                 Ok(Self {
                     request,
+                    socket,
                     mapping,
                     shape,
                     clock,
@@ -96,12 +108,13 @@ impl OpenStream {
         }
     }
 
-    fn heard(request: SensorRequest, registration: Registration) -> Self {
+    fn heard(request: SensorRequest, socket: Option<PathBuf>, registration: Registration) -> Self {
         let mapping = Arc::clone(&registration.mapping);
         fork::protect(&mapping, registration.control.as_ref());
         let line = registration.control.as_ref().and_then(Control::address);
         Self {
             request,
+            socket,
             mapping,
             shape: registration.shape,
             clock: registration.clock,
@@ -171,8 +184,12 @@ impl OpenStream {
             // The handler of fork has done this already, unless a raw `clone` went past it.
             self.mapping.make_private();
         }
-        match ask(&self.request) {
-            Ok(registration) => Some(Self::heard(self.request.clone(), registration)),
+        match ask(self.socket.as_deref(), &self.request) {
+            Ok(registration) => Some(Self::heard(
+                self.request.clone(),
+                self.socket.clone(),
+                registration,
+            )),
             Err(unheard) => {
                 self.unheard = unheard;
                 None
@@ -218,11 +235,15 @@ pub(crate) fn is_on(switch: Switch) -> bool {
 }
 
 /// Asks the directory; the error is why the sensor is not heard.
-fn ask(request: &SensorRequest) -> Result<Registration, String> {
+fn ask(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, String> {
     if cfg!(feature = "disable") {
         return Err("sensors are compiled out (feature `disable`)".to_string());
     }
-    client::register(request.clone()).map_err(|reason| reason.to_string())
+    let registered = match socket {
+        Some(socket) => client::register_at(socket, request.clone()),
+        None => client::register(request.clone()),
+    };
+    registered.map_err(|reason| reason.to_string())
 }
 
 /// The stamp of this moment.
