@@ -177,15 +177,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         others: machine.present.len(),
         sensors: entries.iter().map(Entry::report).collect(),
     };
-    let wish = Wish {
-        latency: monitor.latency.0.into(),
-        least_period: monitor.least_period.0,
-        largest_period: monitor.largest_period.0,
-        overhead: monitor.overhead.0,
-        lateness: total,
-        density: Ratio::new(monitor.cpu_percent.into(), 100).unwrap_or(Ratio::whole(1)),
-        pooled: monitor.pooled,
-    };
+    let wish = wish_of(config, total);
     let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
     let choice = match choose_with_reading(&loads, &wish) {
         Ok(choice) => choice,
@@ -255,6 +247,19 @@ const fn lateness_of(config: &Config) -> Lateness {
     }
 }
 
+fn wish_of(config: &Config, lateness: Nanos) -> Wish {
+    let monitor = &config.monitor;
+    Wish {
+        latency: monitor.latency.0.into(),
+        least_period: monitor.least_period.0,
+        largest_period: monitor.largest_period.0,
+        overhead: monitor.overhead.0,
+        lateness,
+        density: Ratio::new(monitor.cpu_percent.into(), 100).unwrap_or(Ratio::whole(1)),
+        pooled: monitor.pooled,
+    }
+}
+
 /// The terms of a monitor that guarantees nothing: names and streams, without a reservation. Updates
 /// need no WCET.
 ///
@@ -262,6 +267,12 @@ const fn lateness_of(config: &Config) -> Lateness {
 /// [`Failure`] for a file that makes no sense.
 pub(crate) fn terms_without_guarantee(config: &Config, path: &Path) -> Result<Terms, Failure> {
     let mut config = config.clone();
+    let updates = config.updates.iter().map(|update| UpdateTerms {
+        name: update.name.clone(),
+        // Nothing is longer than what nobody has limited.
+        wcet: update.wcet.map_or(Nanos::from_ns(u64::MAX), |wcet| wcet.0),
+    });
+    let updates = updates.collect();
     for update in &mut config.updates {
         // Only what is admitted asks how long it takes.
         update.wcet.get_or_insert(Length(Nanos::from_ns(1)));
@@ -281,7 +292,7 @@ pub(crate) fn terms_without_guarantee(config: &Config, path: &Path) -> Result<Te
         level: level_of(config.monitor.level),
         cpus: 0,
         sensors: entries.iter().map(Entry::terms).collect(),
-        updates: config.updates.iter().map(UpdateConfig::terms).collect(),
+        updates,
     })
 }
 
@@ -426,6 +437,18 @@ fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
             granted * 100.0
         );
     }
+    match fitting(entries, wish) {
+        None => String::new(),
+        Some(latency) => match latency.as_ns() {
+            ns @ 0..10_000_000 => format!("; a latency of {} us would fit", ns / 1_000),
+            ns => format!("; a latency of {} ms would fit", ns / 1_000_000),
+        },
+    }
+}
+
+/// A latency, about the shortest, that could be had where the wished one cannot, in whole units as the
+/// file takes them.
+fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
     // Doubling finds a latency that can be had, halving the distance the least of them.
     let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
     let fits = |ns: u64| {
@@ -433,12 +456,9 @@ fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
         choose_with_reading(&loads, &Wish { latency, ..*wish }).is_ok()
     };
     let mut low = u64::try_from(wish.latency.as_ns()).unwrap_or(u64::MAX);
-    let Some(mut high) = (1..=10)
+    let mut high = (1..=10)
         .map(|doubled| low.max(1_000).saturating_mul(1 << doubled))
-        .find(|&ns| fits(ns))
-    else {
-        return String::new();
-    };
+        .find(|&ns| fits(ns))?;
     // To one part in a hundred.
     while high - low > high / 100 {
         let middle = low + (high - low) / 2;
@@ -448,11 +468,16 @@ fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
             low = middle;
         }
     }
-    // In whole units, as the file takes them.
-    match high {
-        0..10_000_000 => format!("; a latency of {} us would fit", high.div_ceil(1_000)),
-        _ => format!("; a latency of {} ms would fit", high.div_ceil(1_000_000)),
-    }
+    let unit = if high < 10_000_000 { 1_000 } else { 1_000_000 };
+    Some(Nanos::from_ns(high.div_ceil(unit) * unit))
+}
+
+/// A latency that could be had for a file that was read from `path`, where the wished one cannot.
+pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
+    let base = path.parent().unwrap_or(Path::new(""));
+    let entries = entries(config, base).ok()?;
+    let total = lateness_of(config).total().ok()?;
+    fitting(&entries, &wish_of(config, total))
 }
 
 impl Entry<'_> {

@@ -104,12 +104,13 @@ pub(crate) struct RunArguments {
     /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md).
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
-    /// Runs the monitor of this file beside the program, on the terms of its admission; see
-    /// docs/executors.md. Refused is exit status 4, without the privilege it demands 5.
+    /// Runs the monitor of this file beside the program, on the terms of its admission, and carries out
+    /// its reactions; see docs/executors.md and docs/reactions.md. Refused is exit status 4, without the
+    /// privilege it demands 5.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Measures the execution times of the updates of --config instead of guaranteeing anything, and
-    /// suggests WCETs.
+    /// suggests WCETs and a reservation, as a file that `overhear admit` accepts.
     #[arg(long, requires = "config")]
     pub(crate) measure_wcet: bool,
     /// Prints the report as JSON, to standard output (the program's own output then goes to

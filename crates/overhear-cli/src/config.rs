@@ -5,17 +5,21 @@
 //! `docs/overhear.schema.json` is the same as a JSON Schema, and a test holds it to this file.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use overhear_event::Nanos;
+use overhear_monitor::MissedPolicy;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
+pub mod reactions;
 pub mod tasks;
 
 use crate::exit::{Failure, USAGE};
 use constraints::ConstraintConfig;
+use reactions::ReactionConfig;
 use tasks::TaskConfig;
 
 /// The whole file.
@@ -37,6 +41,9 @@ pub struct Config {
     /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
     #[serde(default, rename = "task")]
     pub tasks: Vec<TaskConfig>,
+    /// What is done about what is found. In a file without a monitor, about constraints alone.
+    #[serde(default, rename = "reaction")]
+    pub reactions: Vec<ReactionConfig>,
 }
 
 /// `[monitor]`: what is wished, and what the machine is like.
@@ -191,6 +198,40 @@ pub struct UpdateConfig {
     /// updates of the plug-in together. The file lies below this one.
     #[serde(default)]
     pub plugin: Option<String>,
+    /// What becomes of it when elements of its sensors were missed: it goes on and counts them, unless its
+    /// plug-in says otherwise, by default.
+    #[serde(default)]
+    pub missed: Option<MissedConfig>,
+}
+
+impl UpdateConfig {
+    /// What the monitor does about missed elements. A plug-in's updates look after themselves: each of
+    /// them may have another policy.
+    pub(crate) fn missed_policy(&self) -> MissedPolicy {
+        match (&self.plugin, self.missed) {
+            (None, Some(missed)) => missed.policy(),
+            _ => MissedPolicy::Continue,
+        }
+    }
+}
+
+/// What becomes of an update that missed elements. It learns of the gap in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MissedConfig {
+    /// It goes on, and what was missed is counted.
+    Continue,
+    /// It is stopped behind the gap, which is reported.
+    Stop,
+}
+
+impl MissedConfig {
+    pub(crate) const fn policy(self) -> MissedPolicy {
+        match self {
+            Self::Continue => MissedPolicy::Continue,
+            Self::Stop => MissedPolicy::Stop,
+        }
+    }
 }
 
 /// A length of time, written with its unit: `"50 ms"`, `"2500ns"`, `"1s 500ms"`.
@@ -213,6 +254,19 @@ impl Length {
         let ns = u64::try_from(length.as_nanos())
             .map_err(|_| format!("`{text}` is longer than 584 years"))?;
         Ok(Self(Nanos::from_ns(ns)))
+    }
+}
+
+impl fmt::Display for Length {
+    /// Exactly, in the largest unit that it is a whole number of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_ns();
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let fits = units
+            .iter()
+            .find(|(length, _)| ns > 0 && ns.is_multiple_of(*length));
+        let (length, unit) = fits.copied().unwrap_or((1, "ns"));
+        write!(f, "{}{unit}", ns / length)
     }
 }
 
@@ -278,7 +332,7 @@ impl Config {
 }
 
 /// Entries that can stand in a file without `[monitor]`.
-const STANDALONE: [&str; 2] = ["constraint", "task"];
+const STANDALONE: [&str; 3] = ["constraint", "task", "reaction"];
 
 /// Refuses a file with entries that nobody would read: with a `[monitor]` it must be whole, without
 /// one it can have these alone.
@@ -291,14 +345,14 @@ fn refuse_strangers(text: &str) -> Result<(), String> {
     match keys.find(|key| !STANDALONE.contains(&key.as_str())) {
         Some(key) => Err(format!(
             "`{key}` needs a [monitor]; without one there can be {}",
-            STANDALONE.map(|key| format!("[[{key}]]")).join(" and ")
+            STANDALONE.map(|key| format!("[[{key}]]")).join(", ")
         )),
         None => Ok(()),
     }
 }
 
 /// Reads a text; an error is one sentence with the line.
-fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let line = error
             .span()

@@ -7,6 +7,7 @@ use std::io::Write;
 use overhear_event::{ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::automaton::{Metric, Metrics, Summaries};
 use overhear_metrics::verdict::{Case, Constraint, Judge, Verdicts};
+use overhear_monitor::reaction::{ConstraintIndex, Decider, Occurrence};
 use overhear_stream::Segment;
 
 use crate::check::{self, CheckReport};
@@ -15,12 +16,42 @@ use crate::exit::{Failure, USAGE};
 use crate::metrics::{self, MetricsReport};
 
 /// Says on standard error when a constraint is violated for the first time, and when a gap takes that
-/// back.
+/// back, and has reactions decided.
 #[derive(Debug)]
-pub(crate) struct Announcer;
+pub(crate) struct Announcer {
+    decider: Option<Decider>,
+    // By their places.
+    constraints: Vec<String>,
+}
+
+impl Announcer {
+    fn occurred(
+        &mut self,
+        constraint: &Constraint,
+        at: Timestamp,
+        occurrence: impl FnOnce(ConstraintIndex) -> Occurrence,
+    ) {
+        let Some(decider) = &mut self.decider else {
+            return;
+        };
+        let name = constraint.name();
+        if let Some(place) = self.constraints.iter().position(|known| known == name) {
+            decider.occurred(at, &occurrence(ConstraintIndex(place)));
+        }
+    }
+}
 
 impl Judge for Announcer {
     fn offence(&mut self, case: &Case<'_>, offences: u64) {
+        let element = case.offence.elements.iter().flatten().next();
+        let element = element.map(|position| position.sequence);
+        self.occurred(case.constraint, case.offence.end, |constraint| {
+            Occurrence::Violated {
+                constraint,
+                offences,
+                element,
+            }
+        });
         if offences == 1 {
             let name = case.constraint.name();
             say(&format!("violated: {name}: {case}"));
@@ -32,6 +63,12 @@ impl Judge for Announcer {
         say(&format!(
             "not violated after all: {name}: what was missed may excuse it"
         ));
+    }
+
+    fn inconclusive(&mut self, constraint: &Constraint, at: Timestamp) {
+        self.occurred(constraint, at, |constraint| Occurrence::Inconclusive {
+            constraint,
+        });
     }
 }
 
@@ -54,8 +91,17 @@ pub(crate) struct Evaluations {
 }
 
 impl Evaluations {
-    pub(crate) fn new(constraints: Vec<Constraint>, metrics: Vec<Metric>) -> Result<Self, Failure> {
-        let verdicts = check::prepare(constraints, Announcer)
+    pub(crate) fn new(
+        constraints: Vec<Constraint>,
+        metrics: Vec<Metric>,
+        decider: Option<Decider>,
+    ) -> Result<Self, Failure> {
+        let names = constraints.iter().map(|it| it.name().to_string());
+        let announcer = Announcer {
+            decider,
+            constraints: names.collect(),
+        };
+        let verdicts = check::prepare(constraints, announcer)
             .map_err(|sentence| Failure::new(USAGE, sentence))?;
         let mut engine = Metrics::new(Summaries::default());
         let measures = !metrics.is_empty();

@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser};
 use overhear_cli::config::constraints;
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
+use overhear_cli::reactions::Reactions;
 use overhear_cli::session::{Outcome, Session};
 use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
@@ -75,6 +76,11 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         let sentence = "--junit writes verdicts; name constraints by --check or --config";
         return Err(Failure::new(USAGE, sentence));
     }
+    let mut files: Vec<&Path> = Vec::new();
+    files.extend(arguments.config.as_deref());
+    files.extend(arguments.check.as_deref());
+    files.dedup();
+    let reactions = Reactions::read(&files, &constraints)?;
     let config = arguments.config.as_deref();
     let plan = config.map(|config| Plan::read(config, arguments.measure_wcet));
     let plan = plan.transpose()?;
@@ -91,6 +97,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
     let outcome = Session::builder(arguments.command.clone())
         .monitor(plan)
+        .reactions(reactions)
         .constraints(constraints)
         .metrics(metrics::named(&arguments.metrics)?)
         .out(arguments.out.clone())

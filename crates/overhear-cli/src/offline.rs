@@ -9,10 +9,13 @@ use overhear_event::{Gap, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
 use overhear_monitor::Losses;
 use overhear_trace::{repair, TraceReader};
+use serde::de::DeserializeOwned;
 
 use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::page;
 use crate::picture::{self, SensorColumns};
+use crate::reactions::{ReactionsReport, REACTIONS};
 use crate::recording::{report, Found, Recording};
 use crate::report::{HistogramReport, Report, TraceReport};
 use crate::updates::{UpdateReport, Updates, UPDATES};
@@ -27,6 +30,8 @@ struct Replayed {
     gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
     trace: TraceReport,
     updates: Vec<UpdateReport>,
+    guarantee: Option<GuaranteeReport>,
+    reactions: Option<ReactionsReport>,
     own_histograms: Vec<HistogramReport>,
     begin: Timestamp,
     end: Timestamp,
@@ -174,6 +179,14 @@ pub(crate) fn attach_histograms(dir: &Path, histograms: &[HistogramReport]) -> R
     })
 }
 
+/// What was found live and kept, if it was.
+fn kept<T: DeserializeOwned>(reader: &TraceReader, name: &str) -> Result<Option<T>, Failure> {
+    let document = reader
+        .document(name)
+        .map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    Ok(document.and_then(|document| serde_json::from_value(document).ok()))
+}
+
 fn replay(dir: &Path, updates: Option<Updates>) -> Result<Replayed, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
@@ -191,6 +204,8 @@ fn replay(dir: &Path, updates: Option<Updates>) -> Result<Replayed, Failure> {
         gaps: Vec::new(),
         trace: TraceReport::default(),
         updates: Vec::new(),
+        guarantee: kept(&reader, GUARANTEE)?,
+        reactions: kept(&reader, REACTIONS)?,
         own_histograms: serde_json::from_value(own).unwrap_or_default(),
         begin: Timestamp::ZERO,
         end: Timestamp::ZERO,
@@ -303,6 +318,8 @@ impl Replayed {
         };
         let mut report = report(&self.recording, &found);
         report.add_updates(self.updates.clone());
+        report.add_guarantee(self.guarantee.clone());
+        report.reactions.clone_from(&self.reactions);
         if self.recording.end.is_none() {
             report.duration_ns = self.end.since(self.begin).as_ns();
         }

@@ -132,5 +132,6 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         check: None,
         metrics: None,
         guarantee: None,
+        reactions: None,
     }
 }

@@ -10,6 +10,7 @@ use crate::check::CheckReport;
 use crate::exit::Exit;
 use crate::guaranteed::GuaranteeReport;
 use crate::metrics::MetricsReport;
+use crate::reactions::ReactionsReport;
 use crate::updates::UpdateReport;
 
 /// What a run found. Serialises to the document that `--json` prints.
@@ -55,6 +56,9 @@ pub struct Report {
     /// What came of the monitor of `overhear.toml`, where one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<GuaranteeReport>,
+    /// What came of reactions, where there were some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reactions: Option<ReactionsReport>,
 }
 
 /// One kind of source.
@@ -236,7 +240,16 @@ impl Report {
     /// Adds what updates have found. The report is complete only if they are.
     pub(crate) fn add_updates(&mut self, updates: Vec<UpdateReport>) {
         self.complete &= updates.iter().all(UpdateReport::is_complete);
+        let told = updates.iter().flat_map(UpdateReport::histograms);
+        self.histograms.splice(0..0, told);
         self.updates = updates;
+    }
+
+    /// Adds what came of a monitor, whose distributions come first.
+    pub(crate) fn add_guarantee(&mut self, guarantee: Option<GuaranteeReport>) {
+        let histograms = guarantee.iter().flat_map(GuaranteeReport::histograms);
+        self.histograms.splice(0..0, histograms);
+        self.guarantee = guarantee;
     }
 }
 

@@ -14,15 +14,17 @@ use overhear_metrics::verdict::Constraint;
 use overhear_metrics::{Histogram, Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 use overhear_trace::{TraceIdentity, TraceWriter};
+use serde::Serialize;
 
 use crate::child::{Held, Output, Running};
 use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIOLATED};
-use crate::guaranteed::{GuaranteeReport, Guard, Plan};
+use crate::guaranteed::{GuaranteeReport, Guard, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
 use crate::metrics::{self, MetricsReport};
 use crate::offline;
 use crate::progress::Progress;
+use crate::reactions::{Deciders, Reactions, ReactionsReport, Reactor, Surroundings, REACTIONS};
 use crate::record::cannot_start;
 use crate::recording::{self, Ending, Found, Recording};
 use crate::report::{HistogramReport, Report, SourceReport, TraceReport};
@@ -48,6 +50,7 @@ pub struct SessionBuilder {
     metrics: Vec<Metric>,
     updates: Vec<UpdateSpecification>,
     monitor: Option<Plan>,
+    reactions: Reactions,
 }
 
 /// A program that is run and listened to.
@@ -83,6 +86,7 @@ impl Session {
             metrics: Vec::new(),
             updates: Vec::new(),
             monitor: None,
+            reactions: Reactions::default(),
         }
     }
 }
@@ -166,13 +170,25 @@ impl SessionBuilder {
         self
     }
 
+    /// What is done about what is found, while the program runs.
+    #[must_use]
+    pub fn reactions(mut self, reactions: Reactions) -> Self {
+        self.reactions = reactions;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
     /// [`Failure`] if the program could not be run or listened to at all. What goes wrong later
     /// stands in the report.
     pub fn run(self, updates: &mut [&mut dyn Update]) -> Result<Outcome, Failure> {
-        let evaluations = Evaluations::new(self.constraints.clone(), self.metrics.clone())?;
+        let deciders = Deciders::new(self.reactions);
+        let evaluations = Evaluations::new(
+            self.constraints.clone(),
+            self.metrics.clone(),
+            deciders.of_constraints(),
+        )?;
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
         let mut plugins = Updates::load(&self.updates)?;
@@ -231,8 +247,16 @@ impl SessionBuilder {
             sources[0].sentence = format!("kernel sensors: none, because {error}");
         }
         let warning = self.monitor.as_ref().and_then(|plan| plan.warning.clone());
-        let guard = self.monitor.map(|plan| plan.start(directory.socket()));
-        let guard = guard.transpose()?;
+        let surroundings = Surroundings {
+            socket: directory.socket(),
+            pid: held.pid(),
+        };
+        let reactor = Reactor::start(deciders.clone(), surroundings)?;
+        let guard = self
+            .monitor
+            .map(|plan| plan.start(directory.socket(), deciders));
+        let mut guard = guard.transpose()?;
+        let mut guaranteed = None;
         let mut recording = Recording::begin(&self.command, sources, monotonic_now());
         if let Some(writer) = &mut writer {
             let _ = writer.attach_document("run", &recording.to_json());
@@ -287,6 +311,11 @@ impl SessionBuilder {
                     .clock(programs.borrow().clock_segments());
                 if running.has_ended() {
                     ended = now;
+                    if let Some(reactor) = &reactor {
+                        // First, so that this session hears what is written to result sensors.
+                        guaranteed = guard.take().map(Guard::stop);
+                        reactor.settle();
+                    }
                     // The program is a zombie now: its last numbers can still be read.
                     kernel.borrow_mut().finish();
                     return false;
@@ -296,8 +325,6 @@ impl SessionBuilder {
             progress.clear();
         }
         let exit = running.reap()?;
-        // Its directory is still there, and so is what it has not evaluated.
-        let guaranteed = guard.map(Guard::stop).transpose();
         for stream in monitor.take_opened() {
             statistics.announce(&stream);
             if let Some(writer) = &mut writer {
@@ -315,11 +342,26 @@ impl SessionBuilder {
         notes.extend(unheard.sentences);
         notes.extend(still_alive(&scheduling));
         notes.extend(warning);
-        let guaranteed = guaranteed.unwrap_or_else(|failure| {
+        // The directory is still there, and so is what has not been evaluated.
+        let guaranteed = guaranteed.or_else(|| guard.map(Guard::stop));
+        let guaranteed = guaranteed.transpose().unwrap_or_else(|failure| {
             notes.push(failure.sentence);
             Some(GuaranteeReport::failed())
         });
         scheduling.finish(ended);
+        let (check, measured) = {
+            let threads = metrics::names_of(&scheduling);
+            let mut evaluations = evaluations.borrow_mut();
+            evaluations.finish(ended, recording.unheard, threads)
+        };
+        // Behind everything that is decided.
+        let reactions = match reactor.map(Reactor::stop).transpose() {
+            Ok(reactions) => reactions,
+            Err(failure) => {
+                notes.push(failure.sentence);
+                Some(ReactionsReport::failed())
+            }
+        };
 
         recording.end = Some(Ending {
             end_ns: ended.as_monotonic_ns(),
@@ -327,9 +369,14 @@ impl SessionBuilder {
         });
         recording.notes = notes;
         let updates = plugins.finish();
-        if let Some(writer) = writer.as_mut().filter(|_| !updates.is_empty()) {
-            let document = serde_json::to_value(&updates).unwrap_or_default();
-            let _ = writer.attach_document(UPDATES, &document);
+        if let Some(writer) = &mut writer {
+            keep(
+                writer,
+                UPDATES,
+                Some(&updates).filter(|all| !all.is_empty()),
+            );
+            keep(writer, GUARANTEE, guaranteed.as_ref());
+            keep(writer, REACTIONS, reactions.as_ref());
         }
         let trace = match (writer, &self.out) {
             (Some(writer), Some(out)) => close_trace(
@@ -348,13 +395,10 @@ impl SessionBuilder {
             trace,
         };
         let mut report = recording::report(&recording, &found);
-        let threads = metrics::names_of(&scheduling);
-        (report.check, report.metrics) =
-            evaluations
-                .borrow_mut()
-                .finish(ended, recording.unheard, threads);
+        (report.check, report.metrics) = (check, measured);
         report.add_updates(updates);
-        report.guarantee = guaranteed;
+        report.add_guarantee(guaranteed);
+        report.reactions = reactions;
         Ok(Outcome::kept(report, exit, self.out))
     }
 }
@@ -400,7 +444,9 @@ impl Outcome {
         let violated = check.is_some_and(|check| check.status() == VIOLATED)
             || guarantee.is_some_and(|guarantee| guarantee.status() == VIOLATED);
         let measured = self.report.metrics.as_ref();
+        let reactions = self.report.reactions.as_ref();
         let certain = check.is_none_or(|check| check.status() == COMPLETE)
+            && reactions.is_none_or(ReactionsReport::is_complete)
             && measured.is_none_or(MetricsReport::is_complete)
             && guarantee.is_none_or(|guarantee| guarantee.status() == COMPLETE);
         match self.exit {
@@ -522,6 +568,15 @@ pub(crate) fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
         };
         Failure::new(status, error.to_string())
     })
+}
+
+/// Keeps what was found live and cannot be computed from the recording.
+fn keep(writer: &mut TraceWriter, name: &str, found: Option<&impl Serialize>) {
+    if let Some(found) = found {
+        let document = serde_json::to_value(found).unwrap_or_default();
+        // Errors are remembered by the writer and come out of `finish`.
+        let _ = writer.attach_document(name, &document);
+    }
 }
 
 pub(crate) fn close_trace(

@@ -6,10 +6,12 @@ use std::fmt::Write;
 use overhear_event::Nanos;
 
 use crate::columns::{number, printable, rate, Table};
+use crate::display::{self, TextDisplay};
 use crate::exit::Exit;
+use crate::guaranteed::GuaranteeReport;
 use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
 use crate::updates::UpdateReport;
-use crate::{check, guaranteed, metrics};
+use crate::{check, guaranteed, metrics, reactions};
 
 /// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
 const MOST_ROWS: usize = 40;
@@ -62,6 +64,22 @@ pub fn render(report: &Report) -> String {
     if let Some(guarantee) = &report.guarantee {
         text.push('\n');
         text.push_str(&guaranteed::render(guarantee));
+    }
+    let found = report
+        .guarantee
+        .iter()
+        .flat_map(GuaranteeReport::histograms);
+    let found = found.chain(report.updates.iter().flat_map(UpdateReport::histograms));
+    let found: Vec<_> = found.collect();
+    if !found.is_empty() {
+        let mut display = TextDisplay::new(80);
+        display::show(&found, &mut display);
+        text.push('\n');
+        text.push_str(&display.into_text());
+    }
+    if let Some(reactions) = &report.reactions {
+        text.push('\n');
+        text.push_str(&reactions::render(reactions));
     }
     text.push('\n');
     losses(&mut text, report);
@@ -242,7 +260,12 @@ pub(crate) fn update(text: &mut String, update: &UpdateReport) {
         "update {}{argument}: {}, {} elements, {} missed",
         update.name, update.state, update.elements, update.missed
     );
+    let drawn = update.histogram_keys();
     for (key, value) in &update.results {
+        if drawn.contains(key) {
+            // Drawn below.
+            continue;
+        }
         // A text without its quotation marks.
         let value = value
             .as_str()

@@ -7,12 +7,13 @@
 use std::path::{Path, PathBuf};
 
 use overhear_directory::Query;
-use overhear_event::{Origin, StreamDescriptor};
+use overhear_event::{Gap, Origin, StreamDescriptor};
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
-use overhear_monitor::{Binding, Subscription, UpdateRef, UpdateSet, UpdateState};
+use overhear_monitor::{Binding, MissedPolicy, Subscription, UpdateRef, UpdateSet, UpdateState};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, USAGE};
+use crate::report::HistogramReport;
 
 /// The document of a recording in which the reports of its updates are kept.
 pub(crate) const UPDATES: &str = "updates";
@@ -45,6 +46,31 @@ impl UpdateReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.state == "finished" && self.complaints.is_empty()
+    }
+
+    /// The distributions among its results: objects with `buckets`, a list of `low`, `high` and `count`,
+    /// and with `unit` if they have one (docs/displays.md).
+    pub(crate) fn histograms(&self) -> Vec<HistogramReport> {
+        let told = self.results.iter();
+        told.filter_map(|(key, value)| self.histogram(key, value))
+            .collect()
+    }
+
+    /// The keys of these.
+    pub(crate) fn histogram_keys(&self) -> Vec<String> {
+        let told = self.results.iter();
+        let told = told.filter(|(key, value)| self.histogram(key, value).is_some());
+        told.map(|(key, _)| key.clone()).collect()
+    }
+
+    fn histogram(&self, key: &str, value: &serde_json::Value) -> Option<HistogramReport> {
+        let buckets = serde_json::from_value(value.get("buckets")?.clone()).ok()?;
+        let unit = value.get("unit").and_then(serde_json::Value::as_str);
+        Some(HistogramReport {
+            title: format!("{}: {key}", self.name),
+            unit: unit.unwrap_or_default().to_string(),
+            buckets,
+        })
     }
 }
 
@@ -87,15 +113,30 @@ impl Updates {
     /// # Errors
     /// [`Failure`] with the sentence that names the entry.
     pub fn load(specifications: &[UpdateSpecification]) -> Result<Self, Failure> {
+        Self::load_with(specifications, None, |_| ())
+    }
+
+    /// The same, with this policy about missed elements instead of what the plug-ins say, and each update
+    /// prepared before its first call.
+    ///
+    /// # Errors
+    /// As for [`Updates::load`].
+    pub(crate) fn load_with(
+        specifications: &[UpdateSpecification],
+        missed: Option<MissedPolicy>,
+        mut prepare: impl FnMut(&mut PluginUpdate),
+    ) -> Result<Self, Failure> {
         let mut updates = Self::default();
         for specification in specifications {
             let usage = |error: &dyn std::fmt::Display| Failure::new(USAGE, error.to_string());
             let plugin = Plugin::load(&specification.file).map_err(|error| usage(&error))?;
             let name = specification.name.as_deref();
             let made = plugin.create(name, &specification.argument);
-            for update in made.map_err(|error| usage(&error))? {
+            for mut update in made.map_err(|error| usage(&error))? {
+                prepare(&mut update);
+                let missed = missed.unwrap_or_else(|| update.missed_policy());
                 updates
-                    .add(specification, update)
+                    .add(specification, update, missed)
                     .map_err(|sentence| usage(&sentence))?;
             }
         }
@@ -106,6 +147,7 @@ impl Updates {
         &mut self,
         specification: &UpdateSpecification,
         update: PluginUpdate,
+        missed: MissedPolicy,
     ) -> Result<(), String> {
         let file = specification.file.display().to_string();
         let report = UpdateReport {
@@ -125,7 +167,7 @@ impl Updates {
         let subscription = subscription(update.sensors()).map_err(|error| wrong(&error))?;
         let binding = Binding::new(update.name())
             .subscribe(subscription)
-            .on_missed(update.missed_policy());
+            .on_missed(missed);
         let added = self.set.add(update, binding);
         let member = added.map_err(|error| wrong(&error))?;
         self.members.push((report, member));
@@ -152,13 +194,7 @@ fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> Upda
     report.missed = status.missed;
     report.complaints = status.complaints;
     let mut end = match status.state {
-        UpdateState::Stopped(gap) => Some((
-            "stopped",
-            format!(
-                "{} elements of stream {} were missed ({}), between {} and {}, and it does not go on then",
-                gap.missed, gap.stream, gap.cause, gap.from, gap.to
-            ),
-        )),
+        UpdateState::Stopped(gap) => Some(("stopped", stopped_by(&gap))),
         UpdateState::Failed(sentence) => Some(("failed", sentence)),
         _ => None,
     };
@@ -175,6 +211,14 @@ fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> Upda
     report.state = state.to_string();
     report.sentence = sentence;
     report
+}
+
+/// Why an update was stopped.
+pub(crate) fn stopped_by(gap: &Gap) -> String {
+    format!(
+        "{} elements of stream {} were missed ({}), between {} and {}, and it does not go on then",
+        gap.missed, gap.stream, gap.cause, gap.from, gap.to
+    )
 }
 
 fn tell(results: &Results, report: &mut UpdateReport) {

@@ -4,22 +4,33 @@
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::Histogram;
 
+use crate::report::HistogramReport;
+
 /// Counts elements, and the values of one field in a histogram. It allocates only when it gets to know
 /// a stream.
-pub(super) struct Counting {
+pub(crate) struct Counting {
     field: Option<String>,
+    unit: String,
     // Where the field stands in the elements of each stream, ascending.
     places: Vec<(StreamId, Option<usize>)>,
     pub(super) values: Histogram,
 }
 
 impl Counting {
-    pub(super) fn new(field: Option<String>) -> Self {
+    pub(crate) fn new(field: Option<String>) -> Self {
         Self {
             field,
+            unit: String::new(),
             places: Vec::new(),
             values: Histogram::preallocated(),
         }
+    }
+
+    /// The values of the field, as the update of this name; none without a field.
+    pub(crate) fn histogram(&self, name: &str) -> Option<HistogramReport> {
+        let field = self.field.as_ref()?;
+        let title = format!("{name}: {field}");
+        Some(HistogramReport::new(&title, &self.unit, &self.values))
     }
 }
 
@@ -27,6 +38,9 @@ impl Update for Counting {
     fn open(&mut self, stream: &StreamDescriptor) {
         let field = self.field.as_deref();
         let index = field.and_then(|field| stream.schema.index_of(field));
+        if let Some(index) = index {
+            self.unit.clone_from(&stream.schema.fields()[index].unit);
+        }
         if let Err(place) = self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
             self.places.insert(place, (stream.id, index));
         }

@@ -2,10 +2,11 @@
 //! The monitor that `overhear.toml` describes, run beside the session in a thread of its own.
 //!
 //! [`Plan::read`] decides before anything runs: whether the monitor is admitted, and who runs it.
-//! [`Plan::start`] attaches to a directory like any other monitor and runs until [`Guard::stop`].
+//! `Plan::start` attaches to a directory like any other monitor and runs until [`Guard::stop`].
 
 mod evaluation;
 mod report;
+mod suggestion;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
@@ -15,22 +16,29 @@ use std::thread::JoinHandle;
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::{StreamDescriptor, Update};
 use overhear_monitor::executor::{
-    bandwidth, deadline, may_guarantee, share_of_cpu, DeadlineRefusal, SensorIndex, Terms, Watch,
-    Watched,
+    bandwidth, deadline, may_guarantee, share_of_cpu, DeadlineRefusal, SensorIndex, Terms,
+    UpdateIndex, Watch, Watched,
 };
+use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::{best_effort, Clock, Monitor, Partition, Room, Sentinel, SystemClock};
 
 use crate::admit::{self, terms_without_guarantee};
-use crate::config::{Config, ExecutorConfig};
+use crate::config::{Config, ExecutorConfig, MissedConfig, UpdateConfig};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::place;
+use crate::reactions::Deciders;
 use crate::report::Quantiles;
-use crate::updates::{UpdateSpecification, Updates};
+use crate::updates::{stopped_by, UpdateSpecification, Updates};
 
 use evaluation::Counting;
 use report::suggested;
 pub use report::{render, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
+pub use suggestion::Suggestion;
+use suggestion::{suggest, QuietRounds};
+
+/// The document of a recording in which its report is kept.
+pub(crate) const GUARANTEE: &str = "guarantee";
 
 /// Who runs a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +62,7 @@ impl Executor {
 #[derive(Clone, Debug)]
 pub struct Plan {
     config: Config,
+    path: PathBuf,
     terms: Terms,
     executor: Executor,
     measures: bool,
@@ -80,6 +89,7 @@ impl Plan {
         let mut plan = Self {
             terms: terms_without_guarantee(&config, path)?,
             config,
+            path: path.to_path_buf(),
             executor: Executor::BestEffort,
             measures,
             plugins: Vec::new(),
@@ -141,13 +151,13 @@ impl Plan {
     ///
     /// # Errors
     /// [`Failure`] if the directory cannot be attached to.
-    pub fn start(self, socket: &Path) -> Result<Guard, Failure> {
+    pub(crate) fn start(self, socket: &Path, deciders: Deciders) -> Result<Guard, Failure> {
         let (stop, told) = channel();
         let (attached, answer) = channel();
         let socket: PathBuf = socket.to_path_buf();
         let thread = std::thread::Builder::new()
             .name("oh-monitor".to_string())
-            .spawn(move || self.run(&socket, &told, &attached))
+            .spawn(move || self.run(&socket, &deciders, &told, &attached))
             .map_err(|error| {
                 let sentence = format!("cannot start a thread for the monitor: {error}");
                 Failure::new(UNAVAILABLE, sentence)
@@ -160,6 +170,7 @@ impl Plan {
     fn run(
         self,
         socket: &Path,
+        deciders: &Deciders,
         told: &Receiver<()>,
         attached: &Sender<()>,
     ) -> Result<GuaranteeReport, Failure> {
@@ -185,10 +196,20 @@ impl Plan {
             let found = queries.iter().position(|query| query.matches(stream));
             found.map(SensorIndex)
         };
-        let updates = self.config.updates.iter().zip(&self.plugins);
+        let updates = self.config.updates.iter().zip(&self.plugins).enumerate();
         let evaluations: Result<Vec<Evaluation>, Failure> = updates
-            .map(|(config, plugin)| match plugin {
-                Some(plugin) => Updates::load(std::slice::from_ref(plugin)).map(Evaluation::Plugin),
+            .map(|(index, (config, plugin))| match plugin {
+                Some(plugin) => {
+                    let number = UpdateIndex(index);
+                    let missed = config.missed.map(MissedConfig::policy);
+                    let prepare = |update: &mut PluginUpdate| {
+                        if let Some(decider) = deciders.of_update(number) {
+                            update.reacting(decider, number);
+                        }
+                    };
+                    let plugin = std::slice::from_ref(plugin);
+                    Updates::load_with(plugin, missed, prepare).map(Evaluation::Plugin)
+                }
                 None => {
                     let counting = Counting::new(config.field.clone());
                     Ok(Evaluation::Counting(counting))
@@ -208,14 +229,28 @@ impl Plan {
         if self.measures {
             watch = watch.measuring();
         }
+        let policies = self.config.updates.iter().map(UpdateConfig::missed_policy);
+        watch = watch.on_missed(policies);
+        if let Some(decider) = deciders.of_monitor() {
+            watch = watch.reacting(decider);
+        }
+        if self.executor != Executor::Deadline {
+            watch = watch.judging();
+        }
         let mut report = GuaranteeReport::default();
-        self.execute(&mut monitor, &mut watch, told, &mut report)?;
+        let quiet = self.execute(&mut monitor, &mut watch, told, &mut report)?;
         self.fill(&mut report, &watch);
+        if self.measures {
+            report.suggestion = Some(suggest(&self.path, &report, quiet));
+        }
         drop(watch);
         for (update, evaluation) in report.updates.iter_mut().zip(evaluations) {
             match evaluation {
                 Evaluation::Plugin(updates) => update.plugin = updates.finish(),
-                Evaluation::Counting(counting) => update.values = Quantiles::of(&counting.values),
+                Evaluation::Counting(counting) => {
+                    update.values = Quantiles::of(&counting.values);
+                    update.histogram = counting.histogram(&update.name);
+                }
             }
         }
         Ok(report)
@@ -228,7 +263,8 @@ impl Plan {
         watch: &mut Watch<'_, SystemClock>,
         told: &Receiver<()>,
         report: &mut GuaranteeReport,
-    ) -> Result<(), Failure> {
+    ) -> Result<QuietRounds, Failure> {
+        let mut quiet = QuietRounds::default();
         let goes_on = || told.try_recv() == Err(TryRecvError::Empty);
         report.executor = self.executor.name().to_string();
         match self.executor {
@@ -284,10 +320,13 @@ impl Plan {
             }
             Executor::BestEffort => {
                 let now = || SystemClock.now();
-                best_effort(monitor, watch, now, std::thread::sleep, |_| goes_on());
+                best_effort(monitor, watch, now, std::thread::sleep, |monitor| {
+                    quiet.look(monitor.elements(), SystemClock.cpu_time());
+                    goes_on()
+                });
             }
         }
-        Ok(())
+        Ok(quiet)
     }
 
     /// A guarantee could not begin: the rest is evaluated by best effort.
@@ -301,6 +340,7 @@ impl Plan {
         let now = || SystemClock.now();
         // After an end nothing is left to wait for.
         let ended = matches!(refusal, DeadlineRefusal::Absent(_));
+        watch.begin_judging();
         best_effort(monitor, watch, now, std::thread::sleep, |_| {
             !ended && goes_on()
         });
@@ -320,9 +360,17 @@ impl Plan {
         report.missed = report.sensors.iter().map(|sensor| sensor.missed).sum();
         let updates = self.config.updates.iter().zip(watch.longest());
         report.updates = updates
-            .map(|(config, longest)| MeasuredUpdate {
+            .zip(watch.fates())
+            .map(|((config, longest), fate)| MeasuredUpdate {
                 name: config.name.clone(),
+                state: match fate.stopped {
+                    Some(_) => "stopped".to_string(),
+                    None => "finished".to_string(),
+                },
+                sentence: fate.stopped.map(|gap| stopped_by(&gap)),
                 elements: longest.elements,
+                missed: fate.missed,
+                overruns: fate.overruns,
                 longest_ns: longest.took.as_ns(),
                 longest_sensor: longest
                     .sensor
@@ -331,6 +379,7 @@ impl Plan {
                 wcet_ns: config.wcet.map(|wcet| wcet.0.as_ns()),
                 suggested_wcet_ns: (longest.elements > 0).then(|| suggested(longest.took)),
                 values: None,
+                histogram: None,
                 plugin: Vec::new(),
             })
             .collect();

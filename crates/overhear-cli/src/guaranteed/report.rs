@@ -6,9 +6,10 @@ use std::fmt::Write;
 use overhear_event::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::suggestion::{self, Suggestion};
 use crate::columns::{printable, Table};
 use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
-use crate::report::Quantiles;
+use crate::report::{HistogramReport, Quantiles};
 use crate::table;
 use crate::updates::UpdateReport;
 
@@ -54,6 +55,9 @@ pub struct GuaranteeReport {
     pub sensors: Vec<GuaranteedSensor>,
     /// One per update, in the order of the file.
     pub updates: Vec<MeasuredUpdate>,
+    /// What to reserve, with `--measure-wcet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<Suggestion>,
 }
 
 /// What came of a sensor.
@@ -76,8 +80,20 @@ pub struct GuaranteedSensor {
 pub struct MeasuredUpdate {
     /// Its name in the file.
     pub name: String,
+    /// `finished`, or `stopped`: it missed elements and does not go on then.
+    #[serde(default)]
+    pub state: String,
+    /// Why it was stopped; null if it has finished.
+    #[serde(default)]
+    pub sentence: Option<String>,
     /// Elements that it evaluated.
     pub elements: u64,
+    /// Elements of its sensors that it missed, until it ended.
+    #[serde(default)]
+    pub missed: u64,
+    /// Elements for which it took longer than its WCET.
+    #[serde(default)]
+    pub overruns: u64,
     /// The longest it took for one.
     pub longest_ns: u64,
     /// For an element of which sensor.
@@ -90,6 +106,9 @@ pub struct MeasuredUpdate {
     pub suggested_wcet_ns: Option<u64>,
     /// The values of its field.
     pub values: Option<Quantiles>,
+    /// The same as a distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<HistogramReport>,
     /// What the updates of its plug-in found, as in `updates` of the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin: Vec<UpdateReport>,
@@ -115,6 +134,13 @@ impl GuaranteeReport {
             reasons: vec!["the monitor could not run".to_string()],
             ..Self::default()
         }
+    }
+
+    /// The distributions that its updates found.
+    pub(crate) fn histograms(&self) -> Vec<HistogramReport> {
+        let counted = self.updates.iter().filter_map(|it| it.histogram.clone());
+        let told = self.plugins().flat_map(UpdateReport::histograms);
+        counted.chain(told).collect()
     }
 
     /// The exit status that it amounts to.
@@ -190,7 +216,9 @@ pub fn render(report: &GuaranteeReport) -> String {
     let mut table = Table::new(&[
         ("update", false),
         ("elements", true),
+        ("missed", true),
         ("longest", true),
+        ("overruns", true),
         ("wcet", true),
         ("suggested", true),
         ("median", true),
@@ -204,7 +232,9 @@ pub fn render(report: &GuaranteeReport) -> String {
         table.row(vec![
             printable(&update.name),
             update.elements.to_string(),
+            update.missed.to_string(),
             time(update.longest_ns),
+            update.overruns.to_string(),
             or_dash(update.wcet_ns.map(time)),
             or_dash(update.suggested_wcet_ns.map(time)),
             value(|values| values.median),
@@ -213,8 +243,16 @@ pub fn render(report: &GuaranteeReport) -> String {
         ]);
     }
     text.push_str(&table.render());
+    for update in &report.updates {
+        if let Some(sentence) = &update.sentence {
+            let _ = writeln!(text, "  update {}: STOPPED: {sentence}", update.name);
+        }
+    }
     for update in report.plugins() {
         table::update(&mut text, update);
+    }
+    if let Some(suggestion) = &report.suggestion {
+        text.push_str(&suggestion::render(suggestion));
     }
     text
 }

@@ -37,6 +37,7 @@ function showReport(report) {
   showSummary(report);
   showLosses(report);
   showNotes(report);
+  showMonitor(report);
   showHistograms(report);
   showTables(report);
   showSources(report);

@@ -102,6 +102,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("summary.js"),
     include_str!("histograms.js"),
     include_str!("tables.js"),
+    include_str!("monitor.js"),
     include_str!("export.js"),
     include_str!("beside.js"),
     include_str!("live.js"),

@@ -37,7 +37,7 @@ const FILE: &str = r#"
 const ELEMENTS: u64 = 400;
 
 /// Monitors with reservations run one after the other: each is foreign to the others.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -134,6 +134,36 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
     );
     assert_eq!(update["longest_sensor"], "eager");
     assert!(number(update, "longest_element") < ELEMENTS);
+    // A whole reservation, in a file that is admitted as it stands.
+    let suggestion = &guarantee["suggestion"];
+    if suggestion["accepted"] == false {
+        println!("skipped: {}", suggestion["reason"]);
+    } else {
+        let config = suggestion["config"].as_str().unwrap();
+        let (_folder, file) = self::file(config);
+        let arguments = ["admit", "--config", path(&file), "--json"];
+        let admitted = finish(&mut overhear(&arguments));
+        let answer: Value = serde_json::from_str(&admitted.stdout).unwrap();
+        // What the kernel says of this user is another matter.
+        if answer["kernel"] == "accepted" {
+            assert_eq!(admitted.status, 0, "{admitted:#?}");
+        }
+        for key in ["period_ns", "deadline_ns", "runtime_ns", "latency_ns"] {
+            assert!(number(suggestion, key) > 0, "{suggestion:#}");
+            assert_eq!(answer[key], suggestion[key], "{key}: {answer:#}");
+        }
+        let sensor = &answer["sensors"][0];
+        assert_eq!(
+            number(sensor, "wcet_ns"),
+            number(update, "suggested_wcet_ns")
+        );
+        // It is printed as well, as a file.
+        let text =
+            overhear_cli::guaranteed::render(&serde_json::from_value(guarantee.clone()).unwrap());
+        assert!(text.contains("suggested reservation: "), "{text}");
+        let lines: Vec<&str> = config.lines().collect();
+        assert!(text.contains(&lines.join("\n")), "{text}");
+    }
     // Without it, an update without WCET is no reservation.
     let (ended, _) = refused(&unknown);
     assert_eq!(ended.status, 2, "{ended:#?}");

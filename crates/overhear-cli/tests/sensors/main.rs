@@ -10,6 +10,7 @@ mod messages;
 mod pacing;
 mod processes;
 mod program;
+mod reactions;
 mod rust;
 #[path = "../behaviour/support.rs"]
 mod support;

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--measure-wcet`: from execution times that were seen to a reservation, and to a file that asks for it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use overhear_event::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::report::{suggested, GuaranteeReport};
+use crate::admit::{self, AdmissionReport};
+use crate::columns::printable;
+use crate::config::{Config, Length};
+
+/// A reservation with a margin: what admission would grant if the measured updates had the WCETs that are
+/// suggested for them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Suggestion {
+    /// Whether there is one.
+    pub accepted: bool,
+    /// Why not; empty if there is one.
+    pub reason: String,
+    /// What should be known of it: another latency than wished, sensors that exceeded their streams.
+    pub notes: Vec<String>,
+    /// CPU time per period besides evaluating and copying, as seen in rounds without elements, with a
+    /// margin, and at least what the file says.
+    pub overhead_ns: Option<u64>,
+    /// T_M.
+    pub period_ns: Option<u64>,
+    /// The deadline that the kernel is given.
+    pub deadline_ns: Option<u64>,
+    /// CPU time per period.
+    pub runtime_ns: Option<u64>,
+    /// `runtime / period`.
+    pub utilisation: Option<f64>,
+    /// The latency that would be guaranteed.
+    pub latency_ns: Option<u64>,
+    /// The file with the suggested numbers in it, for `overhear admit` and `overhear run`.
+    pub config: Option<String>,
+}
+
+/// The longest CPU time of rounds that evaluated nothing: what a period costs besides evaluating.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct QuietRounds {
+    last: Option<(u64, Nanos)>,
+    longest: Option<Nanos>,
+}
+
+impl QuietRounds {
+    /// Behind a round: elements that were evaluated so far, and CPU time that was used so far.
+    pub(super) fn look(&mut self, elements: u64, cpu: Nanos) {
+        if let Some((before, since)) = self.last.replace((elements, cpu)) {
+            // Before the first element streams are opened, which happens once.
+            if before == elements && elements > 0 {
+                let took = Nanos::from_ns(cpu.as_ns().saturating_sub(since.as_ns()));
+                self.longest = self.longest.max(Some(took));
+            }
+        }
+    }
+
+    pub(super) const fn longest(&self) -> Option<Nanos> {
+        self.longest
+    }
+}
+
+/// What to reserve for what was measured with the file `path`.
+pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds) -> Suggestion {
+    let refused = |reason: String| Suggestion {
+        reason,
+        ..Suggestion::default()
+    };
+    let text = std::fs::read_to_string(path);
+    let table = text.map_err(|error| error.to_string());
+    let table = table.and_then(|text| crate::config::from_toml::<toml::Table>(&text));
+    let mut table = match table {
+        Ok(table) => table,
+        Err(error) => return refused(format!("cannot read {} again: {error}", path.display())),
+    };
+    for (index, update) in report.updates.iter().enumerate() {
+        match (update.suggested_wcet_ns, update.wcet_ns) {
+            (Some(wcet), _) => set(&mut table, ("update", Some(index)), "wcet", wcet),
+            (None, Some(_)) => {}
+            (None, None) => {
+                return refused(format!(
+                    "update `{}` evaluated no element, so nothing is known of its wcet; measure a run in \
+                     which its sensors write",
+                    update.name
+                ))
+            }
+        }
+    }
+    let exceeding = report.sensors.iter().filter(|it| it.exceeding > 0);
+    let exceeding = exceeding.map(|sensor| {
+        format!(
+            "sensor `{}` exceeded its stream {} times: what the file declares does not cover it; \
+             `overhear fit` finds what does",
+            sensor.id, sensor.exceeding
+        )
+    });
+    let mut notes: Vec<String> = exceeding.collect();
+    let parse = |table: &toml::Table| {
+        let text = toml::to_string(table).map_err(|error| error.to_string())?;
+        Config::parse(&text).map(|config| (text, config))
+    };
+    let admitted = parse(&table).and_then(|(_, mut config)| {
+        let declared = config.monitor.overhead.0;
+        let seen = quiet.longest().map_or(0, suggested);
+        let overhead = declared.as_ns().max(seen);
+        set(&mut table, ("monitor", None), "overhead", overhead);
+        config.monitor.overhead = Length(Nanos::from_ns(overhead));
+        let mut admitted = admit::admit_config(&config, path).map_err(|it| it.sentence)?;
+        if !admitted.report.accepted {
+            if let Some(latency) = admit::fitting_latency(&config, path) {
+                let wished = config.monitor.latency.0;
+                config.monitor.latency = Length(latency);
+                let other = admit::admit_config(&config, path).map_err(|it| it.sentence)?;
+                if other.report.accepted {
+                    notes.push(format!(
+                        "a latency of {wished} cannot be kept, one of {latency} can"
+                    ));
+                    set(&mut table, ("monitor", None), "latency", latency.as_ns());
+                    admitted = other;
+                }
+            }
+        }
+        let (text, _) = parse(&table)?;
+        Ok((text, overhead, admitted.report))
+    });
+    match admitted {
+        Ok((text, overhead, report)) => Suggestion {
+            notes,
+            overhead_ns: Some(overhead),
+            ..Suggestion::of(report, text)
+        },
+        Err(reason) => refused(reason),
+    }
+}
+
+/// Sets a length in a table, or in one of several.
+fn set(table: &mut toml::Table, (key, index): (&str, Option<usize>), name: &str, ns: u64) {
+    let found = match (table.get_mut(key), index) {
+        (Some(toml::Value::Array(all)), Some(index)) => all.get_mut(index),
+        (found, _) => found,
+    };
+    if let Some(toml::Value::Table(entry)) = found {
+        let length = Length(Nanos::from_ns(ns)).to_string();
+        entry.insert(name.to_string(), toml::Value::String(length));
+    }
+}
+
+impl Suggestion {
+    fn of(report: AdmissionReport, text: String) -> Self {
+        Self {
+            accepted: report.accepted,
+            reason: report.reason,
+            period_ns: report.period_ns,
+            deadline_ns: report.deadline_ns,
+            runtime_ns: report.runtime_ns,
+            utilisation: report.utilisation,
+            latency_ns: report.latency_ns,
+            config: report.accepted.then_some(text),
+            ..Self::default()
+        }
+    }
+}
+
+/// As text for a terminal.
+pub(super) fn render(suggestion: &Suggestion) -> String {
+    let time = |ns: Option<u64>| Nanos::from_ns(ns.unwrap_or(0)).to_string();
+    let mut text = String::new();
+    match &suggestion.config {
+        Some(_) => {
+            let _ = writeln!(
+                text,
+                "suggested reservation: {} every {}, deadline {} ({:.2} % of a CPU), for a latency of {}",
+                time(suggestion.runtime_ns),
+                time(suggestion.period_ns),
+                time(suggestion.deadline_ns),
+                suggestion.utilisation.unwrap_or(0.0) * 100.0,
+                time(suggestion.latency_ns)
+            );
+        }
+        None => {
+            let _ = writeln!(text, "no reservation is suggested: {}", suggestion.reason);
+        }
+    }
+    for note in &suggestion.notes {
+        let _ = writeln!(text, "  {note}");
+    }
+    if let Some(config) = &suggestion.config {
+        text.push_str("\n# overhear.toml with these numbers, for `overhear admit`\n");
+        for line in config.lines() {
+            let _ = writeln!(text, "{}", printable(line));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::Nanos;
+
+    use super::QuietRounds;
+
+    #[test]
+    fn only_rounds_without_elements_count_and_none_before_the_first() {
+        let mut quiet = QuietRounds::default();
+        let mut cpu = 0;
+        // (elements so far, CPU time of the round)
+        for (elements, took) in [
+            (0, 900),
+            (0, 800),
+            (3, 500),
+            (3, 20),
+            (3, 30),
+            (4, 400),
+            (4, 10),
+        ] {
+            cpu += took;
+            quiet.look(elements, Nanos::from_ns(cpu));
+        }
+        assert_eq!(quiet.longest(), Some(Nanos::from_ns(30)));
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reaction does.
+
+use std::path::{Path, PathBuf};
+
+use overhear_monitor::plugin::ReactionFunction;
+use rustix::process::Signal;
+
+use crate::config::reactions::ReactionConfig;
+
+/// One thing that is done.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// A line on standard error.
+    Say,
+    /// A line in a file.
+    Append(PathBuf),
+    /// A program and its arguments.
+    Run(PathBuf, Vec<String>),
+    /// A signal for the program that is observed.
+    Signal(Signal, String),
+    /// A function of a shared object.
+    Call(ReactionFunction),
+    /// An element of a sensor of this id.
+    Tell(String),
+}
+
+/// Names without `SIG`.
+const SIGNALS: [(&str, Signal); 13] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("ABRT", Signal::ABORT),
+    ("KILL", Signal::KILL),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("PIPE", Signal::PIPE),
+    ("ALRM", Signal::ALARM),
+    ("TERM", Signal::TERM),
+    ("CONT", Signal::CONT),
+    ("STOP", Signal::STOP),
+    ("WINCH", Signal::WINCH),
+];
+
+impl Action {
+    /// What an entry says, in the order log, exec, signal, function, sensor. Files lie below `base`.
+    ///
+    /// # Errors
+    /// A sentence about the key.
+    pub(super) fn all_of(config: &ReactionConfig, base: &Path) -> Result<Vec<Self>, String> {
+        let mut actions = Vec::new();
+        match &config.log {
+            Some(file) if file == Path::new("-") => actions.push(Self::Say),
+            Some(file) => {
+                let file = base.join(file);
+                let opened = std::fs::OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(&file);
+                opened.map_err(|error| {
+                    format!("its log {} cannot be written: {error}", file.display())
+                })?;
+                actions.push(Self::Append(file));
+            }
+            None => {}
+        }
+        if let Some(command) = &config.exec {
+            let [program, arguments @ ..] = command.as_slice() else {
+                return Err("`exec` is empty; name a program and its arguments".to_string());
+            };
+            let program = find(program, base).ok_or_else(|| {
+                format!("`exec`: there is no program `{program}`; check the name and PATH")
+            })?;
+            actions.push(Self::Run(program, arguments.to_vec()));
+        }
+        if let Some(name) = &config.signal {
+            let short = name.strip_prefix("SIG").unwrap_or(name);
+            let Some((_, signal)) = SIGNALS.iter().find(|(known, _)| *known == short) else {
+                let known = SIGNALS.map(|(name, _)| name).join(", ");
+                return Err(format!("there is no signal `{name}`; there is {known}"));
+            };
+            actions.push(Self::Signal(*signal, short.to_string()));
+        }
+        if let Some(place) = &config.function {
+            let Some((file, function)) = place.rsplit_once(':') else {
+                return Err(format!(
+                    "`function` is `{place}`; write FILE.so:FUNCTION, for example \"./mine.so:alarm\""
+                ));
+            };
+            let loaded = ReactionFunction::load(&base.join(file), function);
+            let loaded = loaded.map_err(|error| error.to_string())?;
+            actions.push(Self::Call(loaded));
+        }
+        if let Some(sensor) = &config.sensor {
+            if sensor.is_empty() || sensor.contains(['/', '#']) {
+                return Err(format!(
+                    "`sensor` is `{sensor}`; give an id without `/` and `#`"
+                ));
+            }
+            actions.push(Self::Tell(sensor.clone()));
+        }
+        match actions.is_empty() {
+            true => Err(
+                "it does nothing; give log, exec, signal, function or sensor, or several of them"
+                    .to_string(),
+            ),
+            false => Ok(actions),
+        }
+    }
+}
+
+/// Where a program is: below `base` if its name has a `/`, else in PATH.
+fn find(program: &str, base: &Path) -> Option<PathBuf> {
+    let is_file = |path: &PathBuf| path.is_file();
+    if program.contains('/') {
+        return Some(base.join(program)).filter(is_file);
+    }
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path);
+    folders.map(|folder| folder.join(program)).find(is_file)
+}

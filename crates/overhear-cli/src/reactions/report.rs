@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of reactions, for people and as JSON.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{printable, Table};
+
+/// What came of all reactions of a run (`docs/reactions.md`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReactionsReport {
+    /// Decisions that came faster than they could be carried out, and were replaced by newer ones.
+    pub lost: u64,
+    /// One per entry, in the order of the file.
+    pub reactions: Vec<ReactionReport>,
+}
+
+/// What came of a reaction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReactionReport {
+    /// Its name.
+    pub name: String,
+    /// What calls for it.
+    pub on: Vec<String>,
+    /// How often it was carried out, with all that it does.
+    pub carried_out: u64,
+    /// How often something of it failed.
+    pub failed: u64,
+    /// When it was first called for, on `CLOCK_MONOTONIC`; null if never.
+    pub first_ns: Option<u64>,
+    /// When it was last called for.
+    pub last_ns: Option<u64>,
+    /// What happened when it was first called for.
+    pub first: Option<String>,
+    /// Why it failed first.
+    pub failure: Option<String>,
+}
+
+impl ReactionsReport {
+    /// Nobody carried out anything, as far as is known.
+    pub(crate) fn failed() -> Self {
+        let failure = "the thread that carries out reactions has failed".to_string();
+        let reaction = ReactionReport {
+            failed: 1,
+            failure: Some(failure),
+            ..ReactionReport::default()
+        };
+        Self {
+            lost: 0,
+            reactions: vec![reaction],
+        }
+    }
+
+    /// Whether everything that was decided was carried out.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.lost == 0 && self.reactions.iter().all(|reaction| reaction.failed == 0)
+    }
+}
+
+/// As text for a terminal.
+pub(crate) fn render(report: &ReactionsReport) -> String {
+    let mut table = Table::new(&[
+        ("reaction", false),
+        ("on", false),
+        ("carried out", true),
+        ("failed", true),
+    ]);
+    for reaction in &report.reactions {
+        table.row(vec![
+            printable(&reaction.name),
+            reaction.on.join(", "),
+            reaction.carried_out.to_string(),
+            reaction.failed.to_string(),
+        ]);
+    }
+    let mut text = table.render();
+    for reaction in &report.reactions {
+        if let Some(first) = &reaction.first {
+            let _ = writeln!(text, "  {}: first {first}", reaction.name);
+        }
+        if let Some(failure) = &reaction.failure {
+            let _ = writeln!(text, "  {}: FAILED: {failure}", reaction.name);
+        }
+    }
+    if report.lost > 0 {
+        let _ = writeln!(
+            text,
+            "  {} reactions were LOST: they were decided faster than they could be carried out",
+            report.lost
+        );
+    }
+    text
+}

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[[reaction]]`: what is found while a program runs is followed by what the file says.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::guaranteed::alone;
+use crate::program::{number, only_sensor, program};
+use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
+use crate::updates::plugin;
+
+/// `eager` writes up to 2,000 elements per second, and the file allows one: each but the first is too
+/// early.
+const SLOW: &str = r#"
+    [monitor]
+    latency = "600ms"
+    level = "shared"
+    executor = "best_effort"
+    [[sensor]]
+    id = "eager"
+    period = "1h"
+    [[update]]
+    name = "numbers"
+    field = "number"
+"#;
+
+const ELEMENTS: u64 = 200;
+
+/// Runs the eager program beside the monitor of this file.
+fn run(folder: &Path, text: &str, more: &[&str]) -> (Ended, Value) {
+    let elements = ELEMENTS.to_string();
+    run_words(folder, text, more, &[path(program()), "eager", &elements])
+}
+
+fn run_words(folder: &Path, text: &str, more: &[&str], words: &[&str]) -> (Ended, Value) {
+    let file = folder.join("overhear.toml");
+    fs::write(&file, text).unwrap();
+    let options = [&["--kernel", "off", "--config", path(&file)], more].concat();
+    run_json(&options, words)
+}
+
+#[track_caller]
+fn reaction<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let all = report["reactions"]["reactions"].as_array().unwrap();
+    let found = all.iter().find(|reaction| reaction["name"] == name);
+    found.unwrap_or_else(|| panic!("{report:#}"))
+}
+
+/// Lines of a file that a reaction appends to.
+fn lines(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn a_sensor_that_is_too_fast_is_followed_element_by_element() {
+    let folder = folder();
+    let text = format!(
+        "{SLOW}
+        [[reaction]]
+        name = \"each\"
+        on = [\"stream\"]
+        log = \"each.log\"
+        [[reaction]]
+        name = \"tenth\"
+        on = [\"stream\"]
+        of = [\"eager\"]
+        after = 10
+        once = true
+        log = \"-\"
+        exec = [\"sh\", \"-c\", \"echo $OVERHEAR_REACTION $OVERHEAR_ON $OVERHEAR_OF $OVERHEAR_COUNT $OVERHEAR_ELEMENT > ran\"]
+        "
+    );
+    let text = text.replace("> ran", &format!("> {}", path(&folder.path().join("ran"))));
+    let (ended, report) = run(folder.path(), &text, &[]);
+    let sensor = &report["guarantee"]["sensors"][0];
+    assert_eq!(number(sensor, "elements"), ELEMENTS, "{report:#}");
+    // An hour has not passed: the first was good, and all others were not.
+    assert_eq!(number(sensor, "exceeding"), ELEMENTS - 1);
+    assert_eq!(number(&report["reactions"], "lost"), 0);
+    let each = reaction(&report, "each");
+    let counts = (number(each, "carried_out"), number(each, "failed"));
+    assert_eq!(counts, (ELEMENTS - 1, 0), "{each:#}");
+    // Noticed at the very element, each of them, in order.
+    let lines = lines(&folder.path().join("each.log"));
+    assert_eq!(lines.len() as u64, ELEMENTS - 1);
+    for (element, line) in (1..).zip(&lines) {
+        let end = format!("sensor `eager` exceeded its stream with element {element}");
+        assert!(
+            line.starts_with("each: at ") && line.ends_with(&end),
+            "{line}"
+        );
+    }
+    let tenth = reaction(&report, "tenth");
+    assert_eq!(number(tenth, "carried_out"), 1, "{tenth:#}");
+    let first = tenth["first"].as_str().unwrap();
+    ended.says(ended.status, &["overhear: tenth: ", first]);
+    let ran = fs::read_to_string(folder.path().join("ran")).unwrap();
+    assert_eq!(ran, "tenth stream eager 10 10\n");
+    assert!(number(tenth, "first_ns") > 0);
+}
+
+#[test]
+fn the_observed_program_gets_the_signal() {
+    let folder = folder();
+    let text = format!(
+        "{SLOW}
+        [[reaction]]
+        name = \"stop\"
+        on = [\"stream\"]
+        once = true
+        signal = \"USR1\"
+        "
+    );
+    // It waits for the signal and ends by itself if none comes.
+    let script = "trap 'exit 42' USR1; \"$0\" eager 50; i=0; \
+                  while [ $i -lt 1200 ]; do sleep 0.05; i=$((i+1)); done";
+    let words = ["sh", "-c", script, path(program())];
+    let (ended, report) = run_words(folder.path(), &text, &[], &words);
+    assert_eq!(ended.status, 42, "{ended:#?}");
+    let stop = reaction(&report, "stop");
+    assert_eq!(number(stop, "carried_out"), 1, "{stop:#}");
+}
+
+/// What the plug-in of the next test is made of: an update that asks, and a function that is called.
+const PLUGIN: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <overhear/update.h>
+
+static void *create(oh_host *host, const char *argument)
+{
+    (void)host, (void)argument;
+    return calloc(1, sizeof(uint64_t));
+}
+static int element(void *self, oh_host *host, const oh_element_view *element)
+{
+    (void)element;
+    if (++*(uint64_t *)self % 50 == 0)
+        oh_react(host, 7, (int64_t)*(uint64_t *)self);
+    return 0;
+}
+static const oh_update asking = {
+    .size = sizeof(oh_update), .name = "asking", .create = create, .element = element, .destroy = free,
+};
+OH_EXPORT_UPDATES(&asking)
+
+void write_down(const oh_reaction *reaction);
+void write_down(const oh_reaction *reaction)
+{
+    FILE *file = fopen(getenv("OVERHEAR_TEST_FILE"), "a");
+    if (!file)
+        return;
+    fprintf(file, "%s %u %s %u %lld\n", reaction->name, reaction->on, reaction->of, reaction->code,
+            (long long)reaction->value);
+    fclose(file);
+}
+"#;
+
+#[test]
+fn an_update_asks_and_a_function_answers_under_every_executor() {
+    let _alone = alone();
+    let folder = folder();
+    let source = folder.path().join("asking.c");
+    fs::write(&source, PLUGIN).unwrap();
+    let Some(plugin) = plugin(
+        "gcc",
+        "-std=c11",
+        path(&source),
+        &folder.path().join("a.so"),
+    ) else {
+        return;
+    };
+    assert!(plugin.exists());
+    for executor in ["auto", "bandwidth", "best_effort"] {
+        let out = folder.path().join(executor);
+        fs::create_dir(&out).unwrap();
+        let text = r#"
+            [monitor]
+            latency = "600ms"
+            level = "shared"
+            executor = "EXECUTOR"
+            wake_up_lateness = "80ms"
+            tardiness = "40ms"
+            hold_back = "100ms"
+            overhead = "2ms"
+            [[sensor]]
+            id = "eager"
+            period = "500us"
+            distance = "50us"
+            jitter = "4500us"
+            [[update]]
+            name = "asks"
+            wcet = "40us"
+            plugin = "../a.so:asking"
+            [[update]]
+            name = "counts"
+            wcet = "40us"
+            [[reaction]]
+            name = "answer"
+            on = ["update"]
+            of = ["asks"]
+            function = "../a.so:write_down"
+            sensor = "alarms"
+        "#;
+        let file = out.join("overhear.toml");
+        fs::write(&file, text.replace("EXECUTOR", executor)).unwrap();
+        let (said, written) = (out.join("report.json"), out.join("written"));
+        let json = format!("--json={}", path(&said));
+        let elements = ELEMENTS.to_string();
+        let words = [
+            "run",
+            "--kernel",
+            "off",
+            "--config",
+            path(&file),
+            &json,
+            "--",
+        ];
+        let program = [path(program()), "eager", &elements];
+        let mut command = overhear(&[&words[..], &program].concat());
+        let ended = finish(command.env("OVERHEAR_TEST_FILE", &written));
+        if ended.status == 5 {
+            println!("skipped: {executor}: {}", ended.stderr);
+            continue;
+        }
+        let report: Value = serde_json::from_str(&fs::read_to_string(&said).unwrap()).unwrap();
+        let expected: Vec<String> = (1..=ELEMENTS / 50)
+            .map(|asked| format!("answer 5 asks 7 {}", 50 * asked))
+            .collect();
+        assert_eq!(lines(&written), expected, "{executor}: {ended:#?}");
+        let answer = reaction(&report, "answer");
+        assert_eq!(number(answer, "carried_out"), ELEMENTS / 50, "{answer:#}");
+        // The same run has heard the result sensor, which is this command's own.
+        let sensors = report["sensors"].as_array().unwrap();
+        let alarms = sensors.iter().find(|sensor| sensor["id"] == "alarms");
+        let alarms = alarms.unwrap_or_else(|| panic!("{report:#}"));
+        assert_eq!(number(alarms, "elements"), ELEMENTS / 50, "{executor}");
+        assert_eq!(alarms["type"], "reaction");
+    }
+}
+
+#[test]
+fn constraints_react_when_they_are_decided() {
+    let folder = folder();
+    let text = r#"
+        [[constraint]]
+        name = "few"
+        of = "user:pace"
+        field = "number"
+        max = 15
+        [[constraint]]
+        name = "unheard"
+        of = "user:nowhere"
+        field = "number"
+        max = 1
+        [[reaction]]
+        name = "violated"
+        on = ["violated"]
+        of = ["few"]
+        log = "violated.log"
+        [[reaction]]
+        name = "inconclusive"
+        on = ["inconclusive"]
+        log = "inconclusive.log"
+    "#;
+    let file = folder.path().join("overhear.toml");
+    fs::write(&file, text).unwrap();
+    // A file without a monitor, for --check.
+    let options = ["--kernel", "off", "--check", path(&file)];
+    let (ended, report) = run_json(&options, &[path(program()), "paced", "20"]);
+    assert_eq!(ended.status, 1, "{ended:#?}");
+    let violated = lines(&folder.path().join("violated.log"));
+    assert_eq!(violated.len(), 4, "{violated:#?}");
+    for (element, line) in (16..20).zip(&violated) {
+        let end = format!(
+            "constraint `few` was violated, {} times now, by element {element}",
+            element - 15
+        );
+        assert!(line.ends_with(&end), "{line}");
+    }
+    let inconclusive = lines(&folder.path().join("inconclusive.log"));
+    assert_eq!(inconclusive.len(), 1, "{inconclusive:#?}");
+    assert!(inconclusive[0].contains("constraint `unheard` became inconclusive"));
+    assert_eq!(number(reaction(&report, "violated"), "carried_out"), 4);
+}
+
+#[test]
+fn what_is_missed_is_counted_exactly_and_updates_go_on_or_stop_as_told() {
+    let folder = folder();
+    // Messages of up to twelve elements, through a ring of 64, faster than anybody reads.
+    let text = r#"
+        [monitor]
+        latency = "600ms"
+        level = "shared"
+        executor = "best_effort"
+        [[sensor]]
+        id = "log"
+        period = "1us"
+        [[update]]
+        name = "stops"
+        missed = "stop"
+        [[update]]
+        name = "goes on"
+        missed = "continue"
+        [[reaction]]
+        name = "missed"
+        on = ["missed"]
+        log = "missed.log"
+    "#;
+    let (ended, report) = run_words(
+        folder.path(),
+        text,
+        &[],
+        &[path(program()), "talk", "20000"],
+    );
+    let guarantee = &report["guarantee"];
+    let (sensor, updates) = (&guarantee["sensors"][0], &guarantee["updates"]);
+    let (elements, missed) = (number(sensor, "elements"), number(sensor, "missed"));
+    let (stops, goes_on) = (&updates[0], &updates[1]);
+    assert_eq!(number(goes_on, "elements"), elements, "{report:#}");
+    assert_eq!(number(goes_on, "missed"), missed);
+    assert_eq!(goes_on["state"], "finished");
+    // Whoever listens to the same sensor knows how many there were.
+    let heard = only_sensor(&report);
+    let written = number(heard, "elements") + number(heard, "missed");
+    assert_eq!(elements + missed, written, "{report:#}");
+    if missed == 0 {
+        println!("skipped: nothing was missed");
+        return;
+    }
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    assert_eq!(stops["state"], "stopped", "{stops:#}");
+    let sentence = stops["sentence"].as_str().unwrap();
+    assert!(sentence.contains("it does not go on then"), "{sentence}");
+    assert!(number(stops, "elements") < written && number(stops, "missed") > 0);
+    // The reactions tell of the same elements, one gap each.
+    let lines = lines(&folder.path().join("missed.log"));
+    let told = lines.iter().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(words[4].starts_with("element"), "{line}");
+        words[3].parse::<u64>().unwrap()
+    });
+    assert_eq!(told.sum::<u64>(), missed);
+    assert_eq!(
+        number(reaction(&report, "missed"), "carried_out"),
+        lines.len() as u64
+    );
+}
+
+#[test]
+fn a_reaction_that_fails_is_told_and_the_recording_keeps_it() {
+    let folder = folder();
+    let text = format!(
+        "{SLOW}
+        [[reaction]]
+        name = \"fails\"
+        on = [\"stream\"]
+        once = true
+        exec = [\"sh\", \"-c\", \"exit 9\"]
+        "
+    );
+    let out = folder.path().join("out");
+    let (ended, report) = run(folder.path(), &text, &["--out", path(&out)]);
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let fails = reaction(&report, "fails");
+    let counts = (number(fails, "carried_out"), number(fails, "failed"));
+    assert_eq!(counts, (0, 1), "{fails:#}");
+    assert!(
+        fails["failure"].as_str().unwrap().contains("9"),
+        "{fails:#}"
+    );
+    let (_, kept) = report_json(&out);
+    assert_eq!(kept["reactions"], report["reactions"]);
+    assert_eq!(kept["guarantee"], report["guarantee"]);
+    let text = finish(&mut overhear(&["report", path(&out)]));
+    assert!(text.stdout.contains("fails: FAILED: "), "{text:#?}");
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_refused_before_anything_runs() {
+    let folder = folder();
+    let (file, mark) = (
+        folder.path().join("overhear.toml"),
+        folder.path().join("mark"),
+    );
+    for (entry, sentence) in [
+        ("on = [\"stream\"]", "it does nothing; give log"),
+        ("on = []\nlog = \"-\"", "`on` is empty"),
+        ("on = [\"late\"]\nlog = \"-\"", "unknown variant `late`"),
+        ("on = [\"stream\"]\nafter = 0\nlog = \"-\"", "`after` is 0"),
+        (
+            "on = [\"stream\"]\nof = [\"lazy\"]\nlog = \"-\"",
+            "names none of them; there is `eager`",
+        ),
+        (
+            "on = [\"stream\", \"overrun\"]\nof = [\"eager\"]\nlog = \"-\"",
+            "`overrun` is about updates, and `of` names none of them; there is `numbers`",
+        ),
+        (
+            "on = [\"violated\"]\nof = [\"eager\"]\nlog = \"-\"",
+            "there is no [[constraint]]",
+        ),
+        (
+            "on = [\"stream\"]\nsignal = \"NOISE\"",
+            "there is no signal `NOISE`; there is HUP",
+        ),
+        (
+            "on = [\"stream\"]\nexec = [\"no-such-program\"]",
+            "there is no program `no-such-program`",
+        ),
+        (
+            "on = [\"stream\"]\nfunction = \"nowhere.so\"",
+            "write FILE.so:FUNCTION",
+        ),
+        (
+            "on = [\"stream\"]\nfunction = \"nowhere.so:f\"",
+            "does not load",
+        ),
+        ("on = [\"stream\"]\nsensor = \"a/b\"", "without `/` and `#`"),
+        (
+            "on = [\"stream\"]\nlog = \"no/such/folder\"",
+            "cannot be written",
+        ),
+    ] {
+        let text = format!("{SLOW}\n[[reaction]]\nname = \"r\"\n{entry}\n");
+        fs::write(&file, text).unwrap();
+        let arguments = ["run", "--kernel", "off", "--config", path(&file), "--"];
+        let touch = ["touch", path(&mark)];
+        let ended = finish(&mut overhear(&[&arguments[..], &touch].concat()));
+        assert_eq!(
+            (ended.status, mark.exists()),
+            (2, false),
+            "{entry}: {ended:#?}"
+        );
+        ended.says(2, &["overhear: ", path(&file), sentence]);
+    }
+}
+
+#[test]
+fn what_is_decided_faster_than_it_is_carried_out_is_lost_and_counted() {
+    let folder = folder();
+    let text = SLOW.replace("eager", "tight");
+    let text = format!("{text}\n[[reaction]]\nname = \"r\"\non = [\"stream\"]\nsensor = \"r\"\n");
+    // Tens of thousands of elements in a round, each too early.
+    let words = [path(program()), "tight", "2000000"];
+    let (ended, report) = run_words(folder.path(), &text, &[], &words);
+    let sensor = &report["guarantee"]["sensors"][0];
+    let decided = number(sensor, "exceeding");
+    assert_eq!(decided, number(sensor, "elements") - 1, "{sensor:#}");
+    let (carried_out, lost) = (
+        number(reaction(&report, "r"), "carried_out"),
+        number(&report["reactions"], "lost"),
+    );
+    assert_eq!(carried_out + lost, decided, "{report:#}");
+    if lost == 0 {
+        println!("skipped: nothing was lost");
+        return;
+    }
+    assert_eq!(ended.status, 3, "{ended:#?}");
+}
