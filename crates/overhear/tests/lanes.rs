@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use overhear::{Element, LanedSensor, Refused, Sensor};
+use overhear::{ConcurrentSensor, Element, LanedSensor, Refused, Sensor};
 use overhear_directory::{Begin, Directory, MonitorConnection, Query, SOCKET_VARIABLE};
 use overhear_event::{GapCause, Inbox, Source, SourceError, StreamId, Timestamp};
 
@@ -65,6 +65,7 @@ fn a_directory_gives_lanes_back_and_switches_sensors() {
     let directory = Directory::builder().standalone().start(&socket).unwrap();
     std::env::set_var(SOCKET_VARIABLE, directory.socket());
     threads_come_and_go(&directory);
+    threads_end_without_destructors(&directory);
     sensors_are_switched(&directory);
 }
 
@@ -125,11 +126,58 @@ fn threads_come_and_go(directory: &Directory) {
     }
 }
 
+/// What a thread writes before it ends by the bare system call.
+const LAST_WORDS: u64 = 5;
+
+/// Claims the only lane once it is free, writes, and ends as no library does: no destructor runs.
+extern "C" fn end_abruptly(sensor: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: the test keeps the sensor until this thread has ended.
+    let sensor = unsafe { &*sensor.cast::<LanedSensor<Value>>() };
+    eventually(|| sensor.prepare_thread().is_ok());
+    for value in 0..LAST_WORDS {
+        let element = Value { thread: 0, value };
+        sensor.write(&element).expect("the lane is this thread's");
+    }
+    // SAFETY: ends this thread alone; the sensor, which it only borrowed, is all that it has.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("the thread has ended")
+}
+
+fn threads_end_without_destructors(directory: &Directory) {
+    const THREADS: u64 = 4;
+    let sensor = LanedSensor::<Value>::builder("abrupt").lanes(1).register();
+    let sensor = sensor.unwrap();
+    let monitor = MonitorConnection::connect(directory.socket()).unwrap();
+    let mut source = monitor.attach(query("abrupt"), Begin::Now).unwrap();
+    for _ in 0..THREADS {
+        // SAFETY: the thread gets a sensor that outlives it, because it is joined; zeros are a
+        // value of the handle, which the call fills.
+        unsafe {
+            let mut thread: libc::pthread_t = std::mem::zeroed();
+            let argument = std::ptr::from_ref(&sensor).cast_mut().cast();
+            let attributes = std::ptr::null();
+            let made = libc::pthread_create(&mut thread, attributes, end_abruptly, argument);
+            assert_eq!(made, 0);
+            assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
+        }
+    }
+    let mut heard = Heard::default();
+    eventually(|| {
+        source.poll(&mut heard).unwrap();
+        heard.elements == THREADS * LAST_WORDS
+    });
+    let each: Vec<u64> = (0..LAST_WORDS).collect();
+    assert_eq!(heard.values[&0], each.repeat(THREADS as usize));
+}
+
 fn sensors_are_switched(directory: &Directory) {
     let laned = LanedSensor::<Value>::builder("switched_laned")
         .register()
         .unwrap();
     let mut simple = Sensor::<Value>::builder("switched_simple")
+        .register()
+        .unwrap();
+    let queue = ConcurrentSensor::<Value>::builder("switched_concurrent")
         .register()
         .unwrap();
     let element = Value {
@@ -141,21 +189,29 @@ fn sensors_are_switched(directory: &Directory) {
         let records = monitor.list(&query("switched_*")).unwrap();
         records.iter().map(|record| record.published).sum::<u64>()
     };
-    assert!(laned.is_enabled() && simple.is_enabled());
+    let all_are = |on: bool, simple: &Sensor<Value>| {
+        let are = [laned.is_enabled(), simple.is_enabled(), queue.is_enabled()];
+        are == [on; 3]
+    };
+    assert!(all_are(true, &simple));
     laned.write(&element).unwrap();
     simple.write(&element);
-    assert_eq!(published(&mut monitor), 2);
+    queue.write(&element).unwrap();
+    assert_eq!(published(&mut monitor), 3);
 
-    assert_eq!(monitor.set_enabled(&query("switched_*"), false).unwrap(), 2);
-    eventually(|| !laned.is_enabled() && !simple.is_enabled());
+    assert_eq!(monitor.set_enabled(&query("switched_*"), false).unwrap(), 3);
+    eventually(|| all_are(false, &simple));
     assert_eq!(laned.write(&element), Err(Refused::Off));
     assert_eq!(laned.begin().err(), Some(Refused::Off));
     simple.write(&element);
-    assert_eq!(published(&mut monitor), 2);
+    assert_eq!(queue.write(&element), Err(Refused::Off));
+    assert_eq!(queue.begin().err(), Some(Refused::Off));
+    assert_eq!(published(&mut monitor), 3);
 
-    assert_eq!(monitor.set_enabled(&query("switched_*"), true).unwrap(), 2);
-    eventually(|| laned.is_enabled() && simple.is_enabled());
+    assert_eq!(monitor.set_enabled(&query("switched_*"), true).unwrap(), 3);
+    eventually(|| all_are(true, &simple));
     laned.write(&element).unwrap();
     simple.write(&element);
-    assert_eq!(published(&mut monitor), 4);
+    queue.write(&element).unwrap();
+    assert_eq!(published(&mut monitor), 6);
 }
