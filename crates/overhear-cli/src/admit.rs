@@ -159,8 +159,23 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         );
     }
     let entries = entries(config, base)?;
+    let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
+    if largest < least {
+        return Err(format!(
+            "[monitor] `largest_period` is {largest}, below `least_period`, {least}; give more"
+        ));
+    }
     let lateness = lateness_of(config);
-    let total = lateness.total().map_err(|error| error.to_string())?;
+    let total = lateness.total().map_err(|error| {
+        format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
+    })?;
+    if total >= monitor.latency.0 {
+        return Err(format!(
+            "[monitor] `latency` is {}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
+             give more",
+            monitor.latency.0
+        ));
+    }
     let level = level_of(monitor.level);
     let mut report = AdmissionReport {
         accepted: false,
@@ -183,7 +198,11 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         Ok(choice) => choice,
         Err(error @ ChooseError::Density { .. }) => return Err(error.to_string()),
         Err(error) => {
-            report.reason = format!("{error}{}", hint(&entries, &wish));
+            report.reason = format!(
+                "[monitor] `latency` is {}: {error}{}",
+                monitor.latency.0,
+                hint(config, &entries, &wish)
+            );
             return Ok(report.refused());
         }
     };
@@ -346,6 +365,12 @@ fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String
         }
         let stream = stream_of(sensor, base)
             .map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
+        if sensor.buffer == Some(0) {
+            return Err(format!(
+                "sensor `{}`: its buffer is 0; give at least 1, or leave it out",
+                sensor.id
+            ));
+        }
         let rate = stream.to_rate();
         // One slot may be in the making.
         let buffer = sensor
@@ -424,7 +449,8 @@ fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<Constraint, String> {
 }
 
 /// What would make it fit, where that can be said: the demand alone, or the shortest latency.
-fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
+fn hint(config: &Config, entries: &[Entry<'_>], wish: &Wish) -> String {
+    let dear = too_dear(config, entries);
     let demand: f64 = entries
         .iter()
         .map(|entry| entry.load.wcet.as_ns() as f64 / entry.load.stream.period().as_ns() as f64)
@@ -432,7 +458,7 @@ fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
     let granted = wish.density.numerator() as f64 / wish.density.denominator() as f64;
     if demand > granted {
         return format!(
-            "; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
+            "{dear}; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
             demand * 100.0,
             granted * 100.0
         );
@@ -444,6 +470,26 @@ fn hint(entries: &[Entry<'_>], wish: &Wish) -> String {
             ns => format!("; a latency of {} ms would fit", ns / 1_000_000),
         },
     }
+}
+
+/// Which update can never keep up with a sensor, because it needs more than a period for an element.
+fn too_dear(config: &Config, entries: &[Entry<'_>]) -> String {
+    for update in &config.updates {
+        let wcet = update.wcet.map_or(Nanos::ZERO, |wcet| wcet.0);
+        let takes = |id: &String| update.sensors.as_ref().is_none_or(|all| all.contains(id));
+        let slow = entries
+            .iter()
+            .find(|entry| takes(&entry.config.id) && wcet > entry.load.stream.period());
+        if let Some(entry) = slow {
+            return format!(
+                "; update `{}` has a wcet of {wcet}, above the period of sensor `{}`, {}",
+                update.name,
+                entry.config.id,
+                entry.load.stream.period()
+            );
+        }
+    }
+    String::new()
 }
 
 /// A latency, about the shortest, that could be had where the wished one cannot, in whole units as the

@@ -357,10 +357,40 @@ pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T,
         let line = error
             .span()
             .and_then(|span| text.get(..span.start))
-            .map_or(1, |before| before.matches('\n').count() + 1);
+            .map_or(0, |before| before.matches('\n').count());
         let sentence = error.message().trim_end().replace('\n', ", ");
-        format!("line {line}: {sentence}")
+        format!("line {}: {}{sentence}", line + 1, entry_at(text, line))
     })
+}
+
+/// Whose line this is, counted from 0, and which key stands there: ``sensor `queue`, `period`: ``. Empty
+/// where the line has no key.
+fn entry_at(text: &str, line: usize) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let pair = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let is_word = |key: &str| key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let (key, value) = (key.trim(), value.trim().trim_matches('"'));
+        is_word(key).then(|| (key.to_string(), value.to_string()))
+    };
+    let is_head = |line: &&str| line.starts_with('[');
+    let Some((key, _)) = lines
+        .get(line)
+        .filter(|it| !is_head(it))
+        .and_then(|it| pair(it))
+    else {
+        return String::new();
+    };
+    let Some(head) = lines[..line].iter().rposition(is_head) else {
+        return format!("`{key}`: ");
+    };
+    let kind = lines[head].trim_matches(['[', ']']);
+    let own = lines[head + 1..].iter().take_while(|line| !is_head(line));
+    let mut pairs = own.filter_map(|line| pair(line));
+    match pairs.find(|(key, _)| key == "id" || key == "name") {
+        Some((_, name)) => format!("{kind} `{name}`, `{key}`: "),
+        None => format!("[{kind}] `{key}`: "),
+    }
 }
 
 #[cfg(test)]

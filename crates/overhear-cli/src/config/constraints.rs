@@ -674,15 +674,15 @@ mod tests {
             ("[monitor]\n", "line 1: missing field `latency`"),
             (
                 "[[constraint]]\nname = \"c\"\nmx = 1\n",
-                "line 3: unknown field `mx`",
+                "line 3: constraint `c`, `mx`: unknown field `mx`",
             ),
             (
                 "[[constraint]]\nname = \"c\"\nmax = \"5\"\n",
-                "line 3: `5` is not a length",
+                "line 3: constraint `c`, `max`: `5` is not a length",
             ),
             (
                 "[[constraint]]\nname = \"c\"\nmax = true\n",
-                "line 3: invalid type: boolean",
+                "line 3: constraint `c`, `max`: invalid type: boolean",
             ),
         ] {
             assert!(refused(text).contains(part), "{text}: {}", refused(text));

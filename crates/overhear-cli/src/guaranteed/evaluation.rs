@@ -11,6 +11,8 @@ use crate::report::HistogramReport;
 pub(crate) struct Counting {
     field: Option<String>,
     unit: String,
+    /// Sensors that have no such number.
+    pub(super) complaints: Vec<String>,
     // Where the field stands in the elements of each stream, ascending.
     places: Vec<(StreamId, Option<usize>)>,
     pub(super) values: Histogram,
@@ -21,6 +23,7 @@ impl Counting {
         Self {
             field,
             unit: String::new(),
+            complaints: Vec::new(),
             places: Vec::new(),
             values: Histogram::preallocated(),
         }
@@ -40,6 +43,17 @@ impl Update for Counting {
         let index = field.and_then(|field| stream.schema.index_of(field));
         if let Some(index) = index {
             self.unit.clone_from(&stream.schema.fields()[index].unit);
+        }
+        let fields = stream.schema.fields();
+        let counted = index.filter(|&index| fields[index].kind.is_number());
+        if let (Some(field), None) = (field, counted) {
+            let numbers = fields.iter().filter(|field| field.kind.is_number());
+            let numbers: Vec<String> = numbers.map(|it| format!("`{}`", it.name)).collect();
+            self.complaints.push(format!(
+                "{} has no number `{field}`; it has {}",
+                stream.label(),
+                numbers.join(", ")
+            ));
         }
         if let Err(place) = self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
             self.places.insert(place, (stream.id, index));

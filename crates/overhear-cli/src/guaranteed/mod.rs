@@ -248,6 +248,7 @@ impl Plan {
             match evaluation {
                 Evaluation::Plugin(updates) => update.plugin = updates.finish(),
                 Evaluation::Counting(counting) => {
+                    update.complaints.clone_from(&counting.complaints);
                     update.values = Quantiles::of(&counting.values);
                     update.histogram = counting.histogram(&update.name);
                 }
@@ -347,6 +348,13 @@ impl Plan {
     }
 
     fn fill(&self, report: &mut GuaranteeReport, watch: &Watch<'_, SystemClock>) {
+        if report.verdict.is_none() {
+            let absent = watch.absent().map(|sensor| self.terms.sensor(sensor));
+            let absent = absent.map(|id| {
+                format!("sensor `{id}` never appeared: no program has registered it; check its id")
+            });
+            report.reasons = absent.collect();
+        }
         let sensors = self.terms.sensors.iter().zip(watch.figures());
         report.sensors = sensors
             .map(|(terms, figures)| GuaranteedSensor {
@@ -380,6 +388,7 @@ impl Plan {
                 suggested_wcet_ns: (longest.elements > 0).then(|| suggested(longest.took)),
                 values: None,
                 histogram: None,
+                complaints: Vec::new(),
                 plugin: Vec::new(),
             })
             .collect();

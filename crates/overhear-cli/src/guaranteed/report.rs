@@ -109,6 +109,9 @@ pub struct MeasuredUpdate {
     /// The same as a distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<HistogramReport>,
+    /// Sentences: sensors that do not have the field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub complaints: Vec<String>,
     /// What the updates of its plug-in found, as in `updates` of the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin: Vec<UpdateReport>,
@@ -149,6 +152,9 @@ impl GuaranteeReport {
         match self.verdict.as_deref() {
             Some("violated") => VIOLATED,
             Some("inconclusive") => INCONCLUSIVE,
+            // A sensor that never appeared, a field that is not there.
+            None if !self.reasons.is_empty() => INCONCLUSIVE,
+            _ if self.updates.iter().any(|it| !it.complaints.is_empty()) => INCONCLUSIVE,
             _ if self.missed > 0 => INCONCLUSIVE,
             _ if !self.plugins().all(UpdateReport::is_complete) => INCONCLUSIVE,
             _ => COMPLETE,
@@ -246,6 +252,9 @@ pub fn render(report: &GuaranteeReport) -> String {
     for update in &report.updates {
         if let Some(sentence) = &update.sentence {
             let _ = writeln!(text, "  update {}: STOPPED: {sentence}", update.name);
+        }
+        for complaint in &update.complaints {
+            let _ = writeln!(text, "  update {}: {complaint}", update.name);
         }
     }
     for update in report.plugins() {

@@ -7,6 +7,7 @@ mod damage;
 mod directory;
 mod guaranteed;
 mod messages;
+mod mistakes;
 mod pacing;
 mod processes;
 mod program;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::guaranteed::alone;
 use crate::program::{number, only_sensor, program};
 use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
-use crate::updates::plugin;
+use crate::updates::{in_rust, plugin};
 
 /// `eager` writes up to 2,000 elements per second, and the file allows one: each but the first is too
 /// early.
@@ -460,4 +460,26 @@ fn what_is_decided_faster_than_it_is_carried_out_is_lost_and_counted() {
         return;
     }
     assert_eq!(ended.status, 3, "{ended:#?}");
+}
+
+#[test]
+fn an_update_in_rust_asks() {
+    let folder = folder();
+    let Some(plugin) = in_rust("restless") else {
+        return;
+    };
+    let field = "field = \"number\"";
+    let line = format!("plugin = \"{}:asking\"", path(&plugin));
+    let text = SLOW.replace(field, &line);
+    let text = format!("{text}\n[[reaction]]\nname = \"r\"\non = [\"update\"]\nlog = \"asked\"\n");
+    let (_, report) = run(folder.path(), &text, &[]);
+    assert_eq!(
+        number(reaction(&report, "r"), "carried_out"),
+        ELEMENTS,
+        "{report:#}"
+    );
+    for (element, line) in lines(&folder.path().join("asked")).iter().enumerate() {
+        let end = format!("update `numbers` asked with code 3 and value {element}");
+        assert!(line.ends_with(&end), "{line}");
+    }
 }

@@ -35,11 +35,11 @@ pub(crate) fn plugin(
     Some(place.to_path_buf())
 }
 
-/// The example in Rust, which cargo builds with the tests.
-fn in_rust() -> Option<PathBuf> {
+/// A plug-in in Rust, which cargo builds with the tests.
+pub(crate) fn in_rust(name: &str) -> Option<PathBuf> {
     let here = std::env::current_exe().unwrap();
     let built = here.parent().unwrap().parent().unwrap();
-    let plugin = built.join("examples/liblate_elements.so");
+    let plugin = built.join(format!("examples/lib{name}.so"));
     if !plugin.exists() {
         println!("skipped: the examples are not built; type `cargo build --examples`");
         return None;
@@ -59,7 +59,7 @@ fn examples(folder: &Path) -> Vec<PathBuf> {
             &folder.join("clang.so"),
         ),
         plugin("g++", "-std=c++17", &example("cpp"), &folder.join("cpp.so")),
-        in_rust(),
+        in_rust("late_elements"),
     ];
     compiled.into_iter().flatten().collect()
 }
@@ -326,7 +326,7 @@ fn what_cannot_be_loaded_is_told_before_anything_runs() {
         &format!("{example}=soon"),
         &["`late_elements` cannot be created", "nanoseconds"],
     );
-    if let Some(rust) = in_rust() {
+    if let Some(rust) = in_rust("late_elements") {
         refused(
             &format!("{}=soon", path(&rust)),
             &["cannot be created", "nanoseconds"],
