@@ -105,7 +105,13 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
     if !arguments.quiet {
         let sensors = match attachment.sensors() {
             0 => "no sensor yet; those that appear are attached".to_string(),
-            some => format!("{}, and those that appear", sensors(some as u64)),
+            some => {
+                let off = match attachment.switched_off() {
+                    0 => String::new(),
+                    off => format!(", {off} of them switched off"),
+                };
+                format!("{}{off}, and those that appear", sensors(some as u64))
+            }
         };
         say(&format!(
             "overhear: attached to `{}`: {sensors}\n",

@@ -15,6 +15,7 @@ use overhear_trace::TraceWriter;
 use super::{Feed, Layout, Summary};
 use crate::exit::{Exit, Failure};
 use crate::interrupts::Interrupts;
+use crate::listing::State;
 use crate::place;
 use crate::presence::Presence;
 use crate::recording::{Ending, Recording};
@@ -51,6 +52,7 @@ pub struct Attachment<'a> {
     interrupts: Interrupts,
     writer: Option<TraceWriter>,
     source: AttachedSource,
+    off: usize,
     begun: Timestamp,
 }
 
@@ -59,9 +61,14 @@ impl<'a> Attachment<'a> {
     ///
     /// # Errors
     /// [`Failure`] if the directory refuses, or the recording cannot be begun.
-    pub fn begin(connection: MonitorConnection, wishes: &'a Wishes) -> Result<Self, Failure> {
+    pub fn begin(mut connection: MonitorConnection, wishes: &'a Wishes) -> Result<Self, Failure> {
         let interrupts = Interrupts::listen()?;
         let begun = monotonic_now();
+        let there = connection.list(&wishes.query).map_err(place::refused)?;
+        let off = there
+            .iter()
+            .filter(|sensor| place::state(sensor) == State::Off)
+            .count();
         let source = connection
             .attach(wishes.query.clone(), wishes.begin)
             .map_err(place::refused)?;
@@ -75,6 +82,7 @@ impl<'a> Attachment<'a> {
             interrupts,
             writer,
             source,
+            off,
             begun,
         })
     }
@@ -83,6 +91,12 @@ impl<'a> Attachment<'a> {
     #[must_use]
     pub fn sensors(&self) -> usize {
         self.source.sensors()
+    }
+
+    /// How many of them were switched off just before: nothing comes from these.
+    #[must_use]
+    pub const fn switched_off(&self) -> usize {
+        self.off
     }
 
     /// Shows what the sensors write until something ends it.
@@ -98,6 +112,7 @@ impl<'a> Attachment<'a> {
             writer,
             source,
             begun,
+            ..
         } = self;
         let source = Rc::new(RefCell::new(source));
         let mut monitor = Monitor::new(HOLD_BACK);

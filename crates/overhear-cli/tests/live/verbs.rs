@@ -73,6 +73,11 @@ fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
     let before = elements();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(elements(), before);
+    // Who waits for it is told why nothing comes.
+    let ended = live.ask(&["attach", "pace", "--duration", "30ms"]);
+    assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
+    let why = "1 sensor, 1 of them switched off";
+    assert!(ended.stderr.contains(why), "{ended:#?}");
     let ended = live.ask(&["switch", "pace", "off"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
