@@ -144,6 +144,8 @@ typedef struct oh_host {
     void (*tell_text)(struct oh_host *host, const char *key, const char *value);
     void (*tell_json)(struct oh_host *host, const char *key, const char *value);
     void (*react)(struct oh_host *host, uint32_t code, int64_t value);
+    /* What the program gave with the update, where the monitor is a part of it (monitor.h); else NULL. */
+    void *application;
 } oh_host;
 
 /* What an update does when elements of its streams were missed. It learns of the gap in any case. */
@@ -253,7 +255,8 @@ OH_ASSERT_FIELD(oh_gap, cause, 40, 4);
 OH_STATIC_ASSERT(sizeof(oh_gap) == 48, "oh_gap: size");
 OH_ASSERT_FIELD(oh_host, fail, 8, 8);
 OH_ASSERT_FIELD(oh_host, react, 56, 8);
-OH_STATIC_ASSERT(sizeof(oh_host) == 64, "oh_host: size");
+OH_ASSERT_FIELD(oh_host, application, 64, 8);
+OH_STATIC_ASSERT(sizeof(oh_host) == 72, "oh_host: size");
 OH_ASSERT_FIELD(oh_reaction, at_ns, 32, 8);
 OH_ASSERT_FIELD(oh_reaction, code, 64, 4);
 OH_STATIC_ASSERT(sizeof(oh_reaction) == 72, "oh_reaction: size");

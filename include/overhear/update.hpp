@@ -224,6 +224,23 @@ inline void destroy(void *self) noexcept
     delete &as_update(self);
 }
 
+/* Everything but `create`. */
+constexpr oh_update table(const char *name, const char *sensors, std::uint32_t missed)
+{
+    oh_update raw{};
+    raw.size = sizeof(oh_update);
+    raw.missed = missed;
+    raw.name = name;
+    raw.sensors = sensors;
+    raw.open = on_open;
+    raw.element = on_element;
+    raw.gap = on_gap;
+    raw.advance = on_advance;
+    raw.report = on_report;
+    raw.destroy = destroy;
+    return raw;
+}
+
 } /* namespace detail */
 
 /*
@@ -235,18 +252,8 @@ constexpr oh_update exported(const char *name, const char *sensors = nullptr,
                              std::uint32_t missed = OH_MISSED_CONTINUE)
 {
     static_assert(std::is_base_of<update, type>::value, "an update derives from overhear::update");
-    oh_update raw{};
-    raw.size = sizeof(oh_update);
-    raw.missed = missed;
-    raw.name = name;
-    raw.sensors = sensors;
+    oh_update raw = detail::table(name, sensors, missed);
     raw.create = detail::create<type>;
-    raw.open = detail::on_open;
-    raw.element = detail::on_element;
-    raw.gap = detail::on_gap;
-    raw.advance = detail::on_advance;
-    raw.report = detail::on_report;
-    raw.destroy = detail::destroy;
     return raw;
 }
 

@@ -168,7 +168,7 @@ static void load(const oh_element_in_place *element, uint32_t offset, uint32_t b
 int main(void)
 {
     oh_host host = {sizeof(oh_host), OH_UPDATE_ABI, on_fail, on_u64, on_i64, on_f64, on_text, on_text,
-                    on_react};
+                    on_react, NULL};
     oh_stream stream = {sizeof(oh_stream), 5,      "values", "", "p(1)/values", "value",
                         fields,            1,      8,        OH_ORIGIN_PROGRAM,  1,    0, 0};
     uint64_t value = 40;

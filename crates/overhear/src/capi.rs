@@ -4,6 +4,7 @@
 
 mod concurrent;
 mod laned;
+mod monitor;
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CStr, CString};
@@ -120,7 +121,7 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
 }
 
 /// Why a registration failed: the code, and the sentence for it.
-pub(crate) struct Failure(c_int, String);
+pub(crate) struct Failure(pub(crate) c_int, pub(crate) String);
 
 impl From<SensorError> for Failure {
     fn from(error: SensorError) -> Self {

@@ -62,6 +62,11 @@
 //! sensor refuse writes until then, because the private memory holds no free element. `vfork` and
 //! `posix_spawn` are harmless, because their child only execs.
 //!
+//! # Waiting for a monitor
+//!
+//! Nobody waits for monitors unless it wants to: a program that needs the verdict on an element before it
+//! goes on has a [`Waiter`] for a monitor that has an [`Announcement`], in whatever process.
+//!
 //! # Without sensors
 //!
 //! With the feature `disable`, writes leave no code, and registration asks no directory: what
@@ -76,6 +81,8 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod announce;
+mod application;
 mod capi;
 mod concurrent;
 mod cpu_time;
@@ -89,6 +96,7 @@ mod pace;
 mod sensor;
 mod thread;
 
+pub use announce::{Announcement, NotEvaluated, Waiter, WaiterError};
 pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};
 pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};

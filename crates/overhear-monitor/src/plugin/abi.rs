@@ -102,6 +102,7 @@ pub(crate) struct RawHost {
     pub(crate) tell_text: unsafe extern "C" fn(*mut RawHost, *const c_char, *const c_char),
     pub(crate) tell_json: unsafe extern "C" fn(*mut RawHost, *const c_char, *const c_char),
     pub(crate) react: unsafe extern "C" fn(*mut RawHost, u32, i64),
+    pub(crate) application: *mut c_void,
 }
 
 type Create = unsafe extern "C" fn(*mut RawHost, *const c_char) -> *mut c_void;
@@ -192,7 +193,8 @@ const _: () = {
     assert!(size_of::<RawGap>() == 48);
     assert!(offset_of!(RawHost, fail) == 8);
     assert!(offset_of!(RawHost, react) == 56);
-    assert!(size_of::<RawHost>() == 64);
+    assert!(offset_of!(RawHost, application) == 64);
+    assert!(size_of::<RawHost>() == 72);
     assert!(offset_of!(RawReaction, at_ns) == 32);
     assert!(offset_of!(RawReaction, code) == 64);
     assert!(size_of::<RawReaction>() == 72);

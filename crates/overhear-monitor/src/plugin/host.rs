@@ -355,7 +355,7 @@ struct Host {
 }
 
 impl Host {
-    fn new() -> Box<Self> {
+    fn new(application: *mut c_void) -> Box<Self> {
         Box::new(Self {
             raw: RawHost {
                 size: size_of::<RawHost>() as u32,
@@ -367,6 +367,7 @@ impl Host {
                 tell_text,
                 tell_json,
                 react,
+                application,
             },
             failed: None,
             results: Results::default(),
@@ -519,11 +520,45 @@ fn names_writers(descriptor: &StreamDescriptor) -> bool {
 }
 
 impl PluginUpdate {
+    /// An update of this very program, which drives a monitor as a library: `oh_monitor_add`.
+    ///
+    /// # Errors
+    /// A sentence: it is not as `update.h` says, or it says that it cannot be made.
+    ///
+    /// # Safety
+    /// `update` is NULL or points to an `oh_update` of `update.h`, which says its own size, whose strings
+    /// and fields are readable during the call, and whose functions and `application` may be used for as
+    /// long as this lives, by any one thread at a time.
+    pub unsafe fn in_process(
+        update: *const c_void,
+        argument: &str,
+        application: *mut c_void,
+    ) -> Result<Self, String> {
+        // SAFETY: by contract.
+        let raw = unsafe { sized::<RawUpdate>(update.cast(), LEAST_UPDATE) };
+        let raw = raw.ok_or_else(|| "the update is NULL, or too small".to_string())?;
+        let entry = Entry::new(raw).map_err(|(name, reason)| match name {
+            Some(name) => format!("update `{name}`: {reason}"),
+            None => format!("the update: {reason}"),
+        })?;
+        let name = entry.name.clone();
+        Self::create_for(Arc::new(entry), argument, application)
+            .map_err(|reason| format!("update `{name}` cannot be created: {reason}"))
+    }
+
     fn create(entry: Arc<Entry>, argument: &str) -> Result<Self, String> {
+        Self::create_for(entry, argument, ptr::null_mut())
+    }
+
+    fn create_for(
+        entry: Arc<Entry>,
+        argument: &str,
+        application: *mut c_void,
+    ) -> Result<Self, String> {
         let Ok(argument) = CString::new(argument) else {
             return Err("its argument has a zero byte".to_string());
         };
-        let mut host = Host::new();
+        let mut host = Host::new(application);
         let Some(create) = entry.raw.create else {
             return Err("`create` is missing".to_string());
         };

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A monitor inside an application, for languages that do not build one from its parts: a thread of
+//! best effort that reads the sensors of a pattern, and updates that come and go (seed 000, section 3.5).
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, Sender, TryRecvError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use overhear_directory::client::socket_path;
+use overhear_directory::{monotonic_now, AttachError, Begin, MonitorConnection, Query, QueryError};
+use overhear_event::{Nanos, Origin, StreamDescriptor};
+use overhear_monitor::{best_effort, Monitor, Subscription, Supervisor, UpdateSet};
+
+use crate::announce::Announcement;
+use crate::sensor::SensorError;
+
+/// Why a monitor cannot start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("no directory listens, so there are no sensors to monitor; start one in this program, start it with `overhear run`, or start `overheard`")]
+    NoDirectory,
+    #[error("the sensors `{sensors}` cannot be understood: {reason}")]
+    Sensors { sensors: String, reason: QueryError },
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error("the monitor cannot announce itself as `{name}`: {reason}")]
+    Announce { name: String, reason: SensorError },
+    #[error("the monitor cannot announce itself as `{name}`: {reason}")]
+    Unheard { name: String, reason: String },
+    #[error("there is no thread for the monitor: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What a monitor is started with.
+#[derive(Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) socket: Option<&'a Path>,
+    /// The sensors that it reads: `TASK/SENSOR#INSTANCE`.
+    pub(crate) sensors: &'a str,
+    /// The name by which other processes wait for it.
+    pub(crate) announce: Option<&'a str>,
+    pub(crate) hold_back: Nanos,
+}
+
+/// A monitor that runs. It ends, having evaluated what was written until then, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ApplicationMonitor {
+    supervisor: Supervisor,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApplicationMonitor {
+    /// Attaches to the sensors, from what is written next on, and begins.
+    pub(crate) fn start(wish: &Wish<'_>) -> Result<Self, StartError> {
+        let socket: Option<PathBuf> = wish.socket.map(Path::to_path_buf).or_else(socket_path);
+        let socket = socket.ok_or(StartError::NoDirectory)?;
+        let query = Query::parse(wish.sensors).map_err(|reason| StartError::Sensors {
+            sensors: wish.sensors.to_string(),
+            reason,
+        })?;
+        let mut set = UpdateSet::new();
+        let announcement = wish.announce.map(|name| {
+            Announcement::register(name).map_err(|reason| StartError::Announce {
+                name: name.to_string(),
+                reason,
+            })
+        });
+        if let Some(announcement) = announcement.transpose()? {
+            if let Some(reason) = announcement.sensor().unheard_because() {
+                return Err(StartError::Unheard {
+                    name: wish.announce.unwrap_or_default().to_string(),
+                    reason: reason.to_string(),
+                });
+            }
+            // The first of an empty set: there is room. Who advances first does not matter, because the
+            // elements before an advance have been evaluated by all.
+            let _ = set.add(announcement, Announcement::binding());
+        }
+        let mut source = MonitorConnection::connect(&socket)?.attach(query, Begin::Now)?;
+        source.forget_clock_segments();
+        let hold_back = wish.hold_back;
+        let supervisor = set.supervisor();
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::Builder::new().name("oh-monitor".to_string());
+        let thread = thread.spawn(move || {
+            let mut monitor = Monitor::new(hold_back);
+            monitor.add_source(Box::new(source));
+            let go_on = |_: &mut Monitor| stopped.try_recv() == Err(TryRecvError::Empty);
+            // Whoever waits for an evaluation waits for this, too.
+            let wait = |pause: Duration| std::thread::sleep(pause.min(Duration::from_millis(1)));
+            best_effort(&mut monitor, &mut set, monotonic_now, wait, go_on);
+        });
+        Ok(Self {
+            supervisor,
+            stop: Some(stop),
+            thread: Some(thread.map_err(StartError::Thread)?),
+        })
+    }
+
+    pub(crate) const fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+}
+
+impl Drop for ApplicationMonitor {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed; updates have theirs caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The streams that an update's pattern names: sensors of programs, and others where their origin is
+/// named.
+pub(crate) fn subscription(sensors: Option<&str>) -> Result<Subscription, QueryError> {
+    let pattern = sensors.unwrap_or("*");
+    let matcher = Query::parse(pattern)?.compile()?;
+    let task = pattern.split_once('/').map_or("", |(task, _)| task);
+    let is_named = !matches!(task, "" | "*");
+    let matching = move |stream: &StreamDescriptor| {
+        (is_named || matches!(stream.origin, Origin::Program(_))) && matcher.matches(stream)
+    };
+    Ok(Subscription::all().matching(matching))
+}

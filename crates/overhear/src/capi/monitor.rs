@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `include/overhear/monitor.h` declares: monitors inside C programs, and waiting for those of
+//! others. The structs mirror that header.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{offset_of, size_of, MaybeUninit};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use overhear_directory::Directory;
+use overhear_event::{Nanos, Timestamp};
+use overhear_monitor::plugin::PluginUpdate;
+use overhear_monitor::{Binding, UpdateRef, UpdateState, WaitError, HOLD_BACK};
+
+use super::{remember, text, Failure};
+use crate::announce::{NotEvaluated, Waiter};
+use crate::application::{subscription, ApplicationMonitor, StartError, Wish};
+
+/// `oh_monitor_options`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawMonitorOptions {
+    sensors: *const c_char,
+    announce: *const c_char,
+    directory: *const c_char,
+    hold_back_ns: u64,
+}
+
+/// `oh_update_status`.
+#[repr(C)]
+pub(crate) struct RawUpdateStatus {
+    elements: u64,
+    missed: u64,
+    state: u32,
+    reserved: u32,
+}
+
+const _: () = {
+    assert!(size_of::<RawMonitorOptions>() == 32);
+    assert!(offset_of!(RawUpdateStatus, state) == 16);
+    assert!(size_of::<RawUpdateStatus>() == 24);
+};
+
+/// `oh_monitor`.
+pub(crate) struct RawMonitor {
+    monitor: ApplicationMonitor,
+    // By their numbers; those that were removed leave their place.
+    updates: Vec<Option<UpdateRef<PluginUpdate>>>,
+}
+
+/// `oh_directory`.
+pub(crate) struct RawDirectory(
+    // Held for its end.
+    #[allow(dead_code, reason = "its destructor ends it")] Directory,
+);
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let code = match error {
+            StartError::Sensors { .. } => -libc::EINVAL,
+            StartError::Thread(_) => -libc::EAGAIN,
+            _ => -libc::ENOENT,
+        };
+        Self(code, format!("oh_monitor_start: {error}"))
+    }
+}
+
+/// Calls; a failure is remembered and returned as a negative code. Nothing unwinds into C.
+fn guard(name: &str, call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(Failure(code, sentence))) => {
+            remember(&sentence);
+            code
+        }
+        Err(_) => {
+            remember(&format!(
+                "{name} failed inside liboverhear; this is a bug of the library"
+            ));
+            -libc::EINVAL
+        }
+    }
+}
+
+fn invalid(sentence: &str) -> Failure {
+    Failure(-libc::EINVAL, sentence.to_string())
+}
+
+fn time(ns: u64) -> Timestamp {
+    Timestamp::ZERO.plus(Nanos::from_ns(ns))
+}
+
+/// `oh_directory_start`.
+///
+/// # Safety
+/// `out` is NULL or writable; `socket` is NULL or a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_directory_start(
+    out: *mut *mut RawDirectory,
+    socket: *const c_char,
+) -> c_int {
+    guard("oh_directory_start", || {
+        // SAFETY: by contract.
+        let socket = unsafe { text(socket) }.filter(|_| !out.is_null());
+        let socket =
+            socket.ok_or_else(|| invalid("oh_directory_start: give `out` and `socket`"))?;
+        let started = Directory::builder().start(Path::new(&socket));
+        let directory = started
+            .map_err(|error| Failure(-libc::EADDRINUSE, format!("oh_directory_start: {error}")))?;
+        // SAFETY: writable by contract.
+        unsafe { out.write(Box::into_raw(Box::new(RawDirectory(directory)))) };
+        Ok(0)
+    })
+}
+
+/// `oh_directory_stop`.
+///
+/// # Safety
+/// `directory` is NULL or came from `oh_directory_start` and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_directory_stop(directory: *mut RawDirectory) {
+    if !directory.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        let directory = unsafe { Box::from_raw(directory) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(directory)));
+    }
+}
+
+/// `oh_monitor_start_sized`.
+///
+/// # Safety
+/// `out` is NULL or writable; `options` points to `options_size` readable bytes, whose pointers are NULL
+/// or strings.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
+    out: *mut *mut RawMonitor,
+    options: *const RawMonitorOptions,
+    options_size: usize,
+) -> c_int {
+    guard("oh_monitor_start", || {
+        if out.is_null() || options.is_null() {
+            return Err(invalid("oh_monitor_start: give `out` and `options`"));
+        }
+        // SAFETY: writable by contract.
+        unsafe { out.write(std::ptr::null_mut()) };
+        // Members are added at the end alone: what an older program does not have is zero.
+        let mut known = MaybeUninit::<RawMonitorOptions>::zeroed();
+        let size = options_size.min(size_of::<RawMonitorOptions>());
+        let options = unsafe {
+            // SAFETY: both are at least this long; zero bytes are a value of every member.
+            known
+                .as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping(options.cast(), size);
+            known.assume_init()
+        };
+        // SAFETY: strings by contract.
+        let (sensors, announce, directory) = unsafe {
+            (
+                text(options.sensors),
+                text(options.announce),
+                text(options.directory).map(PathBuf::from),
+            )
+        };
+        let monitor = ApplicationMonitor::start(&Wish {
+            socket: directory.as_deref(),
+            sensors: sensors.as_deref().unwrap_or("*"),
+            announce: announce.as_deref(),
+            hold_back: match options.hold_back_ns {
+                0 => HOLD_BACK,
+                ns => Nanos::from_ns(ns),
+            },
+        })?;
+        let monitor = RawMonitor {
+            monitor,
+            updates: Vec::new(),
+        };
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(monitor))) };
+        Ok(0)
+    })
+}
+
+/// `oh_monitor_add`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `update` is as
+/// `update.h` says, `argument` is NULL or a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_add(
+    monitor: *mut RawMonitor,
+    update: *const c_void,
+    argument: *const c_char,
+    application: *mut c_void,
+) -> c_int {
+    guard("oh_monitor_add", || {
+        // SAFETY: by contract.
+        let monitor = unsafe { monitor.as_mut() };
+        let monitor = monitor.ok_or_else(|| invalid("oh_monitor_add: the monitor is NULL"))?;
+        // SAFETY: by contract.
+        let argument = unsafe { text(argument) }.unwrap_or_default();
+        let wrong = |error: &dyn std::fmt::Display| invalid(&format!("oh_monitor_add: {error}"));
+        // SAFETY: by contract.
+        let made = unsafe { PluginUpdate::in_process(update, &argument, application) };
+        let update = made.map_err(|error| wrong(&error))?;
+        let wanted = subscription(update.sensors()).map_err(|error| wrong(&error))?;
+        let binding = Binding::new(update.name())
+            .subscribe(wanted)
+            .on_missed(update.missed_policy());
+        let added = monitor.monitor.supervisor().add(update, binding);
+        let added = added.map_err(|error| wrong(&error))?;
+        // It gets its place at the end of a round; what is written from then on is evaluated by it.
+        loop {
+            match added.status().state {
+                UpdateState::Waiting => std::thread::sleep(Duration::from_micros(250)),
+                UpdateState::Failed(why) => return Err(wrong(&why)),
+                _ => break,
+            }
+        }
+        monitor.updates.push(Some(added));
+        c_int::try_from(monitor.updates.len() - 1).map_err(|error| wrong(&error))
+    })
+}
+
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`.
+unsafe fn update<'a>(
+    monitor: *mut RawMonitor,
+    number: c_int,
+    name: &str,
+) -> Result<(&'a RawMonitor, &'a UpdateRef<PluginUpdate>), Failure> {
+    // SAFETY: by contract.
+    let monitor = unsafe { monitor.as_ref() };
+    let monitor = monitor.ok_or_else(|| invalid(&format!("{name}: the monitor is NULL")))?;
+    let place = usize::try_from(number).ok();
+    let update = place.and_then(|place| monitor.updates.get(place)?.as_ref());
+    let update = update.ok_or_else(|| invalid(&format!("{name}: there is no update {number}")))?;
+    Ok((monitor, update))
+}
+
+/// `oh_monitor_status`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`; `out` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_status(
+    monitor: *mut RawMonitor,
+    number: c_int,
+    out: *mut RawUpdateStatus,
+) -> c_int {
+    guard("oh_monitor_status", || {
+        // SAFETY: by contract.
+        let (_, update) = unsafe { update(monitor, number, "oh_monitor_status") }?;
+        let status = update.status();
+        let (state, sentence) = match status.state {
+            UpdateState::Waiting => (0, String::new()),
+            UpdateState::Running | UpdateState::Removed => (1, String::new()),
+            UpdateState::Stopped(gap) => (2, format!("{} elements were missed", gap.missed)),
+            UpdateState::Failed(why) => (3, why),
+        };
+        remember(&sentence);
+        // SAFETY: by contract.
+        if let Some(out) = unsafe { out.as_mut() } {
+            *out = RawUpdateStatus {
+                elements: status.elements,
+                missed: status.missed,
+                state,
+                reserved: 0,
+            };
+        }
+        Ok(0)
+    })
+}
+
+/// `oh_monitor_remove`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_remove(
+    monitor: *mut RawMonitor,
+    number: c_int,
+) -> c_int {
+    guard("oh_monitor_remove", || {
+        // SAFETY: by contract.
+        let (_, found) = unsafe { update(monitor, number, "oh_monitor_remove") }?;
+        found.remove();
+        // At the end of a round, which comes as long as the thread runs.
+        let removed = loop {
+            if let Some(removed) = found.take() {
+                break removed;
+            }
+            std::thread::sleep(Duration::from_micros(250));
+        };
+        drop(removed);
+        // SAFETY: by contract; the reference above is used no more.
+        if let Some(monitor) = unsafe { monitor.as_mut() } {
+            monitor.updates[number.unsigned_abs() as usize] = None;
+        }
+        Ok(0)
+    })
+}
+
+/// `oh_monitor_wait`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`, and is not stopped meanwhile.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_wait(
+    monitor: *mut RawMonitor,
+    until_ns: u64,
+    timeout_ns: u64,
+) -> c_int {
+    guard("oh_monitor_wait", || {
+        // SAFETY: by contract.
+        let monitor = unsafe { monitor.as_ref() };
+        let monitor = monitor.ok_or_else(|| invalid("oh_monitor_wait: the monitor is NULL"))?;
+        let timeout = Duration::from_nanos(timeout_ns);
+        let waited = monitor
+            .monitor
+            .supervisor()
+            .wait_evaluated(time(until_ns), timeout);
+        waited.map(|_| 0).map_err(|error| {
+            let code = match error {
+                WaitError::TimedOut { .. } => -libc::ETIMEDOUT,
+                WaitError::Ended { .. } => -libc::ESRCH,
+            };
+            Failure(code, format!("oh_monitor_wait: {error}"))
+        })
+    })
+}
+
+/// `oh_monitor_stop`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start` and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_stop(monitor: *mut RawMonitor) {
+    if !monitor.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        let monitor = unsafe { Box::from_raw(monitor) };
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let RawMonitor { monitor, updates } = *monitor;
+            // First the thread, so that the updates are destroyed here.
+            drop(monitor);
+            drop(updates);
+        }));
+    }
+}
+
+/// `oh_waiter_attach`.
+///
+/// # Safety
+/// `out` is NULL or writable; `monitor` is NULL or a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_waiter_attach(
+    out: *mut *mut Waiter,
+    monitor: *const c_char,
+) -> c_int {
+    guard("oh_waiter_attach", || {
+        // SAFETY: by contract.
+        let monitor = unsafe { text(monitor) }.filter(|_| !out.is_null());
+        let monitor = monitor.ok_or_else(|| invalid("oh_waiter_attach: give `out` and a name"))?;
+        // SAFETY: writable by contract.
+        unsafe { out.write(std::ptr::null_mut()) };
+        let waiter = Waiter::attach(&monitor);
+        let waiter =
+            waiter.map_err(|error| Failure(-libc::ENOENT, format!("oh_waiter_attach: {error}")))?;
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(waiter))) };
+        Ok(0)
+    })
+}
+
+/// `oh_waiter_wait`.
+///
+/// # Safety
+/// `waiter` is NULL or came from `oh_waiter_attach`, and no other thread uses it.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_waiter_wait(
+    waiter: *mut Waiter,
+    until_ns: u64,
+    timeout_ns: u64,
+) -> c_int {
+    guard("oh_waiter_wait", || {
+        // SAFETY: by contract.
+        let waiter = unsafe { waiter.as_mut() };
+        let waiter = waiter.ok_or_else(|| invalid("oh_waiter_wait: the waiter is NULL"))?;
+        let waited = waiter.wait(time(until_ns), Duration::from_nanos(timeout_ns));
+        waited.map(|_| 0).map_err(|error| {
+            let code = match error {
+                NotEvaluated::Nobody => -libc::ENOENT,
+                NotEvaluated::TimedOut { .. } => -libc::ETIMEDOUT,
+                NotEvaluated::Ended { .. } => -libc::ESRCH,
+            };
+            Failure(code, format!("oh_waiter_wait: {error}"))
+        })
+    })
+}
+
+/// `oh_waiter_detach`.
+///
+/// # Safety
+/// `waiter` is NULL or came from `oh_waiter_attach` and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_waiter_detach(waiter: *mut Waiter) {
+    if !waiter.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        let waiter = unsafe { Box::from_raw(waiter) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(waiter)));
+    }
+}

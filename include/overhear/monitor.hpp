@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Monitors inside a program, and waiting for evaluations, for C++17. What the calls mean says monitor.h, on
+ * which this header stands; updates are the classes of update.hpp.
+ *
+ *     overhear::monitor monitor({"request"});
+ *     judge &verdicts = monitor.add(std::make_unique<judge>(), "judge");
+ *     ...
+ *     request.write(now);
+ *     monitor.wait(oh_now_ns(), std::chrono::seconds(1)); // verdicts are known now
+ *
+ * Objects end in their destructors. What cannot be started throws overhear::monitor_error with the
+ * sentence; waiting returns whether it was evaluated in time.
+ */
+#ifndef OVERHEAR_MONITOR_HPP
+#define OVERHEAR_MONITOR_HPP
+
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "overhear/monitor.hpp needs C++17; compile with -std=c++17 or later, or include monitor.h"
+#endif
+
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "monitor.h"
+#include "update.hpp"
+
+namespace overhear {
+
+/* Something cannot be started or waited for; what() says why and what to do. */
+class monitor_error : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+inline int checked(int code)
+{
+    if (code < 0)
+        throw monitor_error(oh_last_error());
+    return code;
+}
+
+/* Whether it was evaluated in time; an end of the monitor is an error. */
+inline bool waited(int code)
+{
+    if (code == -ETIMEDOUT || code == -ENOENT)
+        return false;
+    checked(code);
+    return true;
+}
+
+/* The object that the program gave becomes the update; the monitor owns it from here on. */
+inline void *adopt(oh_host *host, const char *) noexcept
+{
+    return static_cast<std::unique_ptr<update> *>(host->application)->release();
+}
+
+struct end {
+    void operator()(oh_directory *directory) const { oh_directory_stop(directory); }
+    void operator()(oh_monitor *monitor) const { oh_monitor_stop(monitor); }
+    void operator()(oh_waiter *waiter) const { oh_waiter_detach(waiter); }
+};
+
+} /* namespace detail */
+
+/* A directory in this program: see oh_directory_start. It outlives sensors and monitors. */
+class directory {
+  public:
+    explicit directory(const char *socket)
+    {
+        oh_directory *made = nullptr;
+        detail::checked(oh_directory_start(&made, socket));
+        raw_.reset(made);
+    }
+
+  private:
+    std::unique_ptr<oh_directory, detail::end> raw_;
+};
+
+/* A monitor in this program. Updates that are added live until it ends, or they are removed. */
+class monitor {
+  public:
+    explicit monitor(const oh_monitor_options &options = {})
+    {
+        oh_monitor *made = nullptr;
+        detail::checked(oh_monitor_start(&made, &options));
+        raw_.reset(made);
+    }
+
+    /*
+     * Adds an object that derives from overhear::update, which the monitor owns from here on; what is
+     * returned is it. `sensors` as in oh_update; `in_place` as for exported_in_place.
+     */
+    template <class type>
+    type &add(std::unique_ptr<type> object, const char *name, const char *sensors = nullptr,
+              std::uint32_t missed = OH_MISSED_CONTINUE, bool in_place = false)
+    {
+        type &added = *object;
+        std::unique_ptr<update> owned = std::move(object);
+        oh_update raw = detail::table(name, sensors, missed);
+        raw.create = detail::adopt;
+        if (in_place)
+            raw = exported_in_place(raw);
+        detail::checked(oh_monitor_add(raw_.get(), &raw, "", &owned));
+        return added;
+    }
+
+    /* Whether everything stamped before until_ns has been evaluated before the time is over. */
+    bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
+    {
+        const auto limit = static_cast<std::uint64_t>(timeout.count());
+        return detail::waited(oh_monitor_wait(raw_.get(), until_ns, limit));
+    }
+
+    /* For the functions of monitor.h. */
+    oh_monitor *get() const { return raw_.get(); }
+
+  private:
+    std::unique_ptr<oh_monitor, detail::end> raw_;
+};
+
+/* Waits for a monitor of whatever process. */
+class waiter {
+  public:
+    explicit waiter(const char *monitor)
+    {
+        oh_waiter *made = nullptr;
+        detail::checked(oh_waiter_attach(&made, monitor));
+        raw_.reset(made);
+    }
+
+    /* Whether everything stamped before until_ns has been evaluated there before the time is over. */
+    bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
+    {
+        const auto limit = static_cast<std::uint64_t>(timeout.count());
+        return detail::waited(oh_waiter_wait(raw_.get(), until_ns, limit));
+    }
+
+  private:
+    std::unique_ptr<oh_waiter, detail::end> raw_;
+};
+
+} /* namespace overhear */
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* monitor.hpp: a monitor in a C++ program, its updates as objects, and waiting. */
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include <unistd.h>
+
+#include <overhear/monitor.hpp>
+#include <overhear/sensor.hpp>
+
+#include "tap.h"
+
+struct value {
+    std::uint64_t number;
+};
+OVERHEAR_FIELDS(value, "value", OVERHEAR_FIELD(number, ""));
+
+static int alive = 0;
+
+class sum : public overhear::update {
+  public:
+    sum() { alive++; }
+    ~sum() override { alive--; }
+    void element(const oh_element_view &element) override
+    {
+        numbers += overhear::payload_of<value>(element).number;
+    }
+    std::uint64_t numbers = 0;
+};
+
+int main()
+{
+    const std::chrono::seconds patience(60);
+    const std::string socket = "/tmp/oh-monitor-hpp-" + std::to_string(getpid()) + ".sock";
+    setenv("OVERHEAR_DIRECTORY", socket.c_str(), 1);
+    bool thrown = false;
+    try {
+        overhear::monitor lost;
+    } catch (const overhear::monitor_error &error) {
+        thrown = *error.what() != '\0';
+    }
+    tap_check(thrown, "what cannot start throws a sentence");
+
+    overhear::directory directory(socket.c_str());
+    overhear::sensor<value> sensor("value");
+    {
+        oh_monitor_options options{};
+        options.sensors = "value";
+        options.announce = "hpp";
+        overhear::monitor monitor(options);
+        sum &added = monitor.add(std::make_unique<sum>(), "sum");
+        overhear::waiter waiter("hpp");
+        sensor.write(value{5});
+        tap_check(monitor.wait(oh_now_ns(), patience) && added.numbers == 5, "its owner waits");
+        sensor.write(value{6});
+        tap_check(waiter.wait(oh_now_ns(), patience), "anybody waits");
+        tap_check(monitor.wait(oh_now_ns(), patience) && added.numbers == 11, "both were evaluated");
+        tap_check(!waiter.wait(UINT64_MAX / 2, std::chrono::nanoseconds(1)), "nobody waits forever");
+        tap_check(alive == 1, "the monitor owns the update");
+    }
+    tap_check(alive == 0, "and destroys it at its end");
+    return tap_done();
+}
