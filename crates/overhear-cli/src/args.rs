@@ -548,6 +548,10 @@ pub(crate) struct TopArguments {
     /// Follows the threads of this running process with the kernel's sensors.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// Draws the distributions that the updates of this file find: those that count the values of a
+    /// field (see docs/displays.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Listens for one window, prints one look, and ends.
     #[arg(long)]
     pub(crate) once: bool,

@@ -167,6 +167,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
         interval: arguments.interval,
         window: arguments.window.max(arguments.interval),
         pid: arguments.pid,
+        config: arguments.config,
     };
     if !arguments.once {
         if !io::stdout().is_terminal() {

@@ -31,7 +31,7 @@ use crate::reactions::Deciders;
 use crate::report::Quantiles;
 use crate::updates::{stopped_by, UpdateSpecification, Updates};
 
-use evaluation::Counting;
+pub(crate) use evaluation::Counting;
 use report::suggested;
 pub use report::{render, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 pub use suggestion::Suggestion;

@@ -9,13 +9,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
-use overhear_event::{Nanos, StreamId, Timestamp};
+use overhear_event::{Nanos, StreamId, Timestamp, Update};
 use overhear_kernel::{Choice, Kernel};
 use overhear_metrics::{RecentSensors, Scheduling};
 use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::DefaultTerminal;
 
+use super::updates::Counted;
 use super::{draw, sensor_row, tasks, Model, Request, Snapshot, ThreadRates};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
@@ -44,6 +45,8 @@ pub struct Wishes {
     pub window: Nanos,
     /// A process whose threads are followed.
     pub pid: Option<u32>,
+    /// A file whose updates are drawn.
+    pub config: Option<PathBuf>,
 }
 
 /// What listens.
@@ -58,6 +61,7 @@ struct Listener {
     recent: RecentSensors,
     scheduling: Scheduling<()>,
     rates: ThreadRates,
+    counted: Vec<Counted>,
     // Asked again for each snapshot; none while the directory is away.
     asking: Option<MonitorConnection>,
     states: BTreeMap<u32, State>,
@@ -69,6 +73,7 @@ struct Listener {
 
 impl Listener {
     fn start(wishes: &Wishes, step: Nanos) -> Result<Self, Failure> {
+        let counted = wishes.config.as_deref().map(Counted::of).transpose()?;
         let mut asking = place::connect(&wishes.socket)?;
         let source = place::connect(&wishes.socket)?
             .attach(wishes.query.clone(), Begin::Now)
@@ -103,6 +108,7 @@ impl Listener {
             recent: RecentSensors::new(step, window),
             scheduling,
             rates: ThreadRates::default(),
+            counted: counted.unwrap_or_default(),
             asking: Some(asking),
             states,
             notes: Vec::new(),
@@ -114,6 +120,8 @@ impl Listener {
     /// One round of the monitor.
     fn round(&mut self, now: Timestamp) {
         let mut fanout = Fanout(vec![&mut self.recent, &mut self.scheduling]);
+        let counted = self.counted.iter_mut();
+        fanout.0.extend(counted.map(|it| it as &mut dyn Update));
         self.monitor.round(now, &mut fanout);
         for stream in self.monitor.take_opened() {
             self.recent.announce(&stream, now.minus(HOLD_BACK));
@@ -196,6 +204,7 @@ impl Listener {
             threads,
             kernel: self.kernel_sentence.clone(),
             notes: self.notes.clone(),
+            histograms: self.counted.iter().filter_map(Counted::histogram).collect(),
         }
     }
 }

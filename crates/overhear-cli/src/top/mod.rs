@@ -12,6 +12,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod updates;
 mod view;
 
 pub use command::{once, watch, Wishes};

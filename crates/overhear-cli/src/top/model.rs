@@ -19,6 +19,8 @@ pub enum Page {
     Sensors,
     /// Threads of the process that is followed, else the processes that own sensors.
     Threads,
+    /// The distributions that updates find, where there are some.
+    Histograms,
 }
 
 /// What sensors are sorted by.
@@ -129,6 +131,8 @@ pub struct Model {
     selected: Option<u32>,
     // Of threads and tasks, the selected row.
     row: usize,
+    // The uppermost histogram.
+    histogram: usize,
 }
 
 impl Model {
@@ -167,10 +171,13 @@ impl Model {
             KeyCode::Char('S' | '<') => self.next_key(true),
             KeyCode::Char('1') => self.page = Page::Sensors,
             KeyCode::Char('2') => self.page = Page::Threads,
+            KeyCode::Char('3') if self.has_histograms() => self.page = Page::Histograms,
             KeyCode::Tab | KeyCode::BackTab => {
-                self.page = match self.page {
-                    Page::Sensors => Page::Threads,
-                    Page::Threads => Page::Sensors,
+                self.page = match (self.page, key.code == KeyCode::Tab) {
+                    (Page::Sensors, false) if self.has_histograms() => Page::Histograms,
+                    (Page::Threads, true) if self.has_histograms() => Page::Histograms,
+                    (Page::Sensors, _) | (Page::Histograms, false) => Page::Threads,
+                    (Page::Threads, _) | (Page::Histograms, true) => Page::Sensors,
                 };
             }
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
@@ -213,6 +220,7 @@ impl Model {
         match self.page {
             Page::Sensors => self.sensor_key = next(&SensorKey::ALL, self.sensor_key, backwards),
             Page::Threads => self.thread_key = next(&ThreadKey::ALL, self.thread_key, backwards),
+            Page::Histograms => {}
         }
     }
 
@@ -239,6 +247,9 @@ impl Model {
                     self.threads().len()
                 };
                 self.row = moved(self.row, rows);
+            }
+            Page::Histograms => {
+                self.histogram = moved(self.histogram, self.snapshot.histograms.len());
             }
         }
     }
@@ -283,7 +294,14 @@ impl Model {
                 .position(|sensor| Some(sensor.identity.stream) == self.selected)
                 .unwrap_or(0),
             Page::Threads => self.row,
+            Page::Histograms => self.histogram,
         }
+    }
+
+    /// Whether there is a third page.
+    #[must_use]
+    pub fn has_histograms(&self) -> bool {
+        !self.snapshot.histograms.is_empty()
     }
 
     /// The selected sensor; the first one unless the user has chosen.

@@ -8,10 +8,11 @@ use overhear_metrics::{RecentSensor, RecentSensors};
 use serde::Serialize;
 
 use crate::columns::{number, printable, rate, Table};
+use crate::display::{self, TextDisplay};
 use crate::format::{csv_text, Format};
 use crate::identity::Identity;
 use crate::listing::State;
-use crate::report::Quantiles;
+use crate::report::{HistogramReport, Quantiles};
 
 /// What `overhear top --once --format json` prints.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -40,6 +41,8 @@ pub struct Snapshot {
     pub kernel: String,
     /// What else should be known.
     pub notes: Vec<String>,
+    /// What the updates of `--config` have found since the observation began.
+    pub histograms: Vec<HistogramReport>,
 }
 
 /// One sensor.
@@ -320,6 +323,12 @@ fn text(snapshot: &Snapshot) -> String {
     if !table.is_empty() {
         text.push('\n');
         text.push_str(&table.render());
+    }
+    if !snapshot.histograms.is_empty() {
+        let mut display = TextDisplay::new(80);
+        display::show(&snapshot.histograms, &mut display);
+        text.push('\n');
+        text.push_str(&display.into_text());
     }
     text
 }

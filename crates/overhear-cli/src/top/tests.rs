@@ -13,7 +13,7 @@ use super::{
 };
 use crate::format::Format;
 use crate::listing::State;
-use crate::report::Quantiles;
+use crate::report::{BucketReport, HistogramReport, Quantiles};
 use crate::testing::{at, declared_stream, gap, plain_stream, queue_payload};
 
 /// Two sensors for four seconds: `queue` at its declared kilohertz less a gap, `job` at 2 Hz, then
@@ -241,7 +241,7 @@ fn the_help_and_every_size_can_be_drawn() {
          1 Sensors   2 Tasks
         sensor   task               rate   declared  of decl   missed      p99
         queue┌ help: any key closes it ───────────────────────────────────────────┐
-        job  │q, Ctrl-C  quit                 Tab, 1, 2  page                     │
+        job  │q, Ctrl-C  quit                 Tab, 1..3  page                     │
              │/          filter by name       Esc        show all again           │
              │s, S       sort by next column  r          reverse the order        │
              │p, Space   stand still          ?          this help                │
@@ -409,4 +409,50 @@ fn one_look_is_printed_in_every_format() {
     assert_eq!(queue["values"][0]["value"], 700);
     assert_eq!(json["threads"][0]["run"], 0.1);
     assert_eq!(json["tasks"][0]["sensors"], 2);
+}
+
+#[test]
+fn distributions_have_a_page_of_their_own() {
+    let mut model = model();
+    // Without any there is none.
+    press(&mut model, "3");
+    assert_eq!(model.page, Page::Sensors);
+    let histogram = |title: &str, count: u64| HistogramReport {
+        title: title.to_string(),
+        unit: "ns".to_string(),
+        buckets: vec![
+            BucketReport {
+                low: 0,
+                high: 9,
+                count,
+            },
+            BucketReport {
+                low: 10,
+                high: 19,
+                count: 2 * count,
+            },
+        ],
+    };
+    model.snapshot.histograms = vec![histogram("waits: ns", 3), histogram("other: ns", 1)];
+    press(&mut model, "\t\t");
+    assert_eq!(model.page, Page::Histograms);
+    let drawn = picture(&model, 60, 10);
+    let bar = |length: usize| "#".repeat(length);
+    for line in [
+        "3 Histograms",
+        "waits: ns [ns]",
+        &format!("    0..9 | {} 3", bar(20) + &" ".repeat(20)),
+        &format!("  10..19 | {} 6", bar(40)),
+        "other: ns [ns]",
+    ] {
+        assert!(drawn.contains(line), "{line}: {drawn}");
+    }
+    press(&mut model, "↓");
+    let lower = picture(&model, 60, 10);
+    assert!(
+        lower.contains("other: ns") && !lower.contains("waits: ns"),
+        "{lower}"
+    );
+    press(&mut model, "\t");
+    assert_eq!(model.page, Page::Sensors);
 }

@@ -14,6 +14,7 @@ use super::bars::bars;
 use super::model::{Model, Page, SensorKey, ThreadKey};
 use super::snapshot::{maybe, time, FieldRow, SensorRow};
 use crate::columns::{number, printable, rate};
+use crate::display::{self, TextDisplay};
 use crate::listing::State;
 
 /// From this height on there is room for the selected sensor below the table.
@@ -41,6 +42,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, coloured: bool) {
         Page::Sensors => sensors(frame, table, model, &paint),
         Page::Threads if model.shows_tasks() => tasks(frame, table, model, &paint),
         Page::Threads => threads(frame, table, model, &paint),
+        Page::Histograms => histograms(frame, table, model),
     }
     if let Some(sensor) = model.selected_sensor().filter(|_| shows_detail) {
         self::detail(frame, below, model, sensor, &paint);
@@ -116,7 +118,11 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
     } else {
         "2 Threads"
     };
-    for (page, name) in [(Page::Sensors, "1 Sensors"), (Page::Threads, threads)] {
+    let mut pages = vec![(Page::Sensors, "1 Sensors"), (Page::Threads, threads)];
+    if model.has_histograms() {
+        pages.push((Page::Histograms, "3 Histograms"));
+    }
+    for (page, name) in pages {
         let style = if page == model.page {
             paint.chosen()
         } else {
@@ -518,8 +524,17 @@ fn tasks(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
     table(frame, area, &columns, rows, None, model, paint);
 }
 
+/// From the selected one on, as many as there is room for.
+fn histograms(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let all = &model.snapshot.histograms;
+    let first = model.selected_row().min(all.len().saturating_sub(1));
+    let mut display = TextDisplay::new(usize::from(area.width));
+    display::show(&all[first..], &mut display);
+    frame.render_widget(Paragraph::new(display.into_text()), area);
+}
+
 const HELP: &str = "\
-q, Ctrl-C  quit                 Tab, 1, 2  page
+q, Ctrl-C  quit                 Tab, 1..3  page
 /          filter by name       Esc        show all again
 s, S       sort by next column  r          reverse the order
 p, Space   stand still          ?          this help

@@ -179,3 +179,27 @@ fn completions_and_manual_come_from_the_definitions() {
     let attach = std::fs::read_to_string(folder.path().join("overhear-attach.1")).unwrap();
     assert!(attach.contains("GLOB"), "{attach}");
 }
+
+#[test]
+fn one_look_draws_what_updates_count() {
+    let live = Live::program(&["paced", "8000"]);
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let text = "[monitor]\nlatency = \"1s\"\n[[sensor]]\nid = \"pace\"\nperiod = \"1ms\"\n\
+        [[update]]\nname = \"numbers\"\nfield = \"number\"\n";
+    std::fs::write(&file, text).unwrap();
+    let options = ["--once", "--window", "300ms", "--config", path(&file)];
+    let ended = live.ask(&[&["top", "--json"], &options[..]].concat());
+    let look: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let histogram = &look["histograms"][0];
+    assert_eq!(histogram["title"], "numbers: number");
+    let buckets = histogram["buckets"].as_array().unwrap().iter();
+    let counted: u64 = buckets.map(|it| it["count"].as_u64().unwrap()).sum();
+    // All that was heard was counted.
+    assert_eq!(look["sensors"][0]["elements"], counted, "{look:#}");
+    let ended = live.ask(&[&["top"], &options[..]].concat());
+    assert!(ended.stdout.contains("numbers: number\n"), "{ended:#?}");
+    std::fs::write(&file, text.replace("field = \"number\"\n", "")).unwrap();
+    live.ask(&[&["top"], &options[..]].concat())
+        .says_only(2, &[path(&file), "nothing to draw"]);
+}

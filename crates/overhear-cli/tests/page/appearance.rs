@@ -325,3 +325,49 @@ fn pictures() {
         assert_silent(&browser);
     }
 }
+
+#[test]
+fn what_came_of_a_monitor_is_shown() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let mut report = hostile_report();
+    browser.open(&render(&report, &Value::Null));
+    assert_eq!(
+        browser.evaluate("document.getElementById('monitor').hidden"),
+        json!(true)
+    );
+    report["guarantee"] = json!({
+        "executor": "deadline", "verdict": "inconclusive", "level": "shared", "latency_ns": 50_000_000,
+        "period_ns": 5_000_000, "runtime_ns": 120_000, "reasons": [EVIL, "the machine was late"],
+        "sensors": [{"id": EVIL, "elements": 400, "missed": 3, "latency_ns": 7_000, "exceeding": 1}],
+        "updates": [{
+            "name": "numbers", "state": "stopped", "sentence": "3 elements were missed", "elements": 390,
+            "missed": 3, "overruns": 2, "longest_ns": 41_000, "wcet_ns": 40_000,
+            "plugin": [{"name": EVIL, "file": EVIL, "argument": EVIL, "state": "failed", "sentence": EVIL,
+                "elements": 1, "missed": 0, "results": {EVIL: EVIL}, "complaints": [EVIL]}],
+        }],
+    });
+    report["reactions"] = json!({"lost": 7, "reactions": [{
+        "name": "call for help", "on": ["stream", "missed"], "carried_out": 11, "failed": 1,
+        "first": "at 1.0 sensor `queue` exceeded its stream", "failure": EVIL,
+    }]});
+    browser.open(&render(&report, &Value::Null));
+    let shown = browser.text("document.getElementById('monitor').innerText");
+    for words in [
+        "inconclusive",
+        "the machine was late",
+        "3 elements were missed",
+        "numbers",
+        "call for help",
+        "stream, missed",
+        "7 reactions lost",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    // What is wrong stands out: missed, too fast, missed, overruns, failed.
+    let alarms = browser.number("document.querySelectorAll('#monitor td.alarm').length");
+    assert_eq!(alarms, 5.0, "{shown}");
+    assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
+    assert_silent(&browser);
+}
