@@ -113,11 +113,12 @@ impl<O: Observer> Scheduling<O> {
         self.sees_wakeups
     }
 
-    /// The threads that have not ended.
+    /// The threads that have not ended. One that has announced its exit has, even where its last
+    /// departure cannot be seen.
     pub fn alive(&self) -> impl Iterator<Item = &Thread> {
         self.threads
             .iter()
-            .filter(|thread| thread.state != ThreadState::Absent)
+            .filter(|thread| thread.state != ThreadState::Absent && thread.ended.is_none())
     }
 
     /// Ends the last interval of every thread at `end`, or at the newest element if that is later;

@@ -161,6 +161,8 @@ fn an_ordinary_user_gets_perf_records_of_own_programs() {
         for thread in found.threads().filter(long) {
             assert!(thread["runnable_ns"].is_u64(), "{thread}");
         }
+        // All threads have ended, and nothing is said to the contrary.
+        assert_eq!(found.report["notes"], serde_json::json!([]));
         assert_sums(&found, &usage, Via::Perf);
         if index == 2 {
             assert_sensors_work(&found);

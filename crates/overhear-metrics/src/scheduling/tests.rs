@@ -280,7 +280,9 @@ fn a_thread_whose_last_departure_is_not_seen_ends_with_its_exit() {
     for lossy in [false, true] {
         let mut script = Script::default();
         script.switch(100, 0, (0, 0), 7, 0);
+        assert_eq!(script.0.alive().count(), 1);
         script.feed(&lives, 300, &exit.to_payload());
+        assert_eq!(script.0.alive().count(), 0);
         if lossy {
             let stream = stream(SCHED_SWITCH, 0, Switch::schema());
             let gap = Gap {
