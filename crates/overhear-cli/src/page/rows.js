@@ -127,7 +127,11 @@ class Rows {
     const field = row.elements.fields[row.field];
     const scale = row.element.querySelector('.scale');
     scale.hidden = mode !== 'graph';
-    if (mode === 'graph') scale.textContent = `${field.name} ${formatValue(field.series.low, '')} … ${formatValue(field.series.high, field.unit)}`;
+    if (mode === 'graph') {
+      const { unit, series } = field;
+      // Nanoseconds find a unit of their own, which may be another one for each end.
+      scale.textContent = `${field.name} ${formatValue(series.low, unit === 'ns' ? unit : '')} … ${formatValue(series.high, unit)}`;
+    }
   }
 
   /** A sensor's spans, found again when there are more elements. */

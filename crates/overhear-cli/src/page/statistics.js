@@ -4,6 +4,8 @@
 // this as cheap for a long interval as for a short one.
 
 const MOST_ROWS = 60;
+// What does not fit into this many pixels is scrolled, unless the user pulls the panel larger.
+const MOST_PIXELS = 300;
 
 /** The account of one thread between two moments. */
 function threadStatistics(row, from, to) {
@@ -60,6 +62,7 @@ class StatisticsPanel {
     this.rows = rows;
     this.panel = byId('statistics');
     this.timer = 0;
+    this.height = 0;
     this.panel.addEventListener('toggle', () => this.changed());
   }
 
@@ -78,6 +81,18 @@ class StatisticsPanel {
     if (!this.panel.open) return;
     const found = intervalStatistics(rows, [from, to]);
     byId('statistics-body').replaceChildren(...[this.#threads(found, to - from), this.#cpus(found, to - from), this.#sensors(found)].filter((part) => part));
+    this.#fitHeight();
+  }
+
+  /** As high as the most it has held, up to a bound. It never shrinks, so that nothing below jumps while
+   *  the view moves; a height that the user has chosen stays. */
+  #fitHeight() {
+    const { style } = byId('statistics-body');
+    const chosen = style.height !== '' && style.height !== `${this.height}px`;
+    if (chosen || this.height >= MOST_PIXELS) return;
+    style.height = 'auto';
+    this.height = Math.max(this.height, Math.min(MOST_PIXELS, byId('statistics-body').offsetHeight));
+    style.height = `${this.height}px`;
   }
 
   #table(title, heads, rows, note) {

@@ -170,6 +170,47 @@ fn the_page_fits_windows_of_all_widths() {
 }
 
 #[test]
+fn the_panel_is_as_high_as_what_it_holds() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let height = |id: &str| {
+        browser.number(&format!(
+            "document.getElementById('{id}').getBoundingClientRect().height"
+        ))
+    };
+    let empty = |id: &str| {
+        browser.number(&format!(
+            "(() => {{
+               const holder = document.getElementById('{id}');
+               const parts = [...holder.children].map((part) => part.getBoundingClientRect().bottom);
+               return holder.getBoundingClientRect().bottom - Math.max(...parts);
+             }})()"
+        ))
+    };
+    for width in [1280, 1920] {
+        browser.resize(width, 800, 1.0);
+        browser.open(&render(&synthetic::report(), &simple_timeline()));
+        browser.settle();
+        let rows = browser.number("overhear.rows.reduce((sum, row) => sum + row.height, 0)");
+        assert!((height("scroller") - rows).abs() < 1.0, "{rows} at {width}");
+        let rest = empty("statistics-body");
+        assert!((0.0..20.0).contains(&rest), "{rest} pixels at {width}");
+        // Nothing below the panel moves while the view does, though less is told of a part.
+        let whole = height("panel");
+        set_view(&browser, 1_200_000.0, 1_300_000.0);
+        browser.evaluate("overhear.showStatistics()");
+        browser.settle();
+        assert_eq!(height("panel"), whole);
+    }
+    // What is long is scrolled.
+    browser.open(&render(&synthetic::report(), &crowd()));
+    browser.settle();
+    assert_eq!(height("statistics-body"), 300.0);
+    assert_silent(&browser);
+}
+
+#[test]
 fn long_intervals_and_distances_are_joined() {
     let Some(browser) = Browser::start() else {
         return;

@@ -303,8 +303,9 @@ fn every_column_shows_what_holds_there() {
             let per_column = (to - from) / width;
             let mut hidden = 0;
             for (x, pixel) in pixels.as_array().unwrap().iter().enumerate() {
-                let left = from + x as f64 * per_column;
-                match expected_column(&ends, left, left + per_column) {
+                // As the page computes them: a change at a border belongs to one column.
+                let border = |x: usize| from + x as f64 * per_column;
+                match expected_column(&ends, border(x), border(x + 1)) {
                     None => hidden += 1,
                     // Where both states fill half of the column, either is right.
                     Some((_, margin)) if margin < 1e-6 => {}
