@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user types for the verbs that talk to a directory.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use overhear_cli::format::Format;
+use overhear_event::Nanos;
+
+use super::positive;
+
+/// How sensors are named.
+const GLOBS: &str = "\
+GLOB is TASK/SENSOR#INSTANCE; each part may hold `*`, `?`, `[abc]` and `{this,that}`. TASK is a \
+process' name, its id, or name(id). Parts that are left out match anything: `queue` is every \
+sensor `queue`, `server/` every sensor of all processes `server`, `4711/queue#in` is one sensor.";
+
+#[derive(Debug, Args)]
+pub(crate) struct DirectoryArguments {
+    /// Talks to the directory at this socket; else to that of OVERHEAR_DIRECTORY, of this user, or
+    /// of the system.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Only sensors whose type's name matches this glob.
+    #[arg(long = "type", value_name = "GLOB")]
+    pub(crate) type_id: Option<String>,
+}
+
+/// The form of what a verb prints.
+#[derive(Debug, Args)]
+pub(crate) struct FormArguments {
+    /// The form of the output; JSON of `attach` is one document per line (see docs/live.md).
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Short for `--format json`.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl FormArguments {
+    pub(crate) const fn format(&self) -> Format {
+        form(self.format, self.json)
+    }
+}
+
+impl TopArguments {
+    pub(crate) const fn format(&self) -> Format {
+        form(self.format, self.json)
+    }
+}
+
+const fn form(format: Format, json: bool) -> Format {
+    if json {
+        Format::Json
+    } else {
+        format
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct ListArguments {
+    /// Which sensors; all of them without it.
+    #[arg(value_name = "GLOB", default_value = "*")]
+    pub(crate) names: String,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct AttachArguments {
+    /// Which sensors.
+    #[arg(value_name = "GLOB")]
+    pub(crate) names: String,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
+    /// From where on sensors are read that are there already; others from their first element.
+    #[arg(long, value_enum, default_value_t = Start::Now)]
+    pub(crate) start: Start,
+    /// Ends after this many elements.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Ends after this time: 500ms, 2s, 3m.
+    #[arg(long, value_name = "LENGTH", value_parser = positive)]
+    pub(crate) duration: Option<Nanos>,
+    /// Ends when all sensors that matched have ended.
+    #[arg(long)]
+    pub(crate) until_ended: bool,
+    /// In CSV, only these fields, as one table for all types.
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    pub(crate) fields: Option<Vec<String>>,
+    /// Records a trace there as well; `overhear report` reads it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Says nothing on standard error but what is wrong.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+/// From where on sensors are read that are there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Start {
+    /// From the next element.
+    Now,
+    /// From the oldest element in the buffer.
+    Oldest,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct TopArguments {
+    /// Which sensors; all of them without it.
+    #[arg(value_name = "GLOB", default_value = "*")]
+    pub(crate) names: String,
+    /// How often the picture changes.
+    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = positive)]
+    pub(crate) interval: Nanos,
+    /// What rates and intervals are taken over.
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = positive)]
+    pub(crate) window: Nanos,
+    /// Follows the threads of this running process with the kernel's sensors.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// Draws the distributions that the updates of this file find: those that count the values of a
+    /// field (see docs/displays.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Listens for one window, prints one look, and ends.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The form of the look that `--once` prints.
+    #[arg(long, value_enum, requires = "once", default_value_t)]
+    format: Format,
+    /// Short for `--format json`.
+    #[arg(long, requires = "once", conflicts_with = "format")]
+    json: bool,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GLOBS)]
+pub(crate) struct SwitchArguments {
+    /// Which sensors.
+    #[arg(value_name = "GLOB")]
+    pub(crate) names: String,
+    /// On or off.
+    #[arg(value_enum)]
+    pub(crate) to: OnOff,
+    #[command(flatten)]
+    pub(crate) directory: DirectoryArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    /// Sensors write.
+    On,
+    /// Sensors do not write; that costs the program a load and a branch.
+    Off,
+}
