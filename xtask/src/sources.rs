@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules for every file of the repository: a licence line in each source, no path that exists on
-//! one developer's machine only, and in documents no link to a file that is not there.
+//! one developer's machine only, in documents no link to a file that is not there, and no page that
+//! the list of pages does not name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,12 +38,16 @@ pub(crate) fn breaches(workspace: &Workspace) -> Result<Vec<String>> {
     collect(&workspace.root, &workspace.target, &mut files)?;
     files.sort();
     let mut found = Vec::new();
+    let list = fs::read_to_string(workspace.root.join("docs/README.md"))?;
     for file in files {
         let name = file
             .strip_prefix(&workspace.root)
             .unwrap_or(&file)
             .display()
             .to_string();
+        if is_unlisted(&name, &list) {
+            found.push(format!("docs/README.md has no link to {name}."));
+        }
         let ending = file.extension().unwrap_or_default().to_string_lossy();
         let source = SOURCES.contains(&&*ending);
         if source || TEXTS.contains(&&*ending) {
@@ -109,6 +114,14 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     files.map(|target| target.split_once('#').map_or(target, |(file, _)| file))
 }
 
+/// Whether this is a page of the documentation that the list of pages does not link to.
+fn is_unlisted(name: &str, list: &str) -> bool {
+    let page = name
+        .strip_prefix("docs/")
+        .filter(|page| page.ends_with(".md"));
+    page.is_some_and(|page| page != "README.md" && !links(list).any(|link| link == page))
+}
+
 /// Whether the line has this absolute path, not merely a longer one that contains it.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
@@ -118,7 +131,7 @@ fn names_path(line: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, links, MACHINE_PATHS};
+    use super::{check, is_unlisted, links, MACHINE_PATHS};
 
     #[test]
     fn sources_need_a_licence_line_and_texts_do_not() {
@@ -143,6 +156,20 @@ mod tests {
                 check("a.md", &format!("see $DIR/a{path}x\n"), false),
                 Vec::<String>::new()
             );
+        }
+    }
+
+    #[test]
+    fn pages_that_the_list_does_not_name_are_found() {
+        let list = "- [Report](report.md): what it says";
+        for (name, unlisted) in [
+            ("docs/report.md", false),
+            ("docs/README.md", false),
+            ("docs/pictures/matrix.svg", false),
+            ("README.md", false),
+            ("docs/abi/stream-layout.md", true),
+        ] {
+            assert_eq!(is_unlisted(name, list), unlisted, "{name}");
         }
     }
 

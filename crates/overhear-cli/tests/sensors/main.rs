@@ -5,6 +5,7 @@
 
 mod damage;
 mod directory;
+mod document;
 mod guaranteed;
 mod messages;
 mod mistakes;
