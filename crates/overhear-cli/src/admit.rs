@@ -21,6 +21,7 @@ use crate::columns::Table;
 use crate::config::{Config, Length, LevelConfig, SensorConfig, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 use crate::fit;
+use crate::width::Width;
 
 /// The answer. Without admission the numbers that would have followed are null.
 #[derive(Clone, Debug, Serialize)]
@@ -638,9 +639,9 @@ impl AdmissionReport {
     }
 }
 
-/// The answer for people, on one screen.
+/// The answer for people, on one screen of this width.
 #[must_use]
-pub fn render(report: &AdmissionReport) -> String {
+pub fn render(report: &AdmissionReport, width: Width) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
     let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
     let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), |n| n.to_string());
@@ -722,7 +723,7 @@ pub fn render(report: &AdmissionReport) -> String {
             maybe(sensor.latency_ns),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&table.render(width));
     text
 }
 
@@ -735,6 +736,7 @@ mod tests {
 
     use super::{plan, render, Machine};
     use crate::config::Config;
+    use crate::width::Width;
 
     fn machine(present: &[(u64, u64)]) -> Machine {
         let present = present
@@ -803,7 +805,7 @@ mod tests {
             assert!(sensor.backlog.unwrap() <= sensor.buffer_elements);
             assert!(sensor.latency_ns.unwrap() <= 50_000_000);
         }
-        let screen = render(&report);
+        let screen = render(&report, Width::UNLIMITED);
         assert!(screen.starts_with("accepted: "), "{screen}");
         assert!(screen.lines().count() <= 24, "{screen}");
     }

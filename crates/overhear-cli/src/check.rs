@@ -14,6 +14,7 @@ use crate::columns::{printable, Table};
 use crate::config::constraints;
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::recording::Recording;
+use crate::width::Width;
 
 /// The verdicts on a recording or a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -179,9 +180,9 @@ impl CheckReport {
     }
 }
 
-/// The verdicts as text.
+/// The verdicts as text, for lines of this width.
 #[must_use]
-pub fn render(report: &CheckReport) -> String {
+pub fn render(report: &CheckReport, width: Width) -> String {
     let mut table = Table::new(&[
         ("constraint", false),
         ("verdict", false),
@@ -196,7 +197,7 @@ pub fn render(report: &CheckReport) -> String {
             verdict.offences.to_string(),
         ]);
     }
-    let mut text = table.render();
+    let mut text = table.render(width);
     for verdict in &report.constraints {
         let name = printable(&verdict.name);
         if let Some(first) = &verdict.first {

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::width::Width;
+
 /// At most four significant digits, so that columns stay narrow.
 pub(crate) fn number(value: f64) -> String {
     if value == 0.0 {
@@ -35,18 +37,36 @@ pub(crate) fn printable(name: &str) -> String {
         .collect()
 }
 
+/// Between two columns.
+const BETWEEN: usize = 2;
+/// A text is not broken into pieces narrower than this.
+const LEAST_ROOM: usize = 16;
+
 /// Columns as wide as their widest cell.
+///
+/// A table that is wider than the window is shown in parts, one below the other: each begins with the
+/// first columns, which say whose row it is, and goes on with as many of the others as there is
+/// room for. No cell is lost or cut; texts that are longer than a line are broken between words.
 pub(crate) struct Table {
     heads: Vec<(&'static str, bool)>,
     rows: Vec<Vec<String>>,
+    keys: usize,
 }
 
 impl Table {
+    /// Each head with whether its column holds numbers, which are aligned on the right.
     pub(crate) fn new(heads: &[(&'static str, bool)]) -> Self {
         Self {
             heads: heads.to_vec(),
             rows: Vec::new(),
+            keys: 1,
         }
+    }
+
+    /// How many of the first columns say whose row it is; one unless told otherwise.
+    pub(crate) fn keys(mut self, keys: usize) -> Self {
+        self.keys = keys;
+        self
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
@@ -58,45 +78,106 @@ impl Table {
         self.rows.is_empty()
     }
 
-    pub(crate) fn render(&self) -> String {
-        let width = |column: usize| {
+    pub(crate) fn render(&self, width: Width) -> String {
+        let widest = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.chain([self.heads[column].0.len()]).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        let mut widths: Vec<usize> = (0..self.heads.len()).map(widest).collect();
         // A column that tells nothing takes no room.
-        let tells = |column: usize| self.rows.iter().any(|row| row[column] != "-");
-        let telling: Vec<bool> = (0..self.heads.len()).map(tells).collect();
-        let mut text = String::new();
-        let heads = self
-            .heads
-            .iter()
-            .map(|(head, _)| (*head).to_string())
-            .collect();
-        for row in std::iter::once(&heads).chain(&self.rows) {
-            let mut line = String::new();
-            for (column, cell) in row
-                .iter()
-                .enumerate()
-                .filter(|&(column, _)| telling[column])
-            {
-                let (width, right) = (widths[column], self.heads[column].1);
-                if right {
-                    let _ = write!(line, "{cell:>width$}  ");
-                } else {
-                    let _ = write!(line, "{cell:<width$}  ");
-                }
+        let tells = |&column: &usize| self.rows.iter().any(|row| row[column] != "-");
+        let shown: Vec<usize> = (0..self.heads.len()).filter(tells).collect();
+        let parts = match width.limit() {
+            Some(limit) if span(&shown, &widths) > limit => self.parts(&shown, &mut widths, limit),
+            _ => vec![shown],
+        };
+        let parts = parts.iter().map(|part| self.part(part, &widths));
+        parts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Divides columns that do not fit beside each other, and narrows those that fit into no line.
+    fn parts(&self, shown: &[usize], widths: &mut [usize], limit: usize) -> Vec<Vec<usize>> {
+        let mut keys = self.keys.min(shown.len() - 1);
+        // Long names leave room for what is said about them.
+        while keys > 1 && 2 * span(&shown[..keys], widths) > limit {
+            keys -= 1;
+        }
+        let (keys, others) = shown.split_at(keys);
+        let room = limit.saturating_sub(span(keys, widths) + BETWEEN);
+        for &column in others.iter().filter(|&&column| !self.heads[column].1) {
+            widths[column] = widths[column].min(room.max(LEAST_ROOM));
+        }
+        let mut parts = Vec::new();
+        let mut part = keys.to_vec();
+        for &column in others {
+            let wider = span(&part, widths) + BETWEEN + widths[column];
+            if part.len() > keys.len() && wider > limit {
+                parts.push(std::mem::replace(&mut part, keys.to_vec()));
             }
-            text.push_str(line.trim_end());
-            text.push('\n');
+            part.push(column);
+        }
+        parts.push(part);
+        parts
+    }
+
+    /// These columns, with their heads.
+    fn part(&self, columns: &[usize], widths: &[usize]) -> String {
+        let mut text = String::new();
+        let heads = self.heads.iter();
+        let heads = heads.map(|(head, _)| (*head).to_string()).collect();
+        for row in std::iter::once(&heads).chain(&self.rows) {
+            let cells = columns
+                .iter()
+                .map(|&column| broken(&row[column], widths[column]));
+            let cells: Vec<Vec<String>> = cells.collect();
+            let lines = cells.iter().map(Vec::len).max().unwrap_or(1);
+            for number in 0..lines {
+                let mut line = String::new();
+                for (&column, cell) in columns.iter().zip(&cells) {
+                    let (width, right) = (widths[column], self.heads[column].1);
+                    let piece = cell.get(number).map_or("", String::as_str);
+                    if right {
+                        let _ = write!(line, "{piece:>width$}  ");
+                    } else {
+                        let _ = write!(line, "{piece:<width$}  ");
+                    }
+                }
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
         }
         text
     }
 }
 
+/// How wide these columns are beside each other.
+fn span(columns: &[usize], widths: &[usize]) -> usize {
+    let cells: usize = columns.iter().map(|&column| widths[column]).sum();
+    cells + BETWEEN * columns.len().saturating_sub(1)
+}
+
+/// A cell as lines of this width.
+fn broken(cell: &str, width: usize) -> Vec<String> {
+    if cell.chars().count() <= width {
+        return vec![cell.to_string()];
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in cell.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{number, printable, rate};
+    use super::{number, printable, rate, Table};
+    use crate::width::Width;
 
     #[test]
     fn numbers_are_short() {
@@ -116,5 +197,81 @@ mod tests {
     #[test]
     fn terminals_are_safe_from_names() {
         assert_eq!(printable("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+    }
+
+    fn table() -> Table {
+        let mut table = Table::new(&[
+            ("sensor", false),
+            ("task", false),
+            ("nothing", true),
+            ("elements", true),
+            ("missed", true),
+            ("what it says", false),
+            ("rate", true),
+        ])
+        .keys(2);
+        for (sensor, task, says) in [
+            (
+                "queue#in",
+                "server(4711)",
+                "wait u64 ns, load f32 %, label text[12], and_more i64",
+            ),
+            ("job", "server(4711)", "number i64"),
+        ] {
+            let cells = [sensor, task, "-", "12345", "0", says, "1.00 kHz"];
+            table.row(cells.map(String::from).to_vec());
+        }
+        table
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_is_shown_in_parts() {
+        insta::assert_snapshot!(table().render(Width::UNLIMITED), @r"
+        sensor    task          elements  missed  what it says                                               rate
+        queue#in  server(4711)     12345       0  wait u64 ns, load f32 %, label text[12], and_more i64  1.00 kHz
+        job       server(4711)     12345       0  number i64                                             1.00 kHz
+        ");
+        insta::assert_snapshot!(table().render(Width::columns(80)), @r"
+        sensor    task          elements  missed
+        queue#in  server(4711)     12345       0
+        job       server(4711)     12345       0
+
+        sensor    task          what it says
+        queue#in  server(4711)  wait u64 ns, load f32 %, label text[12], and_more i64
+        job       server(4711)  number i64
+
+        sensor    task              rate
+        queue#in  server(4711)  1.00 kHz
+        job       server(4711)  1.00 kHz
+        ");
+        insta::assert_snapshot!(table().render(Width::columns(40)), @r"
+        sensor    task          elements  missed
+        queue#in  server(4711)     12345       0
+        job       server(4711)     12345       0
+
+        sensor    what it says
+        queue#in  wait u64 ns, load f32 %, label
+                  text[12], and_more i64
+        job       number i64
+
+        sensor        rate
+        queue#in  1.00 kHz
+        job       1.00 kHz
+        ");
+    }
+
+    #[test]
+    fn no_word_is_lost_in_any_window() {
+        let all = table().render(Width::UNLIMITED);
+        assert_eq!(table().render(Width::columns(200)), all);
+        for columns in 40..140 {
+            let text = table().render(Width::columns(columns));
+            for line in text.lines() {
+                assert!(line.chars().count() <= columns, "{columns}: {line}");
+            }
+            for word in all.split_whitespace() {
+                assert!(text.contains(word), "{word} at {columns}: {text}");
+            }
+        }
     }
 }

@@ -8,6 +8,8 @@ use overhear_event::ClockId;
 use overhear_kernel::{Choice, Kernel, Sensor};
 use serde::Serialize;
 
+use crate::width::Width;
+
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
@@ -220,18 +222,22 @@ fn tools() -> Finding {
     }
 }
 
-/// The findings as text.
+/// Where sentences begin, behind the mark and the name.
+const SENTENCE_AT: usize = 19;
+
+/// The findings as text, for lines of this width.
 #[must_use]
-pub fn render(findings: &[Finding]) -> String {
+pub fn render(findings: &[Finding], width: Width) -> String {
     let mut text = String::new();
     for finding in findings {
         let mark = if finding.ok { "ok     " } else { "missing" };
-        text.push_str(&format!(
-            "{mark}  {:<9} {}\n",
-            finding.name, finding.sentence
-        ));
+        let sentence = format!("{mark}  {:<9} {}", finding.name, finding.sentence);
+        text.push_str(&width.wrap_line(&sentence, SENTENCE_AT));
+        text.push('\n');
         if !finding.advice.is_empty() {
-            text.push_str(&format!("{:20}-> {}\n", "", finding.advice));
+            let advice = format!("{:SENTENCE_AT$} -> {}", "", finding.advice);
+            text.push_str(&width.wrap_line(&advice, SENTENCE_AT + 4));
+            text.push('\n');
         }
     }
     text

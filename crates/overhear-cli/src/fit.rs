@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::columns::Table;
 use crate::exit::{Failure, USAGE};
+use crate::width::Width;
 
 /// Points of the front that are shown.
 const MOST_POINTS: usize = 12;
@@ -197,9 +198,9 @@ fn points(front: &Front) -> Vec<FrontPoint> {
     points
 }
 
-/// The fit for people.
+/// The fit for people, in lines of this width.
 #[must_use]
-pub fn render(fit: &FitReport) -> String {
+pub fn render(fit: &FitReport, width: Width) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
     let mut text = String::new();
     let _ = writeln!(
@@ -240,6 +241,6 @@ pub fn render(fit: &FitReport) -> String {
         ]);
     }
     text.push_str("What covers the recording as well, rate against jitter:\n");
-    text.push_str(&table.render());
+    text.push_str(&table.render(width));
     text
 }

@@ -17,6 +17,7 @@ use crate::check::{self, CheckReport};
 use crate::config::constraints;
 use crate::exit::{Exit, Failure, COMPLETE};
 use crate::session::{KernelChoice, Session};
+use crate::width::Width;
 
 /// Why a program or a recording has not kept its constraints.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl fmt::Display for NotHeld {
             Self::Ended(Exit::Signal(signal)) => {
                 write!(f, "the program was ended by signal {signal}")
             }
-            Self::Verdicts(report) => f.write_str(&check::render(report)),
+            Self::Verdicts(report) => f.write_str(&check::render(report, Width::UNLIMITED)),
         }
     }
 }

@@ -11,9 +11,10 @@
 //!
 //! ```no_run
 //! use overhear_cli::session::Session;
+//! use overhear_cli::width::Width;
 //!
 //! let outcome = Session::builder(vec!["sleep".into(), "1".into()]).run(&mut [])?;
-//! println!("{}", overhear_cli::table::render(&outcome.report));
+//! println!("{}", overhear_cli::table::render(&outcome.report, Width::UNLIMITED));
 //! # Ok::<(), overhear_cli::exit::Failure>(())
 //! ```
 
@@ -58,3 +59,4 @@ mod testing;
 pub mod top;
 pub mod updates;
 pub mod view;
+pub mod width;

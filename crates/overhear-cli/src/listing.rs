@@ -8,6 +8,7 @@ use crate::columns::{printable, rate, Table};
 use crate::format::{csv_text, Format};
 use crate::identity::{FieldIdentity, Identity};
 use crate::report::DeclaredReport;
+use crate::width::Width;
 
 /// What `overhear list --format json` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -72,17 +73,17 @@ impl State {
     }
 }
 
-/// Renders the listing; `None` where there is nothing to show.
+/// Renders the listing, as text for lines of this width; `None` where there is nothing to show.
 #[must_use]
-pub fn render(listing: &Listing, format: Format) -> Option<String> {
+pub fn render(listing: &Listing, format: Format, width: Width) -> Option<String> {
     match format {
         Format::Json => Some(serde_json::to_string_pretty(listing).unwrap_or_default() + "\n"),
         Format::Csv => Some(csv(listing)),
-        Format::Text => (!listing.sensors.is_empty()).then(|| text(listing)),
+        Format::Text => (!listing.sensors.is_empty()).then(|| text(listing, width)),
     }
 }
 
-fn text(listing: &Listing) -> String {
+fn text(listing: &Listing, width: Width) -> String {
     let mut table = Table::new(&[
         ("sensor", false),
         ("task", false),
@@ -95,7 +96,8 @@ fn text(listing: &Listing) -> String {
         ("uid", true),
         ("monitors", true),
         ("type and fields", false),
-    ]);
+    ])
+    .keys(2);
     for sensor in &listing.sensors {
         let kind = match sensor.lanes {
             0 => sensor.kind.clone(),
@@ -124,7 +126,7 @@ fn text(listing: &Listing) -> String {
             )),
         ]);
     }
-    table.render()
+    table.render(width)
 }
 
 /// `1.00 kHz (T 1.00 ms, D 100 us, tau 5.00 ms)`, or `-`.
@@ -223,6 +225,7 @@ mod tests {
     use crate::format::Format;
     use crate::identity::Identity;
     use crate::testing::{declared_stream, plain_stream};
+    use crate::width::Width;
 
     fn listing() -> Listing {
         let on = Listed {
@@ -258,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_table_says_everything_on_one_line_each() {
-        insta::assert_snapshot!(render(&listing(), Format::Text).unwrap(), @r#"
+        insta::assert_snapshot!(render(&listing(), Format::Text, Width::UNLIMITED).unwrap(), @r#"
         sensor    task          kind       declared                                     elements  refused  capacity  state   uid  monitors  type and fields
         queue#in  server(4711)  simple     1.00 kHz (T 1.00 ms, D 100 us, tau 5.00 ms)     12345        -      4096  on     1000         1  queue { wait u64 ns, load f32 %, label text[12] }
         job       server(4711)  laned x 8  -                                                   7        5      4096  off    1000         0  job { number i64 }
@@ -267,7 +270,7 @@ mod tests {
 
     #[test]
     fn csv_has_a_row_for_each_sensor() {
-        insta::assert_snapshot!(render(&listing(), Format::Csv).unwrap(), @r#"
+        insta::assert_snapshot!(render(&listing(), Format::Csv, Width::columns(80)).unwrap(), @r#"
         stream,task,pid,id,instance,type,fields,period_ns,distance_ns,jitter_ns,kind,lanes,capacity,bytes,elements,lost_nested,lost_full,state,uid,monitors
         3,server(4711),4711,queue,in,queue,"{ wait u64 ns, load f32 %, label text[12] }",1000000,100000,5000000,simple,0,4096,102400,12345,0,0,on,1000,1
         4,server(4711),4711,job,,job,{ number i64 },,,,laned,8,4096,102400,7,2,3,off,1000,0
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_keys() {
-        insta::assert_snapshot!(render(&listing(), Format::Json).unwrap(), @r#"
+        insta::assert_snapshot!(render(&listing(), Format::Json, Width::columns(80)).unwrap(), @r#"
         {
           "overhear_version": "0.1.0",
           "socket": "/run/overhear/directory.sock",
@@ -356,8 +359,8 @@ mod tests {
     fn nothing_is_not_shown_as_an_empty_table() {
         let mut nothing = listing();
         nothing.sensors.clear();
-        assert_eq!(render(&nothing, Format::Text), None);
-        assert!(render(&nothing, Format::Csv)
+        assert_eq!(render(&nothing, Format::Text, Width::UNLIMITED), None);
+        assert!(render(&nothing, Format::Csv, Width::UNLIMITED)
             .unwrap()
             .starts_with("stream,"));
     }

@@ -7,6 +7,7 @@ use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::format::{colours_wanted, Format};
 use overhear_cli::listing::{self, Listing};
+use overhear_cli::width::Width;
 use overhear_cli::{place, top};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
@@ -30,7 +31,8 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
         socket: socket.display().to_string(),
         sensors: records.iter().map(place::listed).collect(),
     };
-    if let Some(text) = listing::render(&listing, arguments.form.format()) {
+    let width = Width::of(io::stdout());
+    if let Some(text) = listing::render(&listing, arguments.form.format(), width) {
         print(&text)?;
     }
     if !listing.sensors.is_empty() {
@@ -185,7 +187,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
         ..wishes
     };
     let snapshot = top::once(&wishes)?;
-    print(&top::render(&snapshot, format))?;
+    print(&top::render(&snapshot, format, Width::of(io::stdout())))?;
     for note in &snapshot.notes {
         say(&format!("overhear: {note}\n"));
     }

@@ -16,6 +16,7 @@ use overhear_cli::reactions::Reactions;
 use overhear_cli::session::{Outcome, Session};
 use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
+use overhear_cli::width::Width;
 use overhear_cli::{
     admit, check, doctor, export, fit, import, junit, metrics, offline, record, rta, table,
 };
@@ -151,12 +152,15 @@ fn tell(outcome: &Outcome, json: Option<&JsonTarget>, quiet: bool) -> u8 {
         Some(target) => {
             if let Err(failure) = print_json(&outcome.report, target) {
                 // What was observed will not happen again: what was found is not lost.
-                let table = table::render(&outcome.report);
+                let table = table::render(&outcome.report, Width::of(std::io::stderr()));
                 say(&format!("overhear: {failure}\n{table}"));
                 return outcome.exit.status(false);
             }
         }
-        None => say(&table::render(&outcome.report)),
+        None => say(&table::render(
+            &outcome.report,
+            Width::of(std::io::stderr()),
+        )),
     }
     if let (Some(page), false) = (&outcome.page, quiet) {
         say(&format!("report: {}\n", page.display()));
@@ -191,7 +195,7 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
     }
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => print(&table::render(&report))?,
+        None => show(|width| table::render(&report, width))?,
     }
     Ok(if report.complete {
         COMPLETE
@@ -224,7 +228,7 @@ fn admit(arguments: &AdmitArguments) -> Result<u8, Failure> {
     let report = admit::admit(&arguments.config)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => print(&admit::render(&report))?,
+        None => show(|width| admit::render(&report, width))?,
     }
     Ok(if report.accepted { COMPLETE } else { REFUSED })
 }
@@ -233,7 +237,7 @@ fn fit(arguments: &FitArguments) -> Result<u8, Failure> {
     let report = fit::fit(&arguments.directory, &arguments.sensor, arguments.period)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => print(&fit::render(&report))?,
+        None => show(|width| fit::render(&report, width))?,
     }
     Ok(if report.is_complete() {
         COMPLETE
@@ -250,7 +254,7 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
     )?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => print(&metrics::render(&report))?,
+        None => show(|width| metrics::render(&report, width))?,
     }
     Ok(if report.is_complete() {
         COMPLETE
@@ -267,7 +271,7 @@ fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
     }
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => print(&check::render(&report))?,
+        None => show(|width| check::render(&report, width))?,
     }
     Ok(report.status())
 }
@@ -277,7 +281,7 @@ fn rta(arguments: &RtaArguments) -> Result<u8, Failure> {
     let report = rta::rta(&arguments.config, directory, arguments.element_cost)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => print(&rta::render(&report))?,
+        None => show(|width| rta::render(&report, width))?,
     }
     Ok(report.status())
 }
@@ -294,7 +298,7 @@ fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {
         let json = serde_json::to_string_pretty(&findings).unwrap_or_default();
         print(&(json + "\n"))?;
     } else {
-        print(&doctor::render(&findings))?;
+        show(|width| doctor::render(&findings, width))?;
     }
     Ok(if doctor::has_kernel_sensor(&findings) {
         COMPLETE
@@ -343,7 +347,14 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
 /// Says something on standard error. Where that is closed or full there is nobody to tell, and the
 /// exit status still says what matters.
 fn say(text: &str) {
+    let text = Width::of(std::io::stderr()).wrap(text);
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints text for people, as wide as their window.
+fn show(render: impl FnOnce(Width) -> String) -> Result<(), Failure> {
+    let width = Width::of(std::io::stdout());
+    print(&width.wrap(&render(width)))
 }
 
 /// A file that the report will be written to: claimed before the program runs, because afterwards

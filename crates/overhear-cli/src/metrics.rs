@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::columns::{printable, Table};
 use crate::exit::{Failure, USAGE};
+use crate::width::Width;
 
 /// What the metrics of a recording are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -255,9 +256,9 @@ fn report(
     }
 }
 
-/// The report as tables.
+/// The report as tables, for lines of this width.
 #[must_use]
-pub fn render(report: &MetricsReport) -> String {
+pub fn render(report: &MetricsReport, width: Width) -> String {
     let mut text = String::new();
     for metric in &report.metrics {
         let _ = writeln!(text, "{}: {}", metric.name, printable(&metric.description));
@@ -291,7 +292,7 @@ pub fn render(report: &MetricsReport) -> String {
         if table.is_empty() {
             text.push_str("no measurement\n");
         } else {
-            text.push_str(&table.render());
+            text.push_str(&table.render(width));
         }
         text.push_str(&shortcomings(metric));
         text.push('\n');

@@ -17,6 +17,7 @@ use crate::columns::{printable, Table};
 use crate::config::tasks::{self, TaskConfig};
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::metrics;
+use crate::width::Width;
 
 /// The metric whose measurements are observed response times.
 const OBSERVED: &str = "response_time";
@@ -284,9 +285,9 @@ impl RtaReport {
     }
 }
 
-/// The report as text.
+/// The report as text, for lines of this width.
 #[must_use]
-pub fn render(report: &RtaReport) -> String {
+pub fn render(report: &RtaReport, width: Width) -> String {
     let length = |ns: u64| Nanos::from_ns(ns).to_string();
     let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), length);
     let mut table = Table::new(&[
@@ -324,7 +325,7 @@ pub fn render(report: &RtaReport) -> String {
             ["", "MORE THAN R"][usize::from(task.exceeded)].to_owned(),
         ]);
     }
-    let mut text = table.render();
+    let mut text = table.render(width);
     let _ = writeln!(text, "utilisation {:.3}", report.utilisation);
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", printable(note));
@@ -336,6 +337,7 @@ pub fn render(report: &RtaReport) -> String {
 mod tests {
     use super::{compute, render, Observation};
     use crate::config::tasks::parse;
+    use crate::width::Width;
 
     const FILE: &str = r#"
         [[task]]
@@ -376,7 +378,7 @@ mod tests {
         assert_eq!(report.tasks[1].measured, [] as [&str; 0]);
         assert!(report.tasks.iter().all(|task| task.schedulable));
         assert_eq!((report.holds, report.status()), (false, 1));
-        assert!(render(&report).contains("MORE THAN R"));
+        assert!(render(&report, Width::UNLIMITED).contains("MORE THAN R"));
     }
 
     #[test]
@@ -390,11 +392,11 @@ mod tests {
         let late = parse(&FILE.replace("50 ms", "25 ms")).unwrap();
         let report = compute(&late, None).unwrap();
         assert_eq!((report.tasks[1].schedulable, report.status()), (false, 1));
-        assert!(render(&report).contains("MISSED"));
+        assert!(render(&report, Width::UNLIMITED).contains("MISSED"));
         let over = parse(&FILE.replace("\"2 ms\"", "\"9 ms\"")).unwrap();
         let report = compute(&over, None).unwrap();
         assert_eq!(report.tasks[1].response_ns, None);
-        assert!(render(&report).contains("> T"));
+        assert!(render(&report, Width::UNLIMITED).contains("> T"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::guaranteed::GuaranteeReport;
 use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
 use crate::updates::UpdateReport;
+use crate::width::Width;
 use crate::{check, guaranteed, metrics, reactions};
 
 /// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
@@ -29,9 +30,9 @@ const fn shown(rows: usize) -> usize {
     }
 }
 
-/// Renders the report.
+/// Renders the report for lines of this width.
 #[must_use]
-pub fn render(report: &Report) -> String {
+pub fn render(report: &Report, width: Width) -> String {
     let mut text = String::new();
     headline(&mut text, report);
     for source in &report.sources {
@@ -43,19 +44,19 @@ pub fn render(report: &Report) -> String {
     }
     if !report.threads.is_empty() {
         text.push('\n');
-        threads(&mut text, &report.threads);
+        threads(&mut text, &report.threads, width);
     }
     if !report.sensors.is_empty() {
         text.push('\n');
-        sensors(&mut text, &report.sensors);
+        sensors(&mut text, &report.sensors, width);
     }
     if let Some(measured) = &report.metrics {
         text.push('\n');
-        text.push_str(&metrics::render(measured));
+        text.push_str(&metrics::render(measured, width));
     }
     if let Some(check) = &report.check {
         text.push('\n');
-        text.push_str(&check::render(check));
+        text.push_str(&check::render(check, width));
     }
     for update in &report.updates {
         text.push('\n');
@@ -63,7 +64,7 @@ pub fn render(report: &Report) -> String {
     }
     if let Some(guarantee) = &report.guarantee {
         text.push('\n');
-        text.push_str(&guaranteed::render(guarantee));
+        text.push_str(&guaranteed::render(guarantee, width));
     }
     let found = report
         .guarantee
@@ -72,14 +73,14 @@ pub fn render(report: &Report) -> String {
     let found = found.chain(report.updates.iter().flat_map(UpdateReport::histograms));
     let found: Vec<_> = found.collect();
     if !found.is_empty() {
-        let mut display = TextDisplay::new(80);
+        let mut display = TextDisplay::new(width.limit().unwrap_or(80).min(80));
         display::show(&found, &mut display);
         text.push('\n');
         text.push_str(&display.into_text());
     }
     if let Some(reactions) = &report.reactions {
         text.push('\n');
-        text.push_str(&reactions::render(reactions));
+        text.push_str(&reactions::render(reactions, width));
     }
     text.push('\n');
     losses(&mut text, report);
@@ -87,10 +88,8 @@ pub fn render(report: &Report) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     // Names, notes and commands come from programs, or from somebody else's recording.
-    text.split('\n')
-        .map(printable)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let lines = text.split('\n').map(printable);
+    width.wrap(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn headline(text: &mut String, report: &Report) {
@@ -140,7 +139,7 @@ fn quantile(quantiles: Option<Quantiles>, pick: impl Fn(Quantiles) -> u64) -> St
     maybe(quantiles.map(pick))
 }
 
-fn threads(text: &mut String, threads: &[ThreadReport]) {
+fn threads(text: &mut String, threads: &[ThreadReport], width: Width) {
     let mut sorted: Vec<&ThreadReport> = threads.iter().collect();
     sorted.sort_by_key(|thread| std::cmp::Reverse(thread.run_ns));
     let mut table = Table::new(&[
@@ -156,7 +155,8 @@ fn threads(text: &mut String, threads: &[ThreadReport]) {
         ("wake-up p50", true),
         ("p99", true),
         ("max", true),
-    ]);
+    ])
+    .keys(3);
     for thread in sorted.iter().take(shown(threads.len())) {
         let latency = thread.wakeup_latency_ns;
         table.row(vec![
@@ -174,7 +174,7 @@ fn threads(text: &mut String, threads: &[ThreadReport]) {
             quantile(latency, |q| q.max),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&table.render(width));
     let more = threads.len() - shown(threads.len());
     if more > 0 {
         let _ = writeln!(
@@ -184,7 +184,7 @@ fn threads(text: &mut String, threads: &[ThreadReport]) {
     }
 }
 
-fn sensors(text: &mut String, sensors: &[SensorReport]) {
+fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
     let mut table = Table::new(&[
         ("sensor", false),
         ("task", false),
@@ -195,7 +195,8 @@ fn sensors(text: &mut String, sensors: &[SensorReport]) {
         ("interval median", true),
         ("p99", true),
         ("max", true),
-    ]);
+    ])
+    .keys(2);
     let some = &sensors[..shown(sensors.len())];
     for sensor in some {
         table.row(vec![
@@ -213,7 +214,7 @@ fn sensors(text: &mut String, sensors: &[SensorReport]) {
             quantile(sensor.interval_ns, |q| q.max),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&table.render(width));
     let mut table = Table::new(&[
         ("field", false),
         ("min", true),
@@ -242,7 +243,7 @@ fn sensors(text: &mut String, sensors: &[SensorReport]) {
     }
     if !table.is_empty() {
         text.push('\n');
-        text.push_str(&table.render());
+        text.push_str(&table.render(width));
     }
     let more = sensors.len() - some.len();
     if more > 0 {

@@ -12,6 +12,7 @@ use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::report::{HistogramReport, Quantiles};
 use crate::table;
 use crate::updates::UpdateReport;
+use crate::width::Width;
 
 /// What came of a monitor (`docs/executors.md`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -168,9 +169,9 @@ impl GuaranteeReport {
     }
 }
 
-/// For people.
+/// For people, in lines of this width.
 #[must_use]
-pub fn render(report: &GuaranteeReport) -> String {
+pub fn render(report: &GuaranteeReport, width: Width) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
     let mut text = String::new();
     match (&report.verdict, report.latency_ns) {
@@ -218,7 +219,7 @@ pub fn render(report: &GuaranteeReport) -> String {
             sensor.exceeding.to_string(),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&table.render(width));
     let mut table = Table::new(&[
         ("update", false),
         ("elements", true),
@@ -248,7 +249,7 @@ pub fn render(report: &GuaranteeReport) -> String {
             value(|values| values.max),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&table.render(width));
     for update in &report.updates {
         if let Some(sentence) = &update.sentence {
             let _ = writeln!(text, "  update {}: STOPPED: {sentence}", update.name);

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{printable, Table};
+use crate::width::Width;
 
 /// What came of all reactions of a run (`docs/reactions.md`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,8 +60,8 @@ impl ReactionsReport {
     }
 }
 
-/// As text for a terminal.
-pub(crate) fn render(report: &ReactionsReport) -> String {
+/// As text, for lines of this width.
+pub(crate) fn render(report: &ReactionsReport, width: Width) -> String {
     let mut table = Table::new(&[
         ("reaction", false),
         ("on", false),
@@ -75,7 +76,7 @@ pub(crate) fn render(report: &ReactionsReport) -> String {
             reaction.failed.to_string(),
         ]);
     }
-    let mut text = table.render();
+    let mut text = table.render(width);
     for reaction in &report.reactions {
         if let Some(first) = &reaction.first {
             let _ = writeln!(text, "  {}: first {first}", reaction.name);

@@ -13,6 +13,7 @@ use crate::format::{csv_text, Format};
 use crate::identity::Identity;
 use crate::listing::State;
 use crate::report::{HistogramReport, Quantiles};
+use crate::width::Width;
 
 /// What `overhear top --once --format json` prints.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -236,13 +237,13 @@ impl FieldRow {
     }
 }
 
-/// Renders the snapshot for `--once`.
+/// Renders the snapshot for `--once`, as text for lines of this width.
 #[must_use]
-pub fn render(snapshot: &Snapshot, format: Format) -> String {
+pub fn render(snapshot: &Snapshot, format: Format, width: Width) -> String {
     match format {
         Format::Json => serde_json::to_string_pretty(snapshot).unwrap_or_default() + "\n",
         Format::Csv => csv(snapshot),
-        Format::Text => text(snapshot),
+        Format::Text => text(snapshot, width),
     }
 }
 
@@ -254,7 +255,7 @@ pub(crate) fn time(ns: u64) -> String {
     Nanos::from_ns(ns).to_string()
 }
 
-fn text(snapshot: &Snapshot) -> String {
+fn text(snapshot: &Snapshot, width: Width) -> String {
     let mut table = Table::new(&[
         ("sensor", false),
         ("task", false),
@@ -268,7 +269,8 @@ fn text(snapshot: &Snapshot) -> String {
         ("p99", true),
         ("state", false),
         ("values", false),
-    ]);
+    ])
+    .keys(2);
     for sensor in &snapshot.sensors {
         let declared = sensor.identity.declared;
         table.row(vec![
@@ -288,7 +290,7 @@ fn text(snapshot: &Snapshot) -> String {
     }
     let mut text = String::new();
     if !table.is_empty() {
-        text = table.render();
+        text = table.render(width);
     }
     let mut table = Table::new(&[
         ("thread", false),
@@ -302,7 +304,8 @@ fn text(snapshot: &Snapshot) -> String {
         ("wake-up p50", true),
         ("p99", true),
         ("max", true),
-    ]);
+    ])
+    .keys(3);
     for thread in &snapshot.threads {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let latency = thread.wakeup_latency_ns;
@@ -322,10 +325,10 @@ fn text(snapshot: &Snapshot) -> String {
     }
     if !table.is_empty() {
         text.push('\n');
-        text.push_str(&table.render());
+        text.push_str(&table.render(width));
     }
     if !snapshot.histograms.is_empty() {
-        let mut display = TextDisplay::new(80);
+        let mut display = TextDisplay::new(width.limit().unwrap_or(80).min(80));
         display::show(&snapshot.histograms, &mut display);
         text.push('\n');
         text.push_str(&display.into_text());

@@ -15,6 +15,7 @@ use crate::format::Format;
 use crate::listing::State;
 use crate::report::{BucketReport, HistogramReport, Quantiles};
 use crate::testing::{at, declared_stream, gap, plain_stream, queue_payload};
+use crate::width::Width;
 
 /// Two sensors for four seconds: `queue` at its declared kilohertz less a gap, `job` at 2 Hz, then
 /// silent and switched off.
@@ -385,7 +386,7 @@ fn a_paused_picture_stands_still() {
 fn one_look_is_printed_in_every_format() {
     let mut snapshot = snapshot();
     snapshot.threads = vec![thread("a", 5, 0.1, 9_000)];
-    insta::assert_snapshot!(render(&snapshot, Format::Text), @r#"
+    insta::assert_snapshot!(render(&snapshot, Format::Text, Width::UNLIMITED), @r#"
         sensor    task              rate  declared  of decl  elements  missed  early  interval p50      p99  state  values
         queue#in  server(4711)  1.00 kHz  1.00 kHz    100 %      3990      10      0       1.00 ms  1.00 ms  on     wait 700 ns  load 12.50 %  label a�b
         job       server(4711)   0.00 Hz         -        -         4       0      -             -        -  off    number 507
@@ -393,12 +394,13 @@ fn one_look_is_printed_in_every_format() {
         thread   pid  tid     run  runnable  vol/s  invol/s  migr  wake-up p50      p99      max
         a       4711    5  10.0 %     1.0 %   1000    2.500     3      2.00 us  40.0 us  9.00 us
         "#);
-    insta::assert_snapshot!(render(&snapshot, Format::Csv), @r#"
+    insta::assert_snapshot!(render(&snapshot, Format::Csv, Width::UNLIMITED), @r#"
         task,pid,id,instance,type,state,rate_hz,declared_hz,elements,missed,too_early,interval_p50_ns,interval_p99_ns,interval_max_ns,values
         server(4711),4711,queue,in,queue,on,1000,1000,3990,10,0,1000000,1000000,1000000,wait 700 ns  load 12.50 %  label a�b
         server(4711),4711,job,,job,off,0,,4,0,,,,,number 507
         "#);
-    let json: serde_json::Value = serde_json::from_str(&render(&snapshot, Format::Json)).unwrap();
+    let json = render(&snapshot, Format::Json, Width::UNLIMITED);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let queue = &json["sensors"][0];
     assert_eq!(queue["id"], "queue");
     assert_eq!(queue["declared"]["period_ns"], 1_000_000);

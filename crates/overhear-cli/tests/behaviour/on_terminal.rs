@@ -11,22 +11,29 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
 
-use crate::support::wait;
+use crate::support::{eventually, wait};
 
 /// A command on a terminal of its own.
 pub(crate) struct OnTerminal {
     pub(crate) child: Child,
     pub(crate) keyboard: File,
-    screen: std::thread::JoinHandle<String>,
+    shown: Arc<Mutex<Vec<u8>>>,
+    reading: std::thread::JoinHandle<()>,
 }
 
 impl OnTerminal {
-    pub(crate) fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(command: Command) -> Self {
+        Self::spawn_in(100, command)
+    }
+
+    /// On a terminal of so many columns.
+    pub(crate) fn spawn_in(columns: u16, mut command: Command) -> Self {
         let (mut ours, mut theirs) = (-1, -1);
         let size = libc::winsize {
             ws_row: 24,
-            ws_col: 100,
+            ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -58,27 +65,43 @@ impl OnTerminal {
         drop(theirs);
         let keyboard = File::from(ours);
         let mut screen = keyboard.try_clone().unwrap();
-        let screen = std::thread::spawn(move || {
-            let mut shown = Vec::new();
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&shown);
+        let reading = std::thread::spawn(move || {
             let mut some = [0; 4096];
             // An error, not an end, says that the other side has closed.
             while let Ok(count) = screen.read(&mut some) {
                 if count == 0 {
                     break;
                 }
-                shown.extend(&some[..count]);
+                all.lock().unwrap().extend(&some[..count]);
             }
-            String::from_utf8_lossy(&shown).into_owned()
         });
         Self {
             child,
             keyboard,
-            screen,
+            shown,
+            reading,
         }
+    }
+
+    /// Everything that was written so far.
+    pub(crate) fn screen(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until these words were written.
+    #[track_caller]
+    pub(crate) fn shows(&self, words: &str) {
+        eventually(&format!("the screen shows {words:?}"), || {
+            self.screen().contains(words)
+        });
     }
 
     pub(crate) fn end(mut self) -> (i32, String) {
         let status = wait(&mut self.child);
-        (status, self.screen.join().unwrap())
+        self.reading.join().unwrap();
+        let shown = self.shown.lock().unwrap();
+        (status, String::from_utf8_lossy(&shown).into_owned())
     }
 }

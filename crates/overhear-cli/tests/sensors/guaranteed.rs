@@ -158,8 +158,10 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
             number(update, "suggested_wcet_ns")
         );
         // It is printed as well, as a file.
-        let text =
-            overhear_cli::guaranteed::render(&serde_json::from_value(guarantee.clone()).unwrap());
+        let text = overhear_cli::guaranteed::render(
+            &serde_json::from_value(guarantee.clone()).unwrap(),
+            overhear_cli::width::Width::UNLIMITED,
+        );
         assert!(text.contains("suggested reservation: "), "{text}");
         let lines: Vec<&str> = config.lines().collect();
         assert!(text.contains(&lines.join("\n")), "{text}");
