@@ -9,6 +9,8 @@ mod support;
 use overhear_event::{
     ElementView, EventName, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update,
 };
+use overhear_monitor::executor::SensorIndex;
+use overhear_monitor::reaction::{decider, Condition, Occurrence, ReactionIndex, Trigger};
 use overhear_monitor::{
     Binding, Merge, MissedPolicy, Monitor, Room, Subscription, UpdateSet, UpdateState,
 };
@@ -102,6 +104,7 @@ fn rounds_neither_allocate_nor_free() {
     let before = calls();
     monitor.finish(at(now), &mut set);
     assert_eq!(calls() - before, 0);
+    reactions_are_decided();
 
     assert!(matches!(strict.status().state, UpdateState::Stopped(_)));
     assert_eq!(leaving.status().state, UpdateState::Removed);
@@ -112,4 +115,26 @@ fn rounds_neither_allocate_nor_free() {
     assert_eq!(all.elements + all.missed, written);
     assert!(all.late > 0 && all.missed > all.late, "{} late", all.late);
     assert!(first.elements > 0 && first.elements < all.elements);
+}
+
+/// Deciding allocates nothing either, however far the other end lags behind. Called by the only test of
+/// this binary, because others would be counted with it.
+fn reactions_are_decided() {
+    let condition = Condition {
+        reaction: ReactionIndex(0),
+        trigger: Trigger::Stream,
+        of: Some(vec![0]),
+        after: 2,
+        once: false,
+    };
+    let (mut decider, mut decisions) = decider(vec![condition], 63);
+    let before = calls();
+    for element in 0..1_000 {
+        let sensor = SensorIndex(0);
+        decider.occurred(at(element), &Occurrence::Exceeded { sensor, element });
+    }
+    assert_eq!(calls() - before, 0);
+    let mut taken = 0;
+    decisions.take(|_| taken += 1);
+    assert_eq!((taken, decisions.lost()), (63, 999 - 63));
 }

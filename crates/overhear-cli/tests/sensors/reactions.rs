@@ -305,11 +305,18 @@ fn what_is_missed_is_counted_exactly_and_updates_go_on_or_stop_as_told() {
         [[update]]
         name = "goes on"
         missed = "continue"
+        PLUGIN
         [[reaction]]
         name = "missed"
         on = ["missed"]
         log = "missed.log"
     "#;
+    // Of a plug-in the file has the last word.
+    let plugin = in_rust("restless").map_or_else(String::new, |plugin| {
+        let place = path(&plugin);
+        format!("[[update]]\nname = \"foreign\"\nplugin = \"{place}:asking\"\nmissed = \"stop\"\n")
+    });
+    let text = &text.replace("PLUGIN", &plugin);
     let (ended, report) = run_words(
         folder.path(),
         text,
@@ -333,6 +340,11 @@ fn what_is_missed_is_counted_exactly_and_updates_go_on_or_stop_as_told() {
     }
     assert_eq!(ended.status, 3, "{ended:#?}");
     assert_eq!(stops["state"], "stopped", "{stops:#}");
+    if !plugin.is_empty() {
+        let foreign = &updates[2]["plugin"][0];
+        assert_eq!(foreign["state"], "stopped", "{foreign:#}");
+        assert_eq!(foreign["elements"], stops["elements"]);
+    }
     let sentence = stops["sentence"].as_str().unwrap();
     assert!(sentence.contains("it does not go on then"), "{sentence}");
     assert!(number(stops, "elements") < written && number(stops, "missed") > 0);

@@ -16,9 +16,9 @@ use overhear_event::{
 use overhear_metrics::automaton::{Catalogue, Pattern};
 use overhear_metrics::verdict::{Case, Constraint, Demand, Judge, Verdicts};
 
-/// Writes down what it is told.
+/// Writes down what it is told: of offences, and of constraints that became inconclusive.
 #[derive(Debug, Default)]
-pub(crate) struct Told(pub(crate) Vec<String>);
+pub(crate) struct Told(pub(crate) Vec<String>, pub(crate) Vec<u64>);
 
 impl Judge for Told {
     fn offence(&mut self, case: &Case<'_>, offences: u64) {
@@ -27,6 +27,10 @@ impl Judge for Told {
 
     fn doubted(&mut self, constraint: &Constraint) {
         self.0.push(format!("doubted: {}", constraint.name()));
+    }
+
+    fn inconclusive(&mut self, _: &Constraint, at: Timestamp) {
+        self.1.push(at.as_monotonic_ns());
     }
 }
 

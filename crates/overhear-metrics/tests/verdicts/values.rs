@@ -71,6 +71,27 @@ fn what_was_missed_or_not_heard_is_inconclusive_unless_a_value_offends() {
 }
 
 #[test]
+fn what_became_inconclusive_is_told_once_and_at_once() {
+    let max = || bounds(None, Some(5.0));
+    let told = |trace: &str| {
+        let mut verdicts = play(max(), 0, trace);
+        let before = verdicts.judge().1.clone();
+        verdicts.finish(overhear_event::Timestamp::from_monotonic_ns(90));
+        (before, verdicts.judge().1.clone())
+    };
+    let at_once = told("1 a 5; 9 gap a 1 3; 12 gap a 9 1; 13 a 5");
+    assert_eq!(at_once, (vec![9], vec![9]));
+    // A violation is certain, whatever was missed.
+    assert_eq!(told("1 a 6; 9 gap a 1 3"), (vec![], vec![]));
+    // Another's gap is no concern of it, and that it was never heard is known at the end.
+    assert_eq!(told("1 b 5; 9 gap b 1 3"), (vec![], vec![90]));
+    assert_eq!(told("1 a 5"), (vec![], vec![]));
+    // Of a metric, what its automaton missed.
+    let metric = play(of_metric(100.0), 0, "10 a 1; 15 gap a 10 1; 20 a 2");
+    assert_eq!(metric.judge().1, [15]);
+}
+
+#[test]
 fn lengths_are_converted_from_the_unit_of_the_field() {
     let of = || field("user:a", "wait", true);
     let demand = |of| Demand::Bounds {
