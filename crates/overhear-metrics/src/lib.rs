@@ -11,6 +11,7 @@
 //! - [`automaton`] measures what users describe: metrics as automata in a text format, and those of
 //!   Linux.
 //! - [`verdict`] judges: whether what must hold of metrics, fields and events does hold.
+//! - [`Intrusion`] adds up what the observation cost whom it observed.
 //! - [`response`] computes worst-case response times from what was measured.
 //! - [`Histogram`] is what both count in.
 //!
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod automaton;
+mod cost;
 mod histogram;
 mod messages;
 mod recent;
@@ -42,6 +44,7 @@ mod thread;
 mod timeline;
 pub mod verdict;
 
+pub use cost::{Costs, Estimate, Intrusion};
 pub use histogram::{Bucket, Histogram};
 pub use messages::Messages;
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an observation costs whom it observes: estimates from measurements, and the sum of what a
+//! run's elements have cost.
+//!
+//! A calibration measures what one element of a sensor costs (seed 003, section 5.5). [`Costs`] keeps
+//! the means, and [`Intrusion`] adds them up while elements flow: per thread for what the kernel writes
+//! in the context of a thread, per process for the sensors of programs, and together for what is
+//! written in interrupts.
+
+use std::collections::BTreeMap;
+
+use overhear_event::kernel::{Switch, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{
+    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+};
+
+/// A mean, and how well it is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// How many measurements it comes from.
+    pub samples: u64,
+    /// Their mean, in nanoseconds.
+    pub mean_ns: f64,
+    /// Their standard deviation, in nanoseconds.
+    pub deviation_ns: f64,
+    /// The true mean lies within this of `mean_ns` with a confidence of 99 %, if the measurements are
+    /// independent and about normally distributed (Student's distribution).
+    pub within_ns: f64,
+}
+
+impl Estimate {
+    /// From measurements in nanoseconds; `None` for fewer than two, whose spread is not known.
+    ///
+    /// ```
+    /// use overhear_metrics::Estimate;
+    ///
+    /// let estimate = Estimate::of(&[10.0, 12.0, 11.0, 13.0, 9.0]).unwrap();
+    /// assert_eq!(estimate.mean_ns, 11.0);
+    /// assert!((estimate.within_ns - 4.604 * (2.5_f64 / 5.0).sqrt()).abs() < 0.05);
+    /// ```
+    #[must_use]
+    pub fn of(measurements: &[f64]) -> Option<Self> {
+        let count = measurements.len();
+        if count < 2 {
+            return None;
+        }
+        let mean = measurements.iter().sum::<f64>() / count as f64;
+        let squares: f64 = measurements.iter().map(|one| (one - mean).powi(2)).sum();
+        let deviation = (squares / (count - 1) as f64).sqrt();
+        Some(Self {
+            samples: count as u64,
+            mean_ns: mean,
+            deviation_ns: deviation,
+            within_ns: student_995(count - 1) * deviation / (count as f64).sqrt(),
+        })
+    }
+
+    /// Whether the confidence interval contains zero: nothing is known but that it is small.
+    #[must_use]
+    pub fn may_be_zero(&self) -> bool {
+        self.mean_ns.abs() <= self.within_ns
+    }
+}
+
+/// What Student's t does not exceed with a probability of 0.995, to 0.01 from six degrees of freedom
+/// on (Abramowitz and Stegun, 26.7.5); exact below.
+fn student_995(degrees: usize) -> f64 {
+    const FEW: [f64; 5] = [63.657, 9.925, 5.841, 4.604, 4.032];
+    /// What a normal variable does not exceed with this probability.
+    const Z: f64 = 2.575_829_3;
+    if let Some(exact) = FEW.get(degrees.wrapping_sub(1)) {
+        return *exact;
+    }
+    let n = degrees as f64;
+    let (z3, z5, z7, z9) = (Z.powi(3), Z.powi(5), Z.powi(7), Z.powi(9));
+    Z + (z3 + Z) / (4.0 * n)
+        + (5.0 * z5 + 16.0 * z3 + 3.0 * Z) / (96.0 * n * n)
+        + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * Z) / (384.0 * n.powi(3))
+        + (79.0 * z9 + 776.0 * z7 + 1482.0 * z5 - 1920.0 * z3 - 945.0 * Z) / (92_160.0 * n.powi(4))
+}
+
+/// What one element costs, by the sensor's name for the kernel's and by the kind of sensor for those of
+/// programs. In nanoseconds; negative means are kept out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Costs {
+    kernel: BTreeMap<String, f64>,
+    simple: Option<f64>,
+    laned: Option<f64>,
+}
+
+impl Costs {
+    /// Adds a sensor of the kernel, by its name without `kernel:`.
+    pub fn kernel(&mut self, sensor: &str, ns: f64) {
+        self.kernel.insert(sensor.to_string(), ns.max(0.0));
+    }
+
+    /// Sets what an element of a program's simple sensor costs.
+    pub fn simple(&mut self, ns: f64) {
+        self.simple = Some(ns.max(0.0));
+    }
+
+    /// Sets what an element of a program's laned sensor costs.
+    pub fn laned(&mut self, ns: f64) {
+        self.laned = Some(ns.max(0.0));
+    }
+
+    fn of(&self, stream: &StreamDescriptor) -> Option<f64> {
+        match &stream.origin {
+            Origin::Kernel { .. } => self.kernel.get(&stream.sensor).copied(),
+            Origin::Program(_) if stream.lane.is_some() => self.laned,
+            Origin::Program(_) => self.simple,
+            // It samples on its own thread.
+            Origin::Clerk => Some(0.0),
+        }
+    }
+}
+
+/// Whom an element is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payer {
+    /// The thread that leaves, if it is tracked, else the one that enters.
+    Switch,
+    /// The waker, and nobody is told apart: it runs the wake-up.
+    Waker,
+    /// The thread that the element begins with.
+    Thread,
+    /// This process.
+    Process(u32),
+    /// Whoever was interrupted: not known.
+    Interrupts,
+}
+
+/// Adds up what the elements of a run have cost, as an [`Update`].
+///
+/// An element is charged to the thread in whose context it was written. The sum is what those
+/// threads were kept from doing, not by how much later the run ended: delays of threads that wait for
+/// each other overlap.
+#[derive(Clone, Debug, Default)]
+pub struct Intrusion {
+    costs: Costs,
+    streams: BTreeMap<StreamId, (Payer, Option<f64>)>,
+    threads: BTreeMap<u32, f64>,
+    processes: BTreeMap<u32, f64>,
+    interrupts: f64,
+    missed: f64,
+    elements: u64,
+    unpriced: BTreeMap<String, u64>,
+}
+
+impl Intrusion {
+    /// With these costs per element.
+    #[must_use]
+    pub fn new(costs: Costs) -> Self {
+        Self {
+            costs,
+            ..Self::default()
+        }
+    }
+
+    /// What the elements cost together, missed ones too.
+    #[must_use]
+    pub fn total(&self) -> Nanos {
+        let sum = self.threads.values().sum::<f64>() + self.processes.values().sum::<f64>();
+        nanos(sum + self.interrupts + self.missed)
+    }
+
+    /// What the kernel's elements cost per thread, by thread id.
+    pub fn threads(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        self.threads.iter().map(|(tid, ns)| (*tid, nanos(*ns)))
+    }
+
+    /// What the elements of their own sensors cost programs, by process id.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        self.processes.iter().map(|(pid, ns)| (*pid, nanos(*ns)))
+    }
+
+    /// What elements cost that were written in interrupts and by CPUs at rest: nobody in particular
+    /// paid for them.
+    #[must_use]
+    pub fn interrupts(&self) -> Nanos {
+        nanos(self.interrupts)
+    }
+
+    /// What missed elements cost: they were written, and nobody knows by whom.
+    #[must_use]
+    pub fn missed(&self) -> Nanos {
+        nanos(self.missed)
+    }
+
+    /// How many elements were added up.
+    #[must_use]
+    pub const fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// Elements whose cost is not known, and are left out, by the name of their event.
+    pub fn unpriced(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.unpriced.iter().map(|(name, count)| (&**name, *count))
+    }
+
+    fn price(&mut self, stream: &StreamDescriptor) -> (Payer, Option<f64>) {
+        let costs = &self.costs;
+        *self.streams.entry(stream.id).or_insert_with(|| {
+            let payer = match &stream.origin {
+                Origin::Program(task) => Payer::Process(task.pid),
+                _ if stream.sensor == SCHED_SWITCH => Payer::Switch,
+                _ if stream.sensor == SCHED_WAKE => Payer::Waker,
+                _ if stream.sensor == TASK_LIFE => Payer::Thread,
+                _ if stream.schema.index_of("tid") == Some(0) && !in_interrupts(&stream.sensor) => {
+                    Payer::Thread
+                }
+                _ => Payer::Interrupts,
+            };
+            (payer, costs.of(stream))
+        })
+    }
+
+    fn leave_out(&mut self, stream: &StreamDescriptor, elements: u64) {
+        let event = stream.event().to_string();
+        *self.unpriced.entry(event).or_default() += elements;
+    }
+}
+
+/// Sensors whose elements name a thread that only happened to be there.
+fn in_interrupts(sensor: &str) -> bool {
+    use overhear_event::kernel::events::{IRQ, SOFTIRQ, TIMER};
+    [IRQ, SOFTIRQ, TIMER].contains(&sensor)
+}
+
+fn nanos(ns: f64) -> Nanos {
+    Nanos::from_ns(ns.round() as u64)
+}
+
+fn word(payload: &[u8], index: usize) -> Option<u32> {
+    let bytes = payload.get(index * 4..index * 4 + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// The thread that pays for a switch: the leaving one is still on its CPU.
+fn switching(payload: &[u8]) -> Option<u32> {
+    let switch = Switch::parse(payload)?;
+    let leaves = switch.flags & Switch::PREV_TRACKED != 0;
+    Some(if leaves {
+        switch.prev_tid
+    } else {
+        switch.next_tid
+    })
+}
+
+impl Update for Intrusion {
+    fn element(&mut self, element: &ElementView<'_>) {
+        let (payer, cost) = self.price(element.stream);
+        let Some(ns) = cost else {
+            return self.leave_out(element.stream, 1);
+        };
+        self.elements += 1;
+        let thread = match payer {
+            Payer::Switch => switching(element.payload),
+            Payer::Waker => word(element.payload, 2),
+            Payer::Thread => word(element.payload, 0),
+            Payer::Process(pid) => {
+                *self.processes.entry(pid).or_default() += ns;
+                return;
+            }
+            Payer::Interrupts => None,
+        };
+        match thread {
+            // The idle thread of a CPU pays with time that nobody wanted.
+            Some(tid) if tid != 0 && tid != Switch::UNKNOWN => {
+                *self.threads.entry(tid).or_default() += ns;
+            }
+            _ => self.interrupts += ns,
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        match self.price(stream).1 {
+            Some(ns) => self.missed += ns * gap.missed as f64,
+            None => self.leave_out(stream, gap.missed),
+        }
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
+    use overhear_event::{
+        ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+        TypeSchema, Update,
+    };
+
+    use super::{student_995, Costs, Estimate, Intrusion};
+
+    #[test]
+    fn students_distribution_as_in_the_tables() {
+        for (degrees, value) in [
+            (1, 63.657),
+            (2, 9.925),
+            (4, 4.604),
+            (5, 4.032),
+            (7, 3.499),
+            (10, 3.169),
+            (20, 2.845),
+            (40, 2.704),
+            (1_000, 2.581),
+        ] {
+            let near = (student_995(degrees) - value).abs();
+            assert!(
+                near < 0.02,
+                "{degrees}: {} instead of {value}",
+                student_995(degrees)
+            );
+        }
+    }
+
+    #[test]
+    fn a_single_measurement_has_no_spread() {
+        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(Estimate::of(&[1.0]), None);
+        let zero = Estimate::of(&[-1.0, 1.0, -1.0, 1.0, 0.5]).unwrap();
+        assert!(zero.may_be_zero());
+        let some = Estimate::of(&[10.0, 10.1, 9.9, 10.0]).unwrap();
+        assert!(!some.may_be_zero());
+    }
+
+    fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+        StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin,
+            sensor: sensor.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: 64,
+        }
+    }
+
+    fn feed(update: &mut Intrusion, stream: &StreamDescriptor, payload: &[u8]) {
+        update.element(&ElementView {
+            stream,
+            sequence: 0,
+            time: Timestamp::ZERO,
+            payload,
+        });
+    }
+
+    #[test]
+    fn elements_are_charged_to_whom_they_interrupted() {
+        let mut costs = Costs::default();
+        costs.kernel(SCHED_SWITCH, 100.0);
+        costs.kernel(SCHED_WAKE, 10.0);
+        costs.simple(8.0);
+        let mut intrusion = Intrusion::new(costs);
+        let kernel = Origin::Kernel { cpu: 0 };
+        let switches = stream(1, kernel.clone(), SCHED_SWITCH, Switch::schema());
+        let wakes = stream(2, kernel.clone(), SCHED_WAKE, Wake::schema());
+        let calls = stream(3, kernel, "syscall", Wake::schema());
+        let task = Task {
+            pid: 50,
+            start: Timestamp::ZERO,
+            comm: "player".to_string(),
+        };
+        let own = stream(
+            4,
+            Origin::Program(task),
+            "frame",
+            TypeSchema::builder("f").build().unwrap(),
+        );
+        let mut switch = Switch {
+            prev_tid: 7,
+            next_tid: 8,
+            prev_pid: 7,
+            next_pid: 7,
+            prev_state: 1,
+            flags: Switch::PREV_TRACKED | Switch::NEXT_TRACKED,
+            prev_run_ns: 0,
+        };
+        feed(&mut intrusion, &switches, &switch.to_payload());
+        switch.flags = Switch::NEXT_TRACKED;
+        feed(&mut intrusion, &switches, &switch.to_payload());
+        let wake = Wake {
+            tid: 7,
+            pid: 7,
+            waker_tid: 8,
+            waker_pid: 7,
+            target_cpu: 0,
+            kind: Wake::WAKEUP,
+        };
+        feed(&mut intrusion, &wakes, &wake.to_payload());
+        feed(
+            &mut intrusion,
+            &wakes,
+            &Wake {
+                waker_tid: 0,
+                ..wake
+            }
+            .to_payload(),
+        );
+        feed(&mut intrusion, &calls, &wake.to_payload());
+        feed(&mut intrusion, &own, &[]);
+        let gap = Gap {
+            stream: wakes.id,
+            first: 2,
+            missed: 3,
+            from: Timestamp::ZERO,
+            to: Timestamp::ZERO,
+            cause: GapCause::Overwritten,
+        };
+        intrusion.gap(&wakes, &gap);
+
+        let threads: Vec<_> = intrusion.threads().collect();
+        assert_eq!(
+            threads,
+            [(7, Nanos::from_ns(100)), (8, Nanos::from_ns(110))]
+        );
+        let processes: Vec<_> = intrusion.processes().collect();
+        assert_eq!(processes, [(50, Nanos::from_ns(8))]);
+        assert_eq!(intrusion.interrupts(), Nanos::from_ns(10));
+        assert_eq!(intrusion.missed(), Nanos::from_ns(30));
+        assert_eq!(intrusion.total(), Nanos::from_ns(258));
+        assert_eq!(intrusion.elements(), 5);
+        assert_eq!(
+            intrusion.unpriced().collect::<Vec<_>>(),
+            [("kernel:syscall", 1)]
+        );
+    }
+}
