@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use overhear_cli::calibrate::Calibration;
 use overhear_cli::record::Wishes;
 use overhear_cli::session::{KernelChoice, KernelSensor, Probe};
 use overhear_cli::updates::UpdateSpecification;
@@ -62,6 +63,8 @@ pub(crate) enum Verb {
     Top(TopArguments),
     /// Switches sensors on or off from outside.
     Switch(SwitchArguments),
+    /// Measures what sensors cost on this machine, so that reports can say what observing has cost.
+    Calibrate(CalibrateArguments),
     /// Says what this machine and user can do, and how to get the rest.
     Doctor(DoctorArguments),
     /// Prints the completions for a shell.
@@ -126,6 +129,10 @@ pub(crate) struct RunArguments {
     /// be given several times.
     #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
     pub(crate) updates: Vec<UpdateSpecification>,
+    /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what it has found
+    /// for this CPU and kernel.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
     /// Without progress line and without the place of the report; the tables stay.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -243,14 +250,19 @@ pub(crate) struct RecordArguments {
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+    /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what it has found
+    /// for this CPU and kernel.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
     /// Without progress line and without the place of the report; the tables stay.
     #[arg(long)]
     pub(crate) quiet: bool,
 }
 
 impl RecordArguments {
-    pub(crate) fn wishes(&self) -> Wishes {
+    pub(crate) fn wishes(&self, calibration: Option<Calibration>) -> Wishes {
         Wishes {
+            calibration,
             pids: self.pid.clone(),
             tids: self.tid.clone(),
             cgroups: self.cgroup.clone(),
@@ -279,6 +291,10 @@ pub(crate) struct ReportArguments {
     /// Writes the page to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what the
+    /// recording brings along.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
     /// Shows this recording beside it in the page, on the same scale.
     #[arg(long, value_name = "DIR", requires = "html")]
     pub(crate) beside: Option<PathBuf>,
@@ -434,6 +450,23 @@ pub(crate) struct DoctorArguments {
     /// Prints the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArguments {
+    /// How often everything is measured, in turns.
+    #[arg(long, value_name = "COUNT", default_value_t = 41, value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    pub(crate) rounds: u64,
+    /// Keeps the calibration in this file, instead of `overhear/calibration.json` in the user's cache
+    /// (`$XDG_CACHE_HOME` or `~/.cache`), where `run`, `record` and `report` find it.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Prints the calibration as JSON, to standard output or to a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<OsString>,
+    /// Answers each byte of standard input: the other process of a loop.
+    #[arg(long, hide = true)]
+    pub(crate) answer: bool,
 }
 
 #[derive(Debug, Args)]

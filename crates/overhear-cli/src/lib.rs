@@ -20,6 +20,7 @@
 
 pub mod admit;
 pub mod attach;
+pub mod calibrate;
 pub mod check;
 mod child;
 mod columns;
@@ -36,6 +37,7 @@ pub mod harness;
 pub mod identity;
 pub mod import;
 mod interrupts;
+mod intrusion;
 pub mod junit;
 pub mod listing;
 pub mod metrics;

@@ -18,17 +18,18 @@ use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
 use overhear_cli::width::Width;
 use overhear_cli::{
-    admit, check, doctor, export, fit, import, junit, metrics, offline, record, rta, table,
+    admit, calibrate, check, doctor, export, fit, import, junit, metrics, offline, record, rta,
+    table,
 };
 use overhear_event::Update;
 
 use serde::Serialize;
 
 use args::{
-    AdmitArguments, Arguments, CheckArguments, CompletionsArguments, DoctorArguments,
-    ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget, ManArguments,
-    MetricsArguments, RecordArguments, ReportArguments, RtaArguments, RunArguments, Sensors, Verb,
-    ViewArguments,
+    AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
+    DoctorArguments, ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget,
+    ManArguments, MetricsArguments, RecordArguments, ReportArguments, RtaArguments, RunArguments,
+    Sensors, Verb, ViewArguments,
 };
 
 fn main() -> ExitCode {
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Attach(arguments) => live::attach(arguments),
         Verb::Top(arguments) => live::top(arguments),
         Verb::Switch(arguments) => live::switch(arguments),
+        Verb::Calibrate(arguments) => calibrate(&arguments),
         Verb::Doctor(arguments) => doctor(&arguments),
         Verb::Completions(arguments) => completions(&arguments),
         Verb::Man(arguments) => man(&arguments),
@@ -106,6 +108,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .sensors(Sensors::flatten(&arguments.kernel_sensors))
         .probes([arguments.probe.clone(), arguments.usdt.clone()].concat())
         .quiet(arguments.quiet)
+        .calibration(calibrate::recall(arguments.calibration.as_deref())?)
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
@@ -139,7 +142,8 @@ fn record(arguments: &RecordArguments) -> Result<u8, Failure> {
         Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
         _ => None,
     };
-    let outcome = record::record(&arguments.wishes())?;
+    let calibration = calibrate::recall(arguments.calibration.as_deref())?;
+    let outcome = record::record(&arguments.wishes(calibration))?;
     if let Some(place) = place {
         place.keep();
     }
@@ -168,6 +172,33 @@ fn tell(outcome: &Outcome, json: Option<&JsonTarget>, quiet: bool) -> u8 {
     outcome.status()
 }
 
+fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Failure> {
+    if arguments.answer {
+        return calibrate::answer().map(|()| COMPLETE);
+    }
+    let place = arguments.output.clone().or_else(calibrate::default_place);
+    let Some(place) = place else {
+        let sentence = "there is no place to keep the calibration: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
+        return Err(Failure::new(USAGE, sentence));
+    };
+    let kept = calibrate::Place::claim(&place)?;
+    let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let rounds = arguments.rounds;
+    let calibration = calibrate::calibrate(rounds, |round| {
+        if shows {
+            let end = if round == rounds { "\r\x1b[K" } else { "" };
+            say(&format!("\r\x1b[Koverhear: round {round} of {rounds}{end}"));
+        }
+    })?;
+    kept.keep(&calibration)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&calibration, &target)?,
+        None => show(|width| calibrate::render(&calibration, width))?,
+    }
+    say(&format!("calibration: {}\n", place.display()));
+    Ok(COMPLETE)
+}
+
 fn view(arguments: &ViewArguments) -> Result<u8, Failure> {
     let beside = arguments.beside.as_deref();
     view::view(&arguments.directory, beside, |url| {
@@ -182,7 +213,11 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         say(&format!("overhear: {sentence}\n"));
     }
     let updates = Updates::load(&arguments.updates)?;
-    let report = offline::evaluate(&arguments.directory, updates)?;
+    let calibration = match &arguments.calibration {
+        Some(file) => calibrate::recall(Some(file))?,
+        None => None,
+    };
+    let report = offline::evaluate(&arguments.directory, updates, calibration)?;
     if let Some(html) = &arguments.html {
         match &arguments.beside {
             Some(beside) => {

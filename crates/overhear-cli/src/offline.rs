@@ -11,8 +11,10 @@ use overhear_monitor::Losses;
 use overhear_trace::{repair, TraceReader};
 use serde::de::DeserializeOwned;
 
+use crate::calibrate::Calibration;
 use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, GUARANTEE};
+use crate::intrusion::{Meter, CALIBRATION};
 use crate::page;
 use crate::picture::{self, SensorColumns};
 use crate::reactions::{ReactionsReport, REACTIONS};
@@ -30,6 +32,7 @@ struct Replayed {
     gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
     trace: TraceReport,
     updates: Vec<UpdateReport>,
+    meter: Meter,
     guarantee: Option<GuaranteeReport>,
     reactions: Option<ReactionsReport>,
     own_histograms: Vec<HistogramReport>,
@@ -63,15 +66,20 @@ pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
 /// # Errors
 /// [`Failure`] if this is no recording.
 pub fn read_report(dir: &Path) -> Result<Report, Failure> {
-    Ok(replay(dir, None)?.report())
+    Ok(replay(dir, None, None)?.report())
 }
 
-/// The same, with what these updates find in the recording instead of what others found live.
+/// The same, with what these updates find in the recording instead of what others found live, and by
+/// this calibration, if there is one, instead of the one that was recorded.
 ///
 /// # Errors
 /// [`Failure`] if this is no recording.
-pub fn evaluate(dir: &Path, updates: Updates) -> Result<Report, Failure> {
-    Ok(replay(dir, Some(updates))?.report())
+pub fn evaluate(
+    dir: &Path,
+    updates: Updates,
+    calibration: Option<Calibration>,
+) -> Result<Report, Failure> {
+    Ok(replay(dir, Some(updates), calibration)?.report())
 }
 
 /// Writes the page of the recording in `dir`. A report that is known already is not computed
@@ -88,7 +96,7 @@ pub fn write_page(dir: &Path, page: &Path, known: Option<&Report>) -> Result<(),
 /// # Errors
 /// [`Failure`] if this is no recording.
 pub fn page(dir: &Path, known: Option<&Report>) -> Result<String, Failure> {
-    let replayed = replay(dir, None)?;
+    let replayed = replay(dir, None, None)?;
     let computed;
     let report = match known {
         Some(report) => report,
@@ -107,7 +115,7 @@ pub fn page(dir: &Path, known: Option<&Report>) -> Result<String, Failure> {
 /// [`Failure`] if one of them is no recording.
 pub fn page_beside(dir: &Path, beside: &Path) -> Result<String, Failure> {
     let documents = |dir: &Path| {
-        let replayed = replay(dir, None)?;
+        let replayed = replay(dir, None, None)?;
         let report = serde_json::to_value(replayed.report()).unwrap_or_default();
         Ok((report, replayed.picture(), dir.display().to_string()))
     };
@@ -187,7 +195,11 @@ fn kept<T: DeserializeOwned>(reader: &TraceReader, name: &str) -> Result<Option<
     Ok(document.and_then(|document| serde_json::from_value(document).ok()))
 }
 
-fn replay(dir: &Path, updates: Option<Updates>) -> Result<Replayed, Failure> {
+fn replay(
+    dir: &Path,
+    updates: Option<Updates>,
+    calibration: Option<Calibration>,
+) -> Result<Replayed, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let run = reader.document("run").map_err(usage)?.unwrap_or_default();
@@ -204,6 +216,10 @@ fn replay(dir: &Path, updates: Option<Updates>) -> Result<Replayed, Failure> {
         gaps: Vec::new(),
         trace: TraceReport::default(),
         updates: Vec::new(),
+        meter: Meter::new(match calibration {
+            None => kept(&reader, CALIBRATION)?,
+            named => named,
+        }),
         guarantee: kept(&reader, GUARANTEE)?,
         reactions: kept(&reader, REACTIONS)?,
         own_histograms: serde_json::from_value(own).unwrap_or_default(),
@@ -224,6 +240,7 @@ fn replay(dir: &Path, updates: Option<Updates>) -> Result<Replayed, Failure> {
         &mut replayed.scheduling,
         &mut replayed.statistics,
         &mut replayed.losses,
+        &mut replayed.meter,
         &mut replayed.columns,
         &mut gaps,
         wanted.set(),
@@ -314,6 +331,7 @@ impl Replayed {
             scheduling: &self.scheduling,
             statistics: &self.statistics,
             losses: &self.losses,
+            meter: &self.meter,
             trace: self.trace.clone(),
         };
         let mut report = report(&self.recording, &found);

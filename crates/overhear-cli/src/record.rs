@@ -14,8 +14,10 @@ use overhear_kernel::{
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
+use crate::calibrate::Calibration;
 use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
+use crate::intrusion::{Meter, CALIBRATION};
 use crate::place;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
@@ -50,6 +52,8 @@ pub struct Wishes {
     pub command: Vec<OsString>,
     /// Without a progress line.
     pub quiet: bool,
+    /// What sensors cost on this machine.
+    pub calibration: Option<Calibration>,
 }
 
 impl Wishes {
@@ -123,10 +127,11 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         scheduling.expect_wakeups();
     }
     let mut statistics = SensorStatistics::default();
+    let mut meter = Meter::new(wishes.calibration.clone());
     let mut notes = Vec::new();
     let mut ended = begun;
     {
-        let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+        let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics, &mut meter];
         if let Some(writer) = &mut writer {
             all.push(writer);
         }
@@ -166,6 +171,10 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         exit: Exit::Code(0),
     });
     recording.notes = notes;
+    if let Some((writer, calibration)) = writer.as_mut().zip(meter.calibration()) {
+        let document = serde_json::to_value(calibration).unwrap_or_default();
+        let _ = writer.attach_document(CALIBRATION, &document);
+    }
     let trace = match (writer, &wishes.out) {
         (Some(writer), Some(out)) => close_trace(writer, out, &mut recording, &[]),
         _ => TraceReport::default(),
@@ -174,6 +183,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         scheduling: &scheduling,
         statistics: &statistics,
         losses: monitor.losses(),
+        meter: &meter,
         trace,
     };
     let report = recording::report(&recording, &found);

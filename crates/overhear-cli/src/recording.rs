@@ -13,6 +13,7 @@ use overhear_stream::Segment;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
+use crate::intrusion::Meter;
 use crate::report::{self, HistogramReport, Report, SourceReport, TraceReport};
 
 /// The document `run`.
@@ -95,6 +96,7 @@ pub(crate) struct Found<'a, O> {
     pub(crate) scheduling: &'a Scheduling<O>,
     pub(crate) statistics: &'a SensorStatistics,
     pub(crate) losses: &'a Losses,
+    pub(crate) meter: &'a Meter,
     pub(crate) trace: TraceReport,
 }
 
@@ -133,5 +135,6 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         metrics: None,
         guarantee: None,
         reactions: None,
+        intrusion: found.meter.report(found.scheduling),
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::CheckReport;
 use crate::exit::Exit;
 use crate::guaranteed::GuaranteeReport;
+use crate::intrusion::IntrusionReport;
 use crate::metrics::MetricsReport;
 use crate::reactions::ReactionsReport;
 use crate::updates::UpdateReport;
@@ -56,6 +57,9 @@ pub struct Report {
     /// What came of the monitor of `overhear.toml`, where one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<GuaranteeReport>,
+    /// What observing has cost, where the machine is calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intrusion: Option<IntrusionReport>,
     /// What came of reactions, where there were some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reactions: Option<ReactionsReport>,

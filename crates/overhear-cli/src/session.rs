@@ -16,11 +16,13 @@ use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde::Serialize;
 
+use crate::calibrate::Calibration;
 use crate::child::{Held, Output, Running};
 use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIOLATED};
 use crate::guaranteed::{GuaranteeReport, Guard, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
+use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, MetricsReport};
 use crate::offline;
 use crate::progress::Progress;
@@ -51,6 +53,7 @@ pub struct SessionBuilder {
     updates: Vec<UpdateSpecification>,
     monitor: Option<Plan>,
     reactions: Reactions,
+    calibration: Option<Calibration>,
 }
 
 /// A program that is run and listened to.
@@ -87,6 +90,7 @@ impl Session {
             updates: Vec::new(),
             monitor: None,
             reactions: Reactions::default(),
+            calibration: None,
         }
     }
 }
@@ -174,6 +178,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn reactions(mut self, reactions: Reactions) -> Self {
         self.reactions = reactions;
+        self
+    }
+
+    /// What sensors cost on this machine: the report then says what observing has cost.
+    #[must_use]
+    pub fn calibration(mut self, calibration: Option<Calibration>) -> Self {
+        self.calibration = calibration;
         self
     }
 
@@ -271,10 +282,11 @@ impl SessionBuilder {
             scheduling.expect_wakeups();
         }
         let mut statistics = SensorStatistics::default();
+        let mut meter = Meter::new(self.calibration);
         let mut notes = Vec::new();
         let mut ended = released;
         {
-            let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+            let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics, &mut meter];
             if let Some(writer) = &mut writer {
                 all.push(writer);
             }
@@ -377,6 +389,7 @@ impl SessionBuilder {
             );
             keep(writer, GUARANTEE, guaranteed.as_ref());
             keep(writer, REACTIONS, reactions.as_ref());
+            keep(writer, CALIBRATION, meter.calibration());
         }
         let trace = match (writer, &self.out) {
             (Some(writer), Some(out)) => close_trace(
@@ -392,6 +405,7 @@ impl SessionBuilder {
             scheduling: &scheduling,
             statistics: &statistics,
             losses,
+            meter: &meter,
             trace,
         };
         let mut report = recording::report(&recording, &found);

@@ -67,6 +67,11 @@ function showSummary(report) {
     const active = { bpf: 'BPF', perf: 'perf', none: 'none' }[kernel.active] ?? String(kernel.active);
     facts.push(fact('Kernel sensor', active, kernel.active === 'none' ? 'see below' : ''));
   }
+  const { intrusion } = report;
+  if (Number.isFinite(intrusion?.total_ns)) {
+    const share = Number.isFinite(intrusion.share) ? `about ${(intrusion.share * 100).toFixed(2)} % of the time on a CPU` : 'estimated';
+    facts.push(fact('Cost of observing', formatDuration(intrusion.total_ns), share));
+  }
   const holder = byId('facts');
   holder.replaceChildren(...facts);
   holder.hidden = !facts.length;

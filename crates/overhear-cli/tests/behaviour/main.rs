@@ -2,6 +2,7 @@
 //! `overhear` as its user meets it: exit statuses, sentences, signals, terminals, full disks,
 //! damaged recordings, and recorders that are killed.
 
+mod calibrate;
 mod check;
 mod imports;
 mod kills;

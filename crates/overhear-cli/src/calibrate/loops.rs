@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loops that fire one kind of kernel element over and over, on one CPU, and nothing else if that can be
+//! helped (seed 003, section 5.5: loops of two processes that make the kernel switch).
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::time::Instant;
+
+use rustix::thread::CpuSet;
+
+use crate::exit::{Failure, UNAVAILABLE};
+
+/// One kind of loop. The order is that of the sums: what a loop fires besides its own elements is
+/// known when its turn comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Loop {
+    /// Two threads yield to each other: context switches without wake-ups.
+    Yield,
+    /// Two processes pass a byte to and fro: switches and wake-ups.
+    Pipe,
+    /// The shortest system call.
+    Call,
+    /// A page is given back and touched again.
+    Fault,
+    /// A signal that is ignored.
+    Signal,
+    /// A wait for a futex that has another value already.
+    Futex,
+    /// A byte through a pipe of one's own.
+    Message,
+    /// To another CPU and back.
+    Migrate,
+}
+
+impl Loop {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Yield,
+        Self::Pipe,
+        Self::Call,
+        Self::Fault,
+        Self::Signal,
+        Self::Futex,
+        Self::Message,
+        Self::Migrate,
+    ];
+
+    /// The kernel sensor that the loop is there for.
+    pub(super) const fn sensor(self) -> &'static str {
+        use overhear_event::kernel::{events, SCHED_SWITCH, SCHED_WAKE};
+        match self {
+            Self::Yield => SCHED_SWITCH,
+            Self::Pipe => SCHED_WAKE,
+            Self::Call => events::SYSCALL,
+            Self::Fault => events::PAGE_FAULT,
+            Self::Signal => events::SIGNAL,
+            Self::Futex => events::FUTEX,
+            Self::Message => events::IPC,
+            Self::Migrate => events::SCHED_MIGRATE,
+        }
+    }
+
+    /// Turns of one measurement: some milliseconds.
+    pub(super) const fn turns(self) -> u64 {
+        match self {
+            Self::Yield => 4_000,
+            Self::Pipe | Self::Migrate => 1_000,
+            Self::Fault | Self::Signal | Self::Message => 5_000,
+            Self::Call | Self::Futex => 10_000,
+        }
+    }
+
+    /// In words, for the table.
+    pub(super) const fn about(self) -> &'static str {
+        match self {
+            Self::Yield => "two threads that yield to each other",
+            Self::Pipe => "two processes that pass a byte to and fro",
+            Self::Call => "getppid",
+            Self::Fault => "a page that is given back and touched",
+            Self::Signal => "a signal that is ignored",
+            Self::Futex => "a futex that need not be waited for",
+            Self::Message => "a byte through a pipe",
+            Self::Migrate => "a move to another CPU and back",
+        }
+    }
+}
+
+/// Binds the calling thread to a CPU.
+pub(super) fn bind(cpu: usize) -> rustix::io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// The CPUs that the calling thread may use.
+pub(super) fn allowed() -> rustix::io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect())
+}
+
+/// The other thread of [`Loop::Yield`]: it yields while it is told to.
+struct Yielder {
+    // To begin, and to end.
+    orders: Sender<()>,
+    resting: Receiver<()>,
+}
+
+impl Yielder {
+    fn start(cpu: usize) -> std::io::Result<Self> {
+        let (orders, told) = mpsc::channel();
+        let (rests, resting) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("yielder".to_string())
+            .spawn(move || {
+                let _ = bind(cpu);
+                while told.recv().is_ok() {
+                    while told.try_recv() == Err(TryRecvError::Empty) {
+                        rustix::thread::sched_yield();
+                    }
+                    if rests.send(()).is_err() {
+                        break;
+                    }
+                }
+            })?;
+        Ok(Self { orders, resting })
+    }
+
+    fn while_busy<T>(&self, run: impl FnOnce() -> T) -> T {
+        let _ = self.orders.send(());
+        let result = run();
+        let _ = self.orders.send(());
+        let _ = self.resting.recv();
+        result
+    }
+}
+
+/// The other process of [`Loop::Pipe`]: this program again, which answers each byte.
+struct Answerer(Child);
+
+impl Answerer {
+    fn start() -> std::io::Result<Self> {
+        // It inherits the CPU.
+        Command::new("/proc/self/exe")
+            .args(["calibrate", "--answer"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map(Self)
+    }
+
+    fn trip(&mut self) -> Option<()> {
+        let (stdin, stdout) = (self.0.stdin.as_mut()?, self.0.stdout.as_mut()?);
+        stdin.write_all(&[0]).ok()?;
+        stdout.read_exact(&mut [0]).ok()
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        // It ends with its input.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Answers each byte of standard input, to its end.
+///
+/// # Errors
+/// [`Failure`] if it cannot write.
+pub fn answer() -> Result<(), Failure> {
+    let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
+    let mut byte = [0];
+    while input.read_exact(&mut byte).is_ok() {
+        let written = output.write_all(&byte).and_then(|()| output.flush());
+        written.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A page of memory that is touched and given back.
+struct Page {
+    memory: Vec<u8>,
+    offset: usize,
+}
+
+const PAGE_BYTES: usize = 4096;
+
+impl Page {
+    fn new() -> Self {
+        let memory = vec![0; 2 * PAGE_BYTES];
+        let offset = memory.as_ptr().align_offset(PAGE_BYTES);
+        Self { memory, offset }
+    }
+
+    fn fault(&mut self) {
+        let page = &mut self.memory[self.offset..self.offset + PAGE_BYTES];
+        // SAFETY: a whole page of our own vector; its bytes become zero, which a vector of bytes may
+        // hold at any time.
+        let given =
+            unsafe { libc::madvise(page.as_mut_ptr().cast(), page.len(), libc::MADV_DONTNEED) };
+        debug_assert_eq!(given, 0);
+        // SAFETY: a byte of the same slice; volatile, so that it is touched.
+        unsafe { page.as_mut_ptr().write_volatile(1) };
+    }
+}
+
+/// All loops, bound to one CPU.
+pub(super) struct Loops {
+    cpu: usize,
+    other: Option<usize>,
+    yielder: Yielder,
+    answerer: Answerer,
+    page: Page,
+    pipe: (std::io::PipeReader, std::io::PipeWriter),
+}
+
+impl Loops {
+    /// Binds the calling thread to the last of its CPUs.
+    pub(super) fn new() -> std::io::Result<Self> {
+        let cpus = allowed()?;
+        let cpu = cpus.last().copied().unwrap_or(0);
+        bind(cpu)?;
+        Ok(Self {
+            cpu,
+            other: cpus.first().copied().filter(|other| *other != cpu),
+            yielder: Yielder::start(cpu)?,
+            answerer: Answerer::start()?,
+            page: Page::new(),
+            pipe: std::io::pipe()?,
+        })
+    }
+
+    /// The threads that must be tracked so that all elements of a loop are heard.
+    pub(super) fn players(&self, which: Loop) -> Vec<u32> {
+        let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        match which {
+            Loop::Pipe => vec![me, self.answerer.0.id()],
+            _ => vec![me],
+        }
+    }
+
+    /// Why a loop cannot run here.
+    pub(super) fn lacks(&self, which: Loop) -> Option<&'static str> {
+        (which == Loop::Migrate && self.other.is_none()).then_some("there is one CPU")
+    }
+
+    /// Nanoseconds per turn.
+    pub(super) fn run(&mut self, which: Loop, turns: u64) -> f64 {
+        let spent = match which {
+            Loop::Yield => self
+                .yielder
+                .while_busy(|| time(turns, rustix::thread::sched_yield)),
+            Loop::Pipe => time(turns, || {
+                let _ = self.answerer.trip();
+            }),
+            Loop::Call => time(turns, || {
+                std::hint::black_box(rustix::process::getppid());
+            }),
+            Loop::Fault => time(turns, || self.page.fault()),
+            Loop::Signal => time(turns, || {
+                let _ = signal_hook::low_level::raise(libc::SIGURG);
+            }),
+            Loop::Futex => {
+                let word = 1_u32;
+                time(turns, || wait_for_other_value(&word))
+            }
+            Loop::Message => {
+                let mut byte = [0];
+                let (reader, writer) = (&mut self.pipe.0, &mut self.pipe.1);
+                time(turns, || {
+                    let _ = writer.write_all(&byte);
+                    let _ = reader.read_exact(&mut byte);
+                })
+            }
+            Loop::Migrate => {
+                let (here, there) = (self.cpu, self.other.unwrap_or(self.cpu));
+                time(turns, || {
+                    let _ = bind(there).and_then(|()| bind(here));
+                })
+            }
+        };
+        spent / turns as f64
+    }
+}
+
+/// Waits for the word to change from what it is not: the kernel returns at once.
+fn wait_for_other_value(word: &u32) {
+    let nobody = std::ptr::null::<libc::timespec>();
+    // SAFETY: the kernel reads the word, which is alive, and nothing else.
+    unsafe {
+        let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        libc::syscall(libc::SYS_futex, word, wait, *word ^ 1, nobody);
+    }
+}
+
+fn time(turns: u64, mut turn: impl FnMut()) -> f64 {
+    let begun = Instant::now();
+    for _ in 0..turns {
+        turn();
+    }
+    begun.elapsed().as_nanos() as f64
+}

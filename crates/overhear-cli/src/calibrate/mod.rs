@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear calibrate`: what sensors cost on this machine, so that reports can say what the
+//! observation has cost.
+//!
+//! The method is that of seed 003, section 5.5. A loop that makes the kernel fire one kind of element
+//! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
+//! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on* less
+//! *out* the cost of firing. Each round gives one value, the least of three measurements, so that what
+//! else the machine does stays out; and the table shows their mean and its confidence interval of 99 %.
+//! Loops fire other elements, too: those are counted, and subtracted at the price that the same round
+//! has found.
+
+mod kernel;
+mod loops;
+mod programs;
+mod store;
+mod text;
+
+use overhear_metrics::{Costs, Estimate};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Failure;
+
+pub use loops::answer;
+pub use store::{default_place, recall, Place};
+pub use text::render;
+
+/// What sensors cost on a machine. Serialises to the document that `--json` prints and that
+/// `calibration.json` keeps.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Version of the program that measured.
+    pub overhear_version: String,
+    /// When, in seconds since 1970.
+    pub measured_at: u64,
+    /// The CPU's name. Costs of another one are not used.
+    pub cpu: String,
+    /// The kernel's release. Costs of another one are not used.
+    pub release: String,
+    /// How many rounds.
+    pub rounds: u64,
+    /// Kernel sensors; empty where BPF is not permitted.
+    pub kernel: Vec<KernelCost>,
+    /// Sensors of programs, by kind.
+    pub programs: Vec<ProgramCost>,
+    /// What a monitor pays.
+    pub reading: Vec<ReadingCost>,
+    /// What could not be measured, and why.
+    pub notes: Vec<String>,
+}
+
+/// What one event of a kernel sensor costs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KernelCost {
+    /// The sensor, without `kernel:`.
+    pub sensor: String,
+    /// What was looped; null if the cost is assumed.
+    pub by: Option<String>,
+    /// Per element that was written.
+    pub firing: Cost,
+    /// Per event of a thread that nobody tracks; null if it is not known.
+    pub constant: Option<Cost>,
+    /// Whether nothing fires it in a loop: then it is taken to cost as the dearest that was measured.
+    pub assumed: bool,
+}
+
+/// What one write of a program's sensor costs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProgramCost {
+    /// `simple`, `laned` or `concurrent`.
+    pub kind: String,
+    /// Per element of 8 bytes.
+    pub write: Cost,
+    /// Per write while the sensor is switched off.
+    pub switched_off: Cost,
+}
+
+/// What reading costs the monitor, not the program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadingCost {
+    /// `kernel` or `programs`.
+    pub of: String,
+    /// Per element.
+    pub element: Cost,
+}
+
+/// A mean with its confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// The mean, in nanoseconds.
+    pub mean_ns: f64,
+    /// The standard deviation of the rounds.
+    pub deviation_ns: f64,
+    /// Half the confidence interval of 99 %.
+    pub within_ns: f64,
+    /// How many rounds.
+    pub samples: u64,
+}
+
+impl From<Estimate> for Cost {
+    fn from(estimate: Estimate) -> Self {
+        Self {
+            mean_ns: estimate.mean_ns,
+            deviation_ns: estimate.deviation_ns,
+            within_ns: estimate.within_ns,
+            samples: estimate.samples,
+        }
+    }
+}
+
+impl Cost {
+    /// From the values of the rounds; `None` for fewer than two.
+    fn of(values: &[f64]) -> Option<Self> {
+        Estimate::of(values).map(Self::from)
+    }
+}
+
+impl Calibration {
+    /// The costs as an evaluation needs them.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        let mut costs = Costs::default();
+        for cost in &self.kernel {
+            costs.kernel(&cost.sensor, cost.firing.mean_ns);
+        }
+        for cost in &self.programs {
+            match &*cost.kind {
+                "simple" => costs.simple(cost.write.mean_ns),
+                "laned" => costs.laned(cost.write.mean_ns),
+                _ => {}
+            }
+        }
+        costs
+    }
+}
+
+/// A measurement is the least of so many.
+const REPEATS: usize = 3;
+
+fn least(mut measure: impl FnMut() -> f64) -> f64 {
+    (0..REPEATS)
+        .map(|_| measure())
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// Measures, in so many rounds. `tell` hears of each that is done.
+///
+/// # Errors
+/// [`Failure`] if the loops cannot run.
+pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, Failure> {
+    let mut notes = Vec::new();
+    // Programs first: their directory must not be disturbed by a thread that yields.
+    let (programs, programs_reading) = programs::measure(rounds)?;
+    let (kernel, kernel_reading) = kernel::measure(rounds, &mut notes, &mut tell)?;
+    let reading = [("kernel", kernel_reading), ("programs", programs_reading)];
+    Ok(Calibration {
+        overhear_version: env!("CARGO_PKG_VERSION").to_string(),
+        measured_at: store::now(),
+        cpu: store::cpu(),
+        release: store::release(),
+        rounds,
+        kernel,
+        programs,
+        reading: reading
+            .into_iter()
+            .filter_map(|(of, element)| {
+                Some(ReadingCost {
+                    of: of.to_string(),
+                    element: element?,
+                })
+            })
+            .collect(),
+        notes,
+    })
+}

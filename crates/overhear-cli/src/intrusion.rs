@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a run's observation has cost, by the calibration of the machine that it ran on.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::{Intrusion, Observer, Scheduling};
+use serde::{Deserialize, Serialize};
+
+use crate::calibrate::Calibration;
+use crate::columns::printable;
+
+/// The document of a recording that keeps the calibration.
+pub(crate) const CALIBRATION: &str = "calibration";
+
+/// Threads that the text names.
+const NAMED: usize = 3;
+
+/// What the observation has cost, estimated. All times in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IntrusionReport {
+    /// When the calibration was measured, in seconds since 1970.
+    pub measured_at: u64,
+    /// All of the following together.
+    pub total_ns: u64,
+    /// `total_ns` by the time that threads ran; null if none was seen to run.
+    pub share: Option<f64>,
+    /// Elements that were counted.
+    pub elements: u64,
+    /// What elements of the kernel cost the threads in whose context they were written, the dearest
+    /// first.
+    pub threads: Vec<ThreadIntrusion>,
+    /// What programs' own sensors cost them, the dearest first.
+    pub programs: Vec<ProgramIntrusion>,
+    /// What was written in interrupts, and by threads that are not known.
+    pub interrupts_ns: u64,
+    /// What missed elements cost.
+    pub missed_ns: u64,
+    /// Elements whose cost is not known, and is not contained.
+    pub unpriced: Vec<Unpriced>,
+}
+
+/// What the observation cost a thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadIntrusion {
+    /// Process; 0 if the thread was only seen in passing.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its newest name; empty if it was only seen in passing.
+    pub comm: String,
+    /// Its cost.
+    pub intrusion_ns: u64,
+}
+
+/// What the sensors of a program cost it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProgramIntrusion {
+    /// Process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Their cost.
+    pub intrusion_ns: u64,
+}
+
+/// Elements without a price.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unpriced {
+    /// The name of their event.
+    pub event: String,
+    /// How many.
+    pub elements: u64,
+}
+
+/// Adds up while elements flow; without a calibration it does nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    calibration: Option<Calibration>,
+    intrusion: Intrusion,
+    comms: BTreeMap<u32, String>,
+}
+
+impl Meter {
+    pub(crate) fn new(calibration: Option<Calibration>) -> Self {
+        let costs = calibration.as_ref().map(Calibration::costs);
+        Self {
+            calibration,
+            intrusion: Intrusion::new(costs.unwrap_or_default()),
+            comms: BTreeMap::new(),
+        }
+    }
+
+    /// The calibration, for the recording.
+    pub(crate) fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_ref()
+    }
+
+    pub(crate) fn report<O: Observer>(
+        &self,
+        scheduling: &Scheduling<O>,
+    ) -> Option<IntrusionReport> {
+        let calibration = self.calibration.as_ref()?;
+        let intrusion = &self.intrusion;
+        let mut known = BTreeMap::new();
+        let mut run = Nanos::ZERO;
+        for thread in scheduling.threads() {
+            run = run.plus(thread.run);
+            known.insert(thread.tid, (thread.pid, thread.comm.clone()));
+        }
+        let mut threads: Vec<_> = intrusion
+            .threads()
+            .map(|(tid, cost)| {
+                let (pid, comm) = known.get(&tid).cloned().unwrap_or_default();
+                ThreadIntrusion {
+                    pid,
+                    tid,
+                    comm,
+                    intrusion_ns: cost.as_ns(),
+                }
+            })
+            .collect();
+        threads.sort_by_key(|thread| std::cmp::Reverse(thread.intrusion_ns));
+        let mut programs: Vec<_> = intrusion
+            .processes()
+            .map(|(pid, cost)| ProgramIntrusion {
+                pid,
+                comm: self.comms.get(&pid).cloned().unwrap_or_default(),
+                intrusion_ns: cost.as_ns(),
+            })
+            .collect();
+        programs.sort_by_key(|program| std::cmp::Reverse(program.intrusion_ns));
+        let total = intrusion.total();
+        let unpriced = intrusion.unpriced().map(|(event, elements)| Unpriced {
+            event: event.to_string(),
+            elements,
+        });
+        Some(IntrusionReport {
+            measured_at: calibration.measured_at,
+            total_ns: total.as_ns(),
+            share: (run > Nanos::ZERO).then(|| total.as_ns() as f64 / run.as_ns() as f64),
+            elements: intrusion.elements(),
+            threads,
+            programs,
+            interrupts_ns: intrusion.interrupts().as_ns(),
+            missed_ns: intrusion.missed().as_ns(),
+            unpriced: unpriced.collect(),
+        })
+    }
+}
+
+impl Update for Meter {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        if let Origin::Program(task) = &stream.origin {
+            self.comms.insert(task.pid, task.comm.clone());
+        }
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        if self.calibration.is_some() {
+            self.intrusion.element(element);
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if self.calibration.is_some() {
+            self.intrusion.gap(stream, gap);
+        }
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// Renders the cost in a line or two.
+pub(crate) fn render(report: &IntrusionReport) -> String {
+    let time = |ns: u64| Nanos::from_ns(ns).to_string();
+    let mut text = format!("observing has cost about {}", time(report.total_ns));
+    if let Some(share) = report.share {
+        let _ = write!(
+            text,
+            ", {:.2} % of the time that threads ran",
+            share * 100.0
+        );
+    }
+    let threads = report.threads.iter().map(|thread| {
+        let name = match thread.comm.as_str() {
+            "" => "?",
+            comm => comm,
+        };
+        (format!("{name}({})", thread.tid), thread.intrusion_ns)
+    });
+    let programs = report.programs.iter().map(|program| {
+        let name = format!("sensors of {}({})", program.comm, program.pid);
+        (name, program.intrusion_ns)
+    });
+    let mut payers: Vec<_> = threads.chain(programs).collect();
+    payers.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let shown = payers.iter().take(NAMED);
+    let shown: Vec<_> = shown
+        .map(|(name, ns)| format!("{} {}", printable(name), time(*ns)))
+        .collect();
+    if !shown.is_empty() {
+        let more = if payers.len() > NAMED { ", ..." } else { "" };
+        let _ = write!(text, ": {}{more}", shown.join(", "));
+    }
+    text.push('\n');
+    if !report.unpriced.is_empty() {
+        let events: Vec<_> = report
+            .unpriced
+            .iter()
+            .map(|one| format!("{} x {}", one.elements, printable(&one.event)))
+            .collect();
+        let _ = writeln!(text, "  without {}: not calibrated", events.join(", "));
+    }
+    text
+}

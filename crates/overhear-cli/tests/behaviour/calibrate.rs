@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear calibrate`, and what reports say with a calibration.
+
+use std::path::Path;
+
+use serde_json::{json, Value};
+
+use crate::support::{as_nobody, finish, overhear};
+
+fn cost(ns: f64) -> Value {
+    json!({ "mean_ns": ns, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 })
+}
+
+/// A calibration by which each element of the kernel costs 100 ns, wake-ups none that is known.
+fn calibration(path: &Path, sensors: &[&str]) {
+    let kernel: Vec<Value> = sensors
+        .iter()
+        .map(|sensor| {
+            json!({ "sensor": sensor, "by": "hand", "firing": cost(100.0), "constant": null, "assumed": false })
+        })
+        .collect();
+    let document = json!({
+        "overhear_version": "0.1.0",
+        "measured_at": 1,
+        "cpu": "another",
+        "release": "another",
+        "rounds": 41,
+        "kernel": kernel,
+        "programs": [],
+        "reading": [],
+        "notes": [],
+    });
+    std::fs::write(path, document.to_string()).unwrap();
+}
+
+fn number(value: &Value, member: &str) -> u64 {
+    value[member]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {member} in {value:#}"))
+}
+
+#[test]
+fn sensors_are_measured_and_kept() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("new/calibration.json");
+    let named = file.to_str().unwrap();
+    let ended = finish(&mut overhear(&[
+        "calibrate",
+        "--rounds",
+        "2",
+        "--output",
+        named,
+        "--json",
+    ]));
+    ended.says_only(0, &["calibration:", named]);
+    let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(told, kept);
+    let kinds: Vec<&str> = told["programs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cost| cost["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["simple", "laned", "concurrent"]);
+    for cost in told["programs"].as_array().unwrap() {
+        assert_eq!(number(&cost["write"], "samples"), 2);
+        // No machine stamps in less than nothing.
+        assert!(cost["write"]["mean_ns"].as_f64().unwrap() > 0.0, "{cost:#}");
+    }
+    let kernel = told["kernel"].as_array().unwrap();
+    if kernel.is_empty() {
+        let notes = told["notes"].to_string();
+        assert!(
+            notes.contains("kernel sensors are not calibrated"),
+            "{notes}"
+        );
+        println!("skipped: {notes}");
+        return;
+    }
+    let measured = |name: &str| {
+        kernel
+            .iter()
+            .any(|cost| cost["sensor"] == name && cost["assumed"] == false)
+    };
+    for name in ["sched_wake", "syscall", "page_fault"] {
+        assert!(measured(name), "{told:#}");
+    }
+}
+
+#[test]
+fn without_bpf_the_sensors_of_programs_are_measured() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("calibration.json");
+    // The user `nobody` is to write there.
+    std::fs::set_permissions(
+        place.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
+    let arguments = [
+        "calibrate",
+        "--rounds",
+        "2",
+        "--output",
+        file.to_str().unwrap(),
+    ];
+    let Some(mut command) = as_nobody(&arguments) else {
+        println!("skipped: only root can become another user");
+        return;
+    };
+    let ended = finish(&mut command);
+    ended.says(0, &["calibration:"]);
+    assert!(ended.stdout.contains("concurrent"), "{ended:#?}");
+    assert!(
+        ended
+            .stdout
+            .contains("note: kernel sensors are not calibrated: "),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn reports_say_what_observing_has_cost() {
+    let place = tempfile::tempdir().unwrap();
+    let (prices, out) = (place.path().join("prices.json"), place.path().join("out"));
+    calibration(&prices, &["sched_switch", "task_life"]);
+    let (prices, out) = (prices.to_str().unwrap(), out.to_str().unwrap());
+    let script = "for i in 1 2 3 4 5; do (:); done";
+    let ended = finish(&mut overhear(&[
+        "run",
+        "--calibration",
+        prices,
+        "--out",
+        out,
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]));
+    ended.does_not_panic();
+    let live: Value = serde_json::from_str(&ended.stdout).unwrap();
+    if live["sources"][0]["active"] != "bpf" {
+        println!("skipped: {}", live["sources"][0]["sentence"]);
+        return;
+    }
+    let intrusion = &live["intrusion"];
+    let of = |list: &str| -> u64 {
+        let all = intrusion[list].as_array().unwrap();
+        all.iter().map(|one| number(one, "intrusion_ns")).sum()
+    };
+    let parts = of("threads") + of("programs");
+    let parts = parts + number(intrusion, "interrupts_ns") + number(intrusion, "missed_ns");
+    assert_eq!(number(intrusion, "total_ns"), parts);
+    // Every element has its price or is named.
+    let unpriced = &intrusion["unpriced"][0];
+    assert_eq!(unpriced["event"], "kernel:sched_wake", "{intrusion:#}");
+    let priced = number(intrusion, "elements");
+    assert_eq!(
+        priced + number(unpriced, "elements"),
+        number(&live["trace"], "events")
+    );
+    assert_eq!(
+        number(intrusion, "total_ns"),
+        100 * (priced + number(&live, "missed_total"))
+    );
+
+    // The recording knows its prices, and others can be named.
+    let ended = finish(&mut overhear(&["report", out, "--json"]));
+    let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(replayed["intrusion"], *intrusion);
+    let ended = finish(&mut overhear(&["report", out]));
+    assert!(
+        ended.stdout.contains("observing has cost about"),
+        "{ended:#?}"
+    );
+    assert!(
+        ended.stdout.contains("x kernel:sched_wake: not calibrated"),
+        "{ended:#?}"
+    );
+    calibration(
+        Path::new(prices),
+        &["sched_switch", "task_life", "sched_wake"],
+    );
+    let ended = finish(&mut overhear(&[
+        "report",
+        out,
+        "--calibration",
+        prices,
+        "--json",
+    ]));
+    let other: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(other["intrusion"]["unpriced"], json!([]));
+    assert_eq!(
+        number(&other["intrusion"], "elements"),
+        number(&live["trace"], "events")
+    );
+}
+
+#[test]
+fn what_is_no_calibration_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("prices.json");
+    let named = file.to_str().unwrap();
+    let run = ["run", "--calibration", named, "--", "true"];
+    finish(&mut overhear(&run)).says_only(2, &[named, "is no calibration", "No such file"]);
+    std::fs::write(&file, "{}").unwrap();
+    finish(&mut overhear(&run)).says_only(2, &[named, "is no calibration", "missing field"]);
+    finish(&mut overhear(&["calibrate", "--rounds", "1"])).says(2, &["1 is not in 2.."]);
+    let nowhere = [
+        "calibrate",
+        "--rounds",
+        "2",
+        "--output",
+        "/proc/here/c.json",
+    ];
+    finish(&mut overhear(&nowhere)).says(5, &["cannot keep the calibration in /proc/here/c.json"]);
+    let homeless = finish(
+        overhear(&["calibrate", "--rounds", "2"])
+            .env_remove("HOME")
+            .env_remove("XDG_CACHE_HOME"),
+    );
+    homeless.says_only(2, &["no place to keep the calibration", "--output"]);
+}
