@@ -54,8 +54,33 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if let Err(reason) = python::replay_speed(workspace) {
         println!("Left out: {reason:#}.");
     }
+    println!("\nThe kernel, what hearing its context switches adds to them:\n");
+    if let Err(reason) = switches(workspace) {
+        println!("Left out: {reason:#}.");
+    }
+    println!("\nThe page, how long it takes to open:\n");
+    if let Err(reason) = pages(workspace) {
+        println!("Left out: {reason:#}.");
+    }
     println!("\nThe figures for programs are in {}.", json.display());
     Ok(())
+}
+
+/// Kernel monitors beside ftrace and perf.
+fn switches(workspace: &Workspace) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["run", "--quiet", "--release", "-p", "overhear-kernel"]);
+    shell::run(cargo.args(["--example", "switch_cost"]))
+}
+
+/// Pages with so many intervals, opened in Chromium: a bench that lives among the tests, which know
+/// how to make and to open them.
+fn pages(workspace: &Workspace) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo
+        .env("OVERHEAR_PAGE_BENCH", "10000,1000000,5000000")
+        .args(["test", "--quiet", "-p", "overhear-cli", "--test", "page"]);
+    shell::run(cargo.args(["pages_of_all_sizes_open", "--", "--exact", "--nocapture"]))
 }
 
 /// A guarantee under load: the example `stress`, with its arguments.
