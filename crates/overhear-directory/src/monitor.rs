@@ -12,7 +12,7 @@ use overhear_stream::{LayoutError, Segment};
 
 use crate::clock::page_geometry;
 use crate::memory::{MapError, Mapping};
-use crate::packet::{Link, LinkError};
+use crate::packet::{Link, LinkError, MAX_REPLY};
 use crate::protocol::{About, Attached, Opened, Reply, Request, Switch, VERSION};
 use crate::query::Query;
 use crate::record::{DirectoryStatus, SensorRecord};
@@ -169,6 +169,7 @@ impl MonitorConnection {
             renumbered: false,
             look_again: Instant::now(),
             complaints: Vec::new(),
+            packet: vec![0; MAX_REPLY],
         };
         let denied = source.subscribe(self)?;
         while let (false, Some(link)) = (source.settled, &source.link) {
@@ -209,6 +210,8 @@ pub struct AttachedSource {
     renumbered: bool,
     look_again: Instant,
     complaints: Vec<SourceError>,
+    // Room for what the directory says.
+    packet: Vec<u8>,
 }
 
 impl AttachedSource {
@@ -380,7 +383,7 @@ impl AttachedSource {
         }
         for _ in 0..AT_ONCE {
             let Some(link) = &self.link else { return };
-            match link.receive_now() {
+            match link.receive_now(&mut self.packet) {
                 Ok(Some((reply, files))) => self.take(reply, files),
                 Ok(None) => return,
                 Err(error) => self.lose(error),

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    connect, recv, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
-    RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    connect, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
+    ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -36,10 +36,24 @@ pub(crate) fn receive(
     flags: RecvFlags,
 ) -> rustix::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut packet = vec![0; limit];
+    let (bytes, files) = receive_into(fd, &mut packet, flags)?;
+    packet.truncate(bytes);
+    Ok((packet, files))
+}
+
+/// The same into memory that is there, and the packet's length.
+///
+/// # Errors
+/// As for [`receive`].
+fn receive_into(
+    fd: impl AsFd,
+    packet: &mut [u8],
+    flags: RecvFlags,
+) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let message = rustix::io::retry_on_intr(|| {
-        let slices = &mut [IoSliceMut::new(&mut packet)];
+        let slices = &mut [IoSliceMut::new(packet)];
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
         recvmsg(&fd, slices, &mut ancillary, flags)
     })?;
@@ -55,8 +69,7 @@ pub(crate) fn receive(
     if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    packet.truncate(message.bytes);
-    Ok((packet, files))
+    Ok((message.bytes, files))
 }
 
 /// Sends a packet, and files with it, without waiting for room.
@@ -199,19 +212,15 @@ impl Link {
         Ok((self.parse(&packet)?, files))
     }
 
-    /// Takes what has come already, if anything has.
+    /// Takes what has come already, if anything has. `packet` has room for [`MAX_REPLY`] bytes: monitors
+    /// that guarantee something look here in every period, and memory for a packet, had only then, would
+    /// cost them page faults.
     pub(crate) fn receive_now<R: DeserializeOwned>(
         &self,
+        packet: &mut [u8],
     ) -> Result<Option<(R, Vec<OwnedFd>)>, LinkError> {
-        // Nearly always there is nothing, which is found out without the memory for a packet: monitors
-        // that guarantee something look here in every period.
-        let look = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let looked = rustix::io::retry_on_intr(|| recv(&self.fd, &mut [0_u8; 1], look));
-        if looked == Err(Errno::AGAIN) {
-            return Ok(None);
-        }
-        match receive(&self.fd, MAX_REPLY, RecvFlags::DONTWAIT) {
-            Ok((packet, files)) => Ok(Some((self.parse(&packet)?, files))),
+        match receive_into(&self.fd, packet, RecvFlags::DONTWAIT) {
+            Ok((bytes, files)) => Ok(Some((self.parse(&packet[..bytes])?, files))),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(self.unreachable("hear from", errno)),
         }
