@@ -33,6 +33,26 @@ pub use shuttle::hint::spin_loop;
 #[cfg(shuttle)]
 pub use shuttle::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// A number that a signal handler adds to and anybody reads. Nothing else follows from it, so all of
+/// its accesses are relaxed; they are async-signal-safe and wait-free.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub struct SignalCount(AtomicU64);
+
+#[cfg(not(loom))]
+impl SignalCount {
+    /// One more.
+    pub fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Orders the memory accesses of a thread for the signal handlers that interrupt it: the compiler
 /// moves none across. It costs no instruction.
 #[inline(always)]

@@ -304,6 +304,7 @@ impl Plan {
                         report.wake_up_ns = run.wake_up.as_ns();
                         report.longest_period_ns = run.longest_job.as_ns();
                         report.page_faults = run.faults.minor + run.faults.major;
+                        report.kernel_overruns = run.kernel_overruns;
                     }
                     // Nothing was promised yet, so nothing is broken; but nobody knows what would have
                     // come of it.

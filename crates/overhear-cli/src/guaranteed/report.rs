@@ -50,6 +50,10 @@ pub struct GuaranteeReport {
     pub longest_period_ns: u64,
     /// Page faults of the monitor's thread while it guaranteed.
     pub page_faults: u64,
+    /// How often the kernel stopped the monitor because the period's CPU time was used up: it confirms
+    /// overruns.
+    #[serde(default)]
+    pub kernel_overruns: u64,
     /// Elements missed, for whatever cause.
     pub missed: u64,
     /// One per sensor, in the order of the file.

@@ -26,6 +26,7 @@ use overhear_event::{Nanos, Timestamp};
 use rustix::io::Errno;
 
 use super::guarantee::{Breach, BreachCause, Guarantee};
+use super::overruns::Overruns;
 use super::periods::Periods;
 use super::terms::Terms;
 use super::watch::Watch;
@@ -130,6 +131,9 @@ pub struct DeadlineRun {
     pub longest_job: Nanos,
     /// Page faults of the thread between begin and end.
     pub faults: PageFaults,
+    /// How often the kernel stopped a job of this process because its runtime was used up (`SIGXCPU`). It
+    /// confirms the overruns that the guarantee names.
+    pub kernel_overruns: u64,
 }
 
 /// Runs a monitor on these terms in the calling thread until `go_on` says no. It is called in every
@@ -152,7 +156,9 @@ pub fn deadline(
     let present = admitted_with(terms)?;
     memory::lock().map_err(DeadlineRefusal::Memory)?;
     let lookout = Lookout::start(terms.level, present)?;
-    let reserved = reserve(terms)?;
+    // Where no handler can be had the kernel is not asked: the signal would end the process.
+    let overruns = Overruns::listen().ok();
+    let reserved = reserve(terms, overruns.is_some())?;
     tell();
 
     // What lay in the buffers is evaluated before anything is judged.
@@ -186,6 +192,7 @@ pub fn deadline(
     run.ended = SystemClock.now();
     run.faults = PageFaults::so_far().since(faults);
     run.left_out = periods.left_out();
+    run.kernel_overruns = overruns.as_ref().map_or(0, Overruns::count);
     watch.end_judging();
     drop(reserved);
     // The last second has not been looked at.
@@ -266,14 +273,14 @@ fn admitted_with(terms: &Terms) -> Result<Vec<DeadlineThread>, DeadlineRefusal> 
     Ok(present)
 }
 
-fn reserve(terms: &Terms) -> Result<ReservedThread, DeadlineRefusal> {
+fn reserve(terms: &Terms, tell_overruns: bool) -> Result<ReservedThread, DeadlineRefusal> {
     let cpus = allowed_cpus().len();
     if terms.level == Level::Exclusive && cpus != 1 {
         return Err(DeadlineRefusal::NoPartition { cpus });
     }
     // The kernel takes a deadline thread only on all CPUs of its root domain: on a single CPU it takes
     // it only if that is a partition of its own.
-    ReservedThread::reserve(terms.reservation, false).map_err(|verdict| match verdict {
+    ReservedThread::reserve(terms.reservation, tell_overruns).map_err(|verdict| match verdict {
         KernelVerdict::NotPermitted if terms.level == Level::Exclusive => {
             DeadlineRefusal::NoPartition { cpus }
         }
@@ -292,7 +299,7 @@ pub fn may_guarantee(terms: &Terms, partition: Option<&Partition>) -> Result<(),
         let thread = std::thread::Builder::new().name("oh-asks".to_string());
         let thread = thread.spawn_scoped(scope, || {
             let _inside = partition.map(Partition::enter).transpose()?;
-            reserve(terms).map(drop)
+            reserve(terms, false).map(drop)
         });
         let answer = thread.map_err(DeadlineRefusal::Thread)?.join();
         answer.unwrap_or(Err(DeadlineRefusal::Unacceptable))

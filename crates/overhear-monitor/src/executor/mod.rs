@@ -17,6 +17,8 @@ mod best_effort;
 mod buffered;
 mod deadline;
 mod guarantee;
+#[allow(unsafe_code, reason = "a signal handler")]
+mod overruns;
 mod periods;
 mod terms;
 mod watch;
