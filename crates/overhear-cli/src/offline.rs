@@ -57,6 +57,12 @@ pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
             .iter()
             .map(|file| format!("removed: {} held no element", file.display())),
     );
+    sentences.extend(repaired.restored.iter().map(|file| {
+        format!(
+            "restored: {} was cut short or overwritten, and other readers need it",
+            file.display()
+        )
+    }));
     sentences.extend(repaired.corrupt.iter().map(ToString::to_string));
     Ok(sentences)
 }

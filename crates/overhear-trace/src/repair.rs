@@ -6,9 +6,14 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::catalogue::Catalogue;
 use crate::error::RepairError;
-use crate::place::Lock;
+use crate::metadata::{self, StreamClass};
+use crate::place::{Lock, Place};
 use crate::reader::{find, CorruptStream, TornTail, TraceReader};
+
+/// What metadata in plain text begins with (CTF 1.8, section 7).
+const SIGNATURE: &[u8] = b"/* CTF 1.8 */";
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +22,15 @@ pub struct RepairReport {
     pub cut: Vec<TornTail>,
     /// Files that held no whole packet and were removed.
     pub removed: Vec<PathBuf>,
+    /// The metadata, if it was cut short or overwritten and has been written anew.
+    pub restored: Option<PathBuf>,
     /// Damage that cannot be repaired by cutting a tail; it was left alone.
     pub corrupt: Vec<CorruptStream>,
 }
 
 /// Repairs the trace in `dir`: torn tails are cut to whole packets, files without any packet are
-/// removed. Whole packets are never touched, and a sound trace is left as it is.
+/// removed. Metadata that other readers could not use, because it was cut short or overwritten, is
+/// written anew from the catalogue. Whole packets are never touched, and a sound trace is left as it is.
 ///
 /// # Errors
 /// [`RepairError`] if this is no trace, a recorder is at work on it, or a file cannot be changed.
@@ -55,6 +63,7 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
             .map_err(|cause| change_error(&tail.file, &cause))?;
         report.cut.push(tail);
     }
+    report.restored = restore_metadata(&place)?;
     for file in files {
         if fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0) {
             fs::remove_file(&file).map_err(|cause| change_error(&file, &cause))?;
@@ -62,6 +71,32 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
         }
     }
     Ok(report)
+}
+
+/// Writes the metadata again if what is there is no metadata, or a part of what belongs there: as
+/// a recorder leaves it that dies between the catalogue and the metadata, and a disk that lost its end.
+/// Other differences are those of other versions, and stay.
+fn restore_metadata(place: &Place) -> Result<Option<PathBuf>, RepairError> {
+    let catalogue = Catalogue::read(place)?;
+    let mut classes = Vec::new();
+    for entry in &catalogue.streams {
+        // Classes are numbered in the order in which their first streams were opened.
+        if entry.class as usize == classes.len() {
+            classes.push(StreamClass::of(&entry.descriptor));
+        }
+    }
+    let expected = metadata::render(&catalogue.identity, &classes);
+    let file = place.metadata();
+    let found = fs::read(&file).map_err(|cause| change_error(&file, &cause))?;
+    let is_part = found.len() < expected.len() && expected.as_bytes().starts_with(&found);
+    let is_text = std::str::from_utf8(&found).is_ok_and(|text| !text.contains('\0'));
+    if !is_part && is_text && found.starts_with(SIGNATURE) {
+        return Ok(None);
+    }
+    place
+        .replace(&file, expected.as_bytes())
+        .map_err(|cause| change_error(&file, &cause))?;
+    Ok(Some(file))
 }
 
 fn change_error(file: &Path, cause: &io::Error) -> RepairError {

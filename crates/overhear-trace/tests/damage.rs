@@ -70,6 +70,32 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
 }
 
 #[test]
+fn metadata_that_was_damaged_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let metadata = dir.path().join("trace/metadata");
+    let whole = fs::read(&metadata).unwrap();
+    assert_eq!(repair(dir.path()).unwrap().restored, None);
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [Damage; 4] = [
+        Vec::clear,
+        |bytes| bytes.truncate(bytes.len() - 10),
+        |bytes| bytes[0] = b' ',
+        |bytes| bytes[100] = 0,
+    ];
+    for damage in damages {
+        change(&metadata, damage);
+        let repaired = repair(dir.path()).unwrap();
+        let restored = repaired.restored.expect("it was damaged");
+        assert!(restored.ends_with("trace/metadata"), "{restored:?}");
+        assert_eq!(fs::read(&metadata).unwrap(), whole);
+    }
+    // What another version wrote is not ours to change.
+    change(&metadata, |bytes| bytes.extend(b"// another version\n"));
+    assert_eq!(repair(dir.path()).unwrap().restored, None);
+}
+
+#[test]
 fn damage_in_the_middle_ends_one_stream_at_a_named_place() {
     type Damage = fn(&mut Vec<u8>, usize);
     let cases: [(Damage, &str); 12] = [
