@@ -20,6 +20,7 @@ pub(crate) use live::{
 /// Runtime monitoring for Linux that listens without interrupting.
 #[derive(Debug, Parser)]
 #[command(name = "overhear", version, propagate_version = true)]
+#[command(term_width = 80)]
 #[command(
     after_help = "Exit status: 0 complete; 1 a constraint is violated; 2 usage; 3 inconclusive, something was missed; \
                         4 admission refused; 5 a permission or kernel feature is missing; 126 or 127 the program \

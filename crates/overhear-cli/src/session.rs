@@ -229,7 +229,12 @@ impl SessionBuilder {
         let directory = Directory::builder()
             .first_stream(behind)
             .start(&socket)
-            .map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+            .map_err(|error| {
+                // A place that the user has chosen is the user's to change.
+                let chosen = self.socket.is_some();
+                let status = if chosen { USAGE } else { UNAVAILABLE };
+                Failure::new(status, error.to_string())
+            })?;
         let mut sources = vec![kernel_report(&kernel), program_report()];
 
         let kernel = Rc::new(RefCell::new(kernel));

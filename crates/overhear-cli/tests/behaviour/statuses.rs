@@ -42,11 +42,14 @@ fn help_and_version_are_no_errors() {
     for (arguments, words) in [
         (&["--help"][..], "Exit status:"),
         (&["run", "--help"][..], "--out <DIR>"),
+        (&["attach", "--help"][..], "--until-ended"),
         (&["--version"][..], env!("CARGO_PKG_VERSION")),
     ] {
         let ended = finish(&mut overhear(arguments));
         assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
         assert!(ended.stdout.contains(words), "{ended:#?}");
+        let widest = ended.stdout.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{ended:#?}");
     }
 }
 
@@ -181,6 +184,21 @@ fn places_that_cannot_hold_a_recording_are_refused_before_the_program_runs() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     // What was recorded before is untouched.
     assert_eq!(report_json(&used).0.status, 0);
+}
+
+#[test]
+fn a_socket_that_cannot_be_made_is_refused_before_the_program_runs() {
+    let arguments = [
+        "run",
+        "--socket",
+        "/nonexistent/socket",
+        "--",
+        "echo",
+        "ran",
+    ];
+    let ended = finish(&mut overhear(&arguments));
+    ended.says_only(2, &["cannot listen at /nonexistent/socket"]);
+    assert_eq!(ended.stdout, "", "the program ran");
 }
 
 #[test]
