@@ -216,6 +216,7 @@ impl SharedWords {
     }
 }
 
+#[cfg(not(loom))]
 impl<T> KeptWords<Arc<T>> {
     /// The same words, kept by another share of the same value.
     #[must_use]
