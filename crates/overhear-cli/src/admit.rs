@@ -23,6 +23,11 @@ use crate::exit::{Failure, USAGE};
 use crate::fit;
 use crate::width::Width;
 
+mod hint;
+
+pub(crate) use hint::fitting_latency;
+use hint::hint;
+
 /// The answer. Without admission the numbers that would have followed are null.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdmissionReport {
@@ -447,84 +452,6 @@ fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<Constraint, String> {
     let or_zero = |length: Option<crate::config::Length>| length.map_or(Nanos::ZERO, |l| l.0);
     let (distance, jitter) = (or_zero(sensor.distance), or_zero(sensor.jitter));
     Constraint::new(period.0, distance, jitter, Nanos::ZERO).map_err(|error| error.to_string())
-}
-
-/// What would make it fit, where that can be said: the demand alone, or the shortest latency.
-fn hint(config: &Config, entries: &[Entry<'_>], wish: &Wish) -> String {
-    let dear = too_dear(config, entries);
-    let demand: f64 = entries
-        .iter()
-        .map(|entry| entry.load.wcet.as_ns() as f64 / entry.load.stream.period().as_ns() as f64)
-        .sum();
-    let granted = wish.density.numerator() as f64 / wish.density.denominator() as f64;
-    if demand > granted {
-        return format!(
-            "{dear}; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
-            demand * 100.0,
-            granted * 100.0
-        );
-    }
-    match fitting(entries, wish) {
-        None => String::new(),
-        Some(latency) => match latency.as_ns() {
-            ns @ 0..10_000_000 => format!("; a latency of {} us would fit", ns / 1_000),
-            ns => format!("; a latency of {} ms would fit", ns / 1_000_000),
-        },
-    }
-}
-
-/// Which update can never keep up with a sensor, because it needs more than a period for an element.
-fn too_dear(config: &Config, entries: &[Entry<'_>]) -> String {
-    for update in &config.updates {
-        let wcet = update.wcet.map_or(Nanos::ZERO, |wcet| wcet.0);
-        let takes = |id: &String| update.sensors.as_ref().is_none_or(|all| all.contains(id));
-        let slow = entries
-            .iter()
-            .find(|entry| takes(&entry.config.id) && wcet > entry.load.stream.period());
-        if let Some(entry) = slow {
-            return format!(
-                "; update `{}` has a wcet of {wcet}, above the period of sensor `{}`, {}",
-                update.name,
-                entry.config.id,
-                entry.load.stream.period()
-            );
-        }
-    }
-    String::new()
-}
-
-/// A latency, about the shortest, that could be had where the wished one cannot, in whole units as the
-/// file takes them.
-fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
-    // Doubling finds a latency that can be had, halving the distance the least of them.
-    let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
-    let fits = |ns: u64| {
-        let latency = Span::from_ns(ns);
-        choose_with_reading(&loads, &Wish { latency, ..*wish }).is_ok()
-    };
-    let mut low = u64::try_from(wish.latency.as_ns()).unwrap_or(u64::MAX);
-    let mut high = (1..=10)
-        .map(|doubled| low.max(1_000).saturating_mul(1 << doubled))
-        .find(|&ns| fits(ns))?;
-    // To one part in a hundred.
-    while high - low > high / 100 {
-        let middle = low + (high - low) / 2;
-        if fits(middle) {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
-    let unit = if high < 10_000_000 { 1_000 } else { 1_000_000 };
-    Some(Nanos::from_ns(high.div_ceil(unit) * unit))
-}
-
-/// A latency that could be had for a file that was read from `path`, where the wished one cannot.
-pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
-    let base = path.parent().unwrap_or(Path::new(""));
-    let entries = entries(config, base).ok()?;
-    let total = lateness_of(config).total().ok()?;
-    fitting(&entries, &wish_of(config, total))
 }
 
 impl Entry<'_> {

@@ -93,7 +93,11 @@ pub fn render(report: &Report, width: Width) -> String {
     }
     // Names, notes and commands come from programs, or from somebody else's recording.
     let lines = text.split('\n').map(printable);
-    width.wrap(&lines.collect::<Vec<_>>().join("\n"))
+    let mut text = width.wrap(&lines.collect::<Vec<_>>().join("\n"));
+    if let Some(guarantee) = &report.guarantee {
+        text.push_str(&guarantee.suggested_file());
+    }
+    text
 }
 
 fn headline(text: &mut String, report: &Report) {

@@ -144,6 +144,12 @@ impl GuaranteeReport {
         }
     }
 
+    /// The file that `--measure-wcet` suggests; empty without it.
+    pub(crate) fn suggested_file(&self) -> String {
+        let suggestion = self.suggestion.as_ref();
+        suggestion.map_or_else(String::new, suggestion::file)
+    }
+
     /// The distributions that its updates found.
     pub(crate) fn histograms(&self) -> Vec<HistogramReport> {
         let counted = self.updates.iter().filter_map(|it| it.histogram.clone());

@@ -187,11 +187,17 @@ pub(super) fn render(suggestion: &Suggestion) -> String {
     for note in &suggestion.notes {
         let _ = writeln!(text, "  {note}");
     }
-    if let Some(config) = &suggestion.config {
-        text.push_str("\n# overhear.toml with these numbers, for `overhear admit`\n");
-        for line in config.lines() {
-            let _ = writeln!(text, "{}", printable(line));
-        }
+    text
+}
+
+/// The file, for people to save: its lines are not broken, whatever they are written to.
+pub(super) fn file(suggestion: &Suggestion) -> String {
+    let Some(config) = &suggestion.config else {
+        return String::new();
+    };
+    let mut text = "\n# overhear.toml with these numbers, for `overhear admit`\n".to_string();
+    for line in config.lines() {
+        let _ = writeln!(text, "{}", printable(line));
     }
     text
 }

@@ -14,7 +14,7 @@ use crate::updates::plugin;
 
 /// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is about
 /// what is said, not about the machine.
-const FILE: &str = r#"
+pub(crate) const FILE: &str = r#"
     [monitor]
     latency = "600ms"
     level = "shared"
@@ -160,11 +160,9 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
             number(sensor, "wcet_ns"),
             number(update, "suggested_wcet_ns")
         );
-        // It is printed as well, as a file.
-        let text = overhear_cli::guaranteed::render(
-            &serde_json::from_value(guarantee.clone()).unwrap(),
-            overhear_cli::width::Width::UNLIMITED,
-        );
+        // It is printed as well, as a file, whose lines are whole on the narrowest terminal.
+        let whole = serde_json::from_value(report.clone()).unwrap();
+        let text = overhear_cli::table::render(&whole, overhear_cli::width::Width::columns(40));
         assert!(text.contains("suggested reservation: "), "{text}");
         let lines: Vec<&str> = config.lines().collect();
         assert!(text.contains(&lines.join("\n")), "{text}");
@@ -179,7 +177,7 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
 }
 
 /// Runs a program that leaves a mark, and says whether it did.
-fn refused(text: &str) -> (Ended, bool) {
+pub(crate) fn refused(text: &str) -> (Ended, bool) {
     let (folder, file) = file(text);
     let mark = folder.path().join("mark");
     let arguments = [

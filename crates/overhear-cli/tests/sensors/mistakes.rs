@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::guaranteed;
 use crate::program::program;
 use crate::support::{finish, folder, overhear, path, run_json, Ended};
 use crate::updates::{in_rust, plugin};
@@ -240,7 +241,8 @@ fn a_plug_in_that_goes_wrong_is_named_with_its_entry() {
     let folder = folder();
     let entry = |plugin: &str| format!("{NAME}\nplugin = \"{plugin}\"");
     let refused = |plugin: &str, words: &[&str]| {
-        let (ended, _) = refuse(&entry(plugin));
+        let (ended, ran) = guaranteed::refused(&RIGHT.replacen(NAME, &entry(plugin), 1));
+        assert!(!ran, "{ended:#?}");
         ended.says(2, &[&["update `count`: ", "plug-in "], words].concat());
     };
     refused("nowhere.so", &["nowhere.so does not load"]);
@@ -292,25 +294,4 @@ fn a_plug_in_that_goes_wrong_is_named_with_its_entry() {
         complaint.starts_with("update `mistyped` evaluates type `sample`"),
         "{complaint}"
     );
-}
-
-/// Says why nothing is run.
-fn refuse(entry: &str) -> (Ended, bool) {
-    let folder = folder();
-    let file = wrong(folder.path(), NAME, entry);
-    let mark = folder.path().join("mark");
-    let arguments = [
-        "run",
-        "--kernel",
-        "off",
-        "--config",
-        path(&file),
-        "--",
-        "touch",
-        path(&mark),
-    ];
-    let ended = finish(&mut overhear(&arguments));
-    let ran = mark.exists();
-    assert!(!ran, "{ended:#?}");
-    (ended, ran)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::guaranteed::alone;
+use crate::guaranteed::{alone, FILE};
 use crate::program::{number, only_sensor, program};
 use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
 use crate::updates::{in_rust, plugin};
@@ -177,27 +177,12 @@ fn an_update_asks_and_a_function_answers_under_every_executor() {
     for executor in ["auto", "bandwidth", "best_effort"] {
         let out = folder.path().join(executor);
         fs::create_dir(&out).unwrap();
-        let text = r#"
-            [monitor]
-            latency = "600ms"
-            level = "shared"
-            executor = "EXECUTOR"
-            wake_up_lateness = "80ms"
-            tardiness = "40ms"
-            hold_back = "100ms"
-            overhead = "2ms"
-            [[sensor]]
-            id = "eager"
-            period = "500us"
-            distance = "50us"
-            jitter = "4500us"
+        // The file's update counts beside one that asks.
+        let entries = r#"
             [[update]]
             name = "asks"
             wcet = "40us"
             plugin = "../a.so:asking"
-            [[update]]
-            name = "counts"
-            wcet = "40us"
             [[reaction]]
             name = "answer"
             on = ["update"]
@@ -206,7 +191,8 @@ fn an_update_asks_and_a_function_answers_under_every_executor() {
             sensor = "alarms"
         "#;
         let file = out.join("overhear.toml");
-        fs::write(&file, text.replace("EXECUTOR", executor)).unwrap();
+        let text = FILE.replace("EXECUTOR", executor) + entries;
+        fs::write(&file, text).unwrap();
         let (said, written) = (out.join("report.json"), out.join("written"));
         let json = format!("--json={}", path(&said));
         let elements = ELEMENTS.to_string();
