@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use overhear_cli::calibrate::Calibration;
+use overhear_cli::metrics::ElementCost;
 use overhear_cli::record::Wishes;
 use overhear_cli::session::{KernelChoice, KernelSensor, Probe};
 use overhear_cli::updates::UpdateSpecification;
@@ -347,9 +348,10 @@ pub(crate) struct MetricsArguments {
     /// and whose kernel sensors were switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
-    /// Subtracts this for each element of a task that lies in a measurement.
-    #[arg(long, value_name = "LENGTH", value_parser = length, default_value = "0s")]
-    pub(crate) element_cost: Nanos,
+    /// Subtracts this for each element of a task that lies in a measurement; `calibrated` subtracts what
+    /// `overhear calibrate` has found for its sensor before the recording.
+    #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
+    pub(crate) element_cost: ElementCost,
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
@@ -380,9 +382,10 @@ pub(crate) struct RtaArguments {
     /// The tasks; see docs/rta.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
-    /// Subtracts this for each element of a task that lies in a measurement.
-    #[arg(long, value_name = "LENGTH", value_parser = length, default_value = "0s")]
-    pub(crate) element_cost: Nanos,
+    /// Subtracts this for each element of a task that lies in a measurement; `calibrated` subtracts what
+    /// `overhear calibrate` has found for its sensor before the recording.
+    #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
+    pub(crate) element_cost: ElementCost,
     /// Prints the response times as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
@@ -436,6 +439,13 @@ fn length(text: &str) -> Result<Nanos, String> {
     u64::try_from(length.as_nanos())
         .map(Nanos::from_ns)
         .map_err(|_| "it is longer than 584 years".to_string())
+}
+
+fn element_cost(text: &str) -> Result<ElementCost, String> {
+    match text {
+        "calibrated" => Ok(ElementCost::Calibrated),
+        text => length(text).map(ElementCost::Length),
+    }
 }
 
 /// A length of time that is not zero.

@@ -11,12 +11,15 @@ use overhear_event::{EventName, EventSet, Nanos, Origin};
 use overhear_metrics::automaton::{
     system_metric, system_metrics, Metric, MetricStatistics, Metrics, Summaries, Summary,
 };
-use overhear_metrics::{Observer, Scheduling};
+use overhear_metrics::{Costs, Observer, Scheduling};
 use overhear_trace::TraceReader;
 use serde::{Deserialize, Serialize};
 
+use crate::calibrate::Calibration;
 use crate::columns::{printable, Table};
 use crate::exit::{Failure, USAGE};
+use crate::intrusion::CALIBRATION;
+use crate::offline::kept;
 use crate::width::Width;
 
 /// What the metrics of a recording are.
@@ -90,16 +93,40 @@ impl MetricReport {
     }
 }
 
+/// What the observation itself took per element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementCost {
+    /// Each as much.
+    Length(Nanos),
+    /// As the calibration says that the recording brings along.
+    Calibrated,
+}
+
+impl ElementCost {
+    pub(crate) fn of(self, reader: &TraceReader) -> Result<Costs, Failure> {
+        if let Self::Length(length) = self {
+            return Ok(Costs::from(length));
+        }
+        match kept::<Calibration>(reader, CALIBRATION)? {
+            Some(calibration) => Ok(calibration.costs()),
+            None => {
+                let sentence = "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
+                Err(Failure::new(USAGE, sentence))
+            }
+        }
+    }
+}
+
 /// Evaluates metrics over the recording `dir`: built-in ones by name, others by their file; without
-/// any, all that are built in and whose kernel sensors were switched on. `cost` is what the observation
-/// itself took per element of a task; it is subtracted from the lengths for the task's own elements in them.
+/// any, all that are built in and whose kernel sensors were switched on. `cost` is subtracted from the
+/// lengths for the task's own elements in them.
 ///
 /// # Errors
 /// [`Failure`] if there is no such recording, metric or file, or if a file makes no sense.
-pub fn metrics(dir: &Path, names: &[String], cost: Nanos) -> Result<MetricsReport, Failure> {
+pub fn metrics(dir: &Path, names: &[String], cost: ElementCost) -> Result<MetricsReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
-    let mut engine = Metrics::new(Summaries::default().less(cost));
+    let mut engine = Metrics::new(Summaries::default().less(cost.of(&reader)?));
     let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
     let metrics = match names {
         [] => usual(&heard),

@@ -194,7 +194,10 @@ pub(crate) fn attach_histograms(dir: &Path, histograms: &[HistogramReport]) -> R
 }
 
 /// What was found live and kept, if it was.
-fn kept<T: DeserializeOwned>(reader: &TraceReader, name: &str) -> Result<Option<T>, Failure> {
+pub(crate) fn kept<T: DeserializeOwned>(
+    reader: &TraceReader,
+    name: &str,
+) -> Result<Option<T>, Failure> {
     let document = reader
         .document(name)
         .map_err(|error| Failure::new(USAGE, error.to_string()))?;

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::columns::{printable, Table};
 use crate::config::tasks::{self, TaskConfig};
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
-use crate::metrics;
+use crate::metrics::{self, ElementCost};
 use crate::width::Width;
 
 /// The metric whose measurements are observed response times.
@@ -93,21 +93,21 @@ struct Observation {
 ///
 /// # Errors
 /// [`Failure`] if there is no such file or recording, or if the tasks make no sense.
-pub fn rta(config: &Path, dir: Option<&Path>, cost: Nanos) -> Result<RtaReport, Failure> {
+pub fn rta(config: &Path, dir: Option<&Path>, cost: ElementCost) -> Result<RtaReport, Failure> {
     let configs = tasks::read(config)?;
     let observation = dir.map(|dir| observe(dir, &configs, cost)).transpose()?;
     compute(&configs, observation)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", config.display())))
 }
 
-fn observe(dir: &Path, configs: &[TaskConfig], cost: Nanos) -> Result<Observation, Failure> {
+fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Observation, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let mut found = Observation {
         complete: true,
         ..Observation::default()
     };
-    let mut engine = Metrics::new(Summaries::default().less(cost));
+    let mut engine = Metrics::new(Summaries::default().less(cost.of(&reader)?));
     // What every task gives need not be measured.
     let needed = |number: &usize| configs.iter().any(|config| !given(config)[*number]);
     let needed = (0..OVERHEADS.len()).filter(needed);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    ElementView, EventName, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
 };
 
 /// A mean, and how well it is known.
@@ -83,6 +83,7 @@ fn student_995(degrees: usize) -> f64 {
 /// programs. In nanoseconds; negative means are kept out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
+    every: Option<f64>,
     kernel: BTreeMap<String, f64>,
     simple: Option<f64>,
     laned: Option<f64>,
@@ -104,13 +105,36 @@ impl Costs {
         self.laned = Some(ns.max(0.0));
     }
 
+    /// What an element of this event costs, to a nanosecond; `None` if it is not known. An event of
+    /// programs costs as one of a simple sensor.
+    #[must_use]
+    pub fn of_event(&self, event: &EventName) -> Option<Nanos> {
+        let named = match event.as_str().split_once(':') {
+            Some(("kernel", sensor)) => self.kernel.get(sensor).copied(),
+            Some(("user", _)) => self.simple,
+            _ => Some(0.0),
+        };
+        named.or(self.every).map(nanos)
+    }
+
     fn of(&self, stream: &StreamDescriptor) -> Option<f64> {
-        match &stream.origin {
+        let named = match &stream.origin {
             Origin::Kernel { .. } => self.kernel.get(&stream.sensor).copied(),
             Origin::Program(_) if stream.lane.is_some() => self.laned,
             Origin::Program(_) => self.simple,
             // It samples on its own thread.
             Origin::Clerk => Some(0.0),
+        };
+        named.or(self.every)
+    }
+}
+
+/// Every element costs as much.
+impl From<Nanos> for Costs {
+    fn from(every: Nanos) -> Self {
+        Self {
+            every: Some(every.as_ns() as f64),
+            ..Self::default()
         }
     }
 }
@@ -289,8 +313,8 @@ mod tests {
 
     use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
     use overhear_event::{
-        ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp,
-        TypeSchema, Update,
+        ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
+        Timestamp, TypeSchema, Update,
     };
 
     use super::{student_995, Costs, Estimate, Intrusion};
@@ -315,6 +339,21 @@ mod tests {
                 student_995(degrees)
             );
         }
+    }
+
+    #[test]
+    fn prices_are_found_by_event() {
+        let mut costs = Costs::default();
+        costs.kernel(SCHED_SWITCH, 263.4);
+        costs.simple(8.6);
+        let of = |costs: &Costs, event: EventName| costs.of_event(&event).map(Nanos::as_ns);
+        assert_eq!(of(&costs, EventName::kernel(SCHED_SWITCH)), Some(263));
+        assert_eq!(of(&costs, EventName::kernel(SCHED_WAKE)), None);
+        assert_eq!(of(&costs, EventName::user("frame")), Some(9));
+        assert_eq!(of(&costs, EventName::clerk("schedstat")), Some(0));
+        let all = Costs::from(Nanos::from_ns(7));
+        assert_eq!(of(&all, EventName::kernel(SCHED_WAKE)), Some(7));
+        assert_eq!(of(&all, EventName::user("frame")), Some(7));
     }
 
     #[test]

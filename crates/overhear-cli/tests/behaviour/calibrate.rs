@@ -33,6 +33,26 @@ fn calibration(path: &Path, sensors: &[&str]) {
     std::fs::write(path, document.to_string()).unwrap();
 }
 
+/// From a thread's first arrival to its end, with its departures in between.
+const LIFE: &str = r#"
+metric life "From the first arrival to the end"
+
+event left    = kernel:sched_switch [flags has 2] task prev_tid
+event arrived = kernel:sched_switch [flags has 4] task next_tid
+event ended   = kernel:task_life [kind == 3] task tid
+
+state away   out
+state begins begin
+state alive  in
+state ends   end
+
+away -> begins: arrived, i
+begins -> alive: lambda
+alive -> alive: left, i
+alive -> ends: ended, i
+ends -> away: lambda
+"#;
+
 fn number(value: &Value, member: &str) -> u64 {
     value[member]
         .as_u64()
@@ -166,6 +186,22 @@ fn reports_say_what_observing_has_cost() {
         100 * (priced + number(&live, "missed_total"))
     );
 
+    // Metrics subtract them: each departure of a thread lies in its life, and costs 100 ns.
+    let life = place.path().join("life.metric");
+    std::fs::write(&life, LIFE).unwrap();
+    let total = |cost: &str| {
+        let mut command = overhear(&["metrics", out, "--metric", life.to_str().unwrap(), "--json"]);
+        let ended = finish(command.args(["--element-cost", cost]));
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let tasks = told["metrics"][0]["tasks"].as_array().unwrap().clone();
+        let totals = tasks.iter().map(|task| number(task, "total_ns"));
+        totals.sum::<u64>()
+    };
+    let (plain, uniform, calibrated) = (total("0s"), total("100ns"), total("calibrated"));
+    assert!(plain > calibrated, "{plain} {calibrated}");
+    assert_eq!((plain - calibrated) % 100, 0);
+    assert_eq!(calibrated, uniform);
+
     // The recording knows its prices, and others can be named.
     let ended = finish(&mut overhear(&["report", out, "--json"]));
     let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -196,6 +232,25 @@ fn reports_say_what_observing_has_cost() {
         number(&other["intrusion"], "elements"),
         number(&live["trace"], "events")
     );
+}
+
+#[test]
+fn lengths_cannot_be_calibrated_by_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("out");
+    let out = out.to_str().unwrap();
+    // Where nobody has calibrated anything.
+    let run =
+        finish(overhear(&["run", "--out", out, "--", "true"]).env("XDG_CACHE_HOME", place.path()));
+    run.does_not_panic();
+    let ended = finish(&mut overhear(&[
+        "metrics",
+        out,
+        "--element-cost",
+        "calibrated",
+    ]));
+    ended.says_only(2, &["no calibration", "overhear calibrate"]);
+    finish(&mut overhear(&["metrics", out, "--element-cost", "dear"])).says(2, &["--element-cost"]);
 }
 
 #[test]

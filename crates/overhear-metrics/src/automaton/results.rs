@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use overhear_event::{Nanos, Timestamp};
 
 use super::measurement::{Doubt, Measurement, Sink};
+use crate::cost::Costs;
 
 /// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB.
 const MEASUREMENTS: usize = 1_000_000;
@@ -36,7 +37,7 @@ pub struct MetricResult {
 pub struct Results {
     metrics: BTreeMap<String, Vec<MetricResult>>,
     limit: usize,
-    cost: Nanos,
+    costs: Costs,
     refused: u64,
 }
 
@@ -45,7 +46,7 @@ impl Default for Results {
         Self {
             metrics: BTreeMap::new(),
             limit: MEASUREMENTS,
-            cost: Nanos::ZERO,
+            costs: Costs::default(),
             refused: 0,
         }
     }
@@ -59,11 +60,11 @@ impl Results {
         self
     }
 
-    /// Subtracts what the observation itself took: `cost` for each element of the task itself that
-    /// lies in a measurement.
+    /// Subtracts what the observation itself took: its price for each element of the task itself that
+    /// lies in a measurement. Elements without a price are taken to cost nothing.
     #[must_use]
-    pub const fn less(mut self, cost: Nanos) -> Self {
-        self.cost = cost;
+    pub fn less(mut self, costs: impl Into<Costs>) -> Self {
+        self.costs = costs.into();
         self
     }
 
@@ -95,7 +96,10 @@ impl Sink for Results {
         }
         results.push(MetricResult {
             task: measurement.task,
-            length: measurement.adjusted(|_| self.cost, |count| count.own),
+            length: measurement.adjusted(
+                |event| self.costs.of_event(event).unwrap_or_default(),
+                |count| count.own,
+            ),
             begin: measurement.begin,
             end: measurement.end,
             intermediate_events: measurement.intermediate_events(),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use overhear_event::Nanos;
 
 use super::measurement::{Doubt, Measurement, Sink};
+use crate::cost::Costs;
 use crate::histogram::Histogram;
 
 /// How many summaries are kept of each metric: a histogram takes up to 300 KiB.
@@ -27,16 +28,16 @@ pub struct Summary {
 pub struct Summaries {
     metrics: BTreeMap<String, BTreeMap<(u32, Option<u64>), Summary>>,
     refused: u64,
-    cost: Nanos,
+    costs: Costs,
 }
 
 impl Summaries {
-    /// Subtracts what the observation itself took: `cost` for each element of the task itself that lies
-    /// in a measurement ([`Measurement::adjusted`]). Elements of other tasks may have been written on
-    /// other CPUs.
+    /// Subtracts what the observation itself took: its price for each element of the task itself that
+    /// lies in a measurement ([`Measurement::adjusted`]). Elements of other tasks may have been written on
+    /// other CPUs; elements without a price are taken to cost nothing.
     #[must_use]
-    pub const fn less(mut self, cost: Nanos) -> Self {
-        self.cost = cost;
+    pub fn less(mut self, costs: impl Into<Costs>) -> Self {
+        self.costs = costs.into();
         self
     }
 
@@ -69,7 +70,10 @@ impl Sink for Summaries {
             return;
         }
         let summary = rows.entry(row).or_default();
-        let length = measurement.adjusted(|_| self.cost, |count| count.own);
+        let length = measurement.adjusted(
+            |event| self.costs.of_event(event).unwrap_or_default(),
+            |count| count.own,
+        );
         summary.lengths.record(length.as_ns());
         summary.total = summary.total.plus(length);
         summary.incomplete += u64::from(!measurement.is_complete());
