@@ -309,15 +309,27 @@ const fn copy() -> Length {
     Length(Nanos::from_ns(200))
 }
 
+/// The text of a file that describes what a user wants.
+fn text_of(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let advice = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "; name a file that exists, or write one: docs/admission.md, docs/verdicts.md and docs/rta.md have examples"
+            }
+            _ => "",
+        };
+        let sentence = format!("cannot read {}: {error}{advice}", path.display());
+        Failure::new(USAGE, sentence)
+    })
+}
+
 impl Config {
     /// Reads and parses the file.
     ///
     /// # Errors
     /// [`Failure`] with a sentence that names the file, the line and the entry.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::new(USAGE, format!("cannot read {}: {error}", path.display()))
-        })?;
+        let text = text_of(path)?;
         Self::parse(&text)
             .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
     }

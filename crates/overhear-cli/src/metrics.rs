@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use overhear_event::kernel::events::UNKNOWN;
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{EventName, EventSet, Nanos, Origin};
 use overhear_metrics::automaton::{
@@ -306,8 +307,12 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
             table.row(vec![
                 row.task.to_string(),
                 printable(&row.comm),
-                row.key
-                    .map_or_else(|| "-".to_owned(), |key| key.to_string()),
+                match row.key {
+                    None => "-".to_owned(),
+                    // As kernel sensors say that they do not know.
+                    Some(key) if key == u64::from(UNKNOWN) => "unknown".to_owned(),
+                    Some(key) => key.to_string(),
+                },
                 row.count.to_string(),
                 length(row.total_ns),
                 length(row.median_ns),

@@ -156,8 +156,7 @@ type Misplaced = (usize, String);
 /// [`Failure`] with a sentence that names the file, the line and the column.
 pub fn read(path: &Path) -> Result<Vec<Constraint>, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, format!("{}: {sentence}", path.display()));
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
+    let text = super::text_of(path)?;
     let base = path.parent().unwrap_or(Path::new(""));
     parse(&text, base).map_err(usage)
 }
@@ -167,8 +166,7 @@ pub fn read(path: &Path) -> Result<Vec<Constraint>, Failure> {
 /// # Errors
 /// [`Failure`] with a sentence that names the file, the line and the column.
 pub fn read_any(path: &Path) -> Result<Vec<Constraint>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
+    let text = super::text_of(path)?;
     let base = path.parent().unwrap_or(Path::new(""));
     parse_any(&text, base)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))

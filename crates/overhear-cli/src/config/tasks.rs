@@ -75,8 +75,7 @@ impl TaskConfig {
 /// # Errors
 /// [`Failure`] with a sentence that names the file and the line.
 pub fn read(path: &Path) -> Result<Vec<TaskConfig>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
+    let text = super::text_of(path)?;
     parse(&text).map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
 }
 

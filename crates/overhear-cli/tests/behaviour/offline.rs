@@ -175,7 +175,7 @@ fn admission_is_an_exit_status_a_sentence_and_a_document() {
     write("40 parsecs", "whole");
     admit(&[]).says_only(2, &["overhear.toml: line 2", "40 parsecs"]);
     fs::remove_file(&file).unwrap();
-    admit(&[]).says_only(2, &["cannot read", "overhear.toml"]);
+    admit(&[]).says_only(2, &["cannot read", "overhear.toml", "docs/admission.md"]);
 }
 
 #[test]
