@@ -179,12 +179,19 @@ pub(crate) fn path(path: &Path) -> &str {
 /// Runs a program under `overhear run --json` and gives the report.
 #[track_caller]
 pub(crate) fn run_json(options: &[&str], program: &[&str]) -> (Ended, Value) {
+    let (ended, report) = run_json_with_panics(options, program);
+    ended.does_not_panic();
+    (ended, report)
+}
+
+/// As [`run_json`], with a plug-in that may panic: Rust then says so on standard error by itself.
+#[track_caller]
+pub(crate) fn run_json_with_panics(options: &[&str], program: &[&str]) -> (Ended, Value) {
     let folder = folder();
     let file = folder.path().join("report.json");
     let json = format!("--json={}", file.display());
     let arguments = [&["run", &json], options, &["--"], program].concat();
     let ended = finish(&mut overhear(&arguments));
-    ended.does_not_panic();
     let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {ended:#?}"));
     (ended, serde_json::from_str(&text).unwrap())
 }

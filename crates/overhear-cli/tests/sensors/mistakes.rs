@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::guaranteed;
 use crate::program::program;
-use crate::support::{finish, folder, overhear, path, run_json, Ended};
+use crate::support::{finish, folder, overhear, path, run_json_with_panics, Ended};
 use crate::updates::{in_rust, plugin};
 
 /// A file in which one thing is wrong at a time.
@@ -213,12 +213,13 @@ fn run(from: &str, to: &str) -> (Ended, serde_json::Value) {
     let folder = folder();
     let file = wrong(folder.path(), from, to);
     let options = ["--kernel", "off", "--config", path(&file)];
-    run_json(&options, &[path(program()), "paced", "5"])
+    run_json_with_panics(&options, &[path(program()), "paced", "5"])
 }
 
 #[test]
 fn what_the_program_does_not_have_is_named_and_makes_the_run_inconclusive() {
     let (ended, report) = run("id = \"pace\"", "id = \"lace\"");
+    ended.does_not_panic();
     assert_eq!(ended.status, 3, "{ended:#?}");
     let reasons = report["guarantee"]["reasons"].to_string();
     assert!(
@@ -271,6 +272,7 @@ fn a_plug_in_that_goes_wrong_is_named_with_its_entry() {
     // Called, they end with a sentence, and the run goes on.
     let fails = |plugin: &str, words: &[&str]| {
         let (ended, report) = run(NAME, &entry(plugin));
+        // One does, inside its own walls.
         assert_eq!(ended.status, 3, "{ended:#?}");
         let update = &report["guarantee"]["updates"][0]["plugin"][0];
         assert_eq!(update["state"], "failed", "{update:#}");
