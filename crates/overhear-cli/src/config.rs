@@ -310,7 +310,7 @@ const fn copy() -> Length {
 }
 
 /// The text of a file that describes what a user wants.
-fn text_of(path: &Path) -> Result<String, Failure> {
+pub(crate) fn text_of(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let advice = match error.kind() {
             std::io::ErrorKind::NotFound => {

@@ -232,11 +232,7 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| table::render(&report, width))?,
     }
-    Ok(if report.complete {
-        COMPLETE
-    } else {
-        INCONCLUSIVE
-    })
+    Ok(report.status())
 }
 
 fn export(arguments: &ExportArguments) -> Result<u8, Failure> {

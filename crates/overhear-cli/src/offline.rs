@@ -201,7 +201,13 @@ pub(crate) fn kept<T: DeserializeOwned>(
     let document = reader
         .document(name)
         .map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    Ok(document.and_then(|document| serde_json::from_value(document).ok()))
+    let parsed = document.map(serde_json::from_value).transpose();
+    parsed.map_err(|error| {
+        let sentence = format!(
+            "what the recording keeps in {name}.json cannot be read: {error}; remove the file to go on without it"
+        );
+        Failure::new(USAGE, sentence)
+    })
 }
 
 fn replay(

@@ -7,7 +7,7 @@ use overhear_monitor::Losses;
 use serde::{Deserialize, Serialize};
 
 use crate::check::CheckReport;
-use crate::exit::Exit;
+use crate::exit::{Exit, COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::guaranteed::GuaranteeReport;
 use crate::intrusion::IntrusionReport;
 use crate::metrics::MetricsReport;
@@ -250,6 +250,29 @@ impl Report {
     }
 
     /// Adds what came of a monitor, whose distributions come first.
+    /// The exit status by what was found, whatever became of the program.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        let check = self.check.as_ref().map(CheckReport::status);
+        let guarantee = self.guarantee.as_ref().map(GuaranteeReport::status);
+        let judged = [check, guarantee];
+        if judged.contains(&Some(VIOLATED)) {
+            return VIOLATED;
+        }
+        let measured = self.metrics.as_ref();
+        let reactions = self.reactions.as_ref();
+        let certain = judged
+            .iter()
+            .all(|one| one.is_none_or(|one| one == COMPLETE))
+            && measured.is_none_or(MetricsReport::is_complete)
+            && reactions.is_none_or(ReactionsReport::is_complete);
+        if self.complete && certain {
+            COMPLETE
+        } else {
+            INCONCLUSIVE
+        }
+    }
+
     pub(crate) fn add_guarantee(&mut self, guarantee: Option<GuaranteeReport>) {
         let histograms = guarantee.iter().flat_map(GuaranteeReport::histograms);
         self.histograms.splice(0..0, histograms);

@@ -23,7 +23,7 @@ use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIO
 use crate::guaranteed::{GuaranteeReport, Guard, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
-use crate::metrics::{self, MetricsReport};
+use crate::metrics;
 use crate::offline;
 use crate::progress::Progress;
 use crate::reactions::{Deciders, Reactions, ReactionsReport, Reactor, Surroundings, REACTIONS};
@@ -458,19 +458,10 @@ impl Outcome {
     /// The exit status to pass on.
     #[must_use]
     pub fn status(&self) -> u8 {
-        let check = self.report.check.as_ref();
-        let guarantee = self.report.guarantee.as_ref();
-        let violated = check.is_some_and(|check| check.status() == VIOLATED)
-            || guarantee.is_some_and(|guarantee| guarantee.status() == VIOLATED);
-        let measured = self.report.metrics.as_ref();
-        let reactions = self.report.reactions.as_ref();
-        let certain = check.is_none_or(|check| check.status() == COMPLETE)
-            && reactions.is_none_or(ReactionsReport::is_complete)
-            && measured.is_none_or(MetricsReport::is_complete)
-            && guarantee.is_none_or(|guarantee| guarantee.status() == COMPLETE);
+        let found = self.report.status();
         match self.exit {
-            Exit::Code(0) if violated => VIOLATED,
-            exit => exit.status(self.report.complete && certain),
+            Exit::Code(0) if found == VIOLATED => VIOLATED,
+            exit => exit.status(found == COMPLETE),
         }
     }
 

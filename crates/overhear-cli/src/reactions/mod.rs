@@ -152,9 +152,7 @@ impl Reactions {
         for &path in files {
             let usage =
                 |sentence: String| Failure::new(USAGE, format!("{}: {sentence}", path.display()));
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                Failure::new(USAGE, format!("cannot read {}: {error}", path.display()))
-            })?;
+            let text = crate::config::text_of(path)?;
             let entries: Entries = crate::config::from_toml(&text).map_err(usage)?;
             if entries.monitor.is_some() {
                 let sensors = entries.sensors.into_iter().map(|sensor| sensor.id);

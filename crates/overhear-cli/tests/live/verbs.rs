@@ -181,7 +181,8 @@ fn completions_and_manual_come_from_the_definitions() {
 
 #[test]
 fn one_look_draws_what_updates_count() {
-    let live = Live::program(&["paced", "8000"]);
+    // Longer than any test lasts; it is ended with the test.
+    let live = Live::program(&["paced", "120000"]);
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     let text = "[monitor]\nlatency = \"1s\"\n[[sensor]]\nid = \"pace\"\nperiod = \"1ms\"\n\

@@ -243,6 +243,7 @@ fn a_cpu_is_set_apart_for_the_monitor_and_given_back() {
     assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
     // The next one finds a free one.
     let (_, report) = run(&text, &[]);
+    assert_ne!(report["guarantee"]["executor"], "best_effort", "{report:#}");
     assert_ne!(report["guarantee"]["verdict"], "violated", "{report:#}");
 }
 

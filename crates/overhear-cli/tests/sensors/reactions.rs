@@ -375,6 +375,13 @@ fn a_reaction_that_fails_is_told_and_the_recording_keeps_it() {
     assert_eq!(kept["guarantee"], report["guarantee"]);
     let text = finish(&mut overhear(&["report", path(&out)]));
     assert!(text.stdout.contains("fails: FAILED: "), "{text:#?}");
+    // What makes a run inconclusive does the same to its report, even where nothing was missed.
+    assert_eq!(text.status, 3, "{text:#?}");
+
+    // A document that cannot be read is no verdict at all.
+    fs::write(out.join("trace/overhear/guarantee.json"), "{}").unwrap();
+    let damaged = finish(&mut overhear(&["report", path(&out)]));
+    damaged.says_only(2, &["guarantee.json cannot be read", "missing field"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guarantee under stress: two sensors write as densely as they were admitted, every CPU is loaded by
-//! hogs, forks, writers of files and real-time threads, and a monitor keeps what was promised.
+//! hogs, forks, writers of files and real-time threads, and a monitor is to keep what was promised.
 //!
 //! ```sh
 //! cargo run --release -p overhear-monitor --example stress -- [SECONDS [LATENESS_MS]]
