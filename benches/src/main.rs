@@ -99,13 +99,13 @@ fn main() -> Result<()> {
     let fifo = machine::occupy(cpus.measured)?;
 
     let rounds = arguments.rounds;
-    // What lasts longer is repeated less.
-    let (fewer, few) = (rounds / 2 + 1, rounds / 10 + 1);
+    // What lasts longer is repeated less, what varies more is repeated more.
+    let (more, few) = (2 * rounds, rounds / 10 + 1);
     let parts: [(&str, Part<'_>); 9] = [
         ("steady", &|| hot::steady(rounds, &peers)),
         ("off", &|| Ok(off::off(rounds, &peers, &off))),
         ("pairs", &|| pairs::pairs(rounds, cpus.others)),
-        ("sleep", &|| hot::after_sleep(fewer, &peers)),
+        ("sleep", &|| hot::after_sleep(more, &peers)),
         ("cold", &|| hot::flushed(rounds)),
         ("first", &|| hot::first(few)),
         ("reader", &|| reader::copies(rounds)),
