@@ -98,7 +98,11 @@ int main(void)
               "a pattern that is none is named");
     options.sensors = "value";
     options.announce = "native test";
-    tap_check(oh_monitor_start(&monitor, &options) == 0, "a monitor starts");
+    options.directory = socket;
+    setenv("OVERHEAR_DIRECTORY", "/nowhere", 1);
+    tap_check(oh_monitor_start(&monitor, &options) == 0,
+              "a monitor starts with the directory that it is told, and is announced there");
+    setenv("OVERHEAR_DIRECTORY", socket, 1);
 
     tap_check(oh_monitor_add(monitor, &update, "", NULL) == -EINVAL &&
                   strstr(oh_last_error(), "update `sum`") && strstr(oh_last_error(), "no application"),

@@ -48,9 +48,23 @@ impl Announcement {
     /// # Errors
     /// [`SensorError`].
     pub fn register(monitor: &str) -> Result<Self, SensorError> {
+        let sensor = DynamicSensor::register(Self::request(monitor))?;
+        Ok(Self { sensor })
+    }
+
+    /// The same with the directory that listens at `socket`.
+    ///
+    /// # Errors
+    /// [`SensorError`].
+    pub fn register_at(socket: &Path, monitor: &str) -> Result<Self, SensorError> {
+        let sensor = DynamicSensor::register_at(socket, Self::request(monitor))?;
+        Ok(Self { sensor })
+    }
+
+    fn request(monitor: &str) -> SensorRequest {
         let schema = TypeSchema::builder(SENSOR).field("until", FieldKind::U64, "ns");
         let schema = schema.build();
-        let request = SensorRequest {
+        SensorRequest {
             sensor: SENSOR.to_string(),
             instance: monitor.to_string(),
             schema: schema.unwrap_or_else(|error| unreachable!("one field is sound: {error}")),
@@ -58,9 +72,7 @@ impl Announcement {
             capacity: CAPACITY,
             kind: WriterKind::Simple,
             lanes: 0,
-        };
-        let sensor = DynamicSensor::register(request)?;
-        Ok(Self { sensor })
+        }
     }
 
     /// The sensor that it writes.

@@ -62,7 +62,7 @@ impl ApplicationMonitor {
         })?;
         let mut set = UpdateSet::new();
         let announcement = wish.announce.map(|name| {
-            Announcement::register(name).map_err(|reason| StartError::Announce {
+            Announcement::register_at(&socket, name).map_err(|reason| StartError::Announce {
                 name: name.to_string(),
                 reason,
             })
