@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use overhear_directory::Query;
-use overhear_event::{Gap, Origin, StreamDescriptor};
+use overhear_event::Gap;
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
 use overhear_monitor::{Binding, MissedPolicy, Subscription, UpdateRef, UpdateSet, UpdateState};
 use serde::{Deserialize, Serialize};
@@ -164,7 +164,9 @@ impl Updates {
         let wrong = |error: &dyn std::fmt::Display| {
             format!("plug-in {}: update `{}`: {error}", report.file, report.name)
         };
-        let subscription = subscription(update.sensors()).map_err(|error| wrong(&error))?;
+        let streams = Query::streams(update.sensors().unwrap_or("*"));
+        let streams = streams.map_err(|error| wrong(&error))?;
+        let subscription = Subscription::all().matching(streams);
         let binding = Binding::new(update.name())
             .subscribe(subscription)
             .on_missed(missed);
@@ -241,20 +243,6 @@ fn tell(results: &Results, report: &mut UpdateReport) {
         };
         report.results.insert(key.to_string(), value);
     }
-}
-
-/// The streams that a pattern names. Sensors of programs are what patterns are about; other streams
-/// are meant where their origin is named.
-fn subscription(sensors: Option<&str>) -> Result<Subscription, String> {
-    let pattern = sensors.unwrap_or("*");
-    let query = Query::parse(pattern).and_then(|query| query.compile());
-    let matcher = query.map_err(|error| error.to_string())?;
-    let named = pattern.split_once('/').map_or("", |(task, _)| task);
-    let is_named = !matches!(named, "" | "*");
-    let matching = move |stream: &StreamDescriptor| {
-        (is_named || matches!(stream.origin, Origin::Program(_))) && matcher.matches(stream)
-    };
-    Ok(Subscription::all().matching(matching))
 }
 
 #[cfg(test)]

@@ -104,6 +104,20 @@ impl Query {
         self.compile().is_ok_and(|matcher| matcher.matches(sensor))
     }
 
+    /// Which streams the pattern of an evaluation names. Sensors of programs are what patterns are
+    /// about; other streams are meant where their origin is named.
+    ///
+    /// # Errors
+    /// [`QueryError`] if it is no pattern.
+    pub fn streams(pattern: &str) -> Result<impl Fn(&StreamDescriptor) -> bool, QueryError> {
+        let matcher = Self::parse(pattern)?.compile()?;
+        let origin = pattern.split_once('/').map_or("", |(task, _)| task);
+        let is_named = !matches!(origin, "" | "*");
+        Ok(move |stream: &StreamDescriptor| {
+            (is_named || matches!(stream.origin, Origin::Program(_))) && matcher.matches(stream)
+        })
+    }
+
     /// What decides. A query may come from another process, so it is checked here.
     ///
     /// # Errors

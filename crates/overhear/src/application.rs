@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use overhear_directory::client::socket_path;
 use overhear_directory::{monotonic_now, AttachError, Begin, MonitorConnection, Query, QueryError};
-use overhear_event::{Nanos, Origin, StreamDescriptor};
-use overhear_monitor::{best_effort, Monitor, Subscription, Supervisor, UpdateSet};
+use overhear_event::Nanos;
+use overhear_monitor::{best_effort, Monitor, Supervisor, UpdateSet};
 
 use crate::announce::Announcement;
 use crate::sensor::SensorError;
@@ -112,17 +112,4 @@ impl Drop for ApplicationMonitor {
             let _ = thread.join();
         }
     }
-}
-
-/// The streams that an update's pattern names: sensors of programs, and others where their origin is
-/// named.
-pub(crate) fn subscription(sensors: Option<&str>) -> Result<Subscription, QueryError> {
-    let pattern = sensors.unwrap_or("*");
-    let matcher = Query::parse(pattern)?.compile()?;
-    let task = pattern.split_once('/').map_or("", |(task, _)| task);
-    let is_named = !matches!(task, "" | "*");
-    let matching = move |stream: &StreamDescriptor| {
-        (is_named || matches!(stream.origin, Origin::Program(_))) && matcher.matches(stream)
-    };
-    Ok(Subscription::all().matching(matching))
 }

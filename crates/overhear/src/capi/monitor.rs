@@ -8,14 +8,14 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use overhear_directory::Directory;
+use overhear_directory::{Directory, Query};
 use overhear_event::{Nanos, Timestamp};
 use overhear_monitor::plugin::PluginUpdate;
-use overhear_monitor::{Binding, UpdateRef, UpdateState, WaitError, HOLD_BACK};
+use overhear_monitor::{Binding, Subscription, UpdateRef, UpdateState, WaitError, HOLD_BACK};
 
 use super::{remember, text, Failure};
 use crate::announce::{NotEvaluated, Waiter};
-use crate::application::{subscription, ApplicationMonitor, StartError, Wish};
+use crate::application::{ApplicationMonitor, StartError, Wish};
 
 /// `oh_monitor_options`.
 #[repr(C)]
@@ -204,9 +204,10 @@ pub(crate) unsafe extern "C" fn oh_monitor_add(
         // SAFETY: by contract.
         let made = unsafe { PluginUpdate::in_process(update, &argument, application) };
         let update = made.map_err(|error| wrong(&error))?;
-        let wanted = subscription(update.sensors()).map_err(|error| wrong(&error))?;
+        let streams = Query::streams(update.sensors().unwrap_or("*"));
+        let streams = streams.map_err(|error| wrong(&error))?;
         let binding = Binding::new(update.name())
-            .subscribe(wanted)
+            .subscribe(Subscription::all().matching(streams))
             .on_missed(update.missed_policy());
         let added = monitor.monitor.supervisor().add(update, binding);
         let added = added.map_err(|error| wrong(&error))?;
