@@ -159,7 +159,10 @@ pub fn allowed_cpus() -> Vec<u32> {
 }
 
 /// Binds the calling thread to a CPU.
-pub(crate) fn run_on(cpu: u32) -> io::Result<()> {
+///
+/// # Errors
+/// The kernel's, if there is no such CPU or the thread may not run there.
+pub fn run_on(cpu: u32) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(cpu as usize);
     Ok(sched_setaffinity(None, &only)?)

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
-use rustix::thread::CpuSet;
+use overhear_monitor::scheduler::{allowed_cpus, run_on};
 
 use crate::exit::{Failure, UNAVAILABLE};
 
@@ -85,21 +85,6 @@ impl Loop {
     }
 }
 
-/// Binds the calling thread to a CPU.
-pub(super) fn bind(cpu: usize) -> rustix::io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-}
-
-/// The CPUs that the calling thread may use.
-pub(super) fn allowed() -> rustix::io::Result<Vec<usize>> {
-    let set = rustix::thread::sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect())
-}
-
 /// The other thread of [`Loop::Yield`]: it yields while it is told to.
 struct Yielder {
     // To begin, and to end.
@@ -108,13 +93,13 @@ struct Yielder {
 }
 
 impl Yielder {
-    fn start(cpu: usize) -> std::io::Result<Self> {
+    fn start(cpu: u32) -> std::io::Result<Self> {
         let (orders, told) = mpsc::channel();
         let (rests, resting) = mpsc::channel();
         std::thread::Builder::new()
             .name("yielder".to_string())
             .spawn(move || {
-                let _ = bind(cpu);
+                let _ = run_on(cpu);
                 while told.recv().is_ok() {
                     while told.try_recv() == Err(TryRecvError::Empty) {
                         rustix::thread::sched_yield();
@@ -208,8 +193,8 @@ impl Page {
 
 /// All loops, bound to one CPU.
 pub(super) struct Loops {
-    cpu: usize,
-    other: Option<usize>,
+    cpu: u32,
+    other: Option<u32>,
     yielder: Yielder,
     answerer: Answerer,
     page: Page,
@@ -219,9 +204,9 @@ pub(super) struct Loops {
 impl Loops {
     /// Binds the calling thread to the last of its CPUs.
     pub(super) fn new() -> std::io::Result<Self> {
-        let cpus = allowed()?;
+        let cpus = allowed_cpus();
         let cpu = cpus.last().copied().unwrap_or(0);
-        bind(cpu)?;
+        run_on(cpu)?;
         Ok(Self {
             cpu,
             other: cpus.first().copied().filter(|other| *other != cpu),
@@ -277,7 +262,7 @@ impl Loops {
             Loop::Migrate => {
                 let (here, there) = (self.cpu, self.other.unwrap_or(self.cpu));
                 time(turns, || {
-                    let _ = bind(there).and_then(|()| bind(here));
+                    let _ = run_on(there).and_then(|()| run_on(here));
                 })
             }
         };
