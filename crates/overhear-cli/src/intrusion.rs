@@ -74,34 +74,29 @@ pub struct Unpriced {
     pub elements: u64,
 }
 
-/// Adds up while elements flow; without a calibration it does nothing.
-#[derive(Debug, Default)]
+/// Adds up while elements flow.
+#[derive(Debug)]
 pub(crate) struct Meter {
-    calibration: Option<Calibration>,
+    calibration: Calibration,
     intrusion: Intrusion,
     comms: BTreeMap<u32, String>,
 }
 
 impl Meter {
-    pub(crate) fn new(calibration: Option<Calibration>) -> Self {
-        let costs = calibration.as_ref().map(Calibration::costs);
+    pub(crate) fn new(calibration: Calibration) -> Self {
         Self {
+            intrusion: Intrusion::new(calibration.costs()),
             calibration,
-            intrusion: Intrusion::new(costs.unwrap_or_default()),
             comms: BTreeMap::new(),
         }
     }
 
     /// The calibration, for the recording.
-    pub(crate) fn calibration(&self) -> Option<&Calibration> {
-        self.calibration.as_ref()
+    pub(crate) const fn calibration(&self) -> &Calibration {
+        &self.calibration
     }
 
-    pub(crate) fn report<O: Observer>(
-        &self,
-        scheduling: &Scheduling<O>,
-    ) -> Option<IntrusionReport> {
-        let calibration = self.calibration.as_ref()?;
+    pub(crate) fn report<O: Observer>(&self, scheduling: &Scheduling<O>) -> IntrusionReport {
         let intrusion = &self.intrusion;
         let mut known = BTreeMap::new();
         let mut run = Nanos::ZERO;
@@ -136,8 +131,8 @@ impl Meter {
             event: event.to_string(),
             elements,
         });
-        Some(IntrusionReport {
-            measured_at: calibration.measured_at,
+        IntrusionReport {
+            measured_at: self.calibration.measured_at,
             total_ns: total.as_ns(),
             share: (run > Nanos::ZERO).then(|| total.as_ns() as f64 / run.as_ns() as f64),
             elements: intrusion.elements(),
@@ -146,7 +141,7 @@ impl Meter {
             interrupts_ns: intrusion.interrupts().as_ns(),
             missed_ns: intrusion.missed().as_ns(),
             unpriced: unpriced.collect(),
-        })
+        }
     }
 }
 
@@ -158,15 +153,11 @@ impl Update for Meter {
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
-        if self.calibration.is_some() {
-            self.intrusion.element(element);
-        }
+        self.intrusion.element(element);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        if self.calibration.is_some() {
-            self.intrusion.gap(stream, gap);
-        }
+        self.intrusion.gap(stream, gap);
     }
 
     fn advance(&mut self, _: Timestamp) {}

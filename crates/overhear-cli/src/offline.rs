@@ -32,7 +32,7 @@ struct Replayed {
     gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
     trace: TraceReport,
     updates: Vec<UpdateReport>,
-    meter: Meter,
+    meter: Option<Meter>,
     guarantee: Option<GuaranteeReport>,
     reactions: Option<ReactionsReport>,
     own_histograms: Vec<HistogramReport>,
@@ -231,10 +231,11 @@ fn replay(
         gaps: Vec::new(),
         trace: TraceReport::default(),
         updates: Vec::new(),
-        meter: Meter::new(match calibration {
+        meter: match calibration {
             None => kept(&reader, CALIBRATION)?,
             named => named,
-        }),
+        }
+        .map(Meter::new),
         guarantee: kept(&reader, GUARANTEE)?,
         reactions: kept(&reader, REACTIONS)?,
         own_histograms: serde_json::from_value(own).unwrap_or_default(),
@@ -251,15 +252,17 @@ fn replay(
     }
     let mut gaps = Gaps(Vec::new());
     let mut wanted = updates.unwrap_or_default();
-    let summary = reader.replay(&mut [
+    let mut all: Vec<&mut dyn Update> = vec![
         &mut replayed.scheduling,
         &mut replayed.statistics,
         &mut replayed.losses,
-        &mut replayed.meter,
         &mut replayed.columns,
         &mut gaps,
         wanted.set(),
-    ]);
+    ];
+    let meter = replayed.meter.as_mut();
+    all.extend(meter.map(|meter| meter as &mut dyn Update));
+    let summary = reader.replay(&mut all);
     replayed.updates = match wanted.finish() {
         none if none.is_empty() => {
             let live = reader.document(UPDATES).map_err(usage)?;
@@ -346,7 +349,7 @@ impl Replayed {
             scheduling: &self.scheduling,
             statistics: &self.statistics,
             losses: &self.losses,
-            meter: &self.meter,
+            meter: self.meter.as_ref(),
             trace: self.trace.clone(),
         };
         let mut report = report(&self.recording, &found);

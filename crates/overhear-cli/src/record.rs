@@ -22,7 +22,7 @@ use crate::place;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
 use crate::report::{SourceReport, TraceReport};
-use crate::session::{close_trace, create_trace, Outcome};
+use crate::session::{close_trace, create_trace, keep, Outcome};
 use crate::shared::Shared;
 
 /// What to record, and until when.
@@ -127,11 +127,12 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         scheduling.expect_wakeups();
     }
     let mut statistics = SensorStatistics::default();
-    let mut meter = Meter::new(wishes.calibration.clone());
+    let mut meter = wishes.calibration.clone().map(Meter::new);
     let mut notes = Vec::new();
     let mut ended = begun;
     {
-        let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics, &mut meter];
+        let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+        all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
         if let Some(writer) = &mut writer {
             all.push(writer);
         }
@@ -171,9 +172,8 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         exit: Exit::Code(0),
     });
     recording.notes = notes;
-    if let Some((writer, calibration)) = writer.as_mut().zip(meter.calibration()) {
-        let document = serde_json::to_value(calibration).unwrap_or_default();
-        let _ = writer.attach_document(CALIBRATION, &document);
+    if let Some(writer) = &mut writer {
+        keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
     }
     let trace = match (writer, &wishes.out) {
         (Some(writer), Some(out)) => close_trace(writer, out, &mut recording, &[]),
@@ -183,7 +183,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         scheduling: &scheduling,
         statistics: &statistics,
         losses: monitor.losses(),
-        meter: &meter,
+        meter: meter.as_ref(),
         trace,
     };
     let report = recording::report(&recording, &found);

@@ -96,7 +96,8 @@ pub(crate) struct Found<'a, O> {
     pub(crate) scheduling: &'a Scheduling<O>,
     pub(crate) statistics: &'a SensorStatistics,
     pub(crate) losses: &'a Losses,
-    pub(crate) meter: &'a Meter,
+    /// Where the machine is calibrated.
+    pub(crate) meter: Option<&'a Meter>,
     pub(crate) trace: TraceReport,
 }
 
@@ -135,6 +136,6 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         metrics: None,
         guarantee: None,
         reactions: None,
-        intrusion: found.meter.report(found.scheduling),
+        intrusion: found.meter.map(|meter| meter.report(found.scheduling)),
     }
 }

@@ -287,11 +287,12 @@ impl SessionBuilder {
             scheduling.expect_wakeups();
         }
         let mut statistics = SensorStatistics::default();
-        let mut meter = Meter::new(self.calibration);
+        let mut meter = self.calibration.map(Meter::new);
         let mut notes = Vec::new();
         let mut ended = released;
         {
-            let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics, &mut meter];
+            let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+            all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
             if let Some(writer) = &mut writer {
                 all.push(writer);
             }
@@ -394,7 +395,7 @@ impl SessionBuilder {
             );
             keep(writer, GUARANTEE, guaranteed.as_ref());
             keep(writer, REACTIONS, reactions.as_ref());
-            keep(writer, CALIBRATION, meter.calibration());
+            keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
         }
         let trace = match (writer, &self.out) {
             (Some(writer), Some(out)) => close_trace(
@@ -410,7 +411,7 @@ impl SessionBuilder {
             scheduling: &scheduling,
             statistics: &statistics,
             losses,
-            meter: &meter,
+            meter: meter.as_ref(),
             trace,
         };
         let mut report = recording::report(&recording, &found);
@@ -581,7 +582,7 @@ pub(crate) fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
 }
 
 /// Keeps what was found live and cannot be computed from the recording.
-fn keep(writer: &mut TraceWriter, name: &str, found: Option<&impl Serialize>) {
+pub(crate) fn keep(writer: &mut TraceWriter, name: &str, found: Option<&impl Serialize>) {
     if let Some(found) = found {
         let document = serde_json::to_value(found).unwrap_or_default();
         // Errors are remembered by the writer and come out of `finish`.
