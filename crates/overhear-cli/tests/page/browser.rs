@@ -179,6 +179,9 @@ impl Browser {
     }
 
     /// Puts `html` on disk, opens it and waits until it is drawn.
+    ///
+    /// A first layout may have had a scroll bar that the second has not: the plot takes its
+    /// width from the layout, so nothing is measured before it came to rest.
     pub(crate) fn open(&self, html: &str) {
         let path = self.home.path().join("report.html");
         std::fs::write(&path, html).expect("the page is written");
@@ -187,6 +190,7 @@ impl Browser {
             json!({"url": format!("file://{}", path.display())}),
         );
         self.wait_for("location.protocol === 'file:' && window.overhear?.ready === true");
+        self.settle();
     }
 
     /// Goes to an address, and waits until its page is there.

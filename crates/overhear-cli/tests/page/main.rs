@@ -285,7 +285,6 @@ fn every_column_shows_what_holds_there() {
         &json!({}),
         &synthetic::timeline(extent as u64, vec![thread], vec![]),
     ));
-    let width = browser.number("document.getElementById('plot').width");
     let mut colors = [None, None];
     let (mut hidden_seen, mut plain_seen) = (0, 0);
     for part in [1.0, 0.31, 0.07, 0.004] {
@@ -300,9 +299,10 @@ fn every_column_shows_what_holds_there() {
                    const line = copy.getImageData(0, row.top + row.height - 6, plot.width, 1).data;
                    return Array.from({ length: plot.width }, (_, x) => line.slice(4 * x, 4 * x + 3).join()); })()",
             );
-            let per_column = (to - from) / width;
+            let pixels = pixels.as_array().unwrap();
+            let per_column = (to - from) / pixels.len() as f64;
             let mut hidden = 0;
-            for (x, pixel) in pixels.as_array().unwrap().iter().enumerate() {
+            for (x, pixel) in pixels.iter().enumerate() {
                 // As the page computes them: a change at a border belongs to one column.
                 let border = |x: usize| from + x as f64 * per_column;
                 match expected_column(&ends, border(x), border(x + 1)) {
