@@ -477,13 +477,12 @@ OH_INLINE_ void oh_concurrent_abandon(oh_concurrent_sensor *sensor, void *payloa
  */
 #define oh_concurrent_put(sensor, value) oh_concurrent_put_sized_((sensor), (value), sizeof *(value))
 
-OH_INLINE_ int oh_concurrent_put_sized_(oh_concurrent_sensor *sensor, const void *value, size_t size)
+/* The same of a sensor that is known to be on. */
+OH_INLINE_ int oh_concurrent_put_on_(oh_concurrent_sensor *sensor, const void *value, size_t size)
 {
 #ifndef OVERHEAR_DISABLE
     int32_t element;
     uint8_t *slot;
-    if (OH_IS_OFF_(oh_concurrent_enabled(sensor)))
-        return 0;
     assert(size == sensor->payload_size && "oh_concurrent_put: another type was registered");
     element = oh_queue_take_(sensor);
     if (__builtin_expect(element < 0, 0))
@@ -499,6 +498,13 @@ OH_INLINE_ int oh_concurrent_put_sized_(oh_concurrent_sensor *sensor, const void
     (void)size;
     return 0;
 #endif
+}
+
+OH_INLINE_ int oh_concurrent_put_sized_(oh_concurrent_sensor *sensor, const void *value, size_t size)
+{
+    if (OH_IS_OFF_(oh_concurrent_enabled(sensor)))
+        return 0;
+    return oh_concurrent_put_on_(sensor, value, size);
 }
 
 #ifdef OVERHEAR_DISABLE

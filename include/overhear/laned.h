@@ -511,14 +511,13 @@ OH_INLINE_ void oh_laned_abandon(oh_laned_sensor *sensor)
  */
 #define oh_laned_put(sensor, value) oh_laned_put_sized_((sensor), (value), sizeof *(value))
 
-OH_INLINE_ int oh_laned_put_sized_(oh_laned_sensor *sensor, const void *value, size_t size)
+/* The same of a sensor that is known to be on. */
+OH_INLINE_ int oh_laned_put_on_(oh_laned_sensor *sensor, const void *value, size_t size)
 {
 #ifndef OVERHEAR_DISABLE
     oh_lane_ *lane;
     uint64_t count;
     uint8_t *slot;
-    if (OH_IS_OFF_(oh_laned_enabled(sensor)))
-        return 0;
     assert(size == sensor->payload_size && "oh_laned_put: another type was registered");
     lane = oh_lane_of_thread_(sensor, 1);
     if (lane == NULL || !oh_lane_open_(sensor, lane, oh_frame_()))
@@ -534,6 +533,13 @@ OH_INLINE_ int oh_laned_put_sized_(oh_laned_sensor *sensor, const void *value, s
     (void)size;
     return 0;
 #endif
+}
+
+OH_INLINE_ int oh_laned_put_sized_(oh_laned_sensor *sensor, const void *value, size_t size)
+{
+    if (OH_IS_OFF_(oh_laned_enabled(sensor)))
+        return 0;
+    return oh_laned_put_on_(sensor, value, size);
 }
 
 #ifdef OVERHEAR_DISABLE

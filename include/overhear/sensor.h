@@ -469,13 +469,12 @@ OH_INLINE_ void oh_sensor_commit(oh_sensor *sensor)
  */
 #define oh_sensor_put(sensor, value) oh_sensor_put_sized_((sensor), (value), sizeof *(value))
 
-OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_t size)
+/* The same of a sensor that is known to be on. */
+OH_INLINE_ void oh_sensor_put_on_(oh_sensor *sensor, const void *value, size_t size)
 {
 #ifndef OVERHEAR_DISABLE
     uint8_t *base, *slot;
     uint64_t count;
-    if (OH_IS_OFF_(oh_sensor_enabled(sensor)))
-        return;
     assert(size == sensor->payload_size && "oh_sensor_put: another type was registered");
     /* Read once: for all the compiler knows, each store below could change the sensor. */
     base = sensor->base;
@@ -488,6 +487,13 @@ OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_
     (void)value;
     (void)size;
 #endif
+}
+
+OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_t size)
+{
+    if (OH_IS_OFF_(oh_sensor_enabled(sensor)))
+        return;
+    oh_sensor_put_on_(sensor, value, size);
 }
 
 /* oh_sensor_put_at: oh_sensor_put with a stamp that the caller has read; see oh_sensor_commit_at. */

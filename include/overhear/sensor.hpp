@@ -197,19 +197,6 @@ inline int is_heard(const oh_concurrent_sensor *sensor) noexcept
 {
     return oh_concurrent_is_heard(sensor);
 }
-OH_ALWAYS_INLINE_ int is_enabled(const oh_sensor *sensor) noexcept
-{
-    return oh_sensor_enabled(sensor);
-}
-OH_ALWAYS_INLINE_ int is_enabled(const oh_laned_sensor *sensor) noexcept
-{
-    return oh_laned_enabled(sensor);
-}
-OH_ALWAYS_INLINE_ int is_enabled(const oh_concurrent_sensor *sensor) noexcept
-{
-    return oh_concurrent_enabled(sensor);
-}
-
 /*
  * What all kinds of sensors have: one owner, registration, being heard.
  *
@@ -221,11 +208,15 @@ template <class payload, class handle_type> class registered {
 
   public:
 #ifndef OVERHEAR_DISABLE
-    registered(registered &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    registered(registered &&other) noexcept
+        : handle_(std::exchange(other.handle_, nullptr)), switch_(std::exchange(other.switch_, nullptr))
+    {
+    }
 
     registered &operator=(registered &&other) noexcept
     {
         std::swap(handle_, other.handle_);
+        std::swap(switch_, other.switch_);
         return *this;
     }
 
@@ -239,7 +230,8 @@ template <class payload, class handle_type> class registered {
         return handle_ != nullptr;
     }
 
-    /* The sensor as C knows it; it stays this object's. NULL with OVERHEAR_DISABLE. */
+    /* The sensor as C knows it; it stays this object's. NULL with OVERHEAR_DISABLE. To register it
+       again is this object's as well, which keeps the place of its switch: see register_again. */
     handle_type *handle() const noexcept
     {
         return handle_;
@@ -262,7 +254,12 @@ template <class payload, class handle_type> class registered {
     /* Whether it is switched on: one load, for observations that cost something to make. */
     OH_ALWAYS_INLINE_ bool is_enabled() const noexcept
     {
-        return detail::is_enabled(handle()) == 1;
+#ifndef OVERHEAR_DISABLE
+        /* Relaxed: a hint, which orders nothing. */
+        return __atomic_load_n(switch_, __ATOMIC_RELAXED) != 0;
+#else
+        return false;
+#endif
     }
 
     /* Whether a directory owns the stream, so that monitors can hear it. */
@@ -275,7 +272,9 @@ template <class payload, class handle_type> class registered {
        else last_error() says why not. See oh_sensor_register_again. */
     bool register_again() noexcept
     {
-        return detail::register_again(handle()) == 1;
+        const bool heard = detail::register_again(handle()) == 1;
+        find_switch();
+        return heard;
     }
 
   protected:
@@ -285,7 +284,9 @@ template <class payload, class handle_type> class registered {
     {
         const oh_sensor_options raw = settings.template raw<payload>(id);
 #ifndef OVERHEAR_DISABLE
-        return register_it(&handle_, &raw);
+        const int code = register_it(&handle_, &raw);
+        find_switch();
+        return code;
 #else
         (void)raw;
         return 0;
@@ -309,9 +310,25 @@ template <class payload, class handle_type> class registered {
         return handle();
     }
 
-#ifndef OVERHEAR_DISABLE
+    /* Whether to write nothing. Asked of this object, not of the handle: one that is off costs one
+       load besides the switch, as in C. */
+    OH_ALWAYS_INLINE_ bool is_off() const noexcept
+    {
+        (void)writable();
+        return OH_IS_OFF_(is_enabled());
+    }
+
   private:
+    void find_switch() noexcept
+    {
+#ifndef OVERHEAR_DISABLE
+        switch_ = handle_ != nullptr ? handle_->enabled : nullptr;
+#endif
+    }
+
+#ifndef OVERHEAR_DISABLE
     handle_type *handle_ = nullptr;
+    const std::uint32_t *switch_ = nullptr; /* the handle's, section 8 of the layout */
 #endif
 };
 
@@ -414,7 +431,9 @@ template <class payload> class sensor : public detail::registered<payload, oh_se
     /* Appends an element: a copy, stamped and published. Wait-free. */
     OH_ALWAYS_INLINE_ void write(const payload &value) noexcept
     {
-        oh_sensor_put_sized_(this->writable(), &value, detail::payload_size<payload>);
+        if (this->is_off())
+            return;
+        oh_sensor_put_on_(this->writable(), &value, detail::payload_size<payload>);
     }
 
     /* Begins an element in place. Wait-free; one element at a time. */
@@ -521,7 +540,9 @@ template <class payload> class laned_sensor : public detail::registered<payload,
        thread's first write. */
     OH_ALWAYS_INLINE_ bool write(const payload &value) noexcept
     {
-        return oh_laned_put_sized_(this->writable(), &value, detail::payload_size<payload>) == 1;
+        if (this->is_off())
+            return false;
+        return oh_laned_put_on_(this->writable(), &value, detail::payload_size<payload>) == 1;
     }
 
     /* Begins an element in place. */
@@ -614,8 +635,9 @@ class concurrent_sensor : public detail::registered<payload, oh_concurrent_senso
     /* Appends an element; false if it was refused. Lock-free. */
     OH_ALWAYS_INLINE_ bool write(const payload &value) noexcept
     {
-        return oh_concurrent_put_sized_(this->writable(), &value,
-                                        detail::payload_size<payload>) == 1;
+        if (this->is_off())
+            return false;
+        return oh_concurrent_put_on_(this->writable(), &value, detail::payload_size<payload>) == 1;
     }
 
     /* Begins an element in place. Lock-free. */

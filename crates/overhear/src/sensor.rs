@@ -63,6 +63,9 @@ pub(crate) struct OpenStream {
     pub(crate) unheard: String,
     // Of a sensor that has asked to wait.
     pace: Option<Pace>,
+    // Pages of the registrations before this one. They stay mapped, because an object of C++ keeps
+    // the address of its switch, and does not hear of a registration behind its back.
+    outlived: Vec<Control>,
 }
 
 impl OpenStream {
@@ -84,7 +87,7 @@ impl OpenStream {
         };
         let shape = Shape::new(request.kind, size, capacity, lanes)?;
         match ask(socket.as_deref(), &request) {
-            Ok(registration) => Ok(Self::heard(request, socket, registration)),
+            Ok(registration) => Ok(Self::heard(request, socket, registration, Vec::new())),
             Err(unheard) => {
                 let mapping = Arc::new(Mapping::private(shape.bytes())?);
                 // Stamped by the fastest counter: nobody will convert it.
@@ -103,12 +106,18 @@ impl OpenStream {
                     pid: std::process::id(),
                     unheard,
                     pace: None,
+                    outlived: Vec::new(),
                 })
             }
         }
     }
 
-    fn heard(request: SensorRequest, socket: Option<PathBuf>, registration: Registration) -> Self {
+    fn heard(
+        request: SensorRequest,
+        socket: Option<PathBuf>,
+        registration: Registration,
+        outlived: Vec<Control>,
+    ) -> Self {
         let mapping = Arc::clone(&registration.mapping);
         fork::protect(&mapping, registration.control.as_ref());
         let line = registration.control.as_ref().and_then(Control::address);
@@ -125,6 +134,7 @@ impl OpenStream {
             pid: std::process::id(),
             unheard: String::new(),
             pace: None,
+            outlived,
         }
     }
 
@@ -185,11 +195,16 @@ impl OpenStream {
             self.mapping.make_private();
         }
         match ask(self.socket.as_deref(), &self.request) {
-            Ok(registration) => Some(Self::heard(
-                self.request.clone(),
-                self.socket.clone(),
-                registration,
-            )),
+            Ok(registration) => {
+                let mut outlived = std::mem::take(&mut self.outlived);
+                outlived.extend(self.registration.as_ref().and_then(|it| it.control.clone()));
+                Some(Self::heard(
+                    self.request.clone(),
+                    self.socket.clone(),
+                    registration,
+                    outlived,
+                ))
+            }
             Err(unheard) => {
                 self.unheard = unheard;
                 None
