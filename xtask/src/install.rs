@@ -6,7 +6,8 @@
 //! PREFIX/include/overhear/                  the headers
 //! PREFIX/lib/liboverhear.a
 //! PREFIX/lib/liboverhear.so.VERSION         with links .so.MAJOR, its soname, and .so
-//! PREFIX/lib/pkgconfig/overhear.pc
+//! PREFIX/lib/liboverhear_kernel.so.VERSION  likewise: kernel monitors, linked with libbpf
+//! PREFIX/lib/pkgconfig/                     overhear.pc and overhear-kernel.pc
 //! PREFIX/lib/cmake/Overhear/                for find_package(Overhear)
 //! PREFIX/lib/systemd/{system,user}/         units of overheard
 //! PREFIX/share/                             manual pages, completions for bash, zsh and fish
@@ -14,7 +15,7 @@
 //!
 //! No file but the units contains the prefix, so the folder may be moved. The shared library is linked here from
 //! the static one: cargo gives its own no soname, and tests inside the repository would not find one
-//! that had it.
+//! that had it. That of kernel monitors is cargo's, built with a soname by [`kernel_library`].
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -55,6 +56,10 @@ const VERSION: Version = Version {
 impl Version {
     fn soname(&self) -> String {
         format!("liboverhear.so.{}", self.major)
+    }
+
+    fn kernel_soname(&self) -> String {
+        format!("liboverhear_kernel.so.{}", self.major)
     }
 
     fn fill(&self, template: &str) -> String {
@@ -110,20 +115,18 @@ impl Installation<'_> {
         let linked = shell::output(&mut link);
         fs::remove_file(&exports)?;
         linked.context("the shared library was not linked")?;
-        for (link, target) in [(&*soname, &*file), ("liboverhear.so", &*soname)] {
-            let link = folder.join(link);
-            if fs::symlink_metadata(&link).is_ok() {
-                fs::remove_file(&link)?;
-            }
-            symlink(target, &link)?;
-        }
-        Ok(())
+        links(&folder, "liboverhear.so", &soname, &file)?;
+        let (name, soname) = ("liboverhear_kernel.so", VERSION.kernel_soname());
+        let file = format!("{name}.{}", VERSION.full);
+        put(&self.built.join(name), &folder.join(&file))?;
+        links(&folder, name, &soname, &file)
     }
 
     fn descriptions(&self) -> Result<()> {
         let cmake = "lib/cmake/Overhear";
         for (folder, name) in [
             ("lib/pkgconfig", "overhear.pc"),
+            ("lib/pkgconfig", "overhear-kernel.pc"),
             (cmake, "OverhearConfig.cmake"),
             (cmake, "OverhearConfigVersion.cmake"),
         ] {
@@ -180,6 +183,27 @@ impl Installation<'_> {
     }
 }
 
+/// The links of a shared library: from its soname to the file, and from its name to the soname.
+fn links(folder: &Path, name: &str, soname: &str, file: &str) -> Result<()> {
+    for (link, target) in [(soname, file), (name, soname)] {
+        let link = folder.join(link);
+        if fs::symlink_metadata(&link).is_ok() {
+            fs::remove_file(&link)?;
+        }
+        symlink(target, &link)?;
+    }
+    Ok(())
+}
+
+/// What cargo is called with for the library of kernel monitors. It cannot be linked from a static one, which
+/// would lack libbpf, so its soname is given to the linker here.
+pub(crate) fn kernel_library() -> Vec<String> {
+    let soname = format!("link-arg=-Wl,-soname,{}", VERSION.kernel_soname());
+    let arguments = "rustc --release -p overhear-kernel --lib --crate-type cdylib -- -C";
+    let arguments = arguments.split(' ').map(str::to_owned);
+    arguments.chain([soname]).collect()
+}
+
 /// Copies a file to a new one: a program that runs, or a library in use, keeps the old one.
 fn put(from: &Path, to: &Path) -> Result<()> {
     let new = to.with_extension("new");
@@ -202,7 +226,8 @@ mod tests {
     fn installed() -> Option<(PathBuf, PathBuf)> {
         let here = std::env::current_exe().unwrap();
         let built = here.parent().unwrap().parent().unwrap();
-        if !built.join("liboverhear.a").is_file() || !built.join("overhear").is_file() {
+        let needed = ["liboverhear.a", "liboverhear_kernel.so", "overhear"];
+        if needed.iter().any(|name| !built.join(name).is_file()) {
             println!("skipped: nothing is built to be installed; type `cargo build --workspace`");
             return None;
         }
@@ -292,6 +317,20 @@ mod tests {
             assert!(needs(&program, &VERSION.soname()));
             runs(&program, prefix);
         }
+        let mut pkg_config = Command::new("pkg-config");
+        pkg_config
+            .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+            .args(["--cflags", "--libs", "overhear-kernel"]);
+        let flags = shell::output(&mut pkg_config).unwrap();
+        let program = prefix.join("kernel_monitor");
+        let mut compile = Command::new("gcc");
+        compile
+            .arg(root.join("examples/c/kernel_monitor.c"))
+            .args(["-pthread", "-o"])
+            .arg(&program)
+            .args(flags.split_whitespace());
+        shell::output(&mut compile).unwrap();
+        hears_the_kernel(&program, prefix);
         let mut overhear = Command::new(prefix.join("bin/overhear"));
         let said = shell::output(overhear.arg("--version")).unwrap();
         assert!(said.contains(VERSION.full), "{said}");
@@ -335,6 +374,17 @@ mod tests {
         assert!(!said.contains("overheard"), "{said}");
     }
 
+    /// The example of kernel monitors runs with the installed library, or says what it may not.
+    #[track_caller]
+    fn hears_the_kernel(program: &Path, prefix: &Path) {
+        let mut command = Command::new(program);
+        let output = command
+            .env("LD_LIBRARY_PATH", prefix.join("lib"))
+            .output()
+            .unwrap();
+        assert!(matches!(output.status.code(), Some(0 | 77)), "{output:?}");
+    }
+
     fn with_cmake(root: &Path, prefix: &Path) {
         let (project, build) = (prefix.join("consumer"), prefix.join("build"));
         fs::create_dir_all(&project).unwrap();
@@ -363,6 +413,7 @@ mod tests {
         assert!(!needs(&build.join("in_cxx"), &VERSION.soname()));
         runs(&build.join("in_c"), prefix);
         runs(&build.join("in_cxx"), prefix);
+        hears_the_kernel(&build.join("of_kernel"), prefix);
         // Another version is refused.
         let old = format!("Overhear {}.{}", VERSION.major, VERSION.minor);
         fs::write(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! C and C++ programs: every test of `native/tests` and every example of `examples/c` and
 //! `examples/cpp` is one source file, compiled by each compiler. It is linked with the C library that the crate `overhear` builds,
-//! unless it says `links: nothing` in its first lines: such a test proves that the headers suffice.
+//! unless it says `links: nothing` in its first lines: such a test proves that the headers suffice. One that says
+//! `links: overhear_kernel` is linked with the library of kernel monitors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -186,12 +187,18 @@ fn compile(
         .arg(&binary)
         .arg(source);
     command.arg("-lm");
-    if !says(&fs::read_to_string(c_source(source))?, "links: nothing") {
+    let text = fs::read_to_string(c_source(source))?;
+    let libraries_of = match () {
+        () if says(&text, "links: nothing") => &[][..],
+        () if says(&text, "links: overhear_kernel") => &["-loverhear_kernel"],
+        () => &["-loverhear", "-ldl"],
+    };
+    if !libraries_of.is_empty() {
         command
             .arg("-L")
             .arg(&libraries)
-            .arg(format!("-Wl,-rpath,{}", libraries.display()));
-        command.args(["-loverhear", "-ldl"]);
+            .arg(format!("-Wl,-rpath,{}", libraries.display()))
+            .args(libraries_of);
     }
     shell::output(&mut command)?;
     Ok(binary)

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
 
-use crate::install::Installation;
+use crate::install::{kernel_library, Installation};
 use crate::packages::{self, BUILD, DEMO, TEST};
 use crate::shell::{self, Missing};
 use crate::tally::{CargoReader, Tally};
@@ -287,6 +287,8 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         cargo.args(["build", "--release"]);
         shell::run(cargo.args(packages.iter().flat_map(|name| ["-p", name])))?;
     }
+    let mut cargo = shell::cargo(&workspace.root);
+    shell::run(cargo.args(kernel_library()))?;
     let installation = Installation {
         root: &workspace.root,
         built: &workspace.target.join("release"),
@@ -297,7 +299,7 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     println!("Overhear is installed under {}.", to.display());
     if stage.is_empty() && to.starts_with("/usr") && !shell::succeeds(&mut Command::new("ldconfig"))
     {
-        println!("Type `ldconfig` as root so that programs find liboverhear.");
+        println!("Type `ldconfig` as root so that programs find the libraries.");
     }
     Ok(())
 }

@@ -66,6 +66,7 @@
 //! costs one look-up in its task storage.
 
 mod bpf;
+mod capi;
 mod error;
 mod kernel;
 mod machine;

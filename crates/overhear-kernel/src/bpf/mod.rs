@@ -71,6 +71,8 @@ struct KernelStream {
     refused: u64,
     nested_seen: u64,
     inherit_seen: u64,
+    /// What was committed when the poll began.
+    limit: u64,
     /// Nothing more can be said about it.
     damaged: bool,
 }
@@ -85,6 +87,7 @@ impl KernelStream {
             refused: 0,
             nested_seen: 0,
             inherit_seen: 0,
+            limit: 0,
             damaged: false,
         }
     }
@@ -442,10 +445,12 @@ impl BpfSource {
         }
         // All limits are taken before the first element is delivered: what is committed while
         // this call runs belongs to the next one.
-        let limits: Vec<u64> = self.streams.iter().map(|s| s.reader.published()).collect();
+        for stream in &mut self.streams {
+            stream.limit = stream.reader.published();
+        }
         let mut complaint = None;
-        for (stream, limit) in self.streams.iter_mut().zip(limits) {
-            if let Err(error) = stream.poll(limit, inbox) {
+        for stream in &mut self.streams {
+            if let Err(error) = stream.poll(stream.limit, inbox) {
                 complaint.get_or_insert(error);
             }
         }

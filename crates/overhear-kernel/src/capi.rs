@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `include/overhear/kernel.h` declares: kernel monitors for C. The structs mirror that header.
+
+mod events;
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, CStr, CString};
+use std::mem::{offset_of, size_of, MaybeUninit};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::ptr;
+
+use crate::{Active, Choice, KernelMonitor, SelectError, Sensor, StartError};
+use events::{Events, RawEvent};
+
+/// `oh_kernel_monitor_options`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawOptions {
+    buffer_bytes: u64,
+    sensors: *const c_char,
+    way: u32,
+    reserved: u32,
+}
+
+/// `oh_kernel_status`.
+#[repr(C)]
+pub(crate) struct RawStatus {
+    granted_bytes: u64,
+    most_events: u64,
+    sentence: *const c_char,
+    way: u32,
+    reserved: u32,
+}
+
+const _: () = {
+    assert!(offset_of!(RawOptions, way) == 16);
+    assert!(size_of::<RawOptions>() == 24);
+    assert!(offset_of!(RawStatus, sentence) == 16);
+    assert!(size_of::<RawStatus>() == 32);
+};
+
+/// `oh_kernel_monitor`.
+pub(crate) struct RawMonitor {
+    monitor: KernelMonitor,
+    events: Events,
+    granted_bytes: u64,
+    sentence: CString,
+    way: u32,
+}
+
+/// Why a call fails: the code, and the sentence for it.
+struct Failure(c_int, String);
+
+impl From<SelectError> for Failure {
+    fn from(error: SelectError) -> Self {
+        let code = match error {
+            SelectError::NoSuchProcess { .. } | SelectError::NoSuchThread { .. } => -libc::ESRCH,
+            SelectError::NotMonitored { .. } | SelectError::NoCgroup { .. } => -libc::ENOENT,
+            SelectError::NeedsBpf { .. } | SelectError::Refused { .. } => -libc::EPERM,
+            SelectError::Terminated => -libc::EINVAL,
+        };
+        Self(code, error.to_string())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let code = match error {
+            StartError::Bpf { .. } | StartError::Perf { .. } => -libc::EPERM,
+            StartError::RingSize { .. } | StartError::Probe(_) => -libc::EINVAL,
+        };
+        Self(code, error.to_string())
+    }
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+fn text_for_c(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
+/// Calls; a failure is remembered and returned as a negative code. Nothing unwinds into C.
+fn guard(name: &str, call: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    let (code, sentence) = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => return 0,
+        Ok(Err(Failure(code, sentence))) => (code, format!("{name}: {sentence}")),
+        Err(_) => {
+            let sentence = "failed inside liboverhear_kernel; this is a bug of the library";
+            (-libc::EINVAL, format!("{name} {sentence}"))
+        }
+    };
+    // A thread that is being torn down has nowhere to remember it.
+    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text_for_c(&sentence));
+    code
+}
+
+fn invalid(sentence: &str) -> Failure {
+    Failure(-libc::EINVAL, sentence.to_owned())
+}
+
+/// Calls with a monitor, which must not be NULL.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_kernel_monitor_create`, and no other thread uses it.
+unsafe fn with(
+    name: &str,
+    monitor: *mut RawMonitor,
+    call: impl FnOnce(&mut RawMonitor) -> Result<(), Failure>,
+) -> c_int {
+    guard(name, || {
+        // SAFETY: by contract.
+        let monitor = unsafe { monitor.as_mut() };
+        call(monitor.ok_or_else(|| invalid("the monitor is NULL"))?)
+    })
+}
+
+/// A string of C; `None` for NULL.
+///
+/// # Safety
+/// `text` is NULL or a string.
+unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+fn sensors(names: &str) -> Result<Vec<Sensor>, Failure> {
+    if names == "all" {
+        return Ok(Sensor::all().collect());
+    }
+    let names = names.split(',').map(str::trim);
+    let sensor = |name: &str| name.parse::<Sensor>();
+    let found: Result<_, _> = names.filter(|name| !name.is_empty()).map(sensor).collect();
+    found.map_err(|error| invalid(&error.to_string()))
+}
+
+impl RawMonitor {
+    fn create(options: &RawOptions, names: &str) -> Result<Self, Failure> {
+        let choice = match options.way {
+            0 => Choice::Auto,
+            1 => Choice::Bpf,
+            2 => Choice::Perf,
+            _ => return Err(invalid("`way` is none of OH_KERNEL_*")),
+        };
+        let mut builder = KernelMonitor::builder()
+            .choice(choice)
+            .sensors(sensors(names)?);
+        if options.buffer_bytes > 0 {
+            builder = builder.buffer_bytes(options.buffer_bytes);
+        }
+        Self::of(builder.create()?)
+    }
+
+    fn of(mut monitor: KernelMonitor) -> Result<Self, Failure> {
+        let status = monitor.status()?;
+        let way = match status.active {
+            Active::Bpf => 1,
+            Active::Perf => 2,
+            Active::None => return Err(Failure(-libc::EPERM, status.sentence.clone())),
+        };
+        let sentence = text_for_c(&status.sentence);
+        let granted_bytes = monitor.granted_bytes()?;
+        let mut events = Events::default();
+        // It tracks nobody yet: this opens the streams, so that no later read has to.
+        monitor.read(&mut events)?;
+        events.reserve(events.most());
+        Ok(Self {
+            monitor,
+            events,
+            granted_bytes,
+            sentence,
+            way,
+        })
+    }
+
+    fn status(&self) -> RawStatus {
+        RawStatus {
+            granted_bytes: self.granted_bytes,
+            most_events: self.events.most(),
+            sentence: self.sentence.as_ptr(),
+            way: self.way,
+            reserved: 0,
+        }
+    }
+
+    fn read(&mut self, most: u64) -> Result<&[RawEvent], Failure> {
+        // Of a terminated monitor nothing is left to be had.
+        self.monitor.status()?;
+        if self.events.is_empty() {
+            self.events.begin();
+            self.monitor.read(&mut self.events)?;
+            self.events.order();
+        }
+        Ok(self.events.take(most))
+    }
+}
+
+/// `oh_kernel_monitor_create_sized`.
+///
+/// # Safety
+/// `out` is NULL or writable, `status` likewise; `options` points to `options_size` readable bytes, whose
+/// pointers are NULL or strings.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_create_sized(
+    out: *mut *mut RawMonitor,
+    options: *const RawOptions,
+    options_size: usize,
+    status: *mut RawStatus,
+) -> c_int {
+    guard("oh_kernel_monitor_create", || {
+        if out.is_null() || options.is_null() {
+            return Err(invalid("give `out` and `options`"));
+        }
+        // SAFETY: writable by contract.
+        unsafe { out.write(ptr::null_mut()) };
+        // Members are added at the end alone: what an older program does not have is zero.
+        let mut known = MaybeUninit::<RawOptions>::zeroed();
+        let size = options_size.min(size_of::<RawOptions>());
+        let options = unsafe {
+            // SAFETY: both are at least this long; zero bytes are a value of every member.
+            known
+                .as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping(options.cast(), size);
+            known.assume_init()
+        };
+        // SAFETY: a string by contract.
+        let names = unsafe { text(options.sensors) }.unwrap_or_default();
+        let monitor = Box::new(RawMonitor::create(&options, &names)?);
+        // SAFETY: NULL or writable by contract.
+        if let Some(status) = unsafe { status.as_mut() } {
+            *status = monitor.status();
+        }
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(monitor)) };
+        Ok(())
+    })
+}
+
+/// `oh_kernel_monitor_status`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_kernel_monitor_create`; `status` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_status(
+    monitor: *const RawMonitor,
+    status: *mut RawStatus,
+) -> c_int {
+    guard("oh_kernel_monitor_status", || {
+        // SAFETY: by contract.
+        let (monitor, status) = unsafe { (monitor.as_ref(), status.as_mut()) };
+        let (Some(monitor), Some(status)) = (monitor, status) else {
+            return Err(invalid("give a monitor and `status`"));
+        };
+        monitor.monitor.status()?;
+        *status = monitor.status();
+        Ok(())
+    })
+}
+
+/// `oh_kernel_monitor_resume`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_resume(monitor: *mut RawMonitor) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_monitor_resume", monitor, |it| {
+            Ok(it.monitor.resume()?)
+        })
+    }
+}
+
+/// `oh_kernel_monitor_suspend`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_suspend(monitor: *mut RawMonitor) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_monitor_suspend", monitor, |it| {
+            Ok(it.monitor.suspend()?)
+        })
+    }
+}
+
+/// `oh_kernel_monitor_read`.
+///
+/// # Safety
+/// As for [`with`]; `events` has room for `capacity` of them, `count` is writable or NULL.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
+    monitor: *mut RawMonitor,
+    events: *mut RawEvent,
+    capacity: u64,
+    count: *mut u64,
+) -> c_int {
+    let read = |it: &mut RawMonitor| {
+        // SAFETY: by contract.
+        let Some(count) = (unsafe { count.as_mut() }) else {
+            return Err(invalid("give `count`"));
+        };
+        *count = 0;
+        if events.is_null() && capacity > 0 {
+            return Err(invalid("give `events`, with room for `capacity` of them"));
+        }
+        let taken = it.read(capacity)?;
+        if !taken.is_empty() {
+            // SAFETY: at most `capacity` were taken, for which there is room by contract; the caller's
+            // array is no part of the monitor.
+            unsafe { events.copy_from_nonoverlapping(taken.as_ptr(), taken.len()) };
+        }
+        *count = taken.len() as u64;
+        match it.events.take_complaint() {
+            Some(sentence) => Err(Failure(-libc::EIO, sentence)),
+            None => Ok(()),
+        }
+    };
+    // SAFETY: the contract is passed on.
+    unsafe { with("oh_kernel_monitor_read", monitor, read) }
+}
+
+/// `oh_kernel_monitor_finish`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_finish(monitor: *mut RawMonitor) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_monitor_finish", monitor, |it| {
+            Ok(it.monitor.finish()?)
+        })
+    }
+}
+
+/// `oh_kernel_monitor_terminate`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_terminate(monitor: *mut RawMonitor) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_monitor_terminate", monitor, |it| {
+            Ok(it.monitor.terminate()?)
+        })
+    }
+}
+
+/// `oh_kernel_monitor_free`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_kernel_monitor_create` and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_free(monitor: *mut RawMonitor) {
+    if !monitor.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        let monitor = unsafe { Box::from_raw(monitor) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(monitor)));
+    }
+}
+
+/// `oh_kernel_thread_monitor`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_thread_monitor(
+    monitor: *mut RawMonitor,
+    thread: u32,
+    unique_id: u32,
+) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_thread_monitor", monitor, |it| {
+            Ok(it.monitor.thread_monitor(thread, unique_id)?)
+        })
+    }
+}
+
+/// `oh_kernel_thread_unmonitor`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_thread_unmonitor(
+    monitor: *mut RawMonitor,
+    thread: u32,
+) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_thread_unmonitor", monitor, |it| {
+            Ok(it.monitor.thread_unmonitor(thread)?)
+        })
+    }
+}
+
+/// `oh_kernel_process_monitor`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_process_monitor(
+    monitor: *mut RawMonitor,
+    process: u32,
+) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_process_monitor", monitor, |it| {
+            Ok(it.monitor.process_monitor(process)?)
+        })
+    }
+}
+
+/// `oh_kernel_cgroup_monitor`.
+///
+/// # Safety
+/// As for [`with`]; `path` is NULL or a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_cgroup_monitor(
+    monitor: *mut RawMonitor,
+    path: *const c_char,
+) -> c_int {
+    let select = |it: &mut RawMonitor| {
+        // SAFETY: by contract.
+        let path = unsafe { text(path) }.ok_or_else(|| invalid("give a path"))?;
+        Ok(it.monitor.cgroup_monitor(Path::new(&path))?)
+    };
+    // SAFETY: the contract is passed on.
+    unsafe { with("oh_kernel_cgroup_monitor", monitor, select) }
+}
+
+/// `oh_kernel_all_monitor`.
+///
+/// # Safety
+/// As for [`with`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_all_monitor(monitor: *mut RawMonitor) -> c_int {
+    // SAFETY: the contract is passed on.
+    unsafe {
+        with("oh_kernel_all_monitor", monitor, |it| {
+            Ok(it.monitor.all_monitor()?)
+        })
+    }
+}
+
+/// `oh_kernel_last_error`.
+#[no_mangle]
+pub(crate) extern "C" fn oh_kernel_last_error() -> *const c_char {
+    // What a CString points to stays until the next failure replaces it.
+    let last = LAST_ERROR.try_with(|last| last.borrow().as_ptr());
+    last.unwrap_or(c"".as_ptr())
+}

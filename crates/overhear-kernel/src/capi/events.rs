@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From an inbox to an array: what a read of C gets.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, CString};
+use std::mem::{offset_of, size_of};
+use std::ptr;
+use std::sync::Arc;
+
+use overhear_event::{GapCause, Inbox, Origin, SourceError, StreamDescriptor, StreamId, Timestamp};
+
+/// Words of the largest payload of a kernel stream.
+pub(crate) const PAYLOAD_WORDS: usize = 7;
+/// How many gaps a stream can tell in one read besides those that stand for elements of its ring.
+const GAPS_PER_STREAM: u64 = 4;
+
+/// `oh_field` of fields.h.
+#[repr(C)]
+struct RawField {
+    name: *const c_char,
+    kind: u32,
+    offset: u32,
+    size: u32,
+    unit: *const c_char,
+}
+
+/// `oh_stream` of update.h.
+#[repr(C)]
+pub(crate) struct RawStream {
+    size: u32,
+    id: u32,
+    sensor: *const c_char,
+    instance: *const c_char,
+    label: *const c_char,
+    type_id: *const c_char,
+    fields: *const RawField,
+    field_count: u32,
+    payload_size: u32,
+    origin: u32,
+    pid: u32,
+    cpu: u32,
+    names_writers: u32,
+}
+
+/// `oh_kernel_event`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawEvent {
+    stream: *const RawStream,
+    sequence: u64,
+    time_ns: u64,
+    missed: u64,
+    cause: u32,
+    reserved: u32,
+    payload: [u64; PAYLOAD_WORDS],
+}
+
+const _: () = {
+    assert!(size_of::<RawField>() == 32);
+    assert!(offset_of!(RawStream, fields) == 40);
+    assert!(size_of::<RawStream>() == 72);
+    assert!(offset_of!(RawEvent, cause) == 32);
+    assert!(offset_of!(RawEvent, payload) == 40);
+    assert!(size_of::<RawEvent>() == 96);
+};
+
+/// A stream as C sees it, and what its pointers point to.
+struct Stream {
+    raw: RawStream,
+    last: Timestamp,
+    most_events: u64,
+    _texts: Vec<CString>,
+    _fields: Vec<RawField>,
+}
+
+impl Stream {
+    fn new(descriptor: &StreamDescriptor) -> Box<Self> {
+        let mut texts = Vec::new();
+        let mut text = |text: &str| {
+            let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+            // What a CString points to stays where it is when the CString is moved.
+            let pointer = text.as_ptr();
+            texts.push(text);
+            pointer
+        };
+        let schema = &descriptor.schema;
+        let fields: Vec<RawField> = schema
+            .fields()
+            .iter()
+            .map(|field| RawField {
+                name: text(&field.name),
+                kind: field.kind.as_raw(),
+                offset: field.offset,
+                size: field.kind.size(),
+                unit: text(&field.unit),
+            })
+            .collect();
+        let (origin, cpu) = match descriptor.origin {
+            Origin::Program(_) => (1, 0),
+            Origin::Kernel { cpu } => (2, cpu),
+            Origin::Clerk => (3, 0),
+        };
+        let raw = RawStream {
+            size: size_of::<RawStream>() as u32,
+            id: descriptor.id.as_raw(),
+            sensor: text(&descriptor.sensor),
+            instance: text(&descriptor.instance),
+            label: text(&descriptor.label()),
+            type_id: text(schema.id()),
+            fields: fields.as_ptr(),
+            field_count: fields.len() as u32,
+            payload_size: schema.size(),
+            origin,
+            pid: 0,
+            cpu,
+            names_writers: 0,
+        };
+        Box::new(Self {
+            raw,
+            last: Timestamp::ZERO,
+            most_events: descriptor.capacity + GAPS_PER_STREAM,
+            _texts: texts,
+            _fields: fields,
+        })
+    }
+}
+
+/// Collects what a monitor delivers, and hands it out in total order.
+///
+/// Its memory is reserved beforehand, and it asks for no more before all that it has was taken: a read
+/// does not allocate.
+#[derive(Default)]
+pub(crate) struct Events {
+    streams: BTreeMap<StreamId, Box<Stream>>,
+    waiting: Vec<RawEvent>,
+    /// How many of these were taken.
+    taken: usize,
+    /// The first complaint since it was last asked for.
+    complaint: Option<String>,
+}
+
+impl Events {
+    /// How many one read can return, of the streams that are open.
+    pub(crate) fn most(&self) -> u64 {
+        self.streams.values().map(|stream| stream.most_events).sum()
+    }
+
+    /// Room for as many.
+    pub(crate) fn reserve(&mut self, events: u64) {
+        let events = usize::try_from(events).unwrap_or(usize::MAX);
+        self.waiting
+            .reserve_exact(events.saturating_sub(self.waiting.len()));
+    }
+
+    /// Whether everything was taken, so that more may be delivered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.waiting.len()
+    }
+
+    /// Forgets what was taken.
+    pub(crate) fn begin(&mut self) {
+        self.waiting.clear();
+        self.taken = 0;
+    }
+
+    /// Puts what was delivered into total order. Within a stream that is the order of delivery: its times
+    /// do not go back.
+    pub(crate) fn order(&mut self) {
+        let key = |event: &RawEvent| {
+            // SAFETY: events point to streams of this very value, which keeps them.
+            let id = unsafe { (*event.stream).id };
+            // A gap comes before the element that has its place in the sequence.
+            (event.time_ns, id, event.sequence, event.cause == 0)
+        };
+        self.waiting.sort_unstable_by_key(key);
+    }
+
+    /// The next events, at most so many.
+    pub(crate) fn take(&mut self, most: u64) -> &[RawEvent] {
+        let left = self.waiting.len() - self.taken;
+        let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
+        let first = self.taken;
+        self.taken += count;
+        &self.waiting[first..self.taken]
+    }
+
+    /// What was complained of.
+    pub(crate) fn take_complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+}
+
+impl Inbox for Events {
+    fn open(&mut self, descriptor: Arc<StreamDescriptor>) {
+        self.streams
+            .entry(descriptor.id)
+            .or_insert_with(|| Stream::new(&descriptor));
+    }
+
+    fn element(&mut self, id: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.last = time;
+        let mut words = [0; PAYLOAD_WORDS];
+        for (word, bytes) in words.iter_mut().zip(payload.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        self.waiting.push(RawEvent {
+            stream: ptr::from_ref(&stream.raw),
+            sequence,
+            time_ns: time.as_monotonic_ns(),
+            missed: 0,
+            cause: 0,
+            reserved: 0,
+            payload: words,
+        });
+    }
+
+    fn gap(&mut self, id: StreamId, first: u64, missed: u64, cause: GapCause) {
+        let Some(stream) = self.streams.get(&id) else {
+            return;
+        };
+        self.waiting.push(RawEvent {
+            stream: ptr::from_ref(&stream.raw),
+            sequence: first,
+            time_ns: stream.last.as_monotonic_ns(),
+            missed,
+            // The numbers of update.h: the order of the causes, from 1 on.
+            cause: cause as u32 + 1,
+            reserved: 0,
+            payload: [0; PAYLOAD_WORDS],
+        });
+    }
+
+    fn close(&mut self, _: StreamId) {}
+
+    fn complain(&mut self, error: SourceError) {
+        self.complaint.get_or_insert(error.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Events, GapCause, Inbox, StreamId, Timestamp, PAYLOAD_WORDS};
+    use crate::streams::{Hook, Numbering};
+
+    #[test]
+    fn every_payload_of_the_kernel_has_room() {
+        for hook in Hook::SCHED.into_iter().chain(Hook::MORE) {
+            let bytes = hook.schema().size() as usize;
+            assert!(bytes <= PAYLOAD_WORDS * 8, "{}", hook.sensor());
+        }
+        assert!(Hook::Probe.schema().size() as usize <= PAYLOAD_WORDS * 8);
+    }
+
+    #[test]
+    fn what_finds_no_room_waits_and_gaps_are_in_their_places() {
+        let numbering = Numbering::new(StreamId::from_raw(3), 2, 1);
+        let mut events = Events::default();
+        for cpu in 0..2 {
+            events.open(numbering.describe(0, &Hook::Wake.feed(8), cpu, 8));
+        }
+        assert_eq!(events.most(), 2 * (8 + 4));
+        events.reserve(events.most());
+        let [one, two] = [3, 4].map(StreamId::from_raw);
+        let at = Timestamp::from_monotonic_ns;
+        events.element(two, 0, at(50), &[2; 24]);
+        events.gap(two, 1, 7, GapCause::Overwritten);
+        events.element(two, 8, at(80), &[]);
+        events.element(one, 0, at(60), &[1; 24]);
+        events.order();
+        let story: Vec<_> = [2, 0, 9]
+            .into_iter()
+            .flat_map(|most| {
+                let taken = events.take(most).to_vec();
+                taken.into_iter().map(|e| (e.time_ns, e.sequence, e.missed))
+            })
+            .collect();
+        assert_eq!(story, [(50, 0, 0), (50, 1, 7), (60, 0, 0), (80, 8, 0)]);
+        assert!(events.is_empty());
+    }
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * links: overhear_kernel. Kernel monitors in C: a thread's switches against the kernel's own count, the life
+ * of seed 003, and a read that does not enter the kernel.
+ */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <overhear/kernel.h>
+
+#include "tap.h"
+
+enum { TURNS = 200, REFUSED = 99 };
+
+/* A thread that goes to sleep once for each turn. */
+struct sleeper {
+    pthread_t thread;
+    sem_t turn, done;
+    pid_t tid;
+    int ends;
+};
+
+static void *sleep_in_turns(void *argument)
+{
+    struct sleeper *sleeper = (struct sleeper *)argument;
+    sleeper->tid = (pid_t)syscall(SYS_gettid);
+    do {
+        sem_post(&sleeper->done);
+        while (sem_wait(&sleeper->turn) != 0) {
+        }
+    } while (!sleeper->ends);
+    return NULL;
+}
+
+static void turns(struct sleeper *sleeper, int count)
+{
+    while (count-- > 0) {
+        sem_post(&sleeper->turn);
+        while (sem_wait(&sleeper->done) != 0) {
+        }
+    }
+}
+
+static void start(struct sleeper *sleeper)
+{
+    memset(sleeper, 0, sizeof *sleeper);
+    sem_init(&sleeper->turn, 0, 0);
+    sem_init(&sleeper->done, 0, 0);
+    if (pthread_create(&sleeper->thread, NULL, sleep_in_turns, sleeper) != 0)
+        exit(1);
+    while (sem_wait(&sleeper->done) != 0) {
+    }
+}
+
+static void end(struct sleeper *sleeper)
+{
+    sleeper->ends = 1;
+    sem_post(&sleeper->turn);
+    pthread_join(sleeper->thread, NULL);
+}
+
+/* How often it has left its CPU, by the kernel's count, once it sleeps. */
+static uint64_t switches(const struct sleeper *sleeper)
+{
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)sleeper->tid);
+    for (;;) {
+        uint64_t sum = 0, number;
+        int sleeps = 0;
+        FILE *file = fopen(path, "r");
+        if (!file)
+            exit(1);
+        while (fgets(line, sizeof line, file)) {
+            const char *value = strstr(line, "ctxt_switches:");
+            sleeps |= strncmp(line, "State:\tS", 8) == 0;
+            if (value && sscanf(value, "ctxt_switches: %" SCNu64, &number) == 1)
+                sum += number;
+        }
+        fclose(file);
+        if (sleeps)
+            return sum;
+        sched_yield();
+    }
+}
+
+/* Of tracked threads: an element may also name the untracked thread that one gives its CPU to. */
+static uint64_t departures(const oh_kernel_event *events, uint64_t count, pid_t tid)
+{
+    uint64_t found = 0, at;
+    for (at = 0; at < count; at++)
+        found += events[at].cause == 0 && strcmp(events[at].stream->sensor, "sched_switch") == 0 &&
+                 (events[at].payload.switched.flags & OH_SWITCH_PREV_TRACKED) != 0 &&
+                 events[at].payload.switched.prev_tid == (uint32_t)tid;
+    return found;
+}
+
+static int ordered(const oh_kernel_event *events, uint64_t count)
+{
+    uint64_t at;
+    for (at = 1; at < count; at++)
+        if (events[at].time_ns < events[at - 1].time_ns)
+            return 0;
+    return 1;
+}
+
+/* Kills the process at any further system call but exit_group. Returns 0 or an errno. */
+static int forbid_system_calls(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program;
+    program.len = sizeof filter / sizeof *filter;
+    program.filter = filter;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return errno;
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        return errno;
+    return 0;
+}
+
+/* A read in a child that the kernel kills at any system call. */
+static int reads_alone(oh_kernel_monitor *monitor, oh_kernel_event *events, uint64_t most)
+{
+    int status = 0;
+    pid_t child;
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        uint64_t count = 0;
+        if (forbid_system_calls() != 0)
+            _exit(REFUSED);
+        _exit(oh_kernel_monitor_read(monitor, events, most, &count) == 0 && count > 0 ? 0 : 1);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void of_errors(void)
+{
+    oh_kernel_monitor_options options;
+    oh_kernel_monitor *monitor = NULL;
+    memset(&options, 0, sizeof options);
+    options.sensors = "page_fault, nap";
+    tap_check(oh_kernel_monitor_create(&monitor, &options, NULL) == -EINVAL && !monitor &&
+                  strstr(oh_kernel_last_error(), "nap"),
+              "a sensor that is none is named");
+    options.sensors = NULL;
+    options.way = 9;
+    tap_check(oh_kernel_monitor_create(&monitor, &options, NULL) == -EINVAL, "nor is there a ninth way");
+    tap_check(oh_kernel_monitor_resume(NULL) == -EINVAL && oh_kernel_monitor_terminate(NULL) == -EINVAL,
+              "NULL is no monitor");
+    oh_kernel_monitor_free(NULL);
+}
+
+int main(void)
+{
+    oh_kernel_monitor_options options;
+    oh_kernel_monitor *monitor = NULL;
+    oh_kernel_status status;
+    oh_kernel_event *events;
+    struct sleeper sleeper, other;
+    uint64_t count = 0, before, counted, part = 0, first;
+    int code;
+
+    of_errors();
+    memset(&options, 0, sizeof options);
+    options.buffer_bytes = 1 << 20;
+    options.sensors = "softirq";
+    options.way = OH_KERNEL_BPF;
+    code = oh_kernel_monitor_create(&monitor, &options, &status);
+    if (code == -EPERM) {
+        tap_skip("kernel monitors", oh_kernel_last_error());
+        return tap_done();
+    }
+    tap_check(code == 0 && status.granted_bytes > 0 && status.granted_bytes <= 1 << 20 &&
+                  status.way == OH_KERNEL_BPF && strstr(status.sentence, "BPF"),
+              "a monitor is created, and says what was granted");
+    events = (oh_kernel_event *)calloc(status.most_events, sizeof *events);
+    if (!events)
+        return 1;
+    start(&sleeper);
+    start(&other);
+    tap_check(oh_kernel_thread_monitor(monitor, (uint32_t)sleeper.tid, 77) == 0, "a thread is tracked");
+    turns(&sleeper, 5);
+    tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 && count == 1 &&
+                  events[0].payload.life.kind == OH_LIFE_TRACKED,
+              "it is created suspended: only the tracking is told");
+    tap_check(oh_kernel_monitor_resume(monitor) == 0, "it is resumed");
+    before = switches(&sleeper);
+    turns(&sleeper, TURNS);
+    turns(&other, 5);
+    counted = switches(&sleeper) - before;
+    tap_check(oh_kernel_monitor_suspend(monitor) == 0, "it is suspended again");
+    code = reads_alone(monitor, events, status.most_events);
+    if (code == REFUSED)
+        tap_skip("a read does not enter the kernel", "this kernel permits no seccomp filter");
+    else
+        tap_check(code == 0, "a read does not enter the kernel");
+    tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 &&
+                  ordered(events, count),
+              "what was recorded is read in order");
+    tap_check(departures(events, count, sleeper.tid) == counted && counted >= TURNS,
+              "as many switches as the kernel has counted");
+    tap_check(departures(events, count, other.tid) == 0, "and none of a thread that is not tracked");
+
+    oh_kernel_monitor_resume(monitor);
+    before = switches(&sleeper);
+    turns(&sleeper, TURNS);
+    counted = switches(&sleeper) - before;
+    oh_kernel_monitor_suspend(monitor);
+    first = 0;
+    do {
+        code = oh_kernel_monitor_read(monitor, events, 7, &count);
+        part += departures(events, count, sleeper.tid);
+        first += count > 7;
+    } while (code == 0 && count > 0);
+    tap_check(code == 0 && first == 0 && part == counted, "what finds no room comes with the next read");
+
+    oh_kernel_monitor_resume(monitor);
+    tap_check(oh_kernel_thread_unmonitor(monitor, (uint32_t)sleeper.tid) == 0 &&
+                  oh_kernel_thread_unmonitor(monitor, (uint32_t)sleeper.tid) == -ENOENT,
+              "a thread is tracked no more");
+    oh_kernel_thread_monitor(monitor, (uint32_t)other.tid, 4711);
+    oh_kernel_monitor_read(monitor, events, status.most_events, &count);
+    {
+        uint64_t at;
+        uint32_t code_of_other = 0;
+        for (at = 0; at < count; at++)
+            if (strcmp(events[at].stream->sensor, "task_life") == 0 &&
+                events[at].payload.life.kind == OH_LIFE_TRACKED &&
+                events[at].payload.life.tid == (uint32_t)other.tid)
+                code_of_other = events[at].payload.life.code;
+        tap_check(code_of_other == 4711, "the unique id comes with the thread");
+    }
+    tap_check(oh_kernel_process_monitor(monitor, (uint32_t)getpid()) == 0, "a process is tracked");
+    tap_check(oh_kernel_all_monitor(monitor) == 0, "everything is");
+    tap_check(oh_kernel_cgroup_monitor(monitor, "/proc") == -ENOENT &&
+                  strstr(oh_kernel_last_error(), "cgroup"),
+              "a folder that is no cgroup is not");
+    end(&sleeper);
+    tap_check(oh_kernel_thread_monitor(monitor, (uint32_t)sleeper.tid, 1) == -ESRCH,
+              "nor a thread that has ended");
+    tap_check(oh_kernel_monitor_finish(monitor) == 0 &&
+                  oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 && count > 0,
+              "the rest is read after its end");
+
+    tap_check(oh_kernel_monitor_terminate(monitor) == 0, "it is terminated");
+    tap_check(oh_kernel_monitor_resume(monitor) == -EINVAL && oh_kernel_monitor_suspend(monitor) == -EINVAL &&
+                  oh_kernel_monitor_read(monitor, events, 1, &count) == -EINVAL &&
+                  oh_kernel_thread_monitor(monitor, 1, 1) == -EINVAL &&
+                  oh_kernel_monitor_status(monitor, &status) == -EINVAL &&
+                  oh_kernel_monitor_terminate(monitor) == -EINVAL &&
+                  strstr(oh_kernel_last_error(), "terminated"),
+              "all further calls say so");
+    oh_kernel_monitor_free(monitor);
+    end(&other);
+    free(events);
+    return tap_done();
+}
