@@ -22,11 +22,21 @@ glossary.
 """
 
 from ._attach import Attachment, SensorRecord, attach, sensors, set_enabled
-from ._core import CAUSES, AttachError, Metric, OverhearError, SchemaError, SensorError, TraceError
+from ._core import (
+    CAUSES,
+    AttachError,
+    KernelError,
+    Metric,
+    OverhearError,
+    SchemaError,
+    SensorError,
+    TraceError,
+)
 from ._fields import Field
 from ._items import Advance, Element, Gap
 from ._batch import Batch
 from ._image import read_image
+from ._kernel import KernelMonitor, kernel_sensors
 from ._metrics import (
     MetricResult,
     events_required_by,
@@ -50,6 +60,8 @@ __all__ = [
     "Element",
     "Field",
     "Gap",
+    "KernelError",
+    "KernelMonitor",
     "Message",
     "MessageSensor",
     "Messages",
@@ -68,6 +80,7 @@ __all__ = [
     "attach",
     "evaluate",
     "events_required_by",
+    "kernel_sensors",
     "measure",
     "new_user_metric",
     "read",

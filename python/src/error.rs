@@ -34,3 +34,9 @@ create_exception!(
     OverhearError,
     "A directory cannot be asked, or says no."
 );
+create_exception!(
+    overhear,
+    KernelError,
+    OverhearError,
+    "The kernel cannot be heard so, or a kernel monitor has ended."
+);

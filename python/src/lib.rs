@@ -20,6 +20,7 @@ mod attach;
 mod collect;
 mod error;
 mod image;
+mod kernel;
 mod message;
 mod metrics;
 mod replay;
@@ -35,9 +36,13 @@ mod _core {
     #[pymodule_export]
     use crate::attach::{sensors, set_enabled, Attachment};
     #[pymodule_export]
-    use crate::error::{AttachError, OverhearError, SchemaError, SensorError, TraceError};
+    use crate::error::{
+        AttachError, KernelError, OverhearError, SchemaError, SensorError, TraceError,
+    };
     #[pymodule_export]
     use crate::image::read_image;
+    #[pymodule_export]
+    use crate::kernel::{kernel_sensors, KernelMonitor};
     #[pymodule_export]
     use crate::message::{MessageSensor, Rejoiner};
     #[pymodule_export]

@@ -12,7 +12,9 @@ import pytest
 from support import run_script, run_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
+#: The one that hears instead of being heard.
+KERNEL = ROOT / "examples/python/kernel_monitor.py"
+EXAMPLES = sorted(set((ROOT / "examples/python").glob("*.py")) - {KERNEL})
 #: What is heard of each: id, type, elements, declared rate, fields with units, least and largest value
 #: (None where no two runs are alike). The same as of the programs of this name in C, C++ and Rust
 #: (crates/overhear/tests/examples.rs).
@@ -79,6 +81,18 @@ def test_an_example_runs_unheard(example):
     )
     assert done.returncode == 0, done.stderr
     assert "not heard: no directory listens" in done.stderr
+
+
+def test_the_example_of_kernel_monitors_hears_a_program():
+    command = [sys.executable, KERNEL, "sh", "-c", "sleep 0.01; sleep 0.01"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "KernelError: kernel sensors: none" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    *threads, last = done.stdout.splitlines()
+    # The shell and its two children each leave a CPU at least once.
+    assert len(threads) >= 3 and all(re.match(r"\d+: gave up \d+, lost \d+, ran ", it) for it in threads)
+    assert last == "0 elements were missed"
 
 
 def blocks(document: str) -> list[str]:

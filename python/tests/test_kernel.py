@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Kernel monitors, against what this process does itself."""
+
+import os
+import pathlib
+import threading
+
+import numpy as np
+import overhear
+import pytest
+
+TRACKED, UNTRACKED, FORK, EXIT = 5, 6, 1, 3
+PREV_TRACKED = 2
+
+
+@pytest.fixture
+def monitor():
+    """One by BPF programs; where they are not permitted the test is skipped."""
+    try:
+        made = overhear.KernelMonitor(buffer_bytes=1 << 20, way="bpf")
+    except overhear.KernelError as error:
+        pytest.skip(str(error))
+    with made:
+        yield made
+
+
+class Sleeper:
+    """A thread that goes to sleep once for each turn."""
+
+    def __init__(self):
+        self.turn, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+        self.ready.wait()
+
+    def run(self):
+        self.tid = threading.get_native_id()
+        self.ready.set()
+        while self.turn.acquire():
+            self.done.release()
+
+    def switches(self):
+        """What the kernel has counted of it, once it sleeps."""
+        status = pathlib.Path(f"/proc/self/task/{self.tid}/status")
+        while True:
+            before = status.read_text()
+            if "State:\tS" in before and before == status.read_text():
+                lines = [line.split() for line in before.splitlines()]
+                return sum(int(line[1]) for line in lines if "ctxt_switches" in line[0])
+
+    def turns(self, count):
+        for _ in range(count):
+            self.turn.release()
+            self.done.acquire()
+
+
+def departures(batch, tid):
+    """Of tracked threads: an element may name the untracked thread that gives its CPU to one."""
+    switches = batch["sched_switch"]
+    is_tracked = switches["flags"] & PREV_TRACKED != 0
+    return int((is_tracked & (switches["prev_tid"] == tid)).sum())
+
+
+def test_a_monitor_lives_as_the_seed_says(monitor):
+    assert monitor.way == "bpf" and monitor.sentence.startswith("kernel sensors: BPF")
+    assert 0 < monitor.granted_bytes <= 1 << 20
+    sleeper, other = Sleeper(), Sleeper()
+    monitor.thread_monitor(sleeper.tid, 77)
+    sleeper.turns(5)
+    # Suspended, it tells of the tracking alone.
+    batch = monitor.read()
+    life = batch["task_life"]
+    assert batch.elements == 0 or (life["kind"] == TRACKED).all()
+
+    monitor.resume()
+    before = sleeper.switches()
+    monitor.read()
+    sleeper.turns(200)
+    other.turns(10)
+    counted = sleeper.switches() - before
+    batch = monitor.read()
+    assert (departures(batch, sleeper.tid), departures(batch, other.tid)) == (counted, 0)
+    assert batch.missed == 0 and counted >= 200
+    assert (np.diff(batch["sched_switch"]["time_ns"].astype("i8")) >= 0).all()
+
+    monitor.suspend()
+    sleeper.turns(5)
+    monitor.thread_unmonitor(sleeper.tid)
+    batch = monitor.read()
+    assert departures(batch, sleeper.tid) <= 1, "it was suspended"
+    with pytest.raises(overhear.KernelError, match="not monitored"):
+        monitor.thread_unmonitor(sleeper.tid)
+    monitor.terminate()
+    for call in (monitor.resume, monitor.suspend, monitor.read, monitor.terminate):
+        with pytest.raises(overhear.KernelError, match="terminated"):
+            call()
+
+
+def test_the_unique_id_comes_with_the_thread(monitor):
+    sleeper = Sleeper()
+    monitor.resume()
+    monitor.thread_monitor(sleeper.tid, 4711)
+    monitor.thread_unmonitor(sleeper.tid)
+    life = monitor.read()["task_life"]
+    assert life["kind"].tolist() == [TRACKED, UNTRACKED]
+    assert life["tid"].tolist() == [sleeper.tid] * 2 and life["code"][0] == 4711
+
+
+def test_a_process_is_tracked_with_what_it_creates(monitor):
+    begin, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(begin, 1)
+        grandchild = os.fork()
+        if grandchild == 0:
+            os._exit(0)
+        os.waitpid(grandchild, 0)
+        os._exit(0)
+    monitor.process_monitor(child)
+    monitor.resume()
+    os.write(go, b"x")
+    os.waitpid(child, 0)
+    monitor.finish()
+    life = monitor.read()["task_life"]
+    forks = life[life["kind"] == FORK]
+    assert forks["parent_tid"].tolist() == [child]
+    exits = set(life[life["kind"] == EXIT]["tid"].tolist())
+    assert exits == {child, int(forks["tid"][0])}
+
+
+def test_small_buffers_miss_and_count():
+    try:
+        monitor = overhear.KernelMonitor(buffer_bytes=1, way="bpf")
+    except overhear.KernelError as error:
+        pytest.skip(str(error))
+    with monitor:
+        sleeper = Sleeper()
+        monitor.thread_monitor(sleeper.tid, 1)
+        monitor.resume()
+        before = sleeper.switches()
+        sleeper.turns(500)
+        counted = sleeper.switches() - before
+        batch = monitor.read()
+        of_switches = {stream.id for stream in monitor.streams if stream.sensor == "sched_switch"}
+        rows = batch.gaps[np.isin(batch.gaps["stream"], list(of_switches))]
+        assert set(rows["cause"]) == {"overwritten"}
+        # Arrivals are elements as well.
+        assert batch["sched_switch"].size + int(rows["missed"].sum()) >= counted
+        assert batch["sched_switch"].size < counted
+
+
+def test_what_cannot_be_is_a_sentence():
+    with pytest.raises(overhear.KernelError, match="no kernel sensor \"nap\""):
+        overhear.KernelMonitor(sensors=["nap"])
+    with pytest.raises(overhear.KernelError, match="any, bpf or perf"):
+        overhear.KernelMonitor(way="ear")
+    assert "page faults" in overhear.kernel_sensors()["page_fault"]
+
+
+def test_it_refuses_what_is_not_there(monitor):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(overhear.KernelError, match="does not exist"):
+        monitor.process_monitor(child)
+    with pytest.raises(overhear.KernelError, match="does not exist"):
+        monitor.thread_monitor(child, 1)
+    with pytest.raises(overhear.KernelError, match="as a cgroup"):
+        monitor.cgroup_monitor("/tmp")
