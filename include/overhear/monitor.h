@@ -23,6 +23,8 @@
  * at least the hold-back.
  *
  * All functions that return an int return a negative errno on failure; oh_last_error has the sentence.
+ * Those that take a monitor fail with -EDEADLK in functions of its own updates: its thread cannot wait for
+ * itself. oh_monitor_stop does nothing there.
  */
 #ifndef OVERHEAR_MONITOR_H
 #define OVERHEAR_MONITOR_H
@@ -51,16 +53,17 @@ typedef struct oh_monitor_options {
 /* How an update is doing. */
 enum { OH_UPDATE_WAITING = 0, OH_UPDATE_RUNNING = 1, OH_UPDATE_STOPPED = 2, OH_UPDATE_FAILED = 3 };
 typedef struct oh_update_status {
-    uint64_t elements; /* that it has evaluated */
+    uint64_t elements; /* that reached it; where it has failed, the last is the one at which it did */
     uint64_t missed;   /* that it was told of */
     uint32_t state;    /* OH_UPDATE_* */
-    uint32_t reserved;
+    uint32_t refused;  /* sensors that it asked for and whose elements are not of its type: it gets none */
 } oh_update_status;
 
 #if UINTPTR_MAX == UINT64_MAX
 OH_ASSERT_FIELD(oh_monitor_options, hold_back_ns, 24, 8);
 OH_STATIC_ASSERT(sizeof(oh_monitor_options) == 32, "oh_monitor_options: size");
 OH_ASSERT_FIELD(oh_update_status, state, 16, 4);
+OH_ASSERT_FIELD(oh_update_status, refused, 20, 4);
 OH_STATIC_ASSERT(sizeof(oh_update_status) == 24, "oh_update_status: size");
 #endif
 
@@ -111,7 +114,7 @@ OH_INLINE_ int oh_monitor_start(oh_monitor **out, const oh_monitor_options *opti
  *
  * Ownership: the update's table is copied; what `create` makes is destroyed in oh_monitor_remove or
  * oh_monitor_stop.
- * Returns the update's number, 0 or more, or -EINVAL: oh_last_error names the update and the reason.
+ * Returns the update's number, 0 or more, -EDEADLK, or -EINVAL: oh_last_error names the update and the reason.
  * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
  */
 int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *argument,
@@ -119,20 +122,22 @@ int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *arg
 
 /*
  * oh_monitor_remove: removes an update at the end of a round, without disturbing the others, and destroys
- * it. Returns 0 or -EINVAL. The fixed lines are those of oh_monitor_add.
+ * it. Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
  */
 int oh_monitor_remove(oh_monitor *monitor, int update);
 
 /*
- * oh_monitor_status: how an update is doing. Of one that has failed or was stopped oh_last_error says why.
- * Returns 0 or -EINVAL. The fixed lines are those of oh_monitor_add.
+ * oh_monitor_status: how an update is doing, as of the end of a round. Of one that has failed or was stopped
+ * oh_last_error says why, and of each sensor that it refused which type was written and which is evaluated;
+ * it is empty where there is nothing to say.
+ * Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
  */
 int oh_monitor_status(oh_monitor *monitor, int update, oh_update_status *status);
 
 /*
  * oh_monitor_wait: waits until everything stamped before until_ns has been evaluated; what the updates wrote
  * for it is visible to the caller then.
- * Returns 0, -ETIMEDOUT, or -ESRCH if the monitor has ended.
+ * Returns 0, -ETIMEDOUT, -EDEADLK, or -ESRCH if the monitor has ended.
  * Thread safety: any thread, also several at once, while nobody adds or removes. Async-signal safety: no.
  * Real-time class: blocks.
  */

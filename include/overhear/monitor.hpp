@@ -23,7 +23,9 @@
 #include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "monitor.h"
 #include "update.hpp"
@@ -58,6 +60,12 @@ inline bool waited(int code)
 inline void *adopt(oh_host *host, const char *) noexcept
 {
     return static_cast<std::unique_ptr<update> *>(host->application)->release();
+}
+
+/* A time that is over already is none. */
+inline std::uint64_t limit(std::chrono::nanoseconds timeout)
+{
+    return timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
 }
 
 struct end {
@@ -106,22 +114,52 @@ class monitor {
         raw.create = detail::adopt;
         if (in_place)
             raw = exported_in_place(raw);
-        detail::checked(oh_monitor_add(raw_.get(), &raw, "", &owned));
+        updates_.reserve(updates_.size() + 1);
+        const int number = detail::checked(oh_monitor_add(raw_.get(), &raw, "", &owned));
+        updates_.emplace_back(&added, number);
         return added;
+    }
+
+    /* How an update that was added is doing; `why` gets what oh_last_error says of it. */
+    oh_update_status status(const update &added, std::string *why = nullptr) const
+    {
+        oh_update_status status{};
+        detail::checked(oh_monitor_status(raw_.get(), number_of(added), &status));
+        if (why)
+            *why = oh_last_error();
+        return status;
+    }
+
+    /* Removes an update without disturbing the others, and destroys it. */
+    void remove(const update &added)
+    {
+        const int number = number_of(added);
+        detail::checked(oh_monitor_remove(raw_.get(), number));
+        for (auto &known : updates_)
+            if (known.second == number)
+                known.first = nullptr;
     }
 
     /* Whether everything stamped before until_ns has been evaluated before the time is over. */
     bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
     {
-        const auto limit = static_cast<std::uint64_t>(timeout.count());
-        return detail::waited(oh_monitor_wait(raw_.get(), until_ns, limit));
+        return detail::waited(oh_monitor_wait(raw_.get(), until_ns, detail::limit(timeout)));
     }
 
     /* For the functions of monitor.h. */
     oh_monitor *get() const { return raw_.get(); }
 
   private:
+    int number_of(const update &added) const
+    {
+        for (const auto &known : updates_)
+            if (known.first == &added)
+                return known.second;
+        return -1;
+    }
+
     std::unique_ptr<oh_monitor, detail::end> raw_;
+    std::vector<std::pair<const update *, int>> updates_;
 };
 
 /* Waits for a monitor of whatever process. */
@@ -137,8 +175,7 @@ class waiter {
     /* Whether everything stamped before until_ns has been evaluated there before the time is over. */
     bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
     {
-        const auto limit = static_cast<std::uint64_t>(timeout.count());
-        return detail::waited(oh_waiter_wait(raw_.get(), until_ns, limit));
+        return detail::waited(oh_waiter_wait(raw_.get(), until_ns, detail::limit(timeout)));
     }
 
   private:

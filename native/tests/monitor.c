@@ -20,6 +20,8 @@
 struct sum {
     uint64_t values, created, destroyed;
     char argument[16];
+    oh_monitor *monitor;
+    int inside; /* whether calls from within were refused */
 };
 
 static void *create(oh_host *host, const char *argument) OH_NOEXCEPT_
@@ -41,6 +43,15 @@ static int element(void *own, oh_host *host, const oh_element_view *element) OH_
         oh_fail(host, "99 is too much");
         return 1;
     }
+    if (value == 77) {
+        struct sum *sum = (struct sum *)own;
+        oh_monitor_stop(sum->monitor);
+        sum->inside = oh_monitor_wait(sum->monitor, 1, 1) == -EDEADLK &&
+                      oh_monitor_status(sum->monitor, 0, NULL) == -EDEADLK &&
+                      oh_monitor_remove(sum->monitor, 0) == -EDEADLK &&
+                      oh_monitor_add(sum->monitor, NULL, "", NULL) == -EDEADLK &&
+                      strstr(oh_last_error(), "another thread");
+    }
     ((struct sum *)own)->values += value;
     return 0;
 }
@@ -59,7 +70,7 @@ int main(void)
 {
     static const oh_field fields[] = {{"value", OH_U64, 0, 8, ""}};
     char socket[64];
-    struct sum first = {0, 0, 0, ""}, second = {0, 0, 0, ""};
+    struct sum first = {0, 0, 0, "", NULL, 0}, second = {0, 0, 0, "", NULL, 0};
     oh_sensor_options sensor_options;
     oh_monitor_options options;
     oh_update update;
@@ -68,7 +79,7 @@ int main(void)
     oh_sensor *sensor = NULL;
     oh_monitor *monitor = NULL;
     oh_waiter *waiter = NULL;
-    int a, b;
+    int a, b, c;
 
     memset(&options, 0, sizeof options);
     memset(&update, 0, sizeof update);
@@ -126,10 +137,29 @@ int main(void)
     tap_check(oh_monitor_remove(monitor, a) == 0 && first.destroyed == 1, "it is removed and destroyed");
     tap_check(oh_monitor_remove(monitor, a) == -EINVAL && oh_monitor_status(monitor, 77, &status) == -EINVAL,
               "what is not there is told");
-    put(sensor, 99);
-    tap_check(oh_monitor_wait(monitor, oh_now_ns(), PATIENCE_NS) == 0 &&
-                  oh_monitor_status(monitor, b, &status) == 0 && first.values == 11,
+    tap_check(oh_monitor_status(monitor, b, &status) == 0 && status.state == OH_UPDATE_RUNNING &&
+                  status.refused == 0 && !*oh_last_error(),
               "the others go on without it");
+    second.monitor = monitor;
+    put(sensor, 77);
+    tap_check(oh_monitor_wait(monitor, oh_now_ns(), PATIENCE_NS) == 0 && second.inside,
+              "an update cannot wait for its own thread, and is told so");
+    put(sensor, 99);
+    put(sensor, 1);
+    put(sensor, 1);
+    tap_check(oh_monitor_wait(monitor, oh_now_ns(), PATIENCE_NS) == 0 &&
+                  oh_monitor_status(monitor, b, &status) == 0 && status.state == OH_UPDATE_FAILED &&
+                  strstr(oh_last_error(), "`element` failed: 99 is too much") &&
+                  status.elements == 3 && second.values == 83,
+              "one that fails is called no more, says why, and counts what reached it");
+    update.type = "another";
+    c = oh_monitor_add(monitor, &update, "three", &first);
+    put(sensor, 1);
+    tap_check(c > b && oh_monitor_wait(monitor, oh_now_ns(), PATIENCE_NS) == 0 &&
+                  oh_monitor_status(monitor, c, &status) == 0 && status.state == OH_UPDATE_RUNNING && status.refused == 1 &&
+                  status.elements == 0 && first.values == 11 &&
+                  strstr(oh_last_error(), "type `another`") && strstr(oh_last_error(), "type `value`"),
+              "of a sensor of another type it is told, and counts nothing");
     tap_check(oh_monitor_wait(monitor, UINT64_MAX / 2, 1) == -ETIMEDOUT &&
                   oh_waiter_wait(waiter, UINT64_MAX / 2, 1) == -ETIMEDOUT,
               "nobody waits forever");

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include <unistd.h>
@@ -25,7 +26,10 @@ class sum : public overhear::update {
     ~sum() override { alive--; }
     void element(const oh_element_view &element) override
     {
-        numbers += overhear::payload_of<value>(element).number;
+        const std::uint64_t number = overhear::payload_of<value>(element).number;
+        if (number == 99)
+            throw std::runtime_error("99 is too much");
+        numbers += number;
     }
     std::uint64_t numbers = 0;
 };
@@ -58,7 +62,27 @@ int main()
         tap_check(waiter.wait(oh_now_ns(), patience), "anybody waits");
         tap_check(monitor.wait(oh_now_ns(), patience) && added.numbers == 11, "both were evaluated");
         tap_check(!waiter.wait(UINT64_MAX / 2, std::chrono::nanoseconds(1)), "nobody waits forever");
+        tap_check(!monitor.wait(UINT64_MAX / 2, std::chrono::seconds(-1)) &&
+                      !waiter.wait(UINT64_MAX / 2, std::chrono::seconds(-1)),
+                  "nobody waits for a time that is over");
         tap_check(alive == 1, "the monitor owns the update");
+        sum &other = monitor.add(std::make_unique<sum>(), "other");
+        sensor.write(value{99});
+        std::string why;
+        while (monitor.status(added, &why).state == OH_UPDATE_RUNNING)
+            monitor.wait(oh_now_ns(), patience);
+        tap_check(why.find("99 is too much") != std::string::npos &&
+                      monitor.status(added).state == OH_UPDATE_FAILED && monitor.status(added).elements == 3,
+                  "one that throws has failed, and says why");
+        monitor.remove(other);
+        tap_check(alive == 1, "an update is removed and destroyed");
+        thrown = false;
+        try {
+            monitor.status(other);
+        } catch (const overhear::monitor_error &) {
+            thrown = true;
+        }
+        tap_check(thrown, "what was removed is not there any more");
     }
     tap_check(alive == 0, "and destroys it at its end");
     return tap_done();

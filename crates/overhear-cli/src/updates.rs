@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use overhear_directory::Query;
-use overhear_event::Gap;
+use overhear_event::{Gap, Update as _};
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
 use overhear_monitor::{Binding, MissedPolicy, Subscription, UpdateRef, UpdateSet, UpdateState};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct UpdateReport {
     pub state: String,
     /// Why it was stopped or has failed; null if it has finished.
     pub sentence: Option<String>,
-    /// Elements that it evaluated.
+    /// Elements that reached it.
     pub elements: u64,
     /// Elements of its sensors that it missed, until it ended.
     pub missed: u64,
@@ -181,6 +181,11 @@ impl Updates {
         &mut self.set
     }
 
+    /// Elements that reached at least one of them.
+    pub(crate) fn elements(&self) -> u64 {
+        self.set.elements()
+    }
+
     /// What they have found.
     #[must_use]
     pub fn finish(self) -> Vec<UpdateReport> {
@@ -202,7 +207,7 @@ fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> Upda
     };
     if let Some(mut update) = member.take() {
         let results = update.report();
-        report.complaints.extend_from_slice(update.complaints());
+        // `report` may have failed as well.
         if let Some(sentence) = update.failure() {
             let entry = format!("plug-in {}: update `{}`", report.file, report.name);
             end = Some(("failed", format!("{entry}: {sentence}")));

@@ -137,6 +137,20 @@ pub trait Update {
         let _ = stream;
     }
 
+    /// Why this evaluates nothing of a stream: its elements are not what it understands. A sentence, or
+    /// `None` where it evaluates. Asked when the stream appears, before [`Update::open`]; who refuses one is
+    /// not called for it, and none of its elements counts as evaluated.
+    fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
+        let _ = stream;
+        None
+    }
+
+    /// Why this evaluates nothing any more, whatever it is called with: one of its functions has failed. A
+    /// sentence, or `None` as long as it goes on. Asked after each call; who has failed is called no more.
+    fn failure(&self) -> Option<&str> {
+        None
+    }
+
     /// Evaluates one element.
     fn element(&mut self, element: &ElementView<'_>);
 

@@ -11,7 +11,7 @@ use overhear_event::{
     StreamId, Timestamp, TypeSchema, Update,
 };
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Told};
-use overhear_monitor::MissedPolicy;
+use overhear_monitor::{Binding, MissedPolicy, Subscription, UpdateSet, UpdateState};
 
 use support::{at, descriptor};
 
@@ -91,7 +91,7 @@ fn items_cross_the_border_as_they_are() {
     let mut update = create(&plugin, "faithful", "");
     call(&mut update, &stream, &(-12_i64).to_ne_bytes());
     assert_eq!(texts(&mut update), expected);
-    assert_eq!((update.failure(), update.complaints()), (None, &[][..]));
+    assert_eq!((update.failure(), update.refuses(&stream)), (None, None));
     assert_eq!(update.sensors(), None);
     assert_eq!(update.missed_policy(), MissedPolicy::Continue);
     // A stream that nobody announced, and payloads that lie anywhere.
@@ -201,6 +201,10 @@ fn results_are_numbers_texts_and_documents() {
     assert_eq!(results, expected);
 }
 
+const REFUSED: &str = "update `faithful` evaluates type `sample` of 8 bytes (value I64), and \
+                       program(4711)/sample writes type `sample` of 8 bytes (value U64): nothing of \
+                       this sensor is evaluated by it";
+
 #[test]
 fn a_sensor_of_another_type_is_refused() {
     let Some(plugin) = plugin() else { return };
@@ -208,14 +212,41 @@ fn a_sensor_of_another_type_is_refused() {
     let other = descriptor(1, "sample", 64);
     call(&mut update, &other, &7_u64.to_ne_bytes());
     assert_eq!(texts(&mut update), ["advance 90"]);
-    assert_eq!(
-        update.complaints(),
-        [
-            "update `faithful` evaluates type `sample` of 8 bytes (value I64), and \
-             program(4711)/sample writes type `sample` of 8 bytes (value U64): nothing of this \
-             sensor is evaluated by it"
-        ]
-    );
+    assert_eq!(update.refuses(&other).as_deref(), Some(REFUSED));
+}
+
+#[test]
+fn in_a_set_only_what_reaches_an_update_counts() {
+    let Some(plugin) = plugin() else { return };
+    let mut set = UpdateSet::new();
+    let mut add = |update| set.add(update, Binding::new("it").subscribe(Subscription::all()));
+    let typed = add(create(&plugin, "faithful", "")).unwrap();
+    let broken = add(create(&plugin, "fragile", "element")).unwrap();
+    let (fits, other) = (sample(), descriptor(1, "sample", 64));
+    set.open(&fits);
+    set.open(&other);
+    for (sequence, stream) in [&other, &fits, &other, &fits].into_iter().enumerate() {
+        set.element(&ElementView {
+            stream,
+            sequence: sequence as u64,
+            time: at(70),
+            payload: &7_u64.to_ne_bytes(),
+        });
+    }
+    set.gap(&other, &gap(&other));
+    set.advance(at(90));
+    // Two were of another type, and it knows of no gap there.
+    let status = typed.status();
+    assert_eq!((status.elements, status.missed), (2, 0));
+    assert_eq!(status.complaints, [REFUSED]);
+    assert_eq!(status.state, UpdateState::Running);
+    // It failed at the first.
+    let why = "`element` failed: it panicked: it broke in element";
+    let status = broken.status();
+    assert_eq!((status.elements, status.missed), (1, 0));
+    assert_eq!(status.state, UpdateState::Failed(why.to_string()));
+    // The first reached the broken one, the third nobody.
+    assert_eq!(set.elements(), 3);
 }
 
 #[test]

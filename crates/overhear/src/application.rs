@@ -99,6 +99,12 @@ impl ApplicationMonitor {
         })
     }
 
+    /// Whether the caller is the monitor's own thread, in which its updates are called.
+    pub(crate) fn is_current_thread(&self) -> bool {
+        let own = self.thread.as_ref().map(|thread| thread.thread().id());
+        own == Some(std::thread::current().id())
+    }
+
     pub(crate) const fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }

@@ -11,11 +11,15 @@ use crate::report::HistogramReport;
 pub(crate) struct Counting {
     field: Option<String>,
     unit: String,
-    /// Sensors that have no such number.
-    pub(super) complaints: Vec<String>,
+    // Sensors that have no such number.
+    complaints: Vec<String>,
     // Where the field stands in the elements of each stream, ascending.
     places: Vec<(StreamId, Option<usize>)>,
     pub(super) values: Histogram,
+    /// Elements that were evaluated: those of sensors without the field are not.
+    pub(super) elements: u64,
+    // Of these, elements whose field was not a number.
+    not_numbers: u64,
 }
 
 impl Counting {
@@ -26,7 +30,25 @@ impl Counting {
             complaints: Vec::new(),
             places: Vec::new(),
             values: Histogram::preallocated(),
+            elements: 0,
+            not_numbers: 0,
         }
+    }
+
+    /// Sentences: sensors without the field, values that are not in the histogram.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let mut all = self.complaints.clone();
+        let field = self.field.as_deref().unwrap_or_default();
+        match self.not_numbers {
+            0 => {}
+            1 => all.push(format!(
+                "1 element has NaN in `{field}`, which is not in the histogram"
+            )),
+            more => all.push(format!(
+                "{more} elements have NaN in `{field}`, which are not in the histogram"
+            )),
+        }
+        all
     }
 
     /// The values of the field, as the update of this name; none without a field.
@@ -55,12 +77,18 @@ impl Update for Counting {
                 numbers.join(", ")
             ));
         }
-        if let Err(place) = self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
-            self.places.insert(place, (stream.id, index));
+        match self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
+            // A directory that begins anew gives its numbers anew.
+            Ok(place) => self.places[place].1 = counted,
+            Err(place) => self.places.insert(place, (stream.id, counted)),
         }
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
+        if self.field.is_none() {
+            self.elements += 1;
+            return;
+        }
         let id = element.stream.id;
         let Ok(place) = self.places.binary_search_by_key(&id, |(id, _)| *id) else {
             return;
@@ -70,14 +98,76 @@ impl Update for Counting {
         };
         let value = element.stream.schema.read(index, element.payload);
         let value = value.and_then(|value| value.as_f64());
+        self.elements += 1;
         // Negative values and fractions have no place in the histogram: they count as the next whole
         // number from zero on.
-        if let Some(value) = value.filter(|value| !value.is_nan()) {
-            self.values.record(value.max(0.0).round() as u64);
+        match value.filter(|value| !value.is_nan()) {
+            Some(value) => self.values.record(value.max(0.0).round() as u64),
+            None => self.not_numbers += 1,
         }
     }
 
     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
 
     fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    };
+
+    use super::Counting;
+
+    fn stream(id: u32, field: &str, kind: FieldKind) -> StreamDescriptor {
+        let schema = TypeSchema::builder("it").field(field, kind, "V");
+        StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Clerk,
+            sensor: format!("s{id}"),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema.build().unwrap()),
+            rate: None,
+            capacity: 8,
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_histogram_is_counted_and_told() {
+        let streams = [
+            stream(1, "voltage", FieldKind::F64),
+            stream(2, "current", FieldKind::F64),
+            stream(3, "voltage", FieldKind::Text(8)),
+        ];
+        let mut counting = Counting::new(Some("voltage".to_string()));
+        streams.iter().for_each(|stream| counting.open(stream));
+        for (sequence, value) in [3.4, f64::NAN, -1.0, f64::NAN].into_iter().enumerate() {
+            for stream in &streams {
+                counting.element(&ElementView {
+                    stream,
+                    sequence: sequence as u64,
+                    time: Timestamp::ZERO,
+                    payload: &value.to_ne_bytes(),
+                });
+            }
+        }
+        assert_eq!((counting.elements, counting.values.count()), (4, 2));
+        let complaints = counting.complaints();
+        let [other, text, nan] = complaints.as_slice() else {
+            panic!("{complaints:?}");
+        };
+        assert!(
+            other.ends_with("s2 has no number `voltage`; it has `current`"),
+            "{other}"
+        );
+        assert!(text.contains("s3 has no number `voltage`"), "{text}");
+        assert_eq!(
+            nan,
+            "2 elements have NaN in `voltage`, which are not in the histogram"
+        );
+    }
 }

@@ -246,9 +246,14 @@ impl Plan {
         drop(watch);
         for (update, evaluation) in report.updates.iter_mut().zip(evaluations) {
             match evaluation {
-                Evaluation::Plugin(updates) => update.plugin = updates.finish(),
+                Evaluation::Plugin(updates) => {
+                    // What is of another type, or came when it had failed, did not reach it.
+                    update.elements = updates.elements();
+                    update.plugin = updates.finish();
+                }
                 Evaluation::Counting(counting) => {
-                    update.complaints.clone_from(&counting.complaints);
+                    update.elements = counting.elements;
+                    update.complaints = counting.complaints();
                     update.values = Quantiles::of(&counting.values);
                     update.histogram = counting.histogram(&update.name);
                 }

@@ -91,7 +91,7 @@ pub struct MeasuredUpdate {
     /// Why it was stopped; null if it has finished.
     #[serde(default)]
     pub sentence: Option<String>,
-    /// Elements that it evaluated.
+    /// Elements that reached it.
     pub elements: u64,
     /// Elements of its sensors that it missed, until it ended.
     #[serde(default)]
@@ -114,7 +114,7 @@ pub struct MeasuredUpdate {
     /// The same as a distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<HistogramReport>,
-    /// Sentences: sensors that do not have the field.
+    /// Sentences: sensors that do not have the field, values that are no numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
     /// What the updates of its plug-in found, as in `updates` of the report.

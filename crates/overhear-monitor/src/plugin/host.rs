@@ -437,7 +437,7 @@ unsafe extern "C" fn react(host: *mut RawHost, code: u32, value: i64) {
 
 /// An update of a plug-in.
 ///
-/// If one of its functions fails it is called no more; [`PluginUpdate::failure`] has the sentence.
+/// If one of its functions fails it is called no more; [`Update::failure`] has the sentence.
 pub struct PluginUpdate {
     entry: Arc<Entry>,
     own: *mut c_void,
@@ -447,7 +447,6 @@ pub struct PluginUpdate {
     // A payload that does not lie aligned.
     aligned: Vec<u64>,
     failure: Option<String>,
-    complaints: Vec<String>,
 }
 
 // SAFETY: update.h demands that the functions of an update may be called from any one thread at a
@@ -576,7 +575,6 @@ impl PluginUpdate {
             // As large as a payload can be.
             aligned: vec![0; 512],
             failure: None,
-            complaints: Vec::new(),
         })
     }
 
@@ -606,18 +604,6 @@ impl PluginUpdate {
         self.host.decider = Some((decider, number));
     }
 
-    /// Why it is called no more, if one of its functions has failed.
-    #[must_use]
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
-    /// Sensors that it asked for and whose elements are not of its type: a sentence for each.
-    #[must_use]
-    pub fn complaints(&self) -> &[String] {
-        &self.complaints
-    }
-
     /// What it has to tell. A failed update tells what it can.
     pub fn report(&mut self) -> Results {
         if let Some(report) = self.entry.raw.report {
@@ -645,28 +631,6 @@ impl PluginUpdate {
             .get_or_insert_with(|| format!("`{function}` failed: {said}"));
     }
 
-    /// Why the update does not want a stream, which its sensors' pattern names: `None` if it does.
-    fn mismatch(&self, stream: &StreamDescriptor) -> Option<String> {
-        let fits = match (&self.entry.expected, &self.entry.type_id) {
-            (Some(expected), _) => is_of_type(stream, expected),
-            (None, Some(type_id)) => stream.schema.id() == type_id,
-            (None, None) => true,
-        };
-        if fits {
-            return None;
-        }
-        let evaluated = match (&self.entry.expected, &self.entry.type_id) {
-            (Some(expected), _) => crate::updates::describe(expected),
-            (None, type_id) => format!("type `{}`", type_id.as_deref().unwrap_or_default()),
-        };
-        Some(format!(
-            "update `{}` evaluates {evaluated}, and {} writes {}: nothing of this sensor is evaluated by it",
-            self.entry.name,
-            stream.label(),
-            crate::updates::describe(&stream.schema)
-        ))
-    }
-
     /// The stream as the plug-in sees it; `None` if it is not called for this one.
     #[inline]
     fn stream(&mut self, descriptor: &StreamDescriptor) -> Option<*const RawStream> {
@@ -682,19 +646,15 @@ impl PluginUpdate {
 
     #[cold]
     fn meet(&mut self, descriptor: &StreamDescriptor) {
-        let mismatch = self.mismatch(descriptor);
-        let stream = Stream::new(descriptor, mismatch.is_none());
+        let is_wanted = self.refuses(descriptor).is_none();
+        let stream = Stream::new(descriptor, is_wanted);
         let pointer = &raw const stream.raw;
         self.streams.insert(descriptor.id, stream);
-        match (mismatch, self.entry.raw.open) {
-            (Some(sentence), _) => self.complaints.push(sentence),
-            (None, Some(open)) => {
-                // SAFETY: a function of the plug-in, called as update.h says: the stream is kept in
-                // its box until the update is gone.
-                let code = unsafe { open(self.own, host_pointer(&mut self.host), pointer) };
-                self.note("open", code);
-            }
-            (None, None) => {}
+        if let Some(open) = self.entry.raw.open.filter(|_| is_wanted) {
+            // SAFETY: a function of the plug-in, called as update.h says: the stream is kept in its box
+            // until the update is gone.
+            let code = unsafe { open(self.own, host_pointer(&mut self.host), pointer) };
+            self.note("open", code);
         }
     }
 }
@@ -734,6 +694,32 @@ impl PluginUpdate {
 }
 
 impl Update for PluginUpdate {
+    /// What its pattern of sensors names and is not of its type.
+    fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
+        let fits = match (&self.entry.expected, &self.entry.type_id) {
+            (Some(expected), _) => is_of_type(stream, expected),
+            (None, Some(type_id)) => stream.schema.id() == type_id,
+            (None, None) => true,
+        };
+        if fits {
+            return None;
+        }
+        let evaluated = match (&self.entry.expected, &self.entry.type_id) {
+            (Some(expected), _) => crate::updates::describe(expected),
+            (None, type_id) => format!("type `{}`", type_id.as_deref().unwrap_or_default()),
+        };
+        Some(format!(
+            "update `{}` evaluates {evaluated}, and {} writes {}: nothing of this sensor is evaluated by it",
+            self.entry.name,
+            stream.label(),
+            crate::updates::describe(&stream.schema)
+        ))
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     fn open(&mut self, stream: &StreamDescriptor) {
         let _ = self.stream(stream);
     }
@@ -775,7 +761,7 @@ impl Update for PluginUpdate {
     }
 
     fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
-        self.prepares() && self.mismatch(stream).is_none()
+        self.prepares() && self.refuses(stream).is_none()
     }
 
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {

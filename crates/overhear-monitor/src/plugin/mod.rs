@@ -5,7 +5,7 @@
 //! [`PluginUpdate`], which is an [`Update`](overhear_event::Update) like any other, and at the end its
 //! [`Results`]. What goes wrong at the border is a sentence that names the entry: a file that does not
 //! load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
-//! ([`PluginUpdate::failure`]), a sensor of another type ([`PluginUpdate::complaints`]).
+//! ([`Update::failure`](overhear_event::Update::failure)), a sensor of another type ([`Update::refuses`](overhear_event::Update::refuses)).
 //!
 //! A shared object can also have functions that carry out reactions ([`ReactionFunction`]), and an update can
 //! ask for them by [`react`].

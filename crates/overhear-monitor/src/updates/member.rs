@@ -88,18 +88,26 @@ impl Member {
 
     /// Whether the update is called for this stream. A complaint about its type is kept.
     pub(crate) fn takes(&self, stream: &StreamDescriptor) -> bool {
-        match self.subscription.answer(stream) {
-            Answer::Yes => true,
-            Answer::No => false,
+        let complaint = match self.subscription.answer(stream) {
+            Answer::No => return false,
             Answer::OtherType(sentence) => {
-                let complaint = format!("update `{}`: {sentence}", self.shared.name);
-                let mut state = self.shared.lock();
-                if !state.status.complaints.contains(&complaint) {
-                    state.status.complaints.push(complaint);
-                }
-                false
+                Some(format!("update `{}`: {sentence}", self.shared.name))
             }
+            Answer::Yes => {
+                let update = &self.update;
+                // Who panics here may do so over its elements.
+                let refused = catch_unwind(AssertUnwindSafe(|| update.refuses(stream)));
+                refused.unwrap_or(None)
+            }
+        };
+        let Some(complaint) = complaint else {
+            return true;
+        };
+        let mut state = self.shared.lock();
+        if !state.status.complaints.contains(&complaint) {
+            state.status.complaints.push(complaint);
         }
+        false
     }
 
     pub(crate) fn open(&mut self, stream: &StreamDescriptor) -> Next {
@@ -112,7 +120,9 @@ impl Member {
             return Next::GoOn;
         }
         self.counts.elements += 1;
-        self.call(|update| update.element(element))
+        let update = &mut *self.update;
+        let evaluated = catch_unwind(AssertUnwindSafe(|| update.evaluate(element)));
+        self.ended_by(evaluated)
     }
 
     pub(crate) fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
@@ -164,15 +174,24 @@ impl Member {
     #[inline(always)]
     fn call(&mut self, call: impl FnOnce(&mut dyn AnyUpdate)) -> Next {
         let update = &mut *self.update;
-        // The update is not called again after a panic, so whatever state it left behind is seen by
-        // its owner alone, who learns of the panic.
-        match catch_unwind(AssertUnwindSafe(|| call(update))) {
-            Ok(()) => Next::GoOn,
-            Err(panic) => {
-                self.end = Some(End::Failed(sentence_of(&*panic)));
-                Next::Ended
-            }
-        }
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            call(update);
+            update.failure().is_some()
+        }));
+        self.ended_by(called)
+    }
+
+    /// What a call that says whether the update has failed means for it. It is not called again after a
+    /// panic, so whatever state that left behind is seen by its owner alone, who learns of it.
+    #[inline(always)]
+    fn ended_by(&mut self, called: std::thread::Result<bool>) -> Next {
+        let why = match called {
+            Ok(false) => return Next::GoOn,
+            Ok(true) => self.update.failure().unwrap_or_default().to_string(),
+            Err(panic) => sentence_of(&*panic),
+        };
+        self.end = Some(End::Failed(why));
+        Next::Ended
     }
 
     /// Tells the references how it is doing, unless somebody is looking just now.

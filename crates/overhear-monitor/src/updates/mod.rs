@@ -87,6 +87,8 @@ pub struct UpdateSet {
     board: Arc<Board>,
     // The last advance.
     evaluated: Timestamp,
+    // Elements that reached a member.
+    elements: u64,
 }
 
 impl Default for UpdateSet {
@@ -101,6 +103,7 @@ impl Default for UpdateSet {
             last: (None, 0),
             board: Arc::default(),
             evaluated: Timestamp::ZERO,
+            elements: 0,
         }
     }
 }
@@ -146,6 +149,13 @@ impl UpdateSet {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.active == 0
+    }
+
+    /// Elements that reached at least one member: not those that nobody subscribed to, that everybody
+    /// refuses, or that came when those who wanted them had ended.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        self.elements
     }
 
     /// Does what was asked for from outside: for whoever adds updates by a [`Supervisor`] before the
@@ -334,6 +344,7 @@ impl Update for UpdateSet {
     #[inline]
     fn element(&mut self, element: &ElementView<'_>) {
         let members = self.members_of(element.stream);
+        self.elements += u64::from(members & self.active != 0);
         self.call(members, |member| member.element(element));
     }
 
@@ -361,6 +372,7 @@ impl Update for UpdateSet {
 
     fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
         let members = self.members_of(element.stream) & self.active;
+        self.elements += u64::from(valid && members != 0);
         let (all, mixed, active) = (&mut self.members, &self.mixed, &mut self.active);
         each(members, |place| {
             let Some(member) = &mut all[place] else {

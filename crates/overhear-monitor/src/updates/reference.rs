@@ -16,16 +16,26 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{Gap, Timestamp, Update};
+use overhear_event::{ElementView, Gap, Timestamp, Update};
 
 use super::binding::Binding;
 use super::member::Member;
 use super::MOST_UPDATES;
 
 /// An update that a set can hold and give back with its own type.
-pub(crate) trait AnyUpdate: Update + Send + Any {}
+pub(crate) trait AnyUpdate: Update + Send + Any {
+    /// Evaluates an element; says whether the update has failed. One call for both: where no update of the
+    /// type can fail it costs nothing.
+    fn evaluate(&mut self, element: &ElementView<'_>) -> bool;
+}
 
-impl<U: Update + Send + Any> AnyUpdate for U {}
+impl<U: Update + Send + Any> AnyUpdate for U {
+    #[inline]
+    fn evaluate(&mut self, element: &ElementView<'_>) -> bool {
+        self.element(element);
+        self.failure().is_some()
+    }
+}
 
 /// How an update is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +47,8 @@ pub enum UpdateState {
     Running,
     /// It missed elements and is stopped ([`MissedPolicy::Stop`](super::MissedPolicy::Stop)).
     Stopped(Gap),
-    /// It panicked and is called no more; the sentence says with what.
+    /// It panicked, or says that it has failed ([`Update::failure`]), and is called no more; the sentence
+    /// says why.
     Failed(String),
     /// It was removed, or its set is gone.
     Removed,
@@ -48,7 +59,7 @@ pub enum UpdateState {
 pub struct UpdateStatus {
     /// How it is doing.
     pub state: UpdateState,
-    /// Elements that it evaluated.
+    /// Elements that reached it: the last of them is the one at which it failed, if it has.
     pub elements: u64,
     /// Elements of its streams that it missed.
     pub missed: u64,

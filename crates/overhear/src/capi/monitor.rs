@@ -33,7 +33,7 @@ pub(crate) struct RawUpdateStatus {
     elements: u64,
     missed: u64,
     state: u32,
-    reserved: u32,
+    refused: u32,
 }
 
 const _: () = {
@@ -47,6 +47,19 @@ pub(crate) struct RawMonitor {
     monitor: ApplicationMonitor,
     // By their numbers; those that were removed leave their place.
     updates: Vec<Option<UpdateRef<PluginUpdate>>>,
+}
+
+impl RawMonitor {
+    /// Refuses a call of one of the monitor's own updates: it would wait for the thread that it is in.
+    fn ask_from_outside(&self, name: &str) -> Result<(), Failure> {
+        if !self.monitor.is_current_thread() {
+            return Ok(());
+        }
+        let sentence = format!(
+            "{name}: an update cannot ask this of the monitor that it is called by; let another thread do so"
+        );
+        Err(Failure(-libc::EDEADLK, sentence))
+    }
 }
 
 /// `oh_directory`.
@@ -196,8 +209,9 @@ pub(crate) unsafe extern "C" fn oh_monitor_add(
 ) -> c_int {
     guard("oh_monitor_add", || {
         // SAFETY: by contract.
-        let monitor = unsafe { monitor.as_mut() };
-        let monitor = monitor.ok_or_else(|| invalid("oh_monitor_add: the monitor is NULL"))?;
+        let outside = unsafe { monitor.as_ref() };
+        let outside = outside.ok_or_else(|| invalid("oh_monitor_add: the monitor is NULL"))?;
+        outside.ask_from_outside("oh_monitor_add")?;
         // SAFETY: by contract.
         let argument = unsafe { text(argument) }.unwrap_or_default();
         let wrong = |error: &dyn std::fmt::Display| invalid(&format!("oh_monitor_add: {error}"));
@@ -209,7 +223,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_add(
         let binding = Binding::new(update.name())
             .subscribe(Subscription::all().matching(streams))
             .on_missed(update.missed_policy());
-        let added = monitor.monitor.supervisor().add(update, binding);
+        let added = outside.monitor.supervisor().add(update, binding);
         let added = added.map_err(|error| wrong(&error))?;
         // It gets its place at the end of a round; what is written from then on is evaluated by it.
         loop {
@@ -219,8 +233,10 @@ pub(crate) unsafe extern "C" fn oh_monitor_add(
                 _ => break,
             }
         }
-        monitor.updates.push(Some(added));
-        c_int::try_from(monitor.updates.len() - 1).map_err(|error| wrong(&error))
+        // SAFETY: by contract; the reference above is used no more.
+        let updates = unsafe { &mut (*monitor).updates };
+        updates.push(Some(added));
+        c_int::try_from(updates.len() - 1).map_err(|error| wrong(&error))
     })
 }
 
@@ -234,6 +250,7 @@ unsafe fn update<'a>(
     // SAFETY: by contract.
     let monitor = unsafe { monitor.as_ref() };
     let monitor = monitor.ok_or_else(|| invalid(&format!("{name}: the monitor is NULL")))?;
+    monitor.ask_from_outside(name)?;
     let place = usize::try_from(number).ok();
     let update = place.and_then(|place| monitor.updates.get(place)?.as_ref());
     let update = update.ok_or_else(|| invalid(&format!("{name}: there is no update {number}")))?;
@@ -254,20 +271,22 @@ pub(crate) unsafe extern "C" fn oh_monitor_status(
         // SAFETY: by contract.
         let (_, update) = unsafe { update(monitor, number, "oh_monitor_status") }?;
         let status = update.status();
-        let (state, sentence) = match status.state {
-            UpdateState::Waiting => (0, String::new()),
-            UpdateState::Running | UpdateState::Removed => (1, String::new()),
-            UpdateState::Stopped(gap) => (2, format!("{} elements were missed", gap.missed)),
-            UpdateState::Failed(why) => (3, why),
+        let (state, why) = match status.state {
+            UpdateState::Waiting => (0, None),
+            UpdateState::Running | UpdateState::Removed => (1, None),
+            UpdateState::Stopped(gap) => (2, Some(format!("{} elements were missed", gap.missed))),
+            UpdateState::Failed(why) => (3, Some(why)),
         };
-        remember(&sentence);
+        let refused = u32::try_from(status.complaints.len()).unwrap_or(u32::MAX);
+        let sentences: Vec<String> = why.into_iter().chain(status.complaints).collect();
+        remember(&sentences.join("; "));
         // SAFETY: by contract.
         if let Some(out) = unsafe { out.as_mut() } {
             *out = RawUpdateStatus {
                 elements: status.elements,
                 missed: status.missed,
                 state,
-                reserved: 0,
+                refused,
             };
         }
         Ok(0)
@@ -317,6 +336,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_wait(
         // SAFETY: by contract.
         let monitor = unsafe { monitor.as_ref() };
         let monitor = monitor.ok_or_else(|| invalid("oh_monitor_wait: the monitor is NULL"))?;
+        monitor.ask_from_outside("oh_monitor_wait")?;
         let timeout = Duration::from_nanos(timeout_ns);
         let waited = monitor
             .monitor
@@ -338,7 +358,15 @@ pub(crate) unsafe extern "C" fn oh_monitor_wait(
 /// `monitor` is NULL or came from `oh_monitor_start` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_monitor_stop(monitor: *mut RawMonitor) {
-    if !monitor.is_null() {
+    // SAFETY: by contract.
+    let Some(borrowed) = (unsafe { monitor.as_ref() }) else {
+        return;
+    };
+    // It goes on: its thread cannot wait for its own end.
+    let refused = guard("oh_monitor_stop", || {
+        borrowed.ask_from_outside("oh_monitor_stop").map(|()| 0)
+    });
+    if refused == 0 {
         // SAFETY: made by Box::into_raw; the caller gives it back.
         let monitor = unsafe { Box::from_raw(monitor) };
         let _ = catch_unwind(AssertUnwindSafe(|| {
