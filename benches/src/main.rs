@@ -8,7 +8,8 @@
 //! Ratios are those of medians of the same race. Where a target exists the tables say whether it is
 //! met; nothing fails because of it.
 //!
-//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for whoever is at work on it.
+//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for whoever is at work on it;
+//! `one-sleep` and `one-drain` are the parts that [`processes`] runs several times.
 #![allow(
     clippy::disallowed_types,
     reason = "the floor and the start lines of threads use shared words by hand"
@@ -27,6 +28,7 @@ mod native;
 mod off;
 mod pairs;
 mod peers;
+mod processes;
 mod race;
 mod reader;
 mod sensors;
@@ -89,6 +91,18 @@ fn main() -> Result<()> {
         println!("skipped: this CPU has no counter to stamp with, so there is nothing to compare");
         return Ok(());
     }
+    let rounds = arguments.rounds;
+    // What lasts longer is repeated less, what varies more is repeated more.
+    let (more, few) = (2 * rounds, rounds / 10 + 1);
+    let only = arguments.only.as_deref();
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
+    let in_processes = |name: &str, part: &str, section, rounds| match wanted(name) {
+        true => processes::race(part, section, rounds),
+        false => Ok(Vec::new()),
+    };
+    let sleep = in_processes("sleep", "one-sleep", hot::AFTER_SLEEP, more)?;
+    let drain = in_processes("drain", "one-drain", reader::DRAIN, 2 * few)?;
+
     let cpus = machine::settle()?;
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("directory.sock");
@@ -98,26 +112,30 @@ fn main() -> Result<()> {
     let (peers, skipped) = peers::start();
     let fifo = machine::occupy(cpus.measured)?;
 
-    let rounds = arguments.rounds;
-    // What lasts longer is repeated less, what varies more is repeated more.
-    let (more, few) = (2 * rounds, rounds / 10 + 1);
     let parts: [(&str, Part<'_>); 9] = [
         ("steady", &|| hot::steady(rounds, &peers)),
         ("off", &|| Ok(off::off(rounds, &peers, &off))),
         ("pairs", &|| pairs::pairs(rounds, cpus.others)),
-        ("sleep", &|| hot::after_sleep(more, &peers)),
+        ("sleep", &|| Ok(sleep.clone())),
         ("cold", &|| hot::flushed(rounds)),
         ("first", &|| hot::first(few)),
         ("reader", &|| reader::copies(rounds)),
-        ("drain", &|| reader::drain(few, cpus.others)),
+        ("drain", &|| Ok(drain.clone())),
         ("evaluate", &|| evaluate::evaluate(few, &socket)),
     ];
-    let mut outcomes = Vec::new();
-    for (name, part) in parts {
-        if arguments.only.as_ref().is_none_or(|only| only == name) {
-            outcomes.extend(part()?);
+    let outcomes = match only {
+        Some("one-sleep") => hot::after_sleep(rounds, &peers)?,
+        Some("one-drain") => reader::drain(rounds, cpus.others)?,
+        _ => {
+            let mut outcomes = Vec::new();
+            for (name, part) in parts {
+                if wanted(name) {
+                    outcomes.extend(part()?);
+                }
+            }
+            outcomes
         }
-    }
+    };
     let figures = Figures {
         machine: machine::describe(cpus, fifo)?,
         rounds,

@@ -18,6 +18,8 @@ use super::Peer;
 const PROTOCOL_VERSION: u32 = 82;
 const WELCOME: u8 = 1;
 const PORTS: std::ops::Range<u16> = 8086..8096;
+/// How long its answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Tracy's thread ends only after its listener has gone.
 struct Connection(TcpStream);
@@ -34,7 +36,12 @@ pub(super) fn start() -> Result<Peer> {
     profiler.write_all(b"TracyPrf")?;
     profiler.write_all(&PROTOCOL_VERSION.to_le_bytes())?;
     let mut status = [0];
-    profiler.read_exact(&mut status)?;
+    // A client of another program on the same port, which is connected already, never answers.
+    profiler.set_read_timeout(Some(ANSWER))?;
+    profiler
+        .read_exact(&mut status)
+        .context("the client does not answer: does another program use Tracy?")?;
+    profiler.set_read_timeout(None)?;
     ensure!(
         status == [WELCOME],
         "the client refuses protocol version {PROTOCOL_VERSION}"
