@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the sensors of C++ have in common: options, the registration and its errors, the switch. Part of
+ * sensor.hpp.
+ */
+#ifndef OVERHEAR_REGISTERED_HPP
+#define OVERHEAR_REGISTERED_HPP
+
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "overhear/sensor.hpp needs C++17; compile with -std=c++17 or later, or include sensor.h"
+#endif
+
+#include <cassert>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+
+#include "fields.hpp"
+#include "sensor.h"
+
+#define OH_ALWAYS_INLINE_ inline __attribute__((always_inline))
+
+namespace overhear {
+
+/* Why a sensor could not be registered: what() is the sentence of oh_last_error. */
+class register_error : public std::runtime_error {
+  public:
+    explicit register_error(int code) : std::runtime_error(oh_last_error()), code_(code) {}
+
+    /* The negative errno of oh_sensor_register. */
+    int code() const noexcept
+    {
+        return code_;
+    }
+
+  private:
+    int code_;
+};
+
+/* oh_last_error: why the last registration in this thread failed or is not heard. */
+inline const char *last_error() noexcept
+{
+    return oh_last_error();
+}
+
+/* What a sensor is to be, besides its id and its type. Setters can be chained. */
+class options {
+  public:
+    /* Which of several sensors of the same id. The text is read when the sensor is made. */
+    constexpr options &instance(const char *name) noexcept
+    {
+        instance_ = name;
+        return *this;
+    }
+
+    /* Declares the rate (T, D, tau): the mean and the least distance of two elements, and by how
+       much elements may come early in sum. */
+    constexpr options &rate(std::chrono::nanoseconds period, std::chrono::nanoseconds distance,
+                            std::chrono::nanoseconds jitter = std::chrono::nanoseconds(0)) noexcept
+    {
+        period_ = period;
+        distance_ = distance;
+        jitter_ = jitter;
+        return *this;
+    }
+
+    /* Asks for at least so many slots. */
+    constexpr options &capacity(std::uint64_t elements) noexcept
+    {
+        capacity_ = elements;
+        return *this;
+    }
+
+    /* Laned sensors: how many threads write at the same time. */
+    constexpr options &lanes(std::uint32_t threads) noexcept
+    {
+        lanes_ = threads;
+        return *this;
+    }
+
+    /* Concurrent sensors: how many elements may be out, between begin and commit, at the same time. */
+    constexpr options &writers(std::uint32_t elements) noexcept
+    {
+        writers_ = elements;
+        return *this;
+    }
+
+    /* The same for the C library, for a payload of this type. */
+    template <class payload> oh_sensor_options raw(const char *id) const noexcept
+    {
+        constexpr auto &description = detail::description_of<payload>;
+        oh_sensor_options raw = {};
+        raw.id = id;
+        raw.instance = instance_;
+        raw.type = description.type_id;
+        raw.fields = description.fields.data();
+        raw.field_count = static_cast<std::uint32_t>(description.fields.size());
+        raw.size = static_cast<std::uint32_t>(detail::payload_size<payload>);
+        raw.period_ns = static_cast<std::uint64_t>(period_.count());
+        raw.distance_ns = static_cast<std::uint64_t>(distance_.count());
+        raw.jitter_ns = static_cast<std::uint64_t>(jitter_.count());
+        raw.capacity = capacity_;
+        raw.lanes = lanes_;
+        raw.writers = writers_;
+        return raw;
+    }
+
+  private:
+    const char *instance_ = "";
+    std::chrono::nanoseconds period_{0};
+    std::chrono::nanoseconds distance_{0};
+    std::chrono::nanoseconds jitter_{0};
+    std::uint64_t capacity_ = 0;
+    std::uint32_t lanes_ = 0;
+    std::uint32_t writers_ = 0;
+};
+
+namespace detail {
+
+/* The functions of C for each kind of sensor, told apart by the handle. */
+inline int register_it(oh_sensor **out, const oh_sensor_options *raw) noexcept
+{
+    return oh_sensor_register(out, raw);
+}
+inline int register_it(oh_laned_sensor **out, const oh_sensor_options *raw) noexcept
+{
+    return oh_laned_register(out, raw);
+}
+inline int register_it(oh_concurrent_sensor **out, const oh_sensor_options *raw) noexcept
+{
+    return oh_concurrent_register(out, raw);
+}
+inline void unregister(oh_sensor *sensor) noexcept
+{
+    oh_sensor_unregister(sensor);
+}
+inline void unregister(oh_laned_sensor *sensor) noexcept
+{
+    oh_laned_unregister(sensor);
+}
+inline void unregister(oh_concurrent_sensor *sensor) noexcept
+{
+    oh_concurrent_unregister(sensor);
+}
+inline int register_again(oh_sensor *sensor) noexcept
+{
+    return oh_sensor_register_again(sensor);
+}
+inline int register_again(oh_laned_sensor *sensor) noexcept
+{
+    return oh_laned_register_again(sensor);
+}
+inline int register_again(oh_concurrent_sensor *sensor) noexcept
+{
+    return oh_concurrent_register_again(sensor);
+}
+inline int is_heard(const oh_sensor *sensor) noexcept
+{
+    return oh_sensor_is_heard(sensor);
+}
+inline int is_heard(const oh_laned_sensor *sensor) noexcept
+{
+    return oh_laned_is_heard(sensor);
+}
+inline int is_heard(const oh_concurrent_sensor *sensor) noexcept
+{
+    return oh_concurrent_is_heard(sensor);
+}
+/*
+ * What all kinds of sensors have: one owner, registration, being heard.
+ *
+ * Holding one that converts to true proves that it is registered, heard or not. One that was moved
+ * from, or whose registration failed, converts to false and must not be written to.
+ */
+template <class payload, class handle_type> class registered {
+    static_assert(is_payload<payload>(), "the type cannot be an element");
+
+  public:
+#ifndef OVERHEAR_DISABLE
+    registered(registered &&other) noexcept
+        : handle_(std::exchange(other.handle_, nullptr)), switch_(std::exchange(other.switch_, nullptr))
+    {
+    }
+
+    registered &operator=(registered &&other) noexcept
+    {
+        std::swap(handle_, other.handle_);
+        std::swap(switch_, other.switch_);
+        return *this;
+    }
+
+    ~registered()
+    {
+        unregister(handle_);
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return handle_ != nullptr;
+    }
+
+    /* The sensor as C knows it; it stays this object's. NULL with OVERHEAR_DISABLE. To register it
+       again is this object's as well, which keeps the place of its switch: see register_again. */
+    handle_type *handle() const noexcept
+    {
+        return handle_;
+    }
+#else
+    registered(registered &&) noexcept = default;
+    registered &operator=(registered &&) noexcept = default;
+
+    explicit operator bool() const noexcept
+    {
+        return true;
+    }
+
+    handle_type *handle() const noexcept
+    {
+        return nullptr;
+    }
+#endif
+
+    /* Whether it is switched on: one load, for observations that cost something to make. */
+    OH_ALWAYS_INLINE_ bool is_enabled() const noexcept
+    {
+#ifndef OVERHEAR_DISABLE
+        /* Relaxed: a hint, which orders nothing. */
+        return __atomic_load_n(switch_, __ATOMIC_RELAXED) != 0;
+#else
+        return false;
+#endif
+    }
+
+    /* Whether a directory owns the stream, so that monitors can hear it. */
+    bool is_heard() const noexcept
+    {
+        return detail::is_heard(handle()) == 1;
+    }
+
+    /* Registers again if nobody hears it, as in a forked child; returns whether somebody does now,
+       else last_error() says why not. See oh_sensor_register_again. */
+    bool register_again() noexcept
+    {
+        const bool heard = detail::register_again(handle()) == 1;
+        find_switch();
+        return heard;
+    }
+
+  protected:
+    registered() noexcept = default;
+
+    int open(const char *id, const options &settings) noexcept
+    {
+        const oh_sensor_options raw = settings.template raw<payload>(id);
+#ifndef OVERHEAR_DISABLE
+        const int code = register_it(&handle_, &raw);
+        find_switch();
+        return code;
+#else
+        (void)raw;
+        return 0;
+#endif
+    }
+
+#if defined(__cpp_exceptions)
+    void open_or_throw(const char *id, const options &settings)
+    {
+        const int code = open(id, settings);
+        if (code != 0)
+            throw register_error(code);
+    }
+#endif
+
+    OH_ALWAYS_INLINE_ handle_type *writable() const noexcept
+    {
+#ifndef OVERHEAR_DISABLE
+        assert(handle_ != nullptr && "write, begin: the sensor was moved from or not registered");
+#endif
+        return handle();
+    }
+
+    /* Whether to write nothing. Asked of this object, not of the handle: one that is off costs one
+       load besides the switch, as in C. */
+    OH_ALWAYS_INLINE_ bool is_off() const noexcept
+    {
+        (void)writable();
+        return OH_IS_OFF_(is_enabled());
+    }
+
+  private:
+    void find_switch() noexcept
+    {
+#ifndef OVERHEAR_DISABLE
+        switch_ = handle_ != nullptr ? handle_->enabled : nullptr;
+#endif
+    }
+
+#ifndef OVERHEAR_DISABLE
+    handle_type *handle_ = nullptr;
+    const std::uint32_t *switch_ = nullptr; /* the handle's, section 8 of the layout */
+#endif
+};
+
+} // namespace detail
+
+} // namespace overhear
+
+#endif /* OVERHEAR_REGISTERED_HPP */
