@@ -12,21 +12,27 @@ use overhear_admission::{
     Level, Pool, Ratio, SensorLoad, SingleSensor, Span, Wish,
 };
 use overhear_directory::suggested_capacity;
-use overhear_event::Nanos;
+use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_monitor::executor::{SensorTerms, Terms, UpdateTerms};
 use overhear_monitor::scheduler::{ask_kernel, present_reservations, KernelVerdict};
 use serde::Serialize;
 
 use crate::columns::Table;
+use crate::config::parts::{Part, Runner};
 use crate::config::{Config, Length, LevelConfig, SensorConfig, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 use crate::fit;
 use crate::width::Width;
 
+mod beside;
 mod hint;
+mod memory;
 
+pub(crate) use beside::copying_of;
+use beside::reserve_beside;
 pub(crate) use hint::fitting_latency;
 use hint::hint;
+pub(crate) use memory::mapped_bytes;
 
 /// The answer. Without admission the numbers that would have followed are null.
 #[derive(Clone, Debug, Serialize)]
@@ -56,8 +62,46 @@ pub struct AdmissionReport {
     pub kernel: &'static str,
     /// Reservations of others that were present.
     pub others: usize,
+    /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to, and the
+    /// distributions that it counts. What plug-ins have comes on top.
+    pub memory_bytes: u64,
     /// One per sensor, in the order of the file.
     pub sensors: Vec<SensorAdmission>,
+    /// One per update, in the order of the file.
+    pub updates: Vec<UpdateAdmission>,
+    /// What copying for buffered updates reserves; null without such updates.
+    pub copying: Option<CopyingAdmission>,
+}
+
+/// Who runs an update, and what it is promised.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpdateAdmission {
+    /// Its name in the file.
+    pub name: String,
+    /// `auto`, `deadline`, `bandwidth`, `buffered` or `best_effort`.
+    pub executor: &'static str,
+    /// The latency that it wishes.
+    pub wished_latency_ns: u64,
+    /// The latency that is guaranteed; null where nothing is.
+    pub latency_ns: Option<u64>,
+}
+
+/// The thread that copies elements for buffered updates.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyingAdmission {
+    /// Its period.
+    pub period_ns: u64,
+    /// The deadline that the kernel is given.
+    pub deadline_ns: u64,
+    /// CPU time per period.
+    pub runtime_ns: u64,
+    /// `runtime / period`.
+    pub utilisation: f64,
+    /// Within which length an element is copied.
+    pub latency_ns: u64,
+    /// What the copying thread reserves.
+    #[serde(skip)]
+    pub(crate) reservation: DeadlineReservation,
 }
 
 /// What admission found for one sensor.
@@ -65,6 +109,11 @@ pub struct AdmissionReport {
 pub struct SensorAdmission {
     /// Its id in the file.
     pub id: String,
+    /// How many sensors it stands for, each with the numbers that follow; 0 where no guaranteed update takes
+    /// it.
+    pub count: u32,
+    /// Whether an update evaluates its elements in place.
+    pub in_place: bool,
     /// T.
     pub period_ns: u64,
     /// D.
@@ -100,6 +149,17 @@ pub struct Machine {
     pub present: Vec<DeadlineReservation>,
 }
 
+impl Machine {
+    /// This one, as far as a file does not say otherwise.
+    fn here(config: &Config) -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Self {
+            cpus: config.monitor.cpus.unwrap_or(cpus),
+            present: present_reservations(),
+        }
+    }
+}
+
 /// A monitor that was admitted: the answer, and the terms to run it on.
 #[derive(Clone, Debug)]
 pub struct Admitted {
@@ -114,6 +174,9 @@ struct Entry<'a> {
     config: &'a SensorConfig,
     load: SensorLoad,
     buffer: u64,
+    // How many there are for the updates that are looked at.
+    count: u32,
+    in_place: bool,
 }
 
 /// Admits the monitor that the file `path` describes, on this machine.
@@ -134,11 +197,7 @@ pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
 /// # Errors
 /// [`Failure`] for a file that makes no sense. A refusal is no error.
 pub fn admit_config(config: &Config, path: &Path) -> Result<Admitted, Failure> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let machine = Machine {
-        cpus: config.monitor.cpus.unwrap_or(cpus),
-        present: present_reservations(),
-    };
+    let machine = Machine::here(config);
     let base = path.parent().unwrap_or(Path::new(""));
     plan(config, base, &machine)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
@@ -164,7 +223,8 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
             "own_cpu sets a CPU apart, and level is \"shared\"; leave one of them out".to_string(),
         );
     }
-    let entries = entries(config, base)?;
+    let part = guaranteed_part(config);
+    let entries = entries(config, base, &part)?;
     let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
     if largest < least {
         return Err(format!(
@@ -175,11 +235,11 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     let total = lateness.total().map_err(|error| {
         format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
     })?;
-    if total >= monitor.latency.0 {
+    let (whose, wished) = wished_latency(config, &part);
+    if total >= wished {
         return Err(format!(
-            "[monitor] `latency` is {}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
-             give more",
-            monitor.latency.0
+            "{whose} `latency` is {wished}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
+             give more"
         ));
     }
     let level = level_of(monitor.level);
@@ -187,7 +247,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         accepted: false,
         reason: String::new(),
         level: level_name(level),
-        wished_latency_ns: monitor.latency.0.as_ns(),
+        wished_latency_ns: wished.as_ns(),
         period_ns: None,
         deadline_ns: None,
         runtime_ns: None,
@@ -196,18 +256,25 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         lateness_ns: total.as_ns(),
         kernel: "not_asked",
         others: machine.present.len(),
+        memory_bytes: memory::stated(config, &entries, &part),
         sensors: entries.iter().map(Entry::report).collect(),
+        updates: config.updates.iter().map(|it| config.answer(it)).collect(),
+        copying: None,
     };
-    let wish = wish_of(config, total);
-    let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
+    let mut present = machine.present.clone();
+    if let Some(refusal) = reserve_beside(config, base, machine, &mut report, &mut present)? {
+        report.reason = refusal;
+        return Ok(report.refused());
+    }
+    let wish = wish_of(config, wished, total);
+    let loads = loads(&entries);
     let choice = match choose_with_reading(&loads, &wish) {
         Ok(choice) => choice,
         Err(error @ ChooseError::Density { .. }) => return Err(error.to_string()),
         Err(error) => {
             report.reason = format!(
-                "[monitor] `latency` is {}: {error}{}",
-                monitor.latency.0,
-                hint(config, &entries, &wish)
+                "{whose} `latency` is {wished}: {error}{}",
+                hint(config, &entries, &part, &wish)
             );
             return Ok(report.refused());
         }
@@ -221,10 +288,14 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         }
     };
     report.fill(&entries, &choice, reservation);
+    if let Some(refusal) = too_small_in_place(&entries, &choice) {
+        report.reason = refusal;
+        return Ok(report.refused());
+    }
     let limits = KernelLimits::usual(machine.cpus);
     let mut all = vec![reservation];
     if level == Level::Shared {
-        all.extend(&machine.present);
+        all.extend(&present);
     }
     let alone = limits.admit(&[reservation]);
     if let Err(error) = alone.and_then(|()| limits.keeps(level, &all)) {
@@ -232,6 +303,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         return Ok(report.refused());
     }
     report.accepted = true;
+    report.promise(config, &part);
     let terms = Terms {
         reservation,
         lateness,
@@ -272,10 +344,33 @@ const fn lateness_of(config: &Config) -> Lateness {
     }
 }
 
-fn wish_of(config: &Config, lateness: Nanos) -> Wish {
+/// The updates that are guaranteed, of which admission speaks; where there are none, all of them, as if
+/// they were.
+fn guaranteed_part(config: &Config) -> Part {
+    config
+        .part(Runner::Guaranteed)
+        .unwrap_or_else(|| config.whole())
+}
+
+/// The least latency that the updates of a part wish, and where the file says so.
+fn wished_latency(config: &Config, part: &Part) -> (String, Nanos) {
+    let updates = config.updates.iter().enumerate();
+    let own = updates.filter(|(index, _)| part.has_update(*index));
+    let wishes = own.map(|(_, update)| match update.latency {
+        Some(latency) => (latency.0, format!("update `{}`:", update.name)),
+        None => (config.monitor.latency.0, "[monitor]".to_string()),
+    });
+    let least = wishes.min_by_key(|(latency, _)| *latency);
+    least.map_or_else(
+        || ("[monitor]".to_string(), config.monitor.latency.0),
+        |(latency, whose)| (whose, latency),
+    )
+}
+
+fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> Wish {
     let monitor = &config.monitor;
     Wish {
-        latency: monitor.latency.0.into(),
+        latency: latency.into(),
         least_period: monitor.least_period.0,
         largest_period: monitor.largest_period.0,
         overhead: monitor.overhead.0,
@@ -285,12 +380,16 @@ fn wish_of(config: &Config, lateness: Nanos) -> Wish {
     }
 }
 
-/// The terms of a monitor that guarantees nothing: names and streams, without a reservation. Updates
-/// need no WCET.
+/// The terms of a monitor of these updates that guarantees nothing: names and streams, without a
+/// reservation. Updates need no WCET.
 ///
 /// # Errors
 /// [`Failure`] for a file that makes no sense.
-pub(crate) fn terms_without_guarantee(config: &Config, path: &Path) -> Result<Terms, Failure> {
+pub(crate) fn terms_without_guarantee(
+    config: &Config,
+    path: &Path,
+    part: &Part,
+) -> Result<Terms, Failure> {
     let mut config = config.clone();
     let updates = config.updates.iter().map(|update| UpdateTerms {
         name: update.name.clone(),
@@ -303,7 +402,7 @@ pub(crate) fn terms_without_guarantee(config: &Config, path: &Path) -> Result<Te
         update.wcet.get_or_insert(Length(Nanos::from_ns(1)));
     }
     let base = path.parent().unwrap_or(Path::new(""));
-    let entries = entries(&config, base)
+    let entries = entries(&config, base, part)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))?;
     Ok(Terms {
         reservation: DeadlineReservation {
@@ -312,7 +411,7 @@ pub(crate) fn terms_without_guarantee(config: &Config, path: &Path) -> Result<Te
             period: Nanos::ZERO,
         },
         lateness: lateness_of(&config),
-        latency: config.monitor.latency.0,
+        latency: wished_latency(&config, part).1,
         evaluations: Nanos::ZERO,
         level: level_of(config.monitor.level),
         cpus: 0,
@@ -360,17 +459,33 @@ fn choose_with_reading(loads: &[SensorLoad], wish: &Wish) -> Result<Choice, Choo
     choose(loads, &Wish { overhead, ..*wish })
 }
 
-fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String> {
+/// What each sensor that an entry stands for asks for.
+fn loads(entries: &[Entry<'_>]) -> Vec<SensorLoad> {
+    let all = entries.iter();
+    all.flat_map(|entry| (0..entry.count).map(|_| entry.load))
+        .collect()
+}
+
+/// The sensors of the file, loaded with the updates of this part.
+fn entries<'a>(config: &'a Config, base: &Path, part: &Part) -> Result<Vec<Entry<'a>>, String> {
     if config.sensors.is_empty() {
         return Err("there is no [[sensor]]; name at least one with its period".to_string());
     }
     let mut entries: Vec<Entry<'a>> = Vec::new();
-    for sensor in &config.sensors {
+    for (index, sensor) in config.sensors.iter().enumerate() {
         if entries.iter().any(|entry| entry.config.id == sensor.id) {
             return Err(format!("sensor `{}` stands there twice", sensor.id));
         }
         let stream = stream_of(sensor, base)
             .map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
+        for (key, number, most) in [("count", sensor.count, 256), ("lanes", sensor.lanes, 4096)] {
+            if !(1..=most).contains(&number) {
+                return Err(format!(
+                    "sensor `{}`: its {key} is {number}; give 1 to {most}",
+                    sensor.id
+                ));
+            }
+        }
         if sensor.buffer == Some(0) {
             return Err(format!(
                 "sensor `{}`: its buffer is 0; give at least 1, or leave it out",
@@ -391,15 +506,40 @@ fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String
                 buffer: Some(buffer),
             },
             buffer,
+            count: match part.has_sensor(index) {
+                true => sensor.count,
+                false => 0,
+            },
+            in_place: false,
         });
     }
-    for update in &config.updates {
+    for (index, update) in config.updates.iter().enumerate() {
         let named = update.sensors.as_deref();
         for id in named.unwrap_or_default() {
             if !entries.iter().any(|entry| entry.config.id == *id) {
                 return Err(format!(
                     "update `{}` takes sensor `{id}`, which is not described; add a [[sensor]] with \
                      this id",
+                    update.name
+                ));
+            }
+        }
+        if !part.has_update(index) {
+            continue;
+        }
+        if update.in_place {
+            let is_large = |entry: &&mut Entry<'_>| {
+                update.takes(&entry.config.id) && entry.config.payload > IN_PLACE_BYTES
+            };
+            let mut found = 0;
+            for entry in entries.iter_mut().filter(is_large) {
+                entry.in_place = true;
+                found += 1;
+            }
+            if found == 0 {
+                return Err(format!(
+                    "update `{}` evaluates in place, which is for elements above {IN_PLACE_BYTES} bytes, and \
+                     none of its sensors has them; give the sensor's `payload`, or leave `in_place` out",
                     update.name
                 ));
             }
@@ -416,7 +556,8 @@ fn entries<'a>(config: &'a Config, base: &Path) -> Result<Vec<Entry<'a>>, String
             }
         }
     }
-    match entries.iter().find(|entry| entry.load.wcet == Nanos::ZERO) {
+    let mut loaded = entries.iter().filter(|entry| entry.count > 0);
+    match loaded.find(|entry| entry.load.wcet == Nanos::ZERO) {
         Some(entry) => Err(format!(
             "sensor `{}` is evaluated by no [[update]] that takes time; add one with its wcet",
             entry.config.id
@@ -460,6 +601,7 @@ impl Entry<'_> {
             name: self.config.id.clone(),
             constraint: self.load.stream,
             wcet: self.load.wcet,
+            count: self.count,
         }
     }
 
@@ -467,6 +609,8 @@ impl Entry<'_> {
         let stream = self.load.stream;
         SensorAdmission {
             id: self.config.id.clone(),
+            count: self.count,
+            in_place: self.in_place,
             period_ns: stream.period().as_ns(),
             distance_ns: stream.distance().as_ns(),
             jitter_ns: stream.jitter().as_ns(),
@@ -501,7 +645,47 @@ impl UpdateConfig {
     }
 }
 
+/// Elements that are evaluated in place stay in the sensor's buffer until then: what can come within the
+/// latency must fit. The one under evaluation is among them.
+fn too_small_in_place(entries: &[Entry<'_>], choice: &Choice) -> Option<String> {
+    let mut in_place = entries.iter().filter(|it| it.in_place && it.count > 0);
+    in_place.find_map(|entry| {
+        let come = narrow(entry.load.stream.elements_within(choice.latency));
+        (come > entry.buffer).then(|| {
+            format!(
+                "sensor `{}` is evaluated in place, so its buffer must hold the {come} elements that can come \
+                 within {}, and holds {}; give a larger `buffer` or a shorter `latency`, or leave `in_place` \
+                 out",
+                entry.config.id,
+                Nanos::from_ns(nanos(choice.latency)),
+                entry.buffer
+            )
+        })
+    })
+}
+
+impl Config {
+    /// What is said of an update before it is known what it is promised.
+    fn answer(&self, update: &UpdateConfig) -> UpdateAdmission {
+        UpdateAdmission {
+            name: update.name.clone(),
+            executor: self.executor_of(update).name(),
+            wished_latency_ns: update.latency.unwrap_or(self.monitor.latency).0.as_ns(),
+            latency_ns: None,
+        }
+    }
+}
+
 impl AdmissionReport {
+    /// Every update of the part gets the latency that was chosen.
+    fn promise(&mut self, config: &Config, part: &Part) {
+        let is_guaranteed = |update| Runner::from(config.executor_of(update)) == Runner::Guaranteed;
+        let all = self.updates.iter_mut().zip(&config.updates).enumerate();
+        for (_, (shown, _)) in all.filter(|(i, (_, it))| part.has_update(*i) && is_guaranteed(it)) {
+            shown.latency_ns = self.latency_ns;
+        }
+    }
+
     fn refused(self) -> Admitted {
         Admitted {
             report: self,
@@ -516,12 +700,14 @@ impl AdmissionReport {
         self.utilisation =
             Some(reservation.runtime.as_ns() as f64 / reservation.period.as_ns() as f64);
         self.latency_ns = Some(nanos(choice.latency));
-        let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
+        let loads = loads(entries);
         let pool = Pool::new(&loads, choice.task).ok();
-        for (i, (entry, share)) in entries.iter().zip(&choice.shares).enumerate() {
+        let whose = entries.iter().enumerate();
+        let whose = whose.flat_map(|(at, entry)| (0..entry.count).map(move |_| (at, entry)));
+        for (i, ((at, entry), share)) in whose.zip(&choice.shares).enumerate() {
             let sensor = SingleSensor::new(entry.load.stream, choice.task);
             // Alone the thesis' bound holds, among others the exact one or the fallback E(l).
-            let backlog = if entries.len() == 1 {
+            let backlog = if loads.len() == 1 {
                 sensor.b_max(share.r).ok().flatten()
             } else {
                 let pool = pool.as_ref().and_then(|pool| {
@@ -530,15 +716,21 @@ impl AdmissionReport {
                 });
                 pool.or(Some(entry.load.stream.elements_within(choice.latency)))
             };
-            let shown = &mut self.sensors[i];
+            // Sensors of one entry may be given different shares: the largest of each is shown.
+            let shown = &mut self.sensors[at];
             shown.r_min = Some(narrow(sensor.r_min()));
             shown.r_max = Some(narrow(sensor.r_max()));
-            shown.r = Some(narrow(share.r));
-            shown.backlog = backlog.map(narrow);
+            shown.r = shown.r.max(Some(narrow(share.r)));
+            shown.backlog = shown.backlog.max(backlog.map(narrow));
             // The merge reads everything that came since the last period, however little is evaluated.
             let come = entry.load.stream.elements_within(choice.task.l_min());
-            shown.copies = Some(narrow(share.plan.copies().max(come)));
-            shown.latency_ns = sensor.latency(share.r).ok().flatten().map(nanos);
+            let copies = match entry.in_place {
+                true => 0,
+                false => narrow(share.plan.copies().max(come)),
+            };
+            shown.copies = shown.copies.max(Some(copies));
+            let latency = sensor.latency(share.r).ok().flatten().map(nanos);
+            shown.latency_ns = shown.latency_ns.max(latency);
         }
     }
 
@@ -615,9 +807,23 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
         "busy" | "unacceptable" => "the kernel refuses the reservation",
         _ => "the kernel was not asked",
     };
-    let _ = writeln!(text, "{kernel}\n");
+    let _ = writeln!(text, "{kernel}");
+    let kib = report.memory_bytes.div_ceil(1024);
+    let _ = writeln!(text, "memory of the monitor: at most {kib} KiB");
+    if let Some(copying) = &report.copying {
+        let _ = writeln!(
+            text,
+            "buffered: elements are copied within {}, by {} every {}: {:.2} % of a CPU",
+            time(copying.latency_ns),
+            time(copying.runtime_ns),
+            time(copying.period_ns),
+            copying.utilisation * 100.0
+        );
+    }
+    text.push('\n');
     let mut table = Table::new(&[
         ("sensor", false),
+        ("count", true),
         ("T", true),
         ("D", true),
         ("tau", true),
@@ -634,6 +840,7 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
     for sensor in &report.sensors {
         table.row(vec![
             crate::columns::printable(&sensor.id),
+            sensor.count.to_string(),
             time(sensor.period_ns),
             time(sensor.distance_ns),
             time(sensor.jitter_ns),
@@ -651,6 +858,30 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
         ]);
     }
     text.push_str(&table.render(width));
+    let first = report.updates.first();
+    let is_told = |it: &UpdateAdmission| {
+        first.is_some_and(|first| {
+            it.executor != first.executor || it.wished_latency_ns != first.wished_latency_ns
+        })
+    };
+    // One screen: where all updates are alike, there is nothing to tell of each.
+    if report.updates.iter().any(is_told) {
+        let mut table = Table::new(&[
+            ("update", false),
+            ("executor", false),
+            ("wished", true),
+            ("guaranteed", true),
+        ]);
+        for update in &report.updates {
+            table.row(vec![
+                crate::columns::printable(&update.name),
+                update.executor.to_string(),
+                time(update.wished_latency_ns),
+                maybe(update.latency_ns),
+            ]);
+        }
+        text.push_str(&table.render(width));
+    }
     text
 }
 
@@ -735,6 +966,172 @@ mod tests {
         let screen = render(&report, Width::UNLIMITED);
         assert!(screen.starts_with("accepted: "), "{screen}");
         assert!(screen.lines().count() <= 24, "{screen}");
+    }
+
+    /// The answer for `TWO` with these replacements.
+    fn answer(replaced: &[(&str, &str)]) -> Result<super::Admitted, String> {
+        let mut text = TWO.to_string();
+        for (from, to) in replaced {
+            assert!(text.contains(from), "{from}");
+            text = text.replace(from, to);
+        }
+        let config = Config::parse(&text).unwrap();
+        plan(&config, Path::new(""), &machine(&[]))
+    }
+
+    #[test]
+    fn several_sensors_of_one_entry_are_admitted_one_by_one() {
+        let one = answer(&[]).unwrap().report;
+        let three = answer(&[("id = \"queue\"", "id = \"queue*\"\ncount = 3")]).unwrap();
+        let (three, terms) = (three.report, three.terms.unwrap());
+        assert_eq!((three.sensors[0].count, terms.sensors[0].count), (3, 3));
+        assert_eq!(three.sensors.len(), 2);
+        // As much as three entries that say the same.
+        let queue = TWO.split("[[sensor]]").nth(1).unwrap();
+        let twins =
+            ["queue2", "queue3"].map(|id| format!("[[sensor]]{}", queue.replace("queue", id)));
+        let apart = answer(&[(
+            "[[update]]\n        name = \"histogram\"",
+            &format!("{}[[update]]\n        name = \"histogram\"", twins.concat()),
+        )]);
+        let apart = apart.unwrap().report;
+        assert_eq!(three.runtime_ns, apart.runtime_ns);
+        assert_eq!(three.memory_bytes, apart.memory_bytes);
+        assert!(three.utilisation > one.utilisation);
+        assert!(three.memory_bytes > one.memory_bytes);
+        let sentence = answer(&[("id = \"queue\"", "id = \"queue\"\ncount = 0")]).unwrap_err();
+        assert!(
+            sentence.contains("sensor `queue`: its count is 0"),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn the_least_latency_that_updates_wish_is_the_one_that_is_kept() {
+        let alarm = |latency: &str| {
+            answer(&[(
+                "wcet = \"500ns\"",
+                &format!("wcet = \"500ns\"\nlatency = \"{latency}\""),
+            )])
+        };
+        let report = alarm("20ms").unwrap().report;
+        assert_eq!(report.wished_latency_ns, 20_000_000);
+        let promised = report.latency_ns.unwrap();
+        assert!(promised <= 20_000_000);
+        for (update, wished) in report.updates.iter().zip([50_000_000, 20_000_000]) {
+            assert_eq!(
+                (update.wished_latency_ns, update.latency_ns),
+                (wished, Some(promised))
+            );
+        }
+        let screen = render(&report, Width::UNLIMITED);
+        assert!(screen.contains("histogram  auto"), "{screen}");
+        assert!(screen.lines().count() <= 24, "{screen}");
+        let hasty = alarm("2500us").unwrap().report;
+        assert!(!hasty.accepted);
+        assert!(
+            hasty
+                .reason
+                .starts_with("update `alarm`: `latency` is 2.50 ms"),
+            "{}",
+            hasty.reason
+        );
+        let sentence = alarm("1ms").unwrap_err();
+        assert!(
+            sentence.starts_with("update `alarm`: `latency` is "),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn each_executor_reserves_for_its_own_updates() {
+        let shared = ("[monitor]", "[monitor]\n level = \"shared\"");
+        let histogram = "wcet = \"2us\"";
+        let run = |executor: &str| {
+            answer(&[
+                shared,
+                (
+                    histogram,
+                    &format!("executor = \"{executor}\"\n {histogram}"),
+                ),
+            ])
+        };
+        let alone = answer(&[shared]).unwrap().report;
+        for executor in ["best_effort", "bandwidth", "buffered"] {
+            let report = run(executor).unwrap().report;
+            assert!(report.accepted, "{executor}: {}", report.reason);
+            // The alarm alone is guaranteed, with its sensor alone.
+            let [queue, torque] = report.sensors.as_slice() else {
+                panic!("two sensors");
+            };
+            assert_eq!((queue.count, queue.r, torque.count), (0, None, 1));
+            assert_eq!(torque.wcet_ns, 500);
+            assert!(report.utilisation < alone.utilisation);
+            let [histogram, alarm] = report.updates.as_slice() else {
+                panic!("two updates");
+            };
+            assert_eq!((histogram.executor, histogram.latency_ns), (executor, None));
+            assert_eq!(alarm.latency_ns, report.latency_ns);
+            assert_eq!(report.copying.is_some(), executor == "buffered");
+        }
+        // Copying costs what the sensors' copies cost, and is admitted by the same rules.
+        let copying = run("buffered").unwrap().report.copying.unwrap();
+        assert!(
+            copying.latency_ns <= 50_000_000 && copying.utilisation < 0.1,
+            "{copying:?}"
+        );
+        // On one CPU of their own guaranteed updates would not be alone.
+        for executor in ["bandwidth", "buffered"] {
+            let own = answer(&[(
+                histogram,
+                &format!("executor = \"{executor}\"\n {histogram}"),
+            )]);
+            let sentence = own.unwrap_err();
+            assert!(sentence.contains("own_cpu"), "{sentence}");
+        }
+        // Their reservations count at the shared level.
+        let crowded = answer(&[
+            (
+                "[monitor]",
+                "[monitor]\n level = \"shared\"\n cpus = 1\n cpu_percent = 95",
+            ),
+            (histogram, "executor = \"bandwidth\"\n wcet = \"2us\""),
+        ]);
+        assert!(!crowded.unwrap().report.accepted);
+    }
+
+    #[test]
+    fn what_is_evaluated_in_place_must_fit_into_the_sensors_buffer() {
+        let torque = "jitter = \"3ms\"";
+        let alarm = "wcet = \"500ns\"";
+        let place = |buffer: u64, in_place: bool| {
+            let sensor = format!("{torque}\n payload = 1000\n buffer = {buffer}");
+            answer(&[
+                (torque, &sensor),
+                (alarm, &format!("{alarm}\n in_place = {in_place}")),
+            ])
+        };
+        // As copies few elements need to lie there.
+        let copied = place(300, false).unwrap().report;
+        assert!(copied.accepted, "{}", copied.reason);
+        let refused = place(300, true).unwrap().report;
+        assert!(!refused.accepted);
+        let (_, wanted) = refused.reason.split_once("must hold the ").unwrap();
+        let wanted: u64 = wanted.split(' ').next().unwrap().parse().unwrap();
+        // All that can come within the latency, of 50 ms at most, at 40 us, and what is early.
+        assert!((301..=1_400).contains(&wanted), "{}", refused.reason);
+        let admitted = place(1_400, true).unwrap().report;
+        assert!(admitted.accepted, "{}", admitted.reason);
+        assert_eq!(
+            (admitted.sensors[1].in_place, admitted.sensors[1].copies),
+            (true, Some(0))
+        );
+        // Small elements are always copied.
+        let sentence = answer(&[(alarm, &format!("{alarm}\n in_place = true"))]).unwrap_err();
+        assert!(
+            sentence.contains("update `alarm` evaluates in place"),
+            "{sentence}"
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
+pub mod parts;
 pub mod reactions;
 pub mod tasks;
 
@@ -87,15 +88,19 @@ pub struct MonitorConfig {
     /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of sensors.
     #[serde(default)]
     pub pooled: bool,
-    /// Who runs the monitor.
+    /// Who runs the updates that do not say so themselves.
     #[serde(default)]
     pub executor: ExecutorConfig,
+    /// How many elements of each stream the buffered executor holds for its updates, up to a power of two.
+    #[serde(default = "copies")]
+    #[schemars(range(min = 2, max = 4194304))]
+    pub copies: u64,
     /// Whether a sentinel measures how late the machine is, a thousand times per second on each CPU.
     #[serde(default)]
     pub sentinel: bool,
 }
 
-/// Who runs the monitor.
+/// Who runs an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutorConfig {
@@ -106,8 +111,25 @@ pub enum ExecutorConfig {
     Deadline,
     /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of latency.
     Bandwidth,
+    /// A thread with reserved CPU time copies the elements, and the update evaluates them by best effort:
+    /// nothing is missed while it lags behind by less than `copies`.
+    Buffered,
     /// No guarantee and no reservation.
     BestEffort,
+}
+
+impl ExecutorConfig {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Deadline => "deadline",
+            Self::Bandwidth => "bandwidth",
+            Self::Buffered => "buffered",
+            Self::BestEffort => "best_effort",
+        }
+    }
 }
 
 /// How far the guarantee reaches.
@@ -173,6 +195,19 @@ pub struct SensorConfig {
     /// Elements that the shared buffer holds; by default as many as the directory would give.
     #[serde(default)]
     pub buffer: Option<u64>,
+    /// How many sensors the id stands for, where it is a pattern or several have it: all of them have this
+    /// stream, and the guarantee begins when so many have appeared.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 256))]
+    pub count: u32,
+    /// How many lanes it has: one for each thread that may write a laned sensor.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub lanes: u32,
+    /// The most bytes of an element's payload: with it the monitor's memory is stated.
+    #[serde(default = "payload")]
+    #[schemars(range(min = 0, max = 65536))]
+    pub payload: u32,
     /// The worst-case time of copying an element to private memory.
     #[serde(default = "copy")]
     pub copy: Length,
@@ -202,6 +237,17 @@ pub struct UpdateConfig {
     /// plug-in says otherwise, by default.
     #[serde(default)]
     pub missed: Option<MissedConfig>,
+    /// Every element is to be evaluated by it within this length; that of the monitor by default. Updates
+    /// that are guaranteed together all get the least of their latencies.
+    #[serde(default)]
+    pub latency: Option<Length>,
+    /// Who runs it; what the monitor says by default.
+    #[serde(default)]
+    pub executor: Option<ExecutorConfig>,
+    /// Whether it evaluates large elements where they lie, if its plug-in can. A guaranteed one must say so:
+    /// then they stay in the sensor's buffer until they have been evaluated, and the buffer must hold them.
+    #[serde(default)]
+    pub in_place: bool,
 }
 
 impl UpdateConfig {
@@ -307,6 +353,15 @@ const fn cpu_percent() -> u32 {
 }
 const fn copy() -> Length {
     Length(Nanos::from_ns(200))
+}
+const fn copies() -> u64 {
+    16 * 1024
+}
+const fn one() -> u32 {
+    1
+}
+const fn payload() -> u32 {
+    256
 }
 
 /// The text of a file that describes what a user wants.

@@ -270,7 +270,7 @@ impl SessionBuilder {
         let reactor = Reactor::start(deciders.clone(), surroundings)?;
         let guard = self
             .monitor
-            .map(|plan| plan.start(directory.socket(), deciders));
+            .map(|plan| plan.start(directory.socket(), &deciders));
         let mut guard = guard.transpose()?;
         let mut guaranteed = None;
         let mut recording = Recording::begin(&self.command, sources, monotonic_now());

@@ -129,6 +129,16 @@ impl Histogram {
         }
     }
 
+    /// Bytes that its counts take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let counts = match &self.counts {
+            Counts::Few(values) => values.capacity(),
+            Counts::Many(all) => all.distinct_values(),
+        };
+        counts * size_of::<u64>()
+    }
+
     /// Counts a value.
     pub fn record(&mut self, value: u64) {
         self.counts.record(value.min(LARGEST), 1);

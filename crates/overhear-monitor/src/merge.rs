@@ -127,10 +127,11 @@ impl Merge {
         self.queues.iter().map(Queue::memory_bytes).sum()
     }
 
-    /// What [`Merge::memory_bytes`] will count for a stream with [`Room::Reserved`].
+    /// What [`Merge::memory_bytes`] will count with [`Room::Reserved`] for a stream of this capacity whose
+    /// elements have so many bytes and are copied. In place it is less.
     #[must_use]
-    pub fn bytes_of(descriptor: &Arc<StreamDescriptor>) -> usize {
-        reserved_queue(Arc::clone(descriptor), None).memory_bytes()
+    pub fn bytes_for(payload: u32, capacity: u64) -> usize {
+        Queue::reserved_bytes(payload, reserved_elements(capacity))
     }
 
     /// Begins a round: everything that comes in from now on was read after `now`.
@@ -281,9 +282,14 @@ impl Merge {
 }
 
 fn reserved_queue(descriptor: Arc<StreamDescriptor>, places: Option<Arc<dyn Places>>) -> Queue {
-    let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
-    let elements = capacity.clamp(1, MOST_RESERVED).saturating_mul(2);
+    let elements = reserved_elements(descriptor.capacity);
     Queue::reserved(descriptor, places, elements)
+}
+
+/// What one round can read, and as much again that is held back.
+fn reserved_elements(capacity: u64) -> usize {
+    let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+    capacity.clamp(1, MOST_RESERVED).saturating_mul(2)
 }
 
 impl Inbox for Merge {

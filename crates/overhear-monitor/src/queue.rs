@@ -118,6 +118,15 @@ impl Queue {
         }
     }
 
+    /// Bytes of the memory that [`Queue::reserved`] takes for so many elements of so many bytes each.
+    pub(crate) fn reserved_bytes(payload: u32, elements: usize) -> usize {
+        let stride = HEAD_WORDS + payload.div_ceil(8) as usize;
+        let slots = elements.max(1).next_power_of_two();
+        let words = slots.saturating_mul(stride);
+        let gaps = RESERVED_GAPS * size_of::<QueuedGap>();
+        words.saturating_mul(size_of::<u64>()).saturating_add(gaps)
+    }
+
     /// Bytes of the memory it has now.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u64>() + self.gaps.capacity() * size_of::<QueuedGap>()

@@ -196,7 +196,7 @@ fn in_place_and_by_copies_the_results_are_the_same() {
         assert_eq!((monitor.elements(), monitor.losses().missed()), (20, 0));
         // Without copies the monitor's memory holds times and sequences.
         let payloads = 2 * CAPACITY as usize * PIXELS as usize;
-        let all = overhear_monitor::Merge::bytes_of(&stream);
+        let all = overhear_monitor::Merge::bytes_for(stream.schema.size(), stream.capacity);
         let expected = if in_place {
             all - payloads - 16 * 8
         } else {

@@ -51,7 +51,7 @@ fn rounds_neither_allocate_nor_free() {
     let mut stated = 0;
     for id in 1..=STREAMS {
         let descriptor = descriptor(id, if id == 1 { "first" } else { "other" }, CAPACITY);
-        stated += Merge::bytes_of(&descriptor);
+        stated += Merge::bytes_for(descriptor.schema.size(), descriptor.capacity);
         let (writer, source) = ring(descriptor);
         writers.push(writer);
         monitor.add_source(Box::new(source));

@@ -214,6 +214,28 @@ fn missed_elements_stop_an_update_or_are_counted() {
 }
 
 #[test]
+fn missed_elements_stop_nobody_before_the_guarantee_begins() {
+    let (mut a, source) = ring(descriptor(1, "a", 4));
+    let mut monitor = Monitor::new(Nanos::from_ns(0));
+    monitor.add_source(Box::new(source));
+    let mut set = UpdateSet::new().lenient();
+    let binding = Binding::new("strict").on_missed(MissedPolicy::Stop);
+    let strict = set.add(Heard::default(), binding).unwrap();
+    (1..=5).for_each(|time| a.write(time, time));
+    monitor.round(at(10), &mut set);
+    let status = strict.status();
+    assert_eq!((status.state, status.missed), (UpdateState::Running, 2));
+    set.supervisor().enforce();
+    monitor.round(at(20), &mut set);
+    (21..=25).for_each(|time| a.write(time, time));
+    monitor.round(at(30), &mut set);
+    assert!(matches!(strict.status().state, UpdateState::Stopped(_)));
+    drop(set);
+    let gap = (2, GapCause::Overwritten);
+    assert_eq!(strict.take().unwrap().gaps, [gap, gap]);
+}
+
+#[test]
 fn elements_of_another_type_are_refused_with_a_sentence() {
     let (mut a, source) = ring(descriptor(1, "a", 64));
     let mut monitor = Monitor::new(Nanos::from_ns(0));

@@ -6,15 +6,19 @@ use std::path::Path;
 use overhear_admission::{SensorLoad, Span, Wish};
 use overhear_event::Nanos;
 
-use super::{choose_with_reading, entries, lateness_of, wish_of, Entry};
+use super::{
+    choose_with_reading, entries, guaranteed_part, lateness_of, loads, wish_of, wished_latency,
+    Entry,
+};
+use crate::config::parts::Part;
 use crate::config::Config;
 
 /// What would make it fit, where that can be said: the demand alone, or the shortest latency.
-pub(super) fn hint(config: &Config, entries: &[Entry<'_>], wish: &Wish) -> String {
-    let dear = too_dear(config, entries);
-    let demand: f64 = entries
+pub(super) fn hint(config: &Config, entries: &[Entry<'_>], part: &Part, wish: &Wish) -> String {
+    let dear = too_dear(config, entries, part);
+    let demand: f64 = loads(entries)
         .iter()
-        .map(|entry| entry.load.wcet.as_ns() as f64 / entry.load.stream.period().as_ns() as f64)
+        .map(|load| load.wcet.as_ns() as f64 / load.stream.period().as_ns() as f64)
         .sum();
     let granted = wish.density.numerator() as f64 / wish.density.denominator() as f64;
     if demand > granted {
@@ -34,13 +38,13 @@ pub(super) fn hint(config: &Config, entries: &[Entry<'_>], wish: &Wish) -> Strin
 }
 
 /// Which update can never keep up with a sensor, because it needs more than a period for an element.
-fn too_dear(config: &Config, entries: &[Entry<'_>]) -> String {
-    for update in &config.updates {
+fn too_dear(config: &Config, entries: &[Entry<'_>], part: &Part) -> String {
+    let updates = config.updates.iter().enumerate();
+    for (_, update) in updates.filter(|(index, _)| part.has_update(*index)) {
         let wcet = update.wcet.map_or(Nanos::ZERO, |wcet| wcet.0);
-        let takes = |id: &String| update.sensors.as_ref().is_none_or(|all| all.contains(id));
         let slow = entries
             .iter()
-            .find(|entry| takes(&entry.config.id) && wcet > entry.load.stream.period());
+            .find(|entry| update.takes(&entry.config.id) && wcet > entry.load.stream.period());
         if let Some(entry) = slow {
             return format!(
                 "; update `{}` has a wcet of {wcet}, above the period of sensor `{}`, {}",
@@ -57,7 +61,7 @@ fn too_dear(config: &Config, entries: &[Entry<'_>]) -> String {
 /// file takes them.
 fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
     // Doubling finds a latency that can be had, halving the distance the least of them.
-    let loads: Vec<SensorLoad> = entries.iter().map(|entry| entry.load).collect();
+    let loads: Vec<SensorLoad> = loads(entries);
     let fits = |ns: u64| {
         let latency = Span::from_ns(ns);
         choose_with_reading(&loads, &Wish { latency, ..*wish }).is_ok()
@@ -82,7 +86,9 @@ fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
 /// A latency that could be had for a file that was read from `path`, where the wished one cannot.
 pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
     let base = path.parent().unwrap_or(Path::new(""));
-    let entries = entries(config, base).ok()?;
+    let part = guaranteed_part(config);
+    let entries = entries(config, base, &part).ok()?;
     let total = lateness_of(config).total().ok()?;
-    fitting(&entries, &wish_of(config, total))
+    let (_, wished) = wished_latency(config, &part);
+    fitting(&entries, &wish_of(config, wished, total))
 }

@@ -51,6 +51,20 @@ impl Counting {
         all
     }
 
+    /// What one takes with or without a field.
+    pub(crate) fn bytes_for(has_field: bool) -> u64 {
+        let counting = Self::new(has_field.then(String::new));
+        counting.memory_bytes() as u64
+    }
+
+    /// Bytes that its values take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match &self.field {
+            Some(_) => self.values.memory_bytes(),
+            None => 0,
+        }
+    }
+
     /// The values of the field, as the update of this name; none without a field.
     pub(crate) fn histogram(&self, name: &str) -> Option<HistogramReport> {
         let field = self.field.as_ref()?;

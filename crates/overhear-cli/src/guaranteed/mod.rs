@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitor that `overhear.toml` describes, run beside the session in a thread of its own.
+//! The monitors that `overhear.toml` describes, one for each executor that its updates name, run beside the
+//! session in threads of their own.
 //!
-//! [`Plan::read`] decides before anything runs: whether the monitor is admitted, and who runs it.
-//! `Plan::start` attaches to a directory like any other monitor and runs until [`Guard::stop`].
+//! [`Plan::read`] decides before anything runs: whether they are admitted, and who runs them.
+//! `Plan::start` attaches to a directory like any other monitor and runs until [`Guard::stop`], which makes
+//! one report of them.
 
 mod evaluation;
 mod report;
@@ -11,19 +13,23 @@ mod suggestion;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ScopedJoinHandle};
 
-use overhear_directory::{Begin, MonitorConnection, Query};
-use overhear_event::{StreamDescriptor, Update};
+use overhear_admission::DeadlineReservation;
+use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
+use overhear_event::{StreamDescriptor, Update, IN_PLACE_BYTES};
 use overhear_monitor::executor::{
-    bandwidth, deadline, may_guarantee, share_of_cpu, DeadlineRefusal, SensorIndex, Terms,
-    UpdateIndex, Watch, Watched,
+    bandwidth, buffer, copy_reserved, deadline, may_guarantee, share_of_cpu, DeadlineRefusal,
+    SensorIndex, Terms, UpdateIndex, Watch, Watched,
 };
 use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
-use overhear_monitor::{best_effort, Clock, Monitor, Partition, Room, Sentinel, SystemClock};
+use overhear_monitor::{
+    best_effort, Clock, Monitor, Partition, Room, Sentinel, Supervisor, SystemClock,
+};
 
 use crate::admit::{self, terms_without_guarantee};
+use crate::config::parts::{Part, Runner};
 use crate::config::{Config, ExecutorConfig, MissedConfig, UpdateConfig};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::place;
@@ -45,6 +51,8 @@ pub(crate) const GUARANTEE: &str = "guarantee";
 enum Executor {
     Deadline,
     Bandwidth,
+    /// The reservation is that of the thread that copies.
+    Buffered(DeadlineReservation),
     BestEffort,
 }
 
@@ -53,73 +61,107 @@ impl Executor {
         match self {
             Self::Deadline => "deadline",
             Self::Bandwidth => "bandwidth",
+            Self::Buffered(_) => "buffered",
             Self::BestEffort => "best_effort",
         }
     }
 }
 
-/// A monitor that may start.
+/// The monitors of a file that may start: one for each executor that its updates name.
 #[derive(Clone, Debug)]
 pub struct Plan {
     config: Config,
     path: PathBuf,
-    terms: Terms,
-    executor: Executor,
+    // What is guaranteed comes first.
+    monitors: Vec<MonitorPlan>,
     measures: bool,
     /// Of each update in the file, the plug-in that it names.
     plugins: Vec<Option<UpdateSpecification>>,
-    /// The CPU that was set apart for it.
+    /// The CPU that was set apart for the guaranteed one.
     partition: Option<Arc<Partition>>,
     /// Why there will be no guarantee although one was wished for.
     pub warning: Option<String>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct MonitorPlan {
+    part: Part,
+    terms: Terms,
+    executor: Executor,
+    // What admission said of its memory.
+    stated_bytes: Option<u64>,
 }
 
 impl Plan {
     /// Reads the file and decides. With `measures` nothing is guaranteed, and updates need no WCET.
     ///
     /// # Errors
-    /// [`Failure`]: the file makes no sense (2), the monitor is not admitted (4), a guarantee was
-    /// demanded and this user or machine cannot give one (5).
+    /// [`Failure`]: the file makes no sense (2), a monitor is not admitted (4), a guarantee or a reservation
+    /// was demanded and this user or machine cannot give one (5).
     pub fn read(path: &Path, measures: bool) -> Result<Self, Failure> {
         let config = Config::read(path)?;
-        let wished = match config.monitor.executor {
-            _ if measures => ExecutorConfig::BestEffort,
-            wished => wished,
-        };
+        let plugins = plugins(&config, path)?;
         let mut plan = Self {
-            terms: terms_without_guarantee(&config, path)?,
             config,
             path: path.to_path_buf(),
-            executor: Executor::BestEffort,
+            monitors: Vec::new(),
             measures,
-            plugins: Vec::new(),
+            plugins,
             partition: None,
             warning: None,
         };
-        plan.plugins = plugins(&plan.config, path)?;
-        // The directory is asked for all sensors at once.
-        query(&plan.config)?;
-        match wished {
-            ExecutorConfig::BestEffort => return Ok(plan),
-            ExecutorConfig::Bandwidth => {
-                plan.executor = Executor::Bandwidth;
-                let share = share_of_cpu(plan.config.monitor.cpu_percent);
-                return match ask_kernel(share) {
-                    KernelVerdict::Accepted => Ok(plan),
-                    verdict => {
-                        let refusal = DeadlineRefusal::of(verdict);
-                        Err(Failure::new(UNAVAILABLE, refusal.to_string()))
-                    }
-                };
-            }
-            ExecutorConfig::Auto | ExecutorConfig::Deadline => {}
+        if measures {
+            plan.add(plan.config.whole(), Executor::BestEffort)?;
+            return Ok(plan);
         }
-        let admitted = admit::admit_config(&plan.config, path)?;
+        for runner in Runner::ALL {
+            let Some(part) = plan.config.part(runner) else {
+                continue;
+            };
+            match runner {
+                Runner::Guaranteed => plan.add_guaranteed(part)?,
+                Runner::Bandwidth => {
+                    may_reserve(share_of_cpu(plan.config.monitor.cpu_percent))?;
+                    plan.add(part, Executor::Bandwidth)?;
+                }
+                Runner::Buffered => {
+                    let reservation = admit::copying_of(&plan.config, path)?;
+                    may_reserve(reservation)?;
+                    plan.add(part, Executor::Buffered(reservation))?;
+                }
+                Runner::BestEffort => plan.add(part, Executor::BestEffort)?,
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Adds a monitor that guarantees nothing.
+    fn add(&mut self, part: Part, executor: Executor) -> Result<(), Failure> {
+        // The directory is asked for all its sensors at once.
+        query(&self.config, &part)?;
+        self.monitors.push(MonitorPlan {
+            terms: terms_without_guarantee(&self.config, &self.path, &part)?,
+            part,
+            executor,
+            stated_bytes: None,
+        });
+        Ok(())
+    }
+
+    fn add_guaranteed(&mut self, part: Part) -> Result<(), Failure> {
+        self.add(part.clone(), Executor::BestEffort)?;
+        let updates = self.config.updates.iter().enumerate();
+        let mut wishes = updates
+            .filter(|(index, _)| part.has_update(*index))
+            .map(|(_, update)| self.config.executor_of(update));
+        let is_demanded = wishes.any(|wished| wished == ExecutorConfig::Deadline);
+        let admitted = admit::admit_config(&self.config, &self.path)?;
         let Some(terms) = admitted.terms else {
             return Err(Failure::new(REFUSED, admitted.report.reason));
         };
         // Set apart before it is asked whether the guarantee could begin there.
-        let own_cpu = plan.config.monitor.own_cpu;
+        let own_cpu = self.config.monitor.own_cpu;
         let partition = own_cpu.map(|cpu| Partition::make(cpu.number())).transpose();
         let possible = partition.map_err(DeadlineRefusal::from).and_then(|made| {
             may_guarantee(&terms, made.as_ref())?;
@@ -127,124 +169,177 @@ impl Plan {
         });
         match possible {
             Ok(partition) => {
-                plan.partition = partition.map(Arc::new);
-                plan.terms = terms;
-                plan.executor = Executor::Deadline;
-                Ok(plan)
+                self.partition = partition.map(Arc::new);
+                if let Some(monitor) = self.monitors.last_mut() {
+                    monitor.terms = terms;
+                    monitor.executor = Executor::Deadline;
+                    monitor.stated_bytes = Some(admitted.report.memory_bytes);
+                }
+                Ok(())
             }
             Err(refusal) if !refusal.is_lack_of_permission() => {
                 Err(Failure::new(REFUSED, refusal.to_string()))
             }
-            Err(refusal) if wished == ExecutorConfig::Deadline => {
-                Err(Failure::new(UNAVAILABLE, refusal.to_string()))
-            }
+            Err(refusal) if is_demanded => Err(Failure::new(UNAVAILABLE, refusal.to_string())),
             Err(refusal) => {
-                plan.warning = Some(format!(
+                self.warning = Some(format!(
                     "the monitor runs best effort, nothing is guaranteed: {refusal}"
                 ));
-                Ok(plan)
+                Ok(())
             }
         }
     }
 
-    /// Attaches to the directory at `socket` and begins. Returns once it is attached.
+    /// Attaches to the directory at `socket` and begins. Returns once all monitors are attached, and those
+    /// that reserve CPU time beside a guarantee have it.
     ///
     /// # Errors
-    /// [`Failure`] if the directory cannot be attached to.
-    pub(crate) fn start(self, socket: &Path, deciders: Deciders) -> Result<Guard, Failure> {
-        let (stop, told) = channel();
-        let (attached, answer) = channel();
-        let socket: PathBuf = socket.to_path_buf();
-        let thread = std::thread::Builder::new()
-            .name("oh-monitor".to_string())
-            .spawn(move || self.run(&socket, &deciders, &told, &attached))
-            .map_err(|error| {
-                let sentence = format!("cannot start a thread for the monitor: {error}");
-                Failure::new(UNAVAILABLE, sentence)
-            })?;
-        // Dropped without an answer: the thread has failed, and says why when it is joined.
-        let _ = answer.recv();
-        Ok(Guard { stop, thread })
+    /// [`Failure`] if a thread cannot be started.
+    pub(crate) fn start(self, socket: &Path, deciders: &Deciders) -> Result<Guard, Failure> {
+        let plan = Arc::new(self);
+        let mut threads = Vec::new();
+        // What is guaranteed comes last: it looks at the reservations that are there, and every other one
+        // is foreign to it.
+        for index in (0..plan.monitors.len()).rev() {
+            let (stop, told) = channel();
+            let (begun, answer) = channel();
+            let (socket, deciders) = (socket.to_path_buf(), deciders.clone());
+            let plan = Arc::clone(&plan);
+            let thread = std::thread::Builder::new()
+                .name("oh-monitor".to_string())
+                .spawn(move || Running::new(&plan, index).run(&socket, &deciders, &told, &begun))
+                .map_err(|error| {
+                    let sentence = format!("cannot start a thread for the monitor: {error}");
+                    Failure::new(UNAVAILABLE, sentence)
+                })?;
+            // Dropped without an answer: the thread has failed, and says why when it is joined.
+            let _ = answer.recv();
+            threads.insert(0, (stop, thread));
+        }
+        Ok(Guard { plan, threads })
+    }
+}
+
+/// Whether the kernel takes a reservation.
+fn may_reserve(reservation: DeadlineReservation) -> Result<(), Failure> {
+    match ask_kernel(reservation) {
+        KernelVerdict::Accepted => Ok(()),
+        verdict => {
+            let refusal = DeadlineRefusal::of(verdict);
+            Err(Failure::new(UNAVAILABLE, refusal.to_string()))
+        }
+    }
+}
+
+/// A monitor in its thread.
+struct Running<'a> {
+    plan: &'a Plan,
+    own: &'a MonitorPlan,
+}
+
+impl<'a> Running<'a> {
+    fn new(plan: &'a Plan, index: usize) -> Self {
+        let own = &plan.monitors[index];
+        Self { plan, own }
     }
 
     fn run(
-        self,
+        &self,
         socket: &Path,
         deciders: &Deciders,
         told: &Receiver<()>,
-        attached: &Sender<()>,
+        begun: &Sender<()>,
     ) -> Result<GuaranteeReport, Failure> {
+        let (config, own) = (&self.plan.config, self.own);
         let connection = MonitorConnection::connect(socket).map_err(place::refused)?;
-        let source = connection.attach(query(&self.config)?, Begin::Now);
+        let source = connection.attach(query(config, &own.part)?, Begin::Now);
         let mut source = source.map_err(place::refused)?;
         source.forget_clock_segments();
-        let room = match self.executor {
+        let room = match own.executor {
             Executor::Deadline => Room::Reserved,
-            Executor::Bandwidth | Executor::BestEffort => Room::Growing,
+            _ => Room::Growing,
         };
-        let mut monitor = Monitor::with_room(self.terms.lateness.hold_back, room);
-        monitor.add_source(Box::new(source));
-        let _ = attached.send(());
+        let mut monitor = Monitor::with_room(own.terms.lateness.hold_back, room);
 
-        let queries = self
-            .config
+        let queries = config
             .sensors
             .iter()
             .map(|sensor| place::query(&sensor.id, None));
         let queries: Vec<Query> = queries.collect::<Result<_, _>>()?;
         let sensor_of = |stream: &StreamDescriptor| {
-            let found = queries.iter().position(|query| query.matches(stream));
-            found.map(SensorIndex)
+            let mut all = queries.iter().enumerate();
+            let found =
+                all.find(|(index, query)| own.part.has_sensor(*index) && query.matches(stream));
+            found.map(|(index, _)| SensorIndex(index))
         };
-        let updates = self.config.updates.iter().zip(&self.plugins).enumerate();
-        let evaluations: Result<Vec<Evaluation>, Failure> = updates
-            .map(|(index, (config, plugin))| match plugin {
-                Some(plugin) => {
-                    let number = UpdateIndex(index);
-                    let missed = config.missed.map(MissedConfig::policy);
-                    let prepare = |update: &mut PluginUpdate| {
-                        if let Some(decider) = deciders.of_update(number) {
-                            update.reacting(decider, number);
-                        }
-                    };
-                    let plugin = std::slice::from_ref(plugin);
-                    Updates::load_with(plugin, missed, prepare).map(Evaluation::Plugin)
-                }
-                None => {
-                    let counting = Counting::new(config.field.clone());
-                    Ok(Evaluation::Counting(counting))
-                }
-            })
-            .collect();
-        let mut evaluations = evaluations?;
-        let watched = evaluations.iter_mut().zip(&self.config.updates);
-        let watched = watched.map(|(evaluation, config)| Watched {
+        let mut evaluations = self.evaluations(deciders)?;
+        let supervisors: Vec<Supervisor> = match own.executor {
+            Executor::Deadline => evaluations
+                .iter_mut()
+                .filter_map(Evaluation::settle)
+                .collect(),
+            _ => Vec::new(),
+        };
+        let watched = evaluations.iter_mut().zip(&config.updates).enumerate();
+        let watched = watched.map(|(index, (evaluation, update))| Watched {
             update: match evaluation {
                 Evaluation::Plugin(updates) => updates.set() as &mut dyn Update,
                 Evaluation::Counting(counting) => counting,
             },
-            sensors: config.sensors.as_ref().map(|ids| self.indices(ids)),
+            sensors: match own.part.has_update(index) {
+                true => update.sensors.as_ref().map(|ids| self.indices(ids)),
+                // It keeps its place, and another monitor calls it.
+                false => Some(Vec::new()),
+            },
+            in_place: match own.executor {
+                Executor::Deadline if update.in_place => Some(self.large_sensors()),
+                Executor::Deadline => Some(Vec::new()),
+                _ => None,
+            },
         });
-        let mut watch = Watch::new(&self.terms, watched.collect(), SystemClock, sensor_of);
-        if self.measures {
+        let mut watch = Watch::new(&own.terms, watched.collect(), SystemClock, sensor_of);
+        if self.plan.measures {
             watch = watch.measuring();
         }
-        let policies = self.config.updates.iter().map(UpdateConfig::missed_policy);
+        let policies = config.updates.iter().map(UpdateConfig::missed_policy);
         watch = watch.on_missed(policies);
         if let Some(decider) = deciders.of_monitor() {
             watch = watch.reacting(decider);
         }
-        if self.executor != Executor::Deadline {
+        if own.executor != Executor::Deadline {
             watch = watch.judging();
         }
-        let mut report = GuaranteeReport::default();
-        let quiet = self.execute(&mut monitor, &mut watch, told, &mut report)?;
+        let mut report = GuaranteeReport {
+            executor: own.executor.name().to_string(),
+            ..GuaranteeReport::default()
+        };
+        let quiet = match own.executor {
+            Executor::Buffered(reservation) => {
+                self.buffer(&mut monitor, &mut watch, (source, reservation), told, begun)?;
+                QuietRounds::default()
+            }
+            _ => {
+                monitor.add_source(Box::new(source));
+                let enforce = || supervisors.iter().for_each(Supervisor::enforce);
+                self.execute(
+                    &mut monitor,
+                    &mut watch,
+                    (told, begun),
+                    enforce,
+                    &mut report,
+                )?
+            }
+        };
         self.fill(&mut report, &watch);
-        if self.measures {
-            report.suggestion = Some(suggest(&self.path, &report, quiet));
+        if self.plan.measures {
+            report.suggestion = Some(suggest(&self.plan.path, &report, quiet));
         }
         drop(watch);
-        for (update, evaluation) in report.updates.iter_mut().zip(evaluations) {
+        let counted: usize = evaluations.iter().map(Evaluation::memory_bytes).sum();
+        self.account(&mut report, &mut monitor, counted as u64);
+        let own_evaluations = evaluations.into_iter().enumerate();
+        let own_evaluations = own_evaluations.filter(|(index, _)| own.part.has_update(*index));
+        for (update, (_, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
             match evaluation {
                 Evaluation::Plugin(updates) => {
                     // What is of another type, or came when it had failed, did not reach it.
@@ -262,70 +357,87 @@ impl Plan {
         Ok(report)
     }
 
+    /// What each update of the file runs; those of other monitors as well, so that each has its place.
+    fn evaluations(&self, deciders: &Deciders) -> Result<Vec<Evaluation>, Failure> {
+        let updates = self.plan.config.updates.iter().zip(&self.plan.plugins);
+        let made = updates.enumerate().map(|(index, (config, plugin))| {
+            if !self.own.part.has_update(index) {
+                return Ok(Evaluation::Counting(Counting::new(None)));
+            }
+            let Some(plugin) = plugin else {
+                let counting = Counting::new(config.field.clone());
+                return Ok(Evaluation::Counting(counting));
+            };
+            let number = UpdateIndex(index);
+            let missed = config.missed.map(MissedConfig::policy);
+            let prepare = |update: &mut PluginUpdate| {
+                if let Some(decider) = deciders.of_update(number) {
+                    update.reacting(decider, number);
+                }
+            };
+            let plugin = std::slice::from_ref(plugin);
+            Updates::load_with(plugin, missed, prepare).map(Evaluation::Plugin)
+        });
+        made.collect()
+    }
+
     /// Runs until it is told to stop, and fills in what the executor knows.
     fn execute(
         &self,
         monitor: &mut Monitor,
         watch: &mut Watch<'_, SystemClock>,
-        told: &Receiver<()>,
+        (told, begun): (&Receiver<()>, &Sender<()>),
+        enforce: impl Fn(),
         report: &mut GuaranteeReport,
     ) -> Result<QuietRounds, Failure> {
         let mut quiet = QuietRounds::default();
         let goes_on = || told.try_recv() == Err(TryRecvError::Empty);
-        report.executor = self.executor.name().to_string();
-        match self.executor {
+        let config = &self.plan.config;
+        match self.own.executor {
             Executor::Deadline => {
-                let terms = &self.terms;
-                let inside = self.partition.as_deref().map(Partition::enter);
+                let _ = begun.send(());
+                let terms = &self.own.terms;
+                let partition = self.plan.partition.as_deref();
+                let inside = partition.map(Partition::enter);
                 let _inside = inside
                     .transpose()
                     .map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
                 let allowed = terms.lateness.wake_up.plus(terms.reservation.runtime);
-                let sentinel = match self.config.monitor.sentinel {
+                let sentinel = match config.monitor.sentinel {
                     true => Some(Sentinel::start(allowed)),
                     false => None,
                 };
                 let sentinel = sentinel.transpose();
                 let sentinel =
                     sentinel.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
-                match deadline(monitor, watch, || (), |_, _| goes_on()) {
+                match deadline(monitor, watch, &enforce, |_, _| goes_on()) {
                     Ok(run) => {
                         if let Some(sentinel) = sentinel {
                             watch.hear(&sentinel.stop());
                         }
-                        let guarantee = watch.guarantee();
-                        report.verdict = Some(guarantee.verdict().to_string());
-                        report.since_ns = guarantee.since().map(|at| at.as_monotonic_ns());
-                        report.reasons = guarantee.sentences(terms);
-                        report.level = Some(admit::level_name(terms.level).to_string());
-                        report.cpu = self.partition.as_deref().map(Partition::cpu);
-                        report.latency_ns = Some(terms.latency.as_ns());
-                        report.period_ns = Some(terms.reservation.period.as_ns());
-                        report.runtime_ns = Some(terms.reservation.runtime.as_ns());
-                        report.begun_ns = Some(run.begun.as_monotonic_ns());
-                        report.ended_ns = Some(run.ended.as_monotonic_ns());
-                        report.rounds = run.rounds;
-                        report.left_out = run.left_out;
-                        report.wake_up_ns = run.wake_up.as_ns();
-                        report.longest_period_ns = run.longest_job.as_ns();
-                        report.page_faults = run.faults.minor + run.faults.major;
-                        report.kernel_overruns = run.kernel_overruns;
+                        report.of_run(&run, watch.guarantee(), terms);
+                        report.cpu = partition.map(Partition::cpu);
                     }
                     // Nothing was promised yet, so nothing is broken; but nobody knows what would have
                     // come of it.
                     Err(refusal) => {
                         report.verdict = Some("inconclusive".to_string());
                         report.reasons = vec![refusal.to_string()];
-                        self.go_on(monitor, watch, goes_on, &refusal);
+                        enforce();
+                        go_on(monitor, watch, goes_on, &refusal);
                     }
                 }
             }
             Executor::Bandwidth => {
-                let percent = self.config.monitor.cpu_percent;
-                let ran = bandwidth(monitor, watch, percent, |_| goes_on());
+                let percent = config.monitor.cpu_percent;
+                let ran = bandwidth(monitor, watch, percent, |_| {
+                    let _ = begun.send(());
+                    goes_on()
+                });
                 ran.map_err(|refusal| Failure::new(UNAVAILABLE, refusal.to_string()))?;
             }
-            Executor::BestEffort => {
+            Executor::BestEffort | Executor::Buffered(_) => {
+                let _ = begun.send(());
                 let now = || SystemClock.now();
                 best_effort(monitor, watch, now, std::thread::sleep, |monitor| {
                     quiet.look(monitor.elements(), SystemClock.cpu_time());
@@ -336,35 +448,81 @@ impl Plan {
         Ok(quiet)
     }
 
-    /// A guarantee could not begin: the rest is evaluated by best effort.
-    fn go_on(
+    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates.
+    fn buffer(
         &self,
         monitor: &mut Monitor,
         watch: &mut Watch<'_, SystemClock>,
-        goes_on: impl Fn() -> bool,
-        refusal: &DeadlineRefusal,
-    ) {
-        let now = || SystemClock.now();
-        // After an end nothing is left to wait for.
-        let ended = matches!(refusal, DeadlineRefusal::Absent(_));
-        watch.begin_judging();
-        best_effort(monitor, watch, now, std::thread::sleep, |_| {
-            !ended && goes_on()
-        });
+        (mut source, reservation): (AttachedSource, DeadlineReservation),
+        told: &Receiver<()>,
+        begun: &Sender<()>,
+    ) -> Result<(), Failure> {
+        let capacity = self.plan.config.monitor.copies.next_power_of_two();
+        let (mut copier, copies) = buffer(capacity);
+        let horizon = copies.horizon();
+        monitor.add_source(Box::new(copies));
+        let (stop, stopped) = channel::<()>();
+        let begun = begun.clone();
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("oh-copies".to_string());
+            let copying = thread.spawn_scoped(scope, move || {
+                copy_reserved(&mut source, &mut copier, reservation, || {
+                    let _ = begun.send(());
+                    stopped.try_recv() == Err(TryRecvError::Empty)
+                })
+            });
+            let copying = copying.map_err(|error| {
+                let sentence = format!("cannot start a thread that copies: {error}");
+                Failure::new(UNAVAILABLE, sentence)
+            })?;
+            // What is left is evaluated when everything has been copied.
+            let (mut stop, mut copying) = (Some(stop), Some(copying));
+            let mut ended = Ok(());
+            best_effort(
+                monitor,
+                watch,
+                || horizon.now(),
+                std::thread::sleep,
+                |_| {
+                    let is_over = copying.as_ref().is_none_or(|it| it.is_finished());
+                    if told.try_recv() == Err(TryRecvError::Empty) && !is_over {
+                        return true;
+                    }
+                    drop(stop.take());
+                    ended = copying
+                        .take()
+                        .map_or(Ok(Ok(())), ScopedJoinHandle::join)
+                        .unwrap_or(Ok(()));
+                    false
+                },
+            );
+            ended.map_err(|refusal| Failure::new(UNAVAILABLE, refusal.to_string()))
+        })
     }
 
     fn fill(&self, report: &mut GuaranteeReport, watch: &Watch<'_, SystemClock>) {
+        let (config, own) = (&self.plan.config, self.own);
         if report.verdict.is_none() {
-            let absent = watch.absent().map(|sensor| self.terms.sensor(sensor));
-            let absent = absent.map(|id| {
-                format!("sensor `{id}` never appeared: no program has registered it; check its id")
+            let absent = watch.absent().into_iter().map(|(sensor, present)| {
+                let id = own.terms.sensor(sensor);
+                match present {
+                    0 => format!(
+                        "sensor `{id}` never appeared: no program has registered it; check its id"
+                    ),
+                    some => format!(
+                        "only {some} sensors `{id}` appeared of {}; check its `count`",
+                        own.terms.sensors[sensor.0].count
+                    ),
+                }
             });
             report.reasons = absent.collect();
         }
-        let sensors = self.terms.sensors.iter().zip(watch.figures());
+        let sensors = own.terms.sensors.iter().zip(watch.figures()).enumerate();
         report.sensors = sensors
-            .map(|(terms, figures)| GuaranteedSensor {
+            .filter(|(index, _)| own.part.has_sensor(*index))
+            .map(|(index, (terms, figures))| GuaranteedSensor {
                 id: terms.name.clone(),
+                sensors: watch.labels(SensorIndex(index)).map(String::from).collect(),
                 elements: figures.elements,
                 missed: figures.missed,
                 latency_ns: figures.latency.as_ns(),
@@ -372,11 +530,14 @@ impl Plan {
             })
             .collect();
         report.missed = report.sensors.iter().map(|sensor| sensor.missed).sum();
-        let updates = self.config.updates.iter().zip(watch.longest());
+        let updates = config.updates.iter().zip(watch.longest());
+        let updates = updates.zip(watch.fates()).enumerate();
         report.updates = updates
-            .zip(watch.fates())
-            .map(|((config, longest), fate)| MeasuredUpdate {
+            .filter(|(index, _)| own.part.has_update(*index))
+            .map(|(_, ((config, longest), fate))| MeasuredUpdate {
                 name: config.name.clone(),
+                executor: own.executor.name().to_string(),
+                wished_latency_ns: config.latency.map(|latency| latency.0.as_ns()),
                 state: match fate.stopped {
                     Some(_) => "stopped".to_string(),
                     None => "finished".to_string(),
@@ -388,7 +549,7 @@ impl Plan {
                 longest_ns: longest.took.as_ns(),
                 longest_sensor: longest
                     .sensor
-                    .map(|sensor| self.terms.sensor(sensor).to_string()),
+                    .map(|sensor| own.terms.sensor(sensor).to_string()),
                 longest_element: longest.sensor.map(|_| longest.element),
                 wcet_ns: config.wcet.map(|wcet| wcet.0.as_ns()),
                 suggested_wcet_ns: (longest.elements > 0).then(|| suggested(longest.took)),
@@ -400,17 +561,72 @@ impl Plan {
             .collect();
     }
 
+    /// Counts the memory that the monitor has taken, and holds it against what was stated.
+    fn account(&self, report: &mut GuaranteeReport, monitor: &mut Monitor, counted: u64) {
+        let streams = monitor.take_opened();
+        let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
+        report.memory_bytes = mapped + monitor.memory_bytes() as u64 + counted;
+        report.stated_memory_bytes = self.own.stated_bytes;
+        if let Some(stated) = self.own.stated_bytes.filter(|&it| it < report.memory_bytes) {
+            report.notes.push(format!(
+                "the monitor took {} bytes of memory, {stated} had been stated: a sensor has more room or larger \
+                 elements than the file says; give its `buffer`, `payload` and `lanes`",
+                report.memory_bytes
+            ));
+        }
+    }
+
     fn indices(&self, ids: &[String]) -> Vec<SensorIndex> {
-        let all = self.config.sensors.iter().enumerate();
+        let all = self.plan.config.sensors.iter().enumerate();
         let taken = all.filter(|(_, sensor)| ids.contains(&sensor.id));
         taken.map(|(index, _)| SensorIndex(index)).collect()
     }
+
+    /// Those whose elements may be evaluated in place.
+    fn large_sensors(&self) -> Vec<SensorIndex> {
+        let all = self.plan.config.sensors.iter().enumerate();
+        let large = all.filter(|(_, sensor)| sensor.payload > IN_PLACE_BYTES);
+        large.map(|(index, _)| SensorIndex(index)).collect()
+    }
+}
+
+/// A guarantee could not begin: the rest is evaluated by best effort.
+fn go_on(
+    monitor: &mut Monitor,
+    watch: &mut Watch<'_, SystemClock>,
+    goes_on: impl Fn() -> bool,
+    refusal: &DeadlineRefusal,
+) {
+    let now = || SystemClock.now();
+    // After an end nothing is left to wait for.
+    let ended = matches!(refusal, DeadlineRefusal::Absent(_));
+    watch.begin_judging();
+    best_effort(monitor, watch, now, std::thread::sleep, |_| {
+        !ended && goes_on()
+    });
 }
 
 /// What an `[[update]]` runs.
 enum Evaluation {
     Counting(Counting),
     Plugin(Updates),
+}
+
+impl Evaluation {
+    /// Begins with rounds in which missed elements stop nobody; the answer ends that.
+    fn settle(&mut self) -> Option<Supervisor> {
+        match self {
+            Self::Counting(_) => None,
+            Self::Plugin(updates) => Some(updates.lenient()),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Counting(counting) => counting.memory_bytes(),
+            Self::Plugin(_) => 0,
+        }
+    }
 }
 
 /// The plug-ins that the file names, each loaded once, so that one that cannot be used is told before
@@ -431,14 +647,12 @@ fn plugins(config: &Config, path: &Path) -> Result<Vec<Option<UpdateSpecificatio
     updates.collect()
 }
 
-/// All sensors of the file in one question. Alternatives stand for ids; of tasks and instances there can
+/// All sensors of a part in one question. Alternatives stand for ids; of tasks and instances there can
 /// be only one.
-fn query(config: &Config) -> Result<Query, Failure> {
-    let ids: Vec<&str> = config
-        .sensors
-        .iter()
-        .map(|sensor| sensor.id.as_str())
-        .collect();
+fn query(config: &Config, part: &Part) -> Result<Query, Failure> {
+    let sensors = config.sensors.iter().enumerate();
+    let own = sensors.filter(|(index, _)| part.has_sensor(*index));
+    let ids: Vec<&str> = own.map(|(_, sensor)| sensor.id.as_str()).collect();
     match ids.as_slice() {
         [one] => place::query(one, None),
         several => {
@@ -459,25 +673,36 @@ fn query(config: &Config) -> Result<Query, Failure> {
     }
 }
 
-/// A monitor that runs.
+/// The monitors of a file, running.
 #[derive(Debug)]
 pub struct Guard {
-    stop: Sender<()>,
-    thread: JoinHandle<Result<GuaranteeReport, Failure>>,
+    plan: Arc<Plan>,
+    // In the order of the plan.
+    threads: Vec<(Sender<()>, MonitorThread)>,
 }
+
+type MonitorThread = JoinHandle<Result<GuaranteeReport, Failure>>;
 
 impl Guard {
     /// Evaluates what has been written until now, and ends.
     ///
     /// # Errors
-    /// [`Failure`] if the monitor could not run.
+    /// [`Failure`] if a monitor could not run.
     pub fn stop(self) -> Result<GuaranteeReport, Failure> {
-        drop(self.stop);
-        self.thread.join().unwrap_or_else(|_| {
-            Err(Failure::new(
-                UNAVAILABLE,
-                "the monitor's thread has failed; this is a bug of overhear",
-            ))
-        })
+        let (stops, threads): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
+        drop(stops);
+        let ended: Vec<_> = threads.into_iter().map(joined).collect();
+        let reports: Vec<GuaranteeReport> = ended.into_iter().collect::<Result<_, _>>()?;
+        let parts = self.plan.monitors.iter().map(|monitor| &monitor.part);
+        Ok(report::merged(&self.plan.config, parts.zip(reports)))
     }
+}
+
+fn joined(thread: MonitorThread) -> Result<GuaranteeReport, Failure> {
+    thread.join().unwrap_or_else(|_| {
+        Err(Failure::new(
+            UNAVAILABLE,
+            "the monitor's thread has failed; this is a bug of overhear",
+        ))
+    })
 }

@@ -4,10 +4,14 @@
 use std::fmt::Write;
 
 use overhear_event::Nanos;
+use overhear_monitor::executor::{DeadlineRun, Guarantee, Terms};
 use serde::{Deserialize, Serialize};
 
 use super::suggestion::{self, Suggestion};
+use crate::admit;
 use crate::columns::{printable, Table};
+use crate::config::parts::Part;
+use crate::config::Config;
 use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::report::{HistogramReport, Quantiles};
 use crate::table;
@@ -17,7 +21,7 @@ use crate::width::Width;
 /// What came of a monitor (`docs/executors.md`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GuaranteeReport {
-    /// `deadline`, `bandwidth` or `best_effort`.
+    /// `deadline`, `bandwidth`, `buffered` or `best_effort`: of several, that which guarantees.
     pub executor: String,
     /// `held`, `violated` or `inconclusive`; null where nothing was guaranteed.
     pub verdict: Option<String>,
@@ -54,9 +58,23 @@ pub struct GuaranteeReport {
     /// overruns.
     #[serde(default)]
     pub kernel_overruns: u64,
+    /// Memory that it took: its maps of the sensors' buffers, what it copies to, and the distributions that
+    /// it counts.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// The most that admission stated; null where nothing was guaranteed.
+    #[serde(default)]
+    pub stated_memory_bytes: Option<u64>,
     /// Elements missed, for whatever cause.
     pub missed: u64,
-    /// One per sensor, in the order of the file.
+    /// What should be known besides: sentences about memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What happened in monitors of other executors: sensors that never appeared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
+    /// One per sensor, in the order of the file. What several monitors read is as the first of them saw it:
+    /// the one that guarantees, if there is one.
     pub sensors: Vec<GuaranteedSensor>,
     /// One per update, in the order of the file.
     pub updates: Vec<MeasuredUpdate>,
@@ -70,6 +88,9 @@ pub struct GuaranteeReport {
 pub struct GuaranteedSensor {
     /// Its id in the file.
     pub id: String,
+    /// What the sensors are called that it stood for.
+    #[serde(default)]
+    pub sensors: Vec<String>,
     /// Elements evaluated.
     pub elements: u64,
     /// Elements missed.
@@ -85,6 +106,12 @@ pub struct GuaranteedSensor {
 pub struct MeasuredUpdate {
     /// Its name in the file.
     pub name: String,
+    /// Who ran it: `deadline`, `bandwidth`, `buffered` or `best_effort`.
+    #[serde(default)]
+    pub executor: String,
+    /// The latency that it wishes in the file; null where it says none.
+    #[serde(default)]
+    pub wished_latency_ns: Option<u64>,
     /// `finished`, or `stopped`: it missed elements and does not go on then.
     #[serde(default)]
     pub state: String,
@@ -165,6 +192,7 @@ impl GuaranteeReport {
             Some("inconclusive") => INCONCLUSIVE,
             // A sensor that never appeared, a field that is not there.
             None if !self.reasons.is_empty() => INCONCLUSIVE,
+            _ if !self.others.is_empty() => INCONCLUSIVE,
             _ if self.updates.iter().any(|it| !it.complaints.is_empty()) => INCONCLUSIVE,
             _ if self.missed > 0 => INCONCLUSIVE,
             _ if !self.plugins().all(UpdateReport::is_complete) => INCONCLUSIVE,
@@ -174,9 +202,67 @@ impl GuaranteeReport {
 }
 
 impl GuaranteeReport {
+    /// What the executor knows of a guaranteed run.
+    pub(super) fn of_run(&mut self, run: &DeadlineRun, guarantee: &Guarantee, terms: &Terms) {
+        self.verdict = Some(guarantee.verdict().to_string());
+        self.since_ns = guarantee.since().map(|at| at.as_monotonic_ns());
+        self.reasons = guarantee.sentences(terms);
+        self.level = Some(admit::level_name(terms.level).to_string());
+        self.latency_ns = Some(terms.latency.as_ns());
+        self.period_ns = Some(terms.reservation.period.as_ns());
+        self.runtime_ns = Some(terms.reservation.runtime.as_ns());
+        self.begun_ns = Some(run.begun.as_monotonic_ns());
+        self.ended_ns = Some(run.ended.as_monotonic_ns());
+        self.rounds = run.rounds;
+        self.left_out = run.left_out;
+        self.wake_up_ns = run.wake_up.as_ns();
+        self.longest_period_ns = run.longest_job.as_ns();
+        self.page_faults = run.faults.minor + run.faults.major;
+        self.kernel_overruns = run.kernel_overruns;
+    }
+
     fn plugins(&self) -> impl Iterator<Item = &UpdateReport> {
         self.updates.iter().flat_map(|update| &update.plugin)
     }
+}
+
+/// One report of the monitors of a file, each with its part: the first says who guarantees, the others add
+/// what they ran.
+pub(super) fn merged<'a>(
+    config: &Config,
+    monitors: impl Iterator<Item = (&'a Part, GuaranteeReport)>,
+) -> GuaranteeReport {
+    let mut merged: Option<GuaranteeReport> = None;
+    let mut sensors: Vec<Option<GuaranteedSensor>> = vec![None; config.sensors.len()];
+    let mut updates: Vec<Option<MeasuredUpdate>> = vec![None; config.updates.len()];
+    for (part, mut report) in monitors {
+        let own = std::mem::take(&mut report.sensors).into_iter();
+        let places = (0..sensors.len()).filter(|&index| part.has_sensor(index));
+        for (place, sensor) in places.zip(own) {
+            sensors[place].get_or_insert(sensor);
+        }
+        let own = std::mem::take(&mut report.updates).into_iter();
+        let places = (0..updates.len()).filter(|&index| part.has_update(index));
+        for (place, update) in places.zip(own) {
+            updates[place] = Some(update);
+        }
+        match &mut merged {
+            None => merged = Some(report),
+            Some(merged) => {
+                merged.missed = merged.missed.saturating_add(report.missed);
+                merged.memory_bytes += report.memory_bytes;
+                // A verdict has reasons of its own.
+                let executor = report.executor;
+                let own = |sentence| format!("{executor}: {sentence}");
+                merged.others.extend(report.reasons.into_iter().map(own));
+                merged.notes.extend(report.notes.into_iter().map(own));
+            }
+        }
+    }
+    let mut merged = merged.unwrap_or_default();
+    merged.sensors = sensors.into_iter().flatten().collect();
+    merged.updates = updates.into_iter().flatten().collect();
+    merged
 }
 
 /// For people, in lines of this width.
@@ -210,8 +296,21 @@ pub fn render(report: &GuaranteeReport, width: Width) -> String {
             );
         }
     }
-    for reason in &report.reasons {
-        let _ = writeln!(text, "  {}", printable(reason));
+    for sentence in report
+        .reasons
+        .iter()
+        .chain(&report.others)
+        .chain(&report.notes)
+    {
+        let _ = writeln!(text, "  {}", printable(sentence));
+    }
+    if let Some(stated) = report.stated_memory_bytes {
+        let taken = report.memory_bytes.div_ceil(1024);
+        let _ = writeln!(
+            text,
+            "memory {taken} KiB, {} KiB had been stated",
+            stated.div_ceil(1024)
+        );
     }
     let mut table = Table::new(&[
         ("sensor", false),
@@ -232,6 +331,7 @@ pub fn render(report: &GuaranteeReport, width: Width) -> String {
     text.push_str(&table.render(width));
     let mut table = Table::new(&[
         ("update", false),
+        ("executor", false),
         ("elements", true),
         ("missed", true),
         ("longest", true),
@@ -248,6 +348,7 @@ pub fn render(report: &GuaranteeReport, width: Width) -> String {
             |of: fn(&Quantiles) -> u64| or_dash(update.values.as_ref().map(|v| of(v).to_string()));
         table.row(vec![
             printable(&update.name),
+            update.executor.clone(),
             update.elements.to_string(),
             update.missed.to_string(),
             time(update.longest_ns),

@@ -17,6 +17,7 @@ const GUARANTEED_COLUMNS = [
 
 const MEASURED_COLUMNS = [
   named('Update', 'name'),
+  named('Executor', 'executor'),
   named('State', 'state'),
   counted('Elements', 'elements'),
   counted('Missed', 'missed', bad),
@@ -80,7 +81,9 @@ function showMonitor(report) {
       verdict ? make('span', verdict === 'held' ? 'badge' : 'badge off', verdict) : null,
     ]));
     parts.push(make('p', '', guaranteeSentence(guarantee)));
-    const reasons = [...list(guarantee.reasons), ...list(guarantee.updates).map((update) => update.sentence).filter(Boolean)];
+    const updates = list(guarantee.updates);
+    const said = updates.flatMap((update) => [update.sentence, ...list(update.complaints)].filter(Boolean));
+    const reasons = [...list(guarantee.reasons), ...list(guarantee.others), ...list(guarantee.notes), ...said];
     if (reasons.length) parts.push(make('ul', 'notes', reasons.map((reason) => make('li', '', String(reason)))));
     if (list(guarantee.sensors).length) parts.push(sortableTable('Sensors of the monitor', GUARANTEED_COLUMNS, list(guarantee.sensors), null));
     if (list(guarantee.updates).length) parts.push(sortableTable('Updates of the monitor', MEASURED_COLUMNS, list(guarantee.updates), null));

@@ -292,7 +292,7 @@ fn an_update_of_a_plug_in_runs_under_the_executor_that_the_file_names() {
     // the first.
     let line = format!("plugin = \"{}:late_elements=1\"", path(&plugin));
     let text = FILE.replace("field = \"number\"", &line);
-    for executor in ["auto", "bandwidth", "best_effort"] {
+    for executor in ["auto", "bandwidth", "buffered", "best_effort"] {
         let text = text.replace("EXECUTOR", executor);
         let (ended, ran) = refused(&text);
         if ended.status == 5 {
@@ -307,6 +307,116 @@ fn an_update_of_a_plug_in_runs_under_the_executor_that_the_file_names() {
             panic!("{update:#}");
         };
         assert_eq!(number(&found["results"], "late"), ELEMENTS - 1, "{found:#}");
+    }
+}
+
+#[test]
+fn updates_of_one_file_have_executors_of_their_own() {
+    let _alone = alone();
+    let more = r#"
+    [[update]]
+    name = "buffered"
+    executor = "buffered"
+    field = "number"
+    [[update]]
+    name = "free"
+    executor = "best_effort"
+    latency = "5ms"
+    "#;
+    let text = FILE.replace("EXECUTOR", "auto") + more;
+    let (ended, ran) = refused(&text);
+    if ended.status == 5 {
+        assert!(!ran);
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    let (ended, report) = run(&text, &[]);
+    let guarantee = &report["guarantee"];
+    let updates = guarantee["updates"].as_array().unwrap();
+    let executors: Vec<&str> = updates
+        .iter()
+        .map(|update| update["executor"].as_str().unwrap())
+        .collect();
+    let first = guarantee["executor"].as_str().unwrap();
+    assert_eq!(executors, [first, "buffered", "best_effort"], "{ended:#?}");
+    for update in updates {
+        let seen = number(update, "elements") + number(update, "missed");
+        assert_eq!(seen, ELEMENTS, "{guarantee:#}");
+    }
+    assert_eq!(number(&updates[2], "wished_latency_ns"), 5_000_000);
+    // What this file reserves for another update is not foreign to the guarantee.
+    let reasons = guarantee["reasons"].as_array().unwrap();
+    let is_foreign = |it: &Value| it.as_str().unwrap().contains("reserved CPU time");
+    assert!(!reasons.iter().any(is_foreign), "{guarantee:#}");
+    if first == "deadline" {
+        assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
+    }
+}
+
+#[test]
+fn two_sensors_of_one_pattern_are_guaranteed_where_two_were_admitted() {
+    let _alone = alone();
+    let one = FILE.replace("EXECUTOR", "auto").replace("eager", "eag*");
+    let two = one.replace("\"eag*\"", "\"eag*\"\n    count = 2");
+    for (text, counted) in [(&one, 1), (&two, 2)] {
+        let (_folder, file) = file(text);
+        let options = ["--kernel", "off", "--config", path(&file)];
+        let (ended, report) = run_json(&options, &[path(program()), "twins", "200"]);
+        let guarantee = &report["guarantee"];
+        if guarantee["executor"] == "best_effort" {
+            println!("skipped: {}", ended.stderr);
+            return;
+        }
+        let sensor = &guarantee["sensors"][0];
+        let names = sensor["sensors"].as_array().unwrap();
+        assert_eq!(names.len(), counted, "{guarantee:#}");
+        let seen = number(sensor, "elements") + number(sensor, "missed");
+        assert_eq!(seen, 200 * counted as u64, "{guarantee:#}");
+        let reasons = guarantee["reasons"].as_array().unwrap();
+        let uncounted = |it: &Value| it.as_str().unwrap().contains("admission did not count");
+        assert_eq!(reasons.iter().any(uncounted), counted == 1, "{guarantee:#}");
+        if counted == 2 && guarantee["verdict"] != "held" {
+            // The machine was later than that.
+            assert_eq!(guarantee["verdict"], "inconclusive", "{guarantee:#}");
+            println!("skipped: {reasons:?}");
+        }
+    }
+}
+
+#[test]
+fn the_memory_that_was_stated_is_not_exceeded() {
+    let _alone = alone();
+    let (_folder, file) = file(&FILE.replace("EXECUTOR", "auto"));
+    let admitted = finish(&mut overhear(&["admit", "--config", path(&file), "--json"]));
+    let admitted: Value = serde_json::from_str(&admitted.stdout).unwrap();
+    let stated = number(&admitted, "memory_bytes");
+    let (ended, report) = run(&FILE.replace("EXECUTOR", "auto"), &[]);
+    let guarantee = &report["guarantee"];
+    let taken = number(guarantee, "memory_bytes");
+    assert!(taken > 0, "{guarantee:#}");
+    if guarantee["executor"] == "best_effort" {
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert_eq!(number(guarantee, "stated_memory_bytes"), stated);
+    assert!(taken <= stated, "{taken} of {stated}");
+    // Stated for elements of 256 bytes, and these have 8: with their size it is close.
+    let exact = FILE
+        .replace("EXECUTOR", "auto")
+        .replace("\"eager\"", "\"eager\"\n    payload = 8");
+    let (_, report) = run(&exact, &[]);
+    let guarantee = &report["guarantee"];
+    let (taken, stated) = (
+        number(guarantee, "memory_bytes"),
+        number(guarantee, "stated_memory_bytes"),
+    );
+    assert!(taken <= stated && 2 * taken > stated, "{taken} of {stated}");
+    // What has more room than the file says is told.
+    let small = exact.replace("payload = 8", "payload = 8\n    buffer = 500");
+    let (_, report) = run(&small, &[]);
+    if number(&report["guarantee"], "stated_memory_bytes") < taken {
+        let note = report["guarantee"]["notes"][0].as_str().unwrap();
+        assert!(note.contains("had been stated"), "{note}");
     }
 }
 

@@ -282,16 +282,39 @@ static void family(void)
     printf("parent %d\n", (int)getpid());
 }
 
-/* As fast as the declared rate allows. */
-static void eager(uint64_t count)
+/* A sensor with a declared rate. */
+static oh_sensor *declared(const char *id)
 {
-    oh_sensor_options options = options_of("eager");
+    oh_sensor_options options = options_of(id);
     oh_sensor *sensor = NULL;
     options.period_ns = 500000;
     options.distance_ns = 50000;
     options.jitter_ns = 4500000;
     if (oh_sensor_register(&sensor, &options) != 0)
         exit(1);
+    return sensor;
+}
+
+/* Two sensors that one pattern names, each as fast as its declared rate allows. */
+static void twins(uint64_t count)
+{
+    oh_sensor *one = declared("eager"), *other = declared("eagle");
+    for (uint64_t number = 0; number < count; number++) {
+        if (oh_sensor_pace(one) != 0)
+            exit(1);
+        write_some(one, 1, 0);
+        if (oh_sensor_pace(other) != 0)
+            exit(1);
+        write_some(other, 1, 0);
+    }
+    oh_sensor_unregister(one);
+    oh_sensor_unregister(other);
+}
+
+/* As fast as the declared rate allows. */
+static void eager(uint64_t count)
+{
+    oh_sensor *sensor = declared("eager");
     for (uint64_t number = 0; number < count; number++) {
         if (oh_sensor_pace(sensor) != 0)
             exit(1);
@@ -559,6 +582,8 @@ int main(int argc, char **argv)
         family();
     else if (strcmp(mode, "eager") == 0)
         eager(strtoull(argument, NULL, 10));
+    else if (strcmp(mode, "twins") == 0)
+        twins(strtoull(argument, NULL, 10));
     else if (strcmp(mode, "film") == 0)
         films(strtoull(argument, NULL, 10));
     else if (strcmp(mode, "talk") == 0)

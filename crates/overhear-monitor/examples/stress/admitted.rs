@@ -59,6 +59,7 @@ pub(crate) fn terms(latency: Nanos, lateness: Lateness) -> Terms {
                 name: name.to_string(),
                 constraint,
                 wcet: WCET,
+                count: 1,
             })
             .collect(),
         updates: vec![UpdateTerms {
@@ -107,6 +108,7 @@ pub(crate) fn run(
     let watched = Watched {
         update,
         sensors: None,
+        in_place: None,
     };
     let sensor_of = |stream: &StreamDescriptor| sensor_of(terms, stream);
     let mut watch = Watch::new(terms, vec![watched], SystemClock, sensor_of);

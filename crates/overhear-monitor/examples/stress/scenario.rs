@@ -132,6 +132,7 @@ impl Stress {
         let watched = Watched {
             update: &mut sum,
             sensors: None,
+            in_place: None,
         };
         let sensor_of = |stream: &StreamDescriptor| sensor_of(&self.terms, stream);
         let mut watch = Watch::new(&self.terms, vec![watched], SystemClock, sensor_of).judging();

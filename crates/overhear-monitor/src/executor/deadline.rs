@@ -254,8 +254,14 @@ fn settle(
             return Ok(());
         }
         if !go_on(monitor, watch.guarantee()) {
-            let absent = watch.absent().map(|sensor| watch.terms().sensor(sensor));
-            let absent: Vec<String> = absent.map(|name| format!("`{name}`")).collect();
+            let absent = watch.absent().into_iter().map(|(sensor, present)| {
+                let name = watch.terms().sensor(sensor);
+                match watch.terms().sensors[sensor.0].count {
+                    1 => format!("`{name}`"),
+                    count => format!("`{name}` ({present} of {count})"),
+                }
+            });
+            let absent: Vec<String> = absent.collect();
             return Err(DeadlineRefusal::Absent(absent.join(", ")));
         }
         sleep_until(now.plus(SETTLING));

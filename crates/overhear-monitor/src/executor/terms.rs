@@ -35,6 +35,9 @@ pub struct SensorTerms {
     pub constraint: Constraint,
     /// W, the sum over the updates that take its elements.
     pub wcet: Nanos,
+    /// How many sensors were admitted under this term, each with (T, D, tau) and W: where a pattern names
+    /// several. None is waited for where it is 0: the monitor does not read them.
+    pub count: u32,
 }
 
 /// What was said of an update.

@@ -20,7 +20,7 @@ use overhear_event::{
 };
 
 use super::guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee};
-use super::terms::{SensorIndex, Terms, UpdateIndex};
+use super::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex};
 use crate::clock::Clock;
 use crate::in_place::{bit, Mixed, Turn};
 use crate::reaction::{Decider, Occurrence};
@@ -33,6 +33,9 @@ pub struct Watched<'a> {
     pub update: &'a mut dyn Update,
     /// The sensors whose elements it takes; `None` for all.
     pub sensors: Option<Vec<SensorIndex>>,
+    /// The sensors whose large elements it may read in place, if it wants to; `None` for all. They stay in
+    /// the sensor's buffer until they have been evaluated then, so admission must know of them.
+    pub in_place: Option<Vec<SensorIndex>>,
 }
 
 impl Watched<'_> {
@@ -42,6 +45,14 @@ impl Watched<'_> {
             (Some(taken), Some(sensor)) => taken.contains(&sensor),
             (Some(_), None) => false,
         }
+    }
+
+    fn reads_in_place(&self, sensor: Option<SensorIndex>, stream: &StreamDescriptor) -> bool {
+        let may = match (&self.in_place, sensor) {
+            (None, _) => true,
+            (Some(all), sensor) => sensor.is_some_and(|sensor| all.contains(&sensor)),
+        };
+        may && self.update.reads_in_place(stream)
     }
 }
 
@@ -67,6 +78,8 @@ pub struct UpdateFate {
     pub overruns: u64,
     /// The gap behind which it was stopped ([`MissedPolicy::Stop`]).
     pub stopped: Option<Gap>,
+    /// Whether it is called no more because it has failed ([`Update::failure`]).
+    pub failed: bool,
 }
 
 /// An update, live.
@@ -75,11 +88,24 @@ struct Step<'a> {
     longest: Longest,
     policy: MissedPolicy,
     fate: UpdateFate,
+    // Streams that it refuses: a sentence for each.
+    complaints: Vec<String>,
 }
 
 impl Step<'_> {
     fn takes(&self, sensor: Option<SensorIndex>) -> bool {
-        self.fate.stopped.is_none() && self.watched.takes(sensor)
+        self.is_called() && self.watched.takes(sensor)
+    }
+
+    fn is_called(&self) -> bool {
+        self.fate.stopped.is_none() && !self.fate.failed
+    }
+
+    /// Calls it; once it has failed for the last time.
+    fn call(&mut self, call: impl FnOnce(&mut dyn Update)) {
+        let update = &mut *self.watched.update;
+        call(update);
+        self.fate.failed = update.failure().is_some();
     }
 }
 
@@ -96,17 +122,48 @@ pub struct SensorFigures {
     pub exceeding: u64,
 }
 
+impl SensorFigures {
+    /// Those of two sensors together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            elements: self.elements + other.elements,
+            missed: self.missed.saturating_add(other.missed),
+            latency: self.latency.max(other.latency),
+            exceeding: self.exceeding + other.exceeding,
+        }
+    }
+}
+
 /// One sensor, live.
 #[derive(Debug)]
 struct Account {
+    // Its term, under which there can be several.
+    sensor: SensorIndex,
     check: ConformanceCheck,
-    // The first stream of the sensor that is evaluated under this term.
+    // The first stream of the sensor that is evaluated here, and what it is called.
     stream: Option<StreamId>,
+    label: String,
     // The time of its last element: until then it kept to its stream.
     last: Timestamp,
     // Elements that existed and were not seen since then.
     lost: u64,
     figures: SensorFigures,
+}
+
+/// What is known of a stream: whose it is, and who refuses it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    sensor: Option<SensorIndex>,
+    // The place of its account.
+    account: Option<usize>,
+    // A bit for each update.
+    refused: u64,
+}
+
+impl Known {
+    fn is_for(&self, index: usize, step: &Step<'_>) -> bool {
+        self.refused & bit(index) == 0 && step.takes(self.sensor)
+    }
 }
 
 type SensorOf<'a> = dyn Fn(&StreamDescriptor) -> Option<SensorIndex> + 'a;
@@ -119,9 +176,11 @@ pub struct Watch<'a, C> {
     sensor_of: Box<SensorOf<'a>>,
     accounts: Vec<Account>,
     // By first stream, ascending.
-    streams: Vec<(StreamId, Option<SensorIndex>)>,
+    streams: Vec<(StreamId, Known)>,
     guarantee: Guarantee,
     judging: bool,
+    // Before the guarantee begins: what is missed then was promised to nobody.
+    settling: bool,
     measuring: bool,
     // A reading of both clocks, and whether the thread may have slept since then.
     reading: (Timestamp, Nanos),
@@ -144,13 +203,20 @@ impl<'a, C: Clock> Watch<'a, C> {
         clock: C,
         sensor_of: impl Fn(&StreamDescriptor) -> Option<SensorIndex> + 'a,
     ) -> Self {
-        let accounts = terms.sensors.iter().map(|sensor| Account {
+        let account = |(index, sensor): (usize, &SensorTerms)| Account {
+            sensor: SensorIndex(index),
             check: ConformanceCheck::new(sensor.constraint, AfterViolation::Ignore),
             stream: None,
+            label: String::new(),
             last: Timestamp::ZERO,
             lost: 0,
             figures: SensorFigures::default(),
-        });
+        };
+        let accounts = terms
+            .sensors
+            .iter()
+            .enumerate()
+            .flat_map(|(index, sensor)| (0..sensor.count).map(move |_| account((index, sensor))));
         let reading = (clock.now(), clock.cpu_time());
         let prepared = vec![Nanos::ZERO; updates.len()];
         Self {
@@ -162,6 +228,7 @@ impl<'a, C: Clock> Watch<'a, C> {
                     longest: Longest::default(),
                     policy: MissedPolicy::Continue,
                     fate: UpdateFate::default(),
+                    complaints: Vec::new(),
                 })
                 .collect(),
             clock,
@@ -170,6 +237,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             streams: Vec::new(),
             guarantee: Guarantee::default(),
             judging: false,
+            settling: true,
             measuring: false,
             reading,
             slept: false,
@@ -180,7 +248,8 @@ impl<'a, C: Clock> Watch<'a, C> {
         }
     }
 
-    /// Says what becomes of each update that missed elements; the others go on.
+    /// Says what becomes of each update that missed elements; the others go on. What is missed before the
+    /// guarantee begins stops nobody: it is told as a gap, and counted.
     #[must_use]
     pub fn on_missed(mut self, policies: impl IntoIterator<Item = MissedPolicy>) -> Self {
         for (step, policy) in self.updates.iter_mut().zip(policies) {
@@ -208,21 +277,26 @@ impl<'a, C: Clock> Watch<'a, C> {
     #[must_use]
     pub fn judging(mut self) -> Self {
         self.judging = true;
+        self.settling = false;
         self
     }
 
-    /// Gets to know a stream. The first sensor that a term describes is evaluated under it; others were
-    /// not counted by admission.
+    /// Gets to know a stream. As many sensors as a term was admitted for are evaluated under it; others
+    /// were not counted by admission.
     fn admit(&mut self, stream: &StreamDescriptor) {
         let id = stream.first_stream();
         let Err(place) = self.streams.binary_search_by_key(&id, |(id, _)| *id) else {
             return;
         };
-        let sensor = (self.sensor_of)(stream).filter(|sensor| {
-            let account = self.accounts.get_mut(sensor.0);
-            account.is_some_and(|account| *account.stream.get_or_insert(id) == id)
-        });
-        if self.judging && sensor.is_none() {
+        let term = (self.sensor_of)(stream);
+        let mut accounts = self.accounts.iter();
+        let account =
+            accounts.position(|account| Some(account.sensor) == term && account.stream.is_none());
+        if let Some(account) = account {
+            self.accounts[account].stream = Some(id);
+            self.accounts[account].label = stream.sensor_label();
+        }
+        if self.judging && account.is_none() {
             let now = self.clock.now();
             self.guarantee.breach(Breach {
                 from: now,
@@ -230,14 +304,19 @@ impl<'a, C: Clock> Watch<'a, C> {
                 cause: BreachCause::Unadmitted { stream: id },
             });
         }
-        self.streams.insert(place, (id, sensor));
+        let known = Known {
+            sensor: term.filter(|_| account.is_some()),
+            account,
+            refused: 0,
+        };
+        self.streams.insert(place, (id, known));
     }
 
-    /// The sensor of the terms that a stream belongs to.
-    pub(crate) fn sensor(&self, stream: &StreamDescriptor) -> Option<SensorIndex> {
+    /// What is known of a stream.
+    fn known(&self, stream: &StreamDescriptor) -> Known {
         let id = stream.first_stream();
-        let place = self.streams.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.streams[place].1
+        let place = self.streams.binary_search_by_key(&id, |(id, _)| *id);
+        place.map_or_else(|_| Known::default(), |place| self.streams[place].1)
     }
 
     /// Whether each sensor of the terms has appeared.
@@ -246,18 +325,31 @@ impl<'a, C: Clock> Watch<'a, C> {
         self.accounts.iter().all(|account| account.stream.is_some())
     }
 
-    /// The terms of the sensors that have not appeared.
-    pub fn absent(&self) -> impl Iterator<Item = SensorIndex> + '_ {
-        let accounts = self.accounts.iter().enumerate();
-        accounts.filter_map(|(i, account)| account.stream.is_none().then_some(SensorIndex(i)))
+    /// The terms of the sensors that have not appeared, each with how many did.
+    #[must_use]
+    pub fn absent(&self) -> Vec<(SensorIndex, u32)> {
+        let sensors = self.terms.sensors.iter().enumerate();
+        let absent = sensors.filter_map(|(index, terms)| {
+            let index = SensorIndex(index);
+            let present = self.labels(index).count() as u32;
+            (present < terms.count).then_some((index, present))
+        });
+        absent.collect()
+    }
+
+    /// What the sensors are called that are evaluated under a term.
+    pub fn labels(&self, sensor: SensorIndex) -> impl Iterator<Item = &str> + '_ {
+        let accounts = self.accounts.iter();
+        let present = accounts.filter(move |it| it.sensor == sensor && it.stream.is_some());
+        present.map(|account| account.label.as_str())
     }
 
     /// From now on elements are judged: a guarantee begins, or an executor without one takes over.
     pub fn begin_judging(&mut self) {
         // A sensor that nobody described is evaluated already.
         let now = self.clock.now();
-        for (stream, sensor) in &self.streams {
-            if sensor.is_none() {
+        for (stream, known) in &self.streams {
+            if known.account.is_none() {
                 self.guarantee.breach(Breach {
                     from: now,
                     at: now,
@@ -266,6 +358,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             }
         }
         self.judging = true;
+        self.settling = false;
         self.mark();
     }
 
@@ -315,9 +408,24 @@ impl<'a, C: Clock> Watch<'a, C> {
         &mut self.guarantee
     }
 
-    /// What was seen of each sensor, in the order of the terms.
+    /// What was seen of the sensors of each term, in the order of the terms.
     pub fn figures(&self) -> impl Iterator<Item = SensorFigures> + '_ {
-        self.accounts.iter().map(|account| account.figures)
+        let accounts = self.accounts.as_slice();
+        (0..self.terms.sensors.len()).map(move |index| {
+            let own = accounts.iter().filter(|it| it.sensor.0 == index);
+            own.fold(SensorFigures::default(), |sum, account| {
+                sum.and(account.figures)
+            })
+        })
+    }
+
+    /// Streams that each update refused, in the order of the terms: a sentence for each.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<Vec<String>> {
+        self.updates
+            .iter()
+            .map(|it| it.complaints.clone())
+            .collect()
     }
 
     /// The largest execution time of each update, in the order of the terms.
@@ -420,16 +528,11 @@ impl<'a, C: Clock> Watch<'a, C> {
     }
 
     /// Judges an element that was evaluated at `end`.
-    fn judge_latency(
-        &mut self,
-        sensor: Option<SensorIndex>,
-        element: u64,
-        time: Timestamp,
-        end: Timestamp,
-    ) {
-        let Some(sensor) = sensor else { return };
+    fn judge_latency(&mut self, known: Known, element: u64, time: Timestamp, end: Timestamp) {
+        let Some(account) = known.account else { return };
         let latency = end.since(time);
-        let figures = &mut self.accounts[sensor.0].figures;
+        let account = &mut self.accounts[account];
+        let (sensor, figures) = (account.sensor, &mut account.figures);
         figures.elements += 1;
         if !self.judging {
             return;
@@ -444,8 +547,9 @@ impl<'a, C: Clock> Watch<'a, C> {
         }
     }
 
-    fn judge_conformance(&mut self, sensor: SensorIndex, element: u64, at: Timestamp) {
-        let account = &mut self.accounts[sensor.0];
+    fn judge_conformance(&mut self, account: usize, element: u64, at: Timestamp) {
+        let account = &mut self.accounts[account];
+        let sensor = account.sensor;
         let lost = std::mem::take(&mut account.lost);
         let last = std::mem::replace(&mut account.last, at);
         let Some(violation) = account.check.push_after_loss(at, lost) else {
@@ -473,22 +577,36 @@ impl<C: Clock> Update for Watch<'_, C> {
 
     fn open(&mut self, stream: &StreamDescriptor) {
         self.admit(stream);
-        let sensor = self.sensor(stream);
+        let sensor = self.known(stream).sensor;
+        let mut refused = 0;
         for (index, step) in self.updates.iter_mut().enumerate() {
-            if step.takes(sensor) {
-                if stream.schema.size() > IN_PLACE_BYTES {
-                    let reads = step.watched.update.reads_in_place(stream);
-                    self.mixed.note(stream, index, reads);
-                }
-                step.watched.update.open(stream);
+            if !step.takes(sensor) {
+                continue;
             }
+            if let Some(sentence) = step.watched.update.refuses(stream) {
+                refused |= bit(index);
+                if !step.complaints.contains(&sentence) {
+                    step.complaints.push(sentence);
+                }
+                continue;
+            }
+            if stream.schema.size() > IN_PLACE_BYTES {
+                let reads = step.watched.reads_in_place(sensor, stream);
+                self.mixed.note(stream, index, reads);
+            }
+            step.call(|update| update.open(stream));
+        }
+        let id = stream.first_stream();
+        if let Ok(place) = self.streams.binary_search_by_key(&id, |(id, _)| *id) {
+            self.streams[place].1.refused = refused;
         }
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
-        let sensor = self.sensor(element.stream);
-        if let Some(sensor) = sensor {
-            self.judge_conformance(sensor, element.sequence, element.time);
+        let known = self.known(element.stream);
+        let sensor = known.sensor;
+        if let (Some(sensor), Some(account)) = (sensor, known.account) {
+            self.judge_conformance(account, element.sequence, element.time);
             let wcet = self.terms.sensors[sensor.0].wcet;
             self.spent.set(self.spent.get().plus(wcet));
         }
@@ -496,33 +614,34 @@ impl<C: Clock> Update for Watch<'_, C> {
         self.wake(begin);
         for index in 0..self.updates.len() {
             let step = &mut self.updates[index];
-            if !step.takes(sensor) {
+            if !known.is_for(index, step) {
                 continue;
             }
-            step.watched.update.element(element);
+            step.call(|update| update.element(element));
             let end = self.clock.now();
             self.judge_step(index, sensor, element.sequence, Nanos::ZERO, (begin, end));
             begin = end;
         }
-        self.judge_latency(sensor, element.sequence, element.time, begin);
+        self.judge_latency(known, element.sequence, element.time, begin);
     }
 
     fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
         let sensor = (self.sensor_of)(stream);
         let mut updates = self.updates.iter();
-        updates.any(|step| step.takes(sensor) && step.watched.update.reads_in_place(stream))
+        updates.any(|step| step.takes(sensor) && step.watched.reads_in_place(sensor, stream))
     }
 
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
         let key = element.key();
-        let sensor = self.sensor(key.stream);
-        if let Some(sensor) = sensor {
+        let known = self.known(key.stream);
+        if let Some(sensor) = known.sensor {
             let wcet = self.terms.sensors[sensor.0].wcet;
             self.spent.set(self.spent.get().plus(wcet));
         }
         let wanted = self.mixed.wanted(key.stream.id);
-        let copies =
-            |(index, step): (usize, &Step<'_>)| step.takes(sensor) && wanted & bit(index) == 0;
+        let copies = |(index, step): (usize, &Step<'_>)| {
+            known.is_for(index, step) && wanted & bit(index) == 0
+        };
         let copies = self.updates.iter().enumerate().any(copies);
         self.mixed.begin(element, copies);
         let mut begin = self.clock.now();
@@ -530,10 +649,11 @@ impl<C: Clock> Update for Watch<'_, C> {
         for index in 0..self.updates.len() {
             let step = &mut self.updates[index];
             self.prepared[index] = Nanos::ZERO;
-            if !step.takes(sensor) || wanted & bit(index) == 0 {
+            if !known.is_for(index, step) || wanted & bit(index) == 0 {
                 continue;
             }
-            let ready = step.watched.update.prepare(element);
+            let mut ready = false;
+            step.call(|update| ready = update.prepare(element));
             self.mixed.prepared(index, ready);
             let end = self.clock.now();
             self.prepared[index] = self.length_of_step((begin, end));
@@ -543,22 +663,25 @@ impl<C: Clock> Update for Watch<'_, C> {
     }
 
     fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
-        let sensor = self.sensor(element.stream);
+        let known = self.known(element.stream);
+        let sensor = known.sensor;
         // One that was overwritten is judged as the gap that follows.
-        if let Some(sensor) = sensor.filter(|_| valid) {
-            self.judge_conformance(sensor, element.sequence, element.time);
+        if let Some(account) = known.account.filter(|_| valid) {
+            self.judge_conformance(account, element.sequence, element.time);
         }
         let mut begin = self.clock.now();
         self.wake(begin);
         for index in 0..self.updates.len() {
             let step = &mut self.updates[index];
-            if !step.takes(sensor) {
+            if !known.is_for(index, step) {
                 continue;
             }
-            let watched = &mut step.watched;
             match self.mixed.turn(element.stream.id, index) {
-                Turn::Commit(ready) => watched.update.commit(element, valid && ready),
-                Turn::Copy if valid => watched.update.element(&self.mixed.view(element)),
+                Turn::Commit(ready) => step.call(|update| update.commit(element, valid && ready)),
+                Turn::Copy if valid => {
+                    let view = self.mixed.view(element);
+                    step.call(|update| update.element(&view));
+                }
                 Turn::Copy | Turn::None => continue,
             }
             let end = self.clock.now();
@@ -569,23 +692,25 @@ impl<C: Clock> Update for Watch<'_, C> {
             begin = end;
         }
         if valid {
-            self.judge_latency(sensor, element.sequence, element.time, begin);
+            self.judge_latency(known, element.sequence, element.time, begin);
         }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        let sensor = self.sensor(stream);
-        for step in &mut self.updates {
-            if step.takes(sensor) {
-                step.watched.update.gap(stream, gap);
+        let known = self.known(stream);
+        let settling = self.settling;
+        for (index, step) in self.updates.iter_mut().enumerate() {
+            if known.is_for(index, step) {
+                step.call(|update| update.gap(stream, gap));
                 step.fate.missed = step.fate.missed.saturating_add(gap.missed);
-                if step.policy == MissedPolicy::Stop {
+                if step.policy == MissedPolicy::Stop && !settling {
                     step.fate.stopped = Some(*gap);
                 }
             }
         }
-        let Some(sensor) = sensor else { return };
-        let account = &mut self.accounts[sensor.0];
+        let Some(account) = known.account else { return };
+        let account = &mut self.accounts[account];
+        let sensor = account.sensor;
         account.figures.missed = account.figures.missed.saturating_add(gap.missed);
         // These were written; what was refused was not.
         if matches!(
@@ -627,8 +752,8 @@ impl<C: Clock> Update for Watch<'_, C> {
 
     fn advance(&mut self, now: Timestamp) {
         for step in &mut self.updates {
-            if step.fate.stopped.is_none() {
-                step.watched.update.advance(now);
+            if step.is_called() {
+                step.call(|update| update.advance(now));
             }
         }
         self.slept = true;

@@ -149,14 +149,14 @@ impl Member {
         self.call(|update| update.commit(element, whole && ready))
     }
 
-    pub(crate) fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Next {
+    pub(crate) fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, lenient: bool) -> Next {
         if gap.to < self.start {
             return Next::GoOn;
         }
         self.counts.gaps += 1;
         self.counts.missed = self.counts.missed.saturating_add(gap.missed);
         let next = self.call(|update| update.gap(stream, gap));
-        if self.policy == MissedPolicy::Stop && next == Next::GoOn {
+        if self.policy == MissedPolicy::Stop && !lenient && next == Next::GoOn {
             self.end = Some(End::Stopped(*gap));
             return Next::Ended;
         }

@@ -89,6 +89,8 @@ pub struct UpdateSet {
     evaluated: Timestamp,
     // Elements that reached a member.
     elements: u64,
+    // Whether missed elements stop nobody yet.
+    lenient: bool,
 }
 
 impl Default for UpdateSet {
@@ -104,6 +106,7 @@ impl Default for UpdateSet {
             board: Arc::default(),
             evaluated: Timestamp::ZERO,
             elements: 0,
+            lenient: false,
         }
     }
 }
@@ -113,6 +116,14 @@ impl UpdateSet {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Stops no update for missed elements until [`Supervisor::enforce`]: for an executor whose guarantee
+    /// begins later. Who missed some before that is told, as ever.
+    #[must_use]
+    pub fn lenient(mut self) -> Self {
+        self.lenient = true;
+        self
     }
 
     /// Adds an update; it is called from the next item on.
@@ -177,6 +188,10 @@ impl UpdateSet {
                     member
                 }),
                 Command::Remove(key) => self.remove(key),
+                Command::Enforce => {
+                    self.lenient = false;
+                    None
+                }
             };
             // There is room: one at most for each command.
             dead.extend(end);
@@ -391,7 +406,8 @@ impl Update for UpdateSet {
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         let members = self.members_of(stream);
-        self.call(members, |member| member.gap(stream, gap));
+        let lenient = self.lenient;
+        self.call(members, |member| member.gap(stream, gap, lenient));
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -417,7 +433,7 @@ impl Drop for UpdateSet {
             .drain(..)
             .filter_map(|command| match command {
                 Command::Add(member) => Some(member),
-                Command::Remove(_) => None,
+                Command::Remove(_) | Command::Enforce => None,
             });
         dead.extend(never);
         dead.append(&mut state.dead);

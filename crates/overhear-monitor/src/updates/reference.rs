@@ -93,6 +93,7 @@ pub(crate) struct BoardState {
 pub(crate) enum Command {
     Add(Member),
     Remove(u64),
+    Enforce,
 }
 
 impl Default for Board {
@@ -297,6 +298,12 @@ impl Supervisor {
             board: Arc::clone(&self.board),
             kind: PhantomData,
         })
+    }
+
+    /// Ends the lenience of a set ([`UpdateSet::lenient`](super::UpdateSet::lenient)) at the end of the
+    /// current round.
+    pub fn enforce(&self) {
+        self.board.lock().commands.push(Command::Enforce);
     }
 
     /// Drops the updates that were removed and that nobody refers to, in the calling thread. Those

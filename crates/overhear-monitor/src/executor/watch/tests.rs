@@ -100,6 +100,7 @@ fn terms() -> Terms {
             name: "a".to_string(),
             constraint: Constraint::new(ns(100), ns(100), ns(0), ns(0)).unwrap(),
             wcet: ns(50),
+            count: 1,
         }],
         updates: vec![UpdateTerms {
             name: "u".to_string(),
@@ -125,6 +126,7 @@ fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
     let watched = Watched {
         update: &mut update,
         sensors: None,
+        in_place: None,
     };
     let mut watch = Watch::new(&terms, vec![watched], &made, |stream| {
         (stream.sensor == "a").then_some(SensorIndex(0))
@@ -186,6 +188,31 @@ fn prepare_and_commit_are_one_step_and_what_was_overwritten_is_none() {
         assert_eq!((first.cause, first.at), (cause, at(made.now.get())));
         assert_eq!(watch.longest()[0].elements, 3);
     });
+}
+
+#[test]
+fn in_place_is_read_only_what_admission_knows_of() {
+    let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    let schema = TypeSchema::builder("large").field("text", FieldKind::Text(300), "");
+    let a = StreamDescriptor {
+        schema: Arc::new(schema.build().unwrap()),
+        ..stream(1, "a")
+    };
+    let sensor = SensorIndex(0);
+    for (in_place, expected) in [
+        (None, true),
+        (Some(vec![sensor]), true),
+        (Some(vec![]), false),
+    ] {
+        let mut update = Takes(&made, &takes);
+        let watched = Watched {
+            update: &mut update,
+            sensors: None,
+            in_place,
+        };
+        let watch = Watch::new(&terms, vec![watched], &made, |_| Some(sensor));
+        assert_eq!(watch.reads_in_place(&a), expected);
+    }
 }
 
 #[test]
@@ -293,6 +320,7 @@ fn what_is_judged_calls_for_reactions_with_the_element() {
     let watched = Watched {
         update: &mut update,
         sensors: None,
+        in_place: None,
     };
     let (decider, mut decisions) = decider(conditions.to_vec(), 8);
     let sensor_of = |_: &StreamDescriptor| Some(SensorIndex(0));
@@ -354,6 +382,7 @@ fn an_update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
     let watched = [&mut one, &mut other].map(|update| Watched {
         update,
         sensors: None,
+        in_place: None,
     });
     let sensor_of = |_: &StreamDescriptor| Some(SensorIndex(0));
     let mut watch = Watch::new(&terms, watched.into(), &made, sensor_of)
@@ -368,6 +397,9 @@ fn an_update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
         to: at(9_500),
         cause: GapCause::Overwritten,
     };
+    // Before anything is guaranteed it learns of one, and goes on.
+    watch.gap(&a, &gap(0, 2));
+    watch.begin_judging();
     watch.element(&element(&a, 0, 9_000));
     watch.gap(&a, &gap(1, 4));
     watch.element(&element(&a, 5, 9_500));
@@ -379,7 +411,7 @@ fn an_update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
         .iter()
         .map(|it| (it.missed, it.stopped))
         .collect();
-    assert_eq!(fates, [(4, Some(gap(1, 4))), (7, None)]);
+    assert_eq!(fates, [(6, Some(gap(1, 4))), (9, None)]);
 }
 
 #[test]
@@ -394,4 +426,89 @@ fn what_was_not_counted_makes_it_inconclusive_from_its_appearance() {
         assert_eq!(watch.longest()[0].elements, 1);
         assert_eq!(watch.figures().next().unwrap().elements, 0);
     });
+}
+
+#[test]
+fn as_many_sensors_of_a_term_are_evaluated_as_were_admitted() {
+    let (made, mut terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    terms.sensors[0].count = 2;
+    made.pass(10_000, 0);
+    let mut update = Takes(&made, &takes);
+    let watched = Watched {
+        update: &mut update,
+        sensors: Some(vec![SensorIndex(0)]),
+        in_place: None,
+    };
+    let sensor_of = |stream: &StreamDescriptor| {
+        let is_meant = stream.sensor.starts_with('a');
+        is_meant.then_some(SensorIndex(0))
+    };
+    let mut watch = Watch::new(&terms, vec![watched], &made, sensor_of);
+    let [one, other, third] = [(1, "a1"), (2, "a2"), (3, "a3")].map(|(id, name)| stream(id, name));
+    watch.open(&one);
+    assert!(!watch.is_complete());
+    assert_eq!(watch.absent(), [(SensorIndex(0), 1)]);
+    watch.open(&other);
+    assert!(watch.is_complete());
+    watch.begin_judging();
+    // Each of them as fast as both may be: one of its own stream each.
+    for sequence in 0..3 {
+        for stream in [&one, &other] {
+            watch.element(&element(stream, sequence, 9_000 + 100 * sequence));
+        }
+    }
+    assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+    let figures = watch.figures().next().unwrap();
+    assert_eq!((figures.elements, figures.exceeding), (6, 0));
+    let labels: Vec<&str> = watch.labels(SensorIndex(0)).collect();
+    assert_eq!(labels, ["kernel/a1@0", "kernel/a2@0"]);
+    // A third one was not counted.
+    watch.open(&third);
+    assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+    watch.element(&element(&third, 0, 9_900));
+    assert_eq!(watch.figures().next().unwrap().elements, 6);
+}
+
+/// Refuses one sensor, and fails at the third element.
+#[derive(Default)]
+struct Choosy(u64, Option<String>);
+
+impl Update for Choosy {
+    fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
+        (stream.sensor == "b").then(|| "not b".to_string())
+    }
+    fn failure(&self) -> Option<&str> {
+        self.1.as_deref()
+    }
+    fn element(&mut self, _: &ElementView<'_>) {
+        self.0 += 1;
+        self.1 = (self.0 == 3).then(|| "three".to_string());
+    }
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[test]
+fn what_does_not_reach_an_update_is_not_counted_for_it() {
+    let (made, terms) = (Made::default(), terms());
+    let mut choosy = Choosy::default();
+    let watched = Watched {
+        update: &mut choosy,
+        sensors: None,
+        in_place: None,
+    };
+    let sensor_of = |_: &StreamDescriptor| Some(SensorIndex(0));
+    let mut watch = Watch::new(&terms, vec![watched], &made, sensor_of).judging();
+    let (a, b) = (stream(1, "a"), stream(2, "b"));
+    watch.open(&a);
+    watch.open(&b);
+    for sequence in 0..5 {
+        watch.element(&element(&b, sequence, 9_000));
+        watch.element(&element(&a, sequence, 9_000));
+    }
+    assert_eq!(watch.longest()[0].elements, 3);
+    assert!(watch.fates()[0].failed);
+    assert_eq!(watch.complaints(), [["not b"]]);
+    drop(watch);
+    assert_eq!(choosy.0, 3);
 }

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The updates of a file by who runs them: each executor has a monitor of its own, with the sensors that its
+//! updates take.
+
+use super::{Config, ExecutorConfig, UpdateConfig};
+
+/// A kind of executor, as a file asks for it: what is guaranteed where that can be had is one kind, whatever
+/// becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// `auto` and `deadline`.
+    Guaranteed,
+    /// `bandwidth`.
+    Bandwidth,
+    /// `buffered`.
+    Buffered,
+    /// `best_effort`.
+    BestEffort,
+}
+
+impl Runner {
+    /// All of them; the order in which they are reported.
+    pub const ALL: [Self; 4] = [
+        Self::Guaranteed,
+        Self::Bandwidth,
+        Self::Buffered,
+        Self::BestEffort,
+    ];
+
+    /// Whether it reserves CPU time.
+    #[must_use]
+    pub const fn reserves(self) -> bool {
+        !matches!(self, Self::BestEffort)
+    }
+}
+
+impl From<ExecutorConfig> for Runner {
+    fn from(executor: ExecutorConfig) -> Self {
+        match executor {
+            ExecutorConfig::Auto | ExecutorConfig::Deadline => Self::Guaranteed,
+            ExecutorConfig::Bandwidth => Self::Bandwidth,
+            ExecutorConfig::Buffered => Self::Buffered,
+            ExecutorConfig::BestEffort => Self::BestEffort,
+        }
+    }
+}
+
+/// Some of the updates of a file, and the sensors that these take, by their places there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    updates: Vec<bool>,
+    sensors: Vec<bool>,
+}
+
+impl Part {
+    fn of(config: &Config, takes: impl Fn(&UpdateConfig) -> bool) -> Self {
+        let updates: Vec<bool> = config.updates.iter().map(takes).collect();
+        let is_whole = updates.iter().all(|taken| *taken);
+        let sensors = config.sensors.iter().map(|sensor| {
+            let mut own = config.updates.iter().zip(&updates);
+            // What nobody takes belongs to the whole, which refuses it.
+            is_whole || own.any(|(update, taken)| *taken && update.takes(&sensor.id))
+        });
+        let sensors = sensors.collect();
+        Self { updates, sensors }
+    }
+
+    /// Whether an update is one of them.
+    #[must_use]
+    pub fn has_update(&self, index: usize) -> bool {
+        self.updates.get(index).copied().unwrap_or(false)
+    }
+
+    /// Whether a sensor is taken by one of them.
+    #[must_use]
+    pub fn has_sensor(&self, index: usize) -> bool {
+        self.sensors.get(index).copied().unwrap_or(false)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.updates.contains(&true)
+    }
+}
+
+impl UpdateConfig {
+    /// Whether it takes the elements of this sensor.
+    pub(crate) fn takes(&self, id: &str) -> bool {
+        let named = self.sensors.as_ref();
+        named.is_none_or(|ids| ids.iter().any(|own| own == id))
+    }
+}
+
+impl Config {
+    /// Who runs an update.
+    #[must_use]
+    pub fn executor_of(&self, update: &UpdateConfig) -> ExecutorConfig {
+        update.executor.unwrap_or(self.monitor.executor)
+    }
+
+    /// The whole file as one.
+    #[must_use]
+    pub fn whole(&self) -> Part {
+        Part::of(self, |_| true)
+    }
+
+    /// The updates that are run like this; `None` if there are none. A file without updates is one part.
+    #[must_use]
+    pub fn part(&self, runner: Runner) -> Option<Part> {
+        if self.updates.is_empty() {
+            let is_it = Runner::from(self.monitor.executor) == runner;
+            return is_it.then(|| self.whole());
+        }
+        let part = Part::of(self, |update| {
+            Runner::from(self.executor_of(update)) == runner
+        });
+        (!part.is_empty()).then_some(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, Runner};
+
+    #[test]
+    fn each_executor_has_its_updates_and_their_sensors() {
+        let text = r#"
+            [monitor]
+            latency = "5ms"
+            executor = "deadline"
+            [[sensor]]
+            id = "a"
+            [[sensor]]
+            id = "b"
+            [[update]]
+            name = "judge"
+            sensors = ["a"]
+            [[update]]
+            name = "look"
+            executor = "buffered"
+            [[update]]
+            name = "also"
+            executor = "auto"
+            sensors = ["a"]
+        "#;
+        let config = Config::parse(text).unwrap();
+        let of = |runner| {
+            config.part(runner).map(|part| {
+                let updates: Vec<_> = (0..4).filter(|&it| part.has_update(it)).collect();
+                let sensors: Vec<_> = (0..4).filter(|&it| part.has_sensor(it)).collect();
+                (updates, sensors)
+            })
+        };
+        assert_eq!(of(Runner::Guaranteed), Some((vec![0, 2], vec![0])));
+        assert_eq!(of(Runner::Buffered), Some((vec![1], vec![0, 1])));
+        assert_eq!(
+            (of(Runner::Bandwidth), of(Runner::BestEffort)),
+            (None, None)
+        );
+        // Of a whole file every sensor, whether an update takes it or not.
+        let text = text.replace("executor = \"buffered\"", "sensors = [\"a\"]");
+        let config = Config::parse(&text).unwrap();
+        let part = config.part(Runner::Guaranteed).unwrap();
+        assert_eq!(part, config.whole());
+        assert!(part.has_sensor(1));
+    }
+}
