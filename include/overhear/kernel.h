@@ -20,7 +20,8 @@
  * A kernel monitor (seed 003, section 4) is created suspended, then resumed and read. It tracks threads,
  * processes with all that they create, cgroups, or everything, and records in buffers of its own, one per
  * hook and CPU. It belongs to its creator, and ends with it, however that ends: the kernel removes its
- * programs and buffers. No other process can reach it. Several monitors may track the same threads.
+ * programs and buffers. Another process reaches it only if it is handed over to it. Several monitors may
+ * track the same threads.
  *
  * The functions are in a library of their own, which is linked with libbpf: -loverhear_kernel, or
  * `pkg-config overhear-kernel`, or Overhear::kernel in CMake.
@@ -39,7 +40,7 @@
 extern "C" {
 #endif
 
-/* A kernel monitor; made by oh_kernel_monitor_create, given back by oh_kernel_monitor_free. */
+/* A kernel monitor; made by oh_kernel_monitor_create or _receive, given back by oh_kernel_monitor_free. */
 typedef struct oh_kernel_monitor oh_kernel_monitor;
 
 /* How the kernel is heard. */
@@ -54,7 +55,8 @@ typedef struct oh_kernel_monitor_options {
     uint64_t buffer_bytes; /* about how many all buffers may take together; 0: some MiB per possible CPU */
     const char *sensors;   /* besides scheduling: names, separated by commas, or "all"; NULL: none */
     uint32_t way;          /* OH_KERNEL_* */
-    uint32_t reserved;
+    uint32_t apart;        /* not 0: with BPF programs of its own, so that it can be handed over whatever
+                              other monitors this process has */
 } oh_kernel_monitor_options;
 
 /* What was granted. */
@@ -130,7 +132,7 @@ typedef struct oh_kernel_event {
 } oh_kernel_event;
 
 #if UINTPTR_MAX == UINT64_MAX
-OH_ASSERT_FIELD(oh_kernel_monitor_options, way, 16, 4);
+OH_ASSERT_FIELD(oh_kernel_monitor_options, apart, 20, 4);
 OH_STATIC_ASSERT(sizeof(oh_kernel_monitor_options) == 24, "oh_kernel_monitor_options: size");
 OH_ASSERT_FIELD(oh_kernel_status, sentence, 16, 8);
 OH_STATIC_ASSERT(sizeof(oh_kernel_status) == 32, "oh_kernel_status: size");
@@ -233,6 +235,27 @@ int oh_kernel_cgroup_monitor(oh_kernel_monitor *monitor, const char *path);
  * hears the CPUs themselves. Returns 0, -EINVAL, -EPERM with perf records.
  */
 int oh_kernel_all_monitor(oh_kernel_monitor *monitor);
+
+/*
+ * oh_kernel_monitor_give: hands the monitor over to whoever receives it from the other end of a connected Unix
+ * socket, with its buffers and all that is in them, its threads, and as resumed or suspended as it is. From
+ * then on the receiver alone reads and controls it, and it ends with the receiver. Here all further calls but
+ * oh_kernel_monitor_free return -EINVAL. Waits while the socket has no room.
+ *
+ * Returns 0, -EBUSY if other monitors of this process use the same BPF programs (see `apart`), -ENOTSUP with
+ * perf records and probes, -EPIPE if the socket does not take it; then the monitor stays.
+ */
+int oh_kernel_monitor_give(oh_kernel_monitor *monitor, int socket);
+
+/*
+ * oh_kernel_monitor_receive: waits for a monitor that is handed over, and reads on where its giver has ended. It
+ * takes no privilege. What it hears is the giver's word.
+ *
+ * Ownership: as for oh_kernel_monitor_create; the socket stays the caller's. `status` may be NULL.
+ * Returns 0, -EPIPE if the other side closes, -EPROTO if something else comes, -EPERM if the kernel refuses.
+ * Thread safety: any thread. Async-signal safety: no. Real-time class: blocks.
+ */
+int oh_kernel_monitor_receive(oh_kernel_monitor **out, int socket, oh_kernel_status *status);
 
 /*
  * oh_kernel_last_error: what the last call of this thread that failed says, for people. Never NULL; valid

@@ -10,12 +10,12 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,28 +73,38 @@ static void end(struct sleeper *sleeper)
     pthread_join(sleeper->thread, NULL);
 }
 
+/* Whether it has left its CPU to sleep: the kernel shows the system call of such threads alone. */
+static int sleeps(const struct sleeper *sleeper)
+{
+    char path[64], line[64] = "";
+    FILE *file;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)sleeper->tid);
+    file = fopen(path, "r");
+    if (!file || !fgets(line, sizeof line, file))
+        exit(1);
+    fclose(file);
+    return strncmp(line, "running", 7) != 0;
+}
+
 /* How often it has left its CPU, by the kernel's count, once it sleeps. */
 static uint64_t switches(const struct sleeper *sleeper)
 {
     char path[64], line[256];
+    uint64_t sum = 0, number;
+    FILE *file;
+    while (!sleeps(sleeper))
+        usleep(1000);
     snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)sleeper->tid);
-    for (;;) {
-        uint64_t sum = 0, number;
-        int sleeps = 0;
-        FILE *file = fopen(path, "r");
-        if (!file)
-            exit(1);
-        while (fgets(line, sizeof line, file)) {
-            const char *value = strstr(line, "ctxt_switches:");
-            sleeps |= strncmp(line, "State:\tS", 8) == 0;
-            if (value && sscanf(value, "ctxt_switches: %" SCNu64, &number) == 1)
-                sum += number;
-        }
-        fclose(file);
-        if (sleeps)
-            return sum;
-        sched_yield();
+    file = fopen(path, "r");
+    if (!file)
+        exit(1);
+    while (fgets(line, sizeof line, file)) {
+        const char *value = strstr(line, "ctxt_switches:");
+        if (value && sscanf(value, "ctxt_switches: %" SCNu64, &number) == 1)
+            sum += number;
     }
+    fclose(file);
+    return sum;
 }
 
 /* Of tracked threads: an element may also name the untracked thread that one gives its CPU to. */
@@ -154,6 +164,58 @@ static int reads_alone(oh_kernel_monitor *monitor, oh_kernel_event *events, uint
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* One end gives, the other reads on; the events that were not read yet come, too. */
+static void of_hand_over(struct sleeper *sleeper)
+{
+    oh_kernel_monitor_options options;
+    oh_kernel_monitor *giver = NULL, *receiver = NULL;
+    oh_kernel_status status;
+    oh_kernel_event *events;
+    uint64_t count = 0, before, counted;
+    int sockets[2];
+    memset(&options, 0, sizeof options);
+    options.buffer_bytes = 1 << 20;
+    options.way = OH_KERNEL_BPF;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 ||
+        oh_kernel_monitor_create(&giver, &options, NULL) != 0)
+        exit(1);
+    tap_check(oh_kernel_monitor_give(giver, sockets[0]) == -EBUSY && strstr(oh_kernel_last_error(), "apart"),
+              "a monitor that shares its programs is not handed over");
+    oh_kernel_monitor_free(giver);
+    options.apart = 1;
+    if (oh_kernel_monitor_create(&giver, &options, NULL) != 0)
+        exit(1);
+    oh_kernel_thread_monitor(giver, (uint32_t)sleeper->tid, 5);
+    before = switches(sleeper);
+    oh_kernel_monitor_resume(giver);
+    turns(sleeper, 20);
+    tap_check(oh_kernel_monitor_give(giver, sockets[0]) == 0 && oh_kernel_monitor_resume(giver) == -EINVAL &&
+                  strstr(oh_kernel_last_error(), "handed over"),
+              "one apart is, and is not reached here any more");
+    oh_kernel_monitor_free(giver);
+    turns(sleeper, 20);
+    tap_check(oh_kernel_monitor_receive(&receiver, sockets[1], &status) == 0, "it is received");
+    turns(sleeper, 20);
+    counted = switches(sleeper) - before;
+    events = (oh_kernel_event *)calloc(status.most_events, sizeof *events);
+    if (!events)
+        exit(1);
+    before = 0;
+    do {
+        if (oh_kernel_monitor_read(receiver, events, status.most_events, &count) != 0)
+            break;
+        before += departures(events, count, sleeper->tid);
+    } while (count > 0);
+    tap_check(before == counted && counted >= 60, "nothing was missed meanwhile");
+    oh_kernel_monitor_free(receiver);
+    close(sockets[0]);
+    tap_check(oh_kernel_monitor_receive(&receiver, sockets[1], NULL) == -EPIPE && !receiver,
+              "nobody gives any more");
+    tap_check(oh_kernel_monitor_receive(&receiver, -1, NULL) == -EINVAL, "minus one is no socket");
+    close(sockets[1]);
+    free(events);
+}
+
 static void of_errors(void)
 {
     oh_kernel_monitor_options options;
@@ -204,8 +266,8 @@ int main(void)
     tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 && count == 1 &&
                   events[0].payload.life.kind == OH_LIFE_TRACKED,
               "it is created suspended: only the tracking is told");
-    tap_check(oh_kernel_monitor_resume(monitor) == 0, "it is resumed");
     before = switches(&sleeper);
+    tap_check(oh_kernel_monitor_resume(monitor) == 0, "it is resumed");
     turns(&sleeper, TURNS);
     turns(&other, 5);
     counted = switches(&sleeper) - before;
@@ -222,8 +284,8 @@ int main(void)
               "as many switches as the kernel has counted");
     tap_check(departures(events, count, other.tid) == 0, "and none of a thread that is not tracked");
 
-    oh_kernel_monitor_resume(monitor);
     before = switches(&sleeper);
+    oh_kernel_monitor_resume(monitor);
     turns(&sleeper, TURNS);
     counted = switches(&sleeper) - before;
     oh_kernel_monitor_suspend(monitor);
@@ -256,6 +318,7 @@ int main(void)
     tap_check(oh_kernel_cgroup_monitor(monitor, "/proc") == -ENOENT &&
                   strstr(oh_kernel_last_error(), "cgroup"),
               "a folder that is no cgroup is not");
+    of_hand_over(&sleeper);
     end(&sleeper);
     tap_check(oh_kernel_thread_monitor(monitor, (uint32_t)sleeper.tid, 1) == -ESRCH,
               "nor a thread that has ended");

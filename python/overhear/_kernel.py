@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable
 from typing import Optional, Union
 
@@ -25,13 +26,14 @@ class KernelMonitor:
             batch = monitor.read()
             print(batch["sched_switch"]["prev_tid"], batch.missed)
 
-    It belongs to this process and ends with it, or at the end of ``with``. After `terminate` every
+    It belongs to this process and ends with it, or at the end of ``with``, unless it is given away. After `terminate` every
     call raises `KernelError`. Several may track the same threads.
 
     :param buffer_bytes: about how many bytes all buffers may take together; by default some MiB per CPU.
     :param sensors: names of `kernel_sensors` to hear besides scheduling, or ``"all"``.
     :param way: ``bpf`` (needs CAP_BPF and CAP_PERFMON), ``perf`` (own threads and processes, switches and
         lives alone), or ``any``, the better one that there is.
+    :param apart: with BPF programs of its own, so that it can be given whatever other monitors there are.
     :raises KernelError: if the kernel does not permit what was asked for, or anything at all.
     """
 
@@ -44,12 +46,36 @@ class KernelMonitor:
         buffer_bytes: Optional[int] = None,
         sensors: Union[str, Iterable[str]] = (),
         way: str = "any",
+        apart: bool = False,
     ) -> None:
         if isinstance(sensors, str):
             sensors = kernel_sensors() if sensors == "all" else [sensors]
-        self._monitor = _core.KernelMonitor(buffer_bytes, list(sensors), way)
+        self._begin(_core.KernelMonitor(buffer_bytes, list(sensors), way, apart))
+
+    def _begin(self, monitor: _core.KernelMonitor) -> None:
+        self._monitor = monitor
         self._complaints: list[str] = []
         self.streams = []
+
+    @classmethod
+    def receive(cls, sock: socket.socket) -> KernelMonitor:
+        """Waits for a monitor that is given to the other end of a connected Unix socket, and reads on where its
+        giver has ended. It takes no privilege. What it hears is the giver's word.
+
+        :raises KernelError: if the other end closes, or something else comes.
+        """
+        monitor = cls.__new__(cls)
+        monitor._begin(_core.KernelMonitor.receive(sock.fileno()))
+        return monitor
+
+    def give(self, sock: socket.socket) -> None:
+        """Hands the monitor over to whoever receives it from the other end of a connected Unix socket. From then
+        on it is the receiver's alone, and ends with it.
+
+        :raises KernelError: if it shares its programs with other monitors (see ``apart``), or hears by perf
+            records; it stays then.
+        """
+        self._monitor.give(sock.fileno())
 
     @property
     def granted_bytes(self) -> int:

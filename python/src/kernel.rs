@@ -2,6 +2,7 @@
 //! Kernel monitors: what the kernel does with chosen threads, read batch by batch.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -91,7 +92,26 @@ pub(crate) fn kernel_sensors() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
+/// The descriptor of a socket of Python's.
+fn borrow<'a>(socket: i32) -> PyResult<BorrowedFd<'a>> {
+    if socket < 0 {
+        return Err(failed("the socket is closed"));
+    }
+    // SAFETY: not negative; `_kernel.py` gives the number of a socket object that is open, and that it keeps
+    // until the call returns.
+    Ok(unsafe { BorrowedFd::borrow_raw(socket) })
+}
+
 impl KernelMonitor {
+    fn of(monitor: kernel::KernelMonitor) -> Self {
+        Self {
+            state: Mutex::new(State {
+                monitor,
+                rows: Rows::default(),
+            }),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside leaves the monitor as it was before or after the call.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,6 +135,7 @@ impl KernelMonitor {
         buffer_bytes: Option<u64>,
         sensors: Vec<String>,
         way: &str,
+        apart: bool,
     ) -> PyResult<Self> {
         let choice = match way {
             "any" => Choice::Auto,
@@ -133,17 +154,30 @@ impl KernelMonitor {
         if let Some(bytes) = buffer_bytes {
             builder = builder.buffer_bytes(bytes);
         }
+        if apart {
+            builder = builder.apart();
+        }
         let monitor = py.detach(|| builder.create()).map_err(failed)?;
         let status = monitor.status().map_err(failed)?;
         if status.active == Active::None {
             return Err(failed(&status.sentence));
         }
-        Ok(Self {
-            state: Mutex::new(State {
-                monitor,
-                rows: Rows::default(),
-            }),
-        })
+        Ok(Self::of(monitor))
+    }
+
+    /// Waits for one that is handed over to the other end of a socket.
+    #[staticmethod]
+    fn receive(py: Python<'_>, socket: i32) -> PyResult<Self> {
+        let socket = borrow(socket)?;
+        let received = py.detach(|| kernel::KernelMonitor::receive(socket));
+        received.map(Self::of).map_err(failed)
+    }
+
+    /// Hands it over to whoever receives from the other end of a socket.
+    fn give(&self, py: Python<'_>, socket: i32) -> PyResult<()> {
+        let socket = borrow(socket)?;
+        py.detach(|| self.lock().monitor.give(socket))
+            .map_err(failed)
     }
 
     /// How the kernel is heard, and the sentence about it.

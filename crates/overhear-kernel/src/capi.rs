@@ -6,11 +6,14 @@ mod events;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CStr, CString};
 use std::mem::{offset_of, size_of, MaybeUninit};
+use std::os::fd::BorrowedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::ptr;
 
-use crate::{Active, Choice, KernelMonitor, SelectError, Sensor, StartError};
+use crate::{
+    Active, Choice, GiveError, KernelMonitor, ReceiveError, SelectError, Sensor, StartError,
+};
 use events::{Events, RawEvent};
 
 /// `oh_kernel_monitor_options`.
@@ -20,7 +23,7 @@ pub(crate) struct RawOptions {
     buffer_bytes: u64,
     sensors: *const c_char,
     way: u32,
-    reserved: u32,
+    apart: u32,
 }
 
 /// `oh_kernel_status`.
@@ -58,7 +61,7 @@ impl From<SelectError> for Failure {
             SelectError::NoSuchProcess { .. } | SelectError::NoSuchThread { .. } => -libc::ESRCH,
             SelectError::NotMonitored { .. } | SelectError::NoCgroup { .. } => -libc::ENOENT,
             SelectError::NeedsBpf { .. } | SelectError::Refused { .. } => -libc::EPERM,
-            SelectError::Terminated => -libc::EINVAL,
+            SelectError::Terminated | SelectError::Given => -libc::EINVAL,
         };
         Self(code, error.to_string())
     }
@@ -69,6 +72,29 @@ impl From<StartError> for Failure {
         let code = match error {
             StartError::Bpf { .. } | StartError::Perf { .. } => -libc::EPERM,
             StartError::RingSize { .. } | StartError::Probe(_) => -libc::EINVAL,
+        };
+        Self(code, error.to_string())
+    }
+}
+
+impl From<GiveError> for Failure {
+    fn from(error: GiveError) -> Self {
+        let code = match error {
+            GiveError::Gone(_) | GiveError::Finished => -libc::EINVAL,
+            GiveError::Shared { .. } => -libc::EBUSY,
+            GiveError::NotBpf | GiveError::Probes => -libc::ENOTSUP,
+            GiveError::Send { .. } => -libc::EPIPE,
+        };
+        Self(code, error.to_string())
+    }
+}
+
+impl From<ReceiveError> for Failure {
+    fn from(error: ReceiveError) -> Self {
+        let code = match error {
+            ReceiveError::Closed => -libc::EPIPE,
+            ReceiveError::Misunderstood => -libc::EPROTO,
+            ReceiveError::Refused { .. } => -libc::EPERM,
         };
         Self(code, error.to_string())
     }
@@ -154,6 +180,9 @@ impl RawMonitor {
         if options.buffer_bytes > 0 {
             builder = builder.buffer_bytes(options.buffer_bytes);
         }
+        if options.apart != 0 {
+            builder = builder.apart();
+        }
         Self::of(builder.create()?)
     }
 
@@ -167,8 +196,10 @@ impl RawMonitor {
         let sentence = text_for_c(&status.sentence);
         let granted_bytes = monitor.granted_bytes()?;
         let mut events = Events::default();
-        // It tracks nobody yet: this opens the streams, so that no later read has to.
+        // This opens the streams, so that no later read has to. One that was just created has recorded
+        // nothing yet.
         monitor.read(&mut events)?;
+        events.order();
         events.reserve(events.most());
         Ok(Self {
             monitor,
@@ -451,6 +482,60 @@ pub(crate) unsafe extern "C" fn oh_kernel_all_monitor(monitor: *mut RawMonitor) 
             Ok(it.monitor.all_monitor()?)
         })
     }
+}
+
+/// A descriptor of C.
+///
+/// # Safety
+/// It is negative, or open and stays so while it is used.
+unsafe fn socket<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Failure> {
+    if fd < 0 {
+        return Err(invalid("give a connected socket"));
+    }
+    // SAFETY: open by contract, and not negative.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// `oh_kernel_monitor_give`.
+///
+/// # Safety
+/// As for [`with`]; `to` is negative, or open during the call.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_give(
+    monitor: *mut RawMonitor,
+    to: c_int,
+) -> c_int {
+    // SAFETY: by contract.
+    let give = |it: &mut RawMonitor| Ok(it.monitor.give(unsafe { socket(to) }?)?);
+    // SAFETY: the contract is passed on.
+    unsafe { with("oh_kernel_monitor_give", monitor, give) }
+}
+
+/// `oh_kernel_monitor_receive`.
+///
+/// # Safety
+/// `out` is NULL or writable, `status` likewise; `from` is negative, or open during the call.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_kernel_monitor_receive(
+    out: *mut *mut RawMonitor,
+    from: c_int,
+    status: *mut RawStatus,
+) -> c_int {
+    guard("oh_kernel_monitor_receive", || {
+        // SAFETY: NULL or writable by contract.
+        let (Some(out), status) = (unsafe { out.as_mut() }, unsafe { status.as_mut() }) else {
+            return Err(invalid("give `out`"));
+        };
+        *out = ptr::null_mut();
+        // SAFETY: by contract.
+        let from = unsafe { socket(from) }?;
+        let monitor = Box::new(RawMonitor::of(KernelMonitor::receive(from)?)?);
+        if let Some(status) = status {
+            *status = monitor.status();
+        }
+        *out = Box::into_raw(monitor);
+        Ok(())
+    })
 }
 
 /// `oh_kernel_last_error`.

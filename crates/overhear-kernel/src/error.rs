@@ -94,4 +94,59 @@ pub enum SelectError {
     /// The monitor has been terminated.
     #[error("this kernel monitor has been terminated; create another one")]
     Terminated,
+    /// The monitor has been handed over.
+    #[error("this kernel monitor has been handed over: it is another process' now")]
+    Given,
+}
+
+/// Why a kernel monitor was not handed over; it is where it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GiveError {
+    /// There is none any more.
+    #[error("{0}")]
+    Gone(SelectError),
+    /// It has finished: there is nothing to go on with.
+    #[error("a kernel monitor that has finished cannot be handed over; read what is left here")]
+    Finished,
+    /// Its events would go with this process.
+    #[error("a kernel monitor can be handed over only if it hears by BPF programs")]
+    NotBpf,
+    /// Others of this process use the same programs, and would be reached with it.
+    #[error(
+        "this kernel monitor shares its BPF programs with {others} of this process; create it \
+         apart, with programs of its own"
+    )]
+    Shared {
+        /// How many others.
+        others: u32,
+    },
+    /// Its probes would end with this process.
+    #[error("a kernel monitor with probes cannot be handed over; let the receiver create it")]
+    Probes,
+    /// The socket does not take it.
+    #[error("the kernel monitor could not be handed over ({why}); it is still here")]
+    Send {
+        /// What the kernel said.
+        why: String,
+    },
+}
+
+/// Why no kernel monitor was received.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReceiveError {
+    /// The other side has closed.
+    #[error("no kernel monitor was handed over: the other side has closed the socket")]
+    Closed,
+    /// Something else came.
+    #[error(
+        "what was handed over is no kernel monitor that this program understands; both programs \
+         may be of different versions"
+    )]
+    Misunderstood,
+    /// The kernel said no.
+    #[error("the kernel monitor that was handed over cannot be used ({why})")]
+    Refused {
+        /// What the kernel said.
+        why: String,
+    },
 }

@@ -2,6 +2,7 @@
 //! [`Kernel`]: whichever kernel sensor this machine and this user permit.
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use overhear_event::{Inbox, Source, SourceError, StreamId};
@@ -11,7 +12,9 @@ use crate::machine;
 use crate::perf::PerfSource;
 use crate::probe::MOST_PROBES;
 use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
-use crate::{KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
+use crate::{
+    GiveError, KernelMonitor, Probe, ProbeError, ReceiveError, SelectError, Sensor, StartError,
+};
 
 /// Which kernel sensor to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +62,7 @@ pub struct KernelBuilder {
     probes: Vec<Probe>,
     perf_pages: u32,
     mask_interrupts: bool,
+    apart: bool,
 }
 
 /// The sizes of a BPF ring, in elements. The largest keeps a ring of switches well below the 4 MiB
@@ -125,6 +129,15 @@ impl KernelBuilder {
     #[must_use]
     pub fn perf_pages(mut self, pages: u32) -> Self {
         self.perf_pages = pages;
+        self
+    }
+
+    /// With BPF programs of its own, so that the monitor can be handed over ([`KernelMonitor::give`])
+    /// whatever other monitors this process has. Each switch of any thread then pays for one look-up
+    /// more.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
         self
     }
 
@@ -219,6 +232,7 @@ impl KernelBuilder {
             numbering,
             feeds,
             mask_interrupts: self.mask_interrupts,
+            apart: self.apart,
         };
         let bpf = || BpfSource::start(&settings);
         let names: Vec<&str> = self.sensors.iter().map(|sensor| sensor.name()).collect();
@@ -343,6 +357,7 @@ impl Kernel {
             first_stream: StreamId::from_raw(0),
             perf_pages: 128,
             mask_interrupts: true,
+            apart: false,
         }
     }
 
@@ -395,6 +410,27 @@ impl Kernel {
             Engine::Perf(source) => source.set_active(active),
             Engine::None => {}
         }
+    }
+
+    /// Hands over what is at work.
+    pub(crate) fn give(&mut self, to: BorrowedFd<'_>) -> Result<(), GiveError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.give(to, &self.status.sentence),
+            Engine::Perf(_) | Engine::None => Err(GiveError::NotBpf),
+        }
+    }
+
+    /// Takes what another process hands over.
+    pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<Self, ReceiveError> {
+        let (source, numbering, sentence) = BpfSource::receive(from)?;
+        Ok(Self {
+            engine: Engine::Bpf(Box::new(source)),
+            status: Status {
+                active: Active::Bpf,
+                sentence,
+            },
+            numbering,
+        })
     }
 
     /// Bytes of all rings.

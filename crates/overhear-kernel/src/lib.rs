@@ -73,13 +73,14 @@ mod machine;
 mod mapping;
 mod monitor;
 mod order;
+mod passing;
 mod perf;
 mod probe;
 mod schedstat;
 mod sensor;
 mod streams;
 
-pub use error::{SelectError, StartError};
+pub use error::{GiveError, ReceiveError, SelectError, StartError};
 pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};
 pub use monitor::{Count, KernelMonitor};
 pub use probe::{Probe, ProbeError};

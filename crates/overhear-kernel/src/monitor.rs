@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`KernelMonitor`]: the kernel monitor of seed 003, section 4.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use overhear_event::GapCause;
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
-use crate::{Kernel, KernelBuilder, SelectError, Status};
+use crate::{GiveError, Kernel, KernelBuilder, ReceiveError, SelectError, Status};
 
 /// A kernel monitor: it records the kernel events of the threads that its creator chooses, in
 /// buffers of its own, one per CPU and hook.
@@ -14,7 +15,8 @@ use crate::{Kernel, KernelBuilder, SelectError, Status};
 /// It is created suspended ([`KernelBuilder::create`]) and lives until it is terminated or
 /// dropped, or its process dies; then the kernel frees all that belonged to it. Several monitors
 /// may track the same threads: each hears all of its own and nothing of the others', and one BPF
-/// program per hook serves them all. Nobody but its creator can reach it; a thread's unique id
+/// program per hook serves them all. Nobody but its creator can reach it, unless it is handed over
+/// ([`Self::give`]); a thread's unique id
 /// comes in the TRACKED element with which it begins
 /// ([`Life::TRACKED`](overhear_event::kernel::Life::TRACKED)).
 ///
@@ -40,15 +42,13 @@ use crate::{Kernel, KernelBuilder, SelectError, Status};
 /// ```
 #[derive(Debug)]
 pub struct KernelMonitor {
-    /// `None` once it is terminated.
-    kernel: Option<Kernel>,
+    /// Or why there is none any more.
+    kernel: Result<Kernel, SelectError>,
 }
 
 impl KernelMonitor {
     pub(crate) const fn new(kernel: Kernel) -> Self {
-        Self {
-            kernel: Some(kernel),
-        }
+        Self { kernel: Ok(kernel) }
     }
 
     /// Settings, as for [`Kernel`]; [`KernelBuilder::create`] creates the monitor.
@@ -57,8 +57,12 @@ impl KernelMonitor {
         Kernel::builder()
     }
 
+    fn kernel_ref(&self) -> Result<&Kernel, SelectError> {
+        self.kernel.as_ref().map_err(|gone| gone.clone())
+    }
+
     fn kernel(&mut self) -> Result<&mut Kernel, SelectError> {
-        self.kernel.as_mut().ok_or(SelectError::Terminated)
+        self.kernel.as_mut().map_err(|gone| gone.clone())
     }
 
     /// Which sensor is at work, and what this kernel lacks.
@@ -66,8 +70,7 @@ impl KernelMonitor {
     /// # Errors
     /// [`SelectError::Terminated`].
     pub fn status(&self) -> Result<&Status, SelectError> {
-        let kernel = self.kernel.as_ref().ok_or(SelectError::Terminated)?;
-        Ok(kernel.status())
+        Ok(self.kernel_ref()?.status())
     }
 
     /// Bytes of all its buffers: what a reader needs to hold the most that can be read at once.
@@ -75,8 +78,7 @@ impl KernelMonitor {
     /// # Errors
     /// [`SelectError::Terminated`].
     pub fn granted_bytes(&self) -> Result<u64, SelectError> {
-        let kernel = self.kernel.as_ref().ok_or(SelectError::Terminated)?;
-        Ok(kernel.granted_bytes())
+        Ok(self.kernel_ref()?.granted_bytes())
     }
 
     /// How many stream numbers from the first one on are reserved.
@@ -84,15 +86,14 @@ impl KernelMonitor {
     /// # Errors
     /// [`SelectError::Terminated`].
     pub fn stream_ids_used(&self) -> Result<u32, SelectError> {
-        let kernel = self.kernel.as_ref().ok_or(SelectError::Terminated)?;
-        Ok(kernel.stream_ids_used())
+        Ok(self.kernel_ref()?.stream_ids_used())
     }
 
     /// How many elements the kernel has committed to a stream up to now; `None` for streams that
     /// are not BPF rings, and for a terminated monitor.
     #[must_use]
     pub fn committed(&self, id: StreamId) -> Option<u64> {
-        self.kernel.as_ref()?.committed(id)
+        self.kernel.as_ref().ok()?.committed(id)
     }
 
     /// Records from now on. A monitor that is resumed already stays so.
@@ -186,15 +187,46 @@ impl KernelMonitor {
     /// # Errors
     /// [`SelectError::Terminated`].
     pub fn terminate(&mut self) -> Result<(), SelectError> {
-        self.kernel.take().map(drop).ok_or(SelectError::Terminated)
+        self.kernel()?;
+        self.kernel = Err(SelectError::Terminated);
+        Ok(())
+    }
+
+    /// Hands the monitor over to whoever receives it from the other end of a connected Unix socket: with its
+    /// buffers and all that is in them, its threads, and as resumed or suspended as it is. From then on
+    /// the receiver alone reads and controls it, and it ends with the receiver, whatever becomes of this
+    /// process. Nothing is missed in between, as long as the buffers last.
+    ///
+    /// It waits while the socket has no room. The monitor must have programs of its own
+    /// ([`KernelBuilder::apart`]), or be the only one of this process, and have no probes. The receiver
+    /// needs no privilege.
+    ///
+    /// # Errors
+    /// [`GiveError`]; the monitor stays then.
+    pub fn give(&mut self, to: impl AsFd) -> Result<(), GiveError> {
+        let kernel = self.kernel().map_err(GiveError::Gone)?;
+        kernel.give(to.as_fd())?;
+        self.kernel = Err(SelectError::Given);
+        Ok(())
+    }
+
+    /// Waits for a monitor that is handed over to the other end of a connected Unix socket, and owns it from
+    /// then on. It reads on where the giver has ended; stream numbers are the giver's.
+    ///
+    /// What it hears is the giver's word: receive monitors only from processes that you trust.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] if the other side closes, or something else comes.
+    pub fn receive(from: impl AsFd) -> Result<Self, ReceiveError> {
+        Kernel::receive(from.as_fd()).map(Self::new)
     }
 }
 
 impl Source for KernelMonitor {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
         match &mut self.kernel {
-            Some(kernel) => kernel.poll(inbox),
-            None => Ok(()),
+            Ok(kernel) => kernel.poll(inbox),
+            Err(_) => Ok(()),
         }
     }
 }

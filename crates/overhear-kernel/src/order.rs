@@ -19,6 +19,16 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// Goes on where another ended.
+    pub(crate) const fn after(last_ns: u64) -> Self {
+        Self { last: last_ns }
+    }
+
+    /// The last time, in nanoseconds; 0 if there was none.
+    pub(crate) const fn last_ns(&self) -> u64 {
+        self.last
+    }
+
     /// The time the element enters the stream with; `None` if it must be reported as corrupt.
     pub(crate) fn admit(&mut self, stamp_ns: u64) -> Option<Timestamp> {
         if self.last.saturating_sub(stamp_ns) > STEP_NS {

@@ -174,7 +174,7 @@ impl Feed {
 ///
 /// They do not depend on which sensor is active, so the caller can number its own streams behind
 /// them before anything starts, and two runs on one machine number alike.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbering {
     first: u32,
     cpus: u32,
@@ -188,6 +188,11 @@ impl Numbering {
             cpus,
             feeds,
         }
+    }
+
+    /// The arguments of [`Self::new`].
+    pub(crate) const fn as_raw(self) -> [u32; 3] {
+        [self.first, self.cpus, self.feeds]
     }
 
     /// Possible CPUs.

@@ -152,6 +152,21 @@ impl<W: Words> Reader<W> {
         Ok(reader)
     }
 
+    /// Goes on where another reader has ended ([`Self::position`]). Behind what was committed there is
+    /// nothing to go on with: the first poll will say that the counter went back.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
+    pub fn from_position(
+        words: W,
+        geometry: impl Into<StreamGeometry>,
+        position: u64,
+    ) -> Result<Self, LayoutError> {
+        let mut reader = Self::from_start(words, geometry)?;
+        reader.position = position;
+        Ok(reader)
+    }
+
     /// Reads from the oldest element on that is still there; what is gone does not count.
     ///
     /// # Errors

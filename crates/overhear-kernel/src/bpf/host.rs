@@ -7,14 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::{fs, mem};
 
-use libbpf_rs::{Link, MapCore, MapFlags};
+use libbpf_rs::{Link, Object};
 
+use super::hand_over::{Files, Parcel};
 use super::load::{self, Loaded, Maps};
-use super::programs::SELECT;
+use super::map::Map;
 use super::rings::Rings;
 use super::select::{visit, Target};
 use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS};
@@ -60,10 +61,12 @@ struct State {
     cgroups: BTreeMap<u64, u64>,
     shared: SharedPage,
     sched: Loaded,
+    /// The program that looks for threads.
+    select: OwnedFd,
     /// The other hooks that somebody hears, and how many do.
     more: BTreeMap<Hook, (Loaded, u32)>,
     /// Loaded with the first probe.
-    probes: Option<Loaded>,
+    probes: Option<Object>,
     maps: Maps,
     mask_interrupts: bool,
 }
@@ -86,10 +89,10 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// Joins the programs of this process, or loads them; the phrase in the error follows
-    /// "because". Without masked interrupts, for tests, the host is one's own.
-    pub(crate) fn take(mask_interrupts: bool) -> Result<Self, String> {
-        if !mask_interrupts {
-            let host = Arc::new(Host::load(false)?);
+    /// "because". Apart, and without masked interrupts, for tests, the host is one's own.
+    pub(crate) fn take(mask_interrupts: bool, apart: bool) -> Result<Self, String> {
+        if !mask_interrupts || apart {
+            let host = Arc::new(Host::load(mask_interrupts)?);
             return Self::join(&host).unwrap_or_else(|| Err(full()));
         }
         // Loading takes a while, and nobody may load beside.
@@ -128,6 +131,106 @@ impl Seat {
         }))
     }
 
+    /// Has everybody else keep out, so that the programs can be handed over; an error is how many
+    /// share them.
+    pub(crate) fn close(&self) -> Result<(), u32> {
+        let mut state = self.host.locked();
+        let others = (state.taken & !(1 << self.number)).count_ones();
+        if others > 0 {
+            return Err(others);
+        }
+        state.retired = true;
+        Ok(())
+    }
+
+    /// Takes back [`Self::close`]: the programs stay.
+    pub(crate) fn open_again(&self) {
+        self.host.locked().retired = false;
+    }
+
+    /// Whether it has probes.
+    pub(crate) fn has_probes(&self) -> bool {
+        !self.probes.is_empty()
+    }
+
+    /// What was not entered when the monitor began.
+    pub(crate) fn before(&self) -> &NotEntered {
+        &self.before
+    }
+
+    /// Calls with all descriptors, of which those of the rings are given, and with whose rings each
+    /// program writes.
+    pub(crate) fn with_files<T>(
+        &self,
+        buffers: Vec<BorrowedFd<'_>>,
+        call: impl FnOnce(Files<BorrowedFd<'_>>, Vec<Hook>) -> T,
+    ) -> T {
+        let state = self.host.locked();
+        let more = || state.more.values().map(|(loaded, _)| loaded);
+        let all = || [&state.sched].into_iter().chain(more());
+        let files = Files {
+            shared: state.maps.shared.as_fd(),
+            rings: state.maps.rings.as_fd(),
+            tracked: state.maps.tracked.as_fd(),
+            cgroups: state.maps.cgroups.as_fd(),
+            select: state.select.as_fd(),
+            buffers,
+            links: all().flat_map(|it| &it.links).map(AsFd::as_fd).collect(),
+            writers: all()
+                .flat_map(|it| &it.writers)
+                .map(|(_, program)| program.as_fd())
+                .collect(),
+        };
+        let hooks = all()
+            .flat_map(|it| &it.writers)
+            .map(|(hook, _)| *hook)
+            .collect();
+        call(files, hooks)
+    }
+
+    /// The monitor is another process' now: its programs and maps are not touched any more.
+    pub(crate) fn forget(mut self) {
+        self.left = true;
+    }
+
+    /// A place in programs that another process has loaded.
+    pub(crate) fn received(parcel: &Parcel, files: Files<OwnedFd>) -> io::Result<Self> {
+        let page = Mapping::new(files.shared.as_fd(), SHARED_BYTES, Access::Write)?;
+        let writers = parcel.writers.iter().copied().zip(files.writers);
+        let host = Host {
+            state: Mutex::new(State {
+                // Nobody joins: who loads more would need what the giver had.
+                retired: true,
+                taken: 1 << parcel.number,
+                cgroups: BTreeMap::new(),
+                shared: SharedPage(page.part(0, SHARED_BYTES)),
+                sched: Loaded {
+                    links: files.links,
+                    writers: writers.collect(),
+                    notes: Vec::new(),
+                },
+                select: files.select,
+                more: BTreeMap::new(),
+                probes: None,
+                maps: Maps {
+                    shared: Map(files.shared),
+                    rings: Map(files.rings),
+                    tracked: Map(files.tracked),
+                    cgroups: Map(files.cgroups),
+                },
+                mask_interrupts: true,
+            }),
+        };
+        Ok(Self {
+            host: Arc::new(host),
+            number: parcel.number,
+            before: parcel.before.clone(),
+            hooks: Vec::new(),
+            probes: Vec::new(),
+            left: false,
+        })
+    }
+
     /// What this kernel lacks of scheduling, as phrases.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
         self.host.locked().sched.notes.clone()
@@ -153,17 +256,16 @@ impl Seat {
     pub(crate) fn probe(&mut self, probe: &Probe, slot: u32) -> Result<(), ProbeError> {
         let mut state = self.host.locked();
         let state = &mut *state;
-        let loaded = match &mut state.probes {
-            Some(loaded) => loaded,
+        let object = match &mut state.probes {
+            Some(object) => object,
             None => {
-                let loaded = load::load_probes(state.mask_interrupts, &state.maps);
-                let loaded = loaded.map_err(|why| ProbeError::NeedsBpf { why })?;
-                state.probes.insert(loaded)
+                let object = load::load_probes(state.mask_interrupts, &state.maps);
+                let object = object.map_err(|why| ProbeError::NeedsBpf { why })?;
+                state.probes.insert(object)
             }
         };
         let cookie = u64::from(self.number << 8 | slot);
-        self.probes
-            .push(load::attach(&mut loaded.object, probe, cookie)?);
+        self.probes.push(load::attach(object, probe, cookie)?);
         Ok(())
     }
 
@@ -174,12 +276,8 @@ impl Seat {
         // The shape first: a program that finds the rings must know how they are laid out.
         let capacity = rings.geometry().capacity();
         state.shared.shape(index, rings.pages, capacity);
-        let fd = rings.map.as_fd().as_raw_fd().to_ne_bytes();
-        let updated = state
-            .maps
-            .rings
-            .update(&index.to_ne_bytes(), &fd, MapFlags::ANY);
-        updated.map_err(load::into_io)
+        let fd = rings.map.as_raw_fd().to_ne_bytes();
+        state.maps.rings.update(index.to_ne_bytes(), fd)
     }
 
     /// Resumes or suspends the monitor.
@@ -212,12 +310,8 @@ impl Seat {
     pub(crate) fn add_cgroup(&self, id: u64) -> io::Result<()> {
         let mut state = self.host.locked();
         let monitors = state.cgroups.get(&id).copied().unwrap_or(0) | 1 << self.number;
-        let key = id.to_ne_bytes();
-        let updated = state
-            .maps
-            .cgroups
-            .update(&key, &monitors.to_ne_bytes(), MapFlags::ANY);
-        updated.map_err(load::into_io)?;
+        let (key, value) = (id.to_ne_bytes(), monitors.to_ne_bytes());
+        state.maps.cgroups.update(key, value)?;
         state.cgroups.insert(id, monitors);
         state.shared.set(Member::ByCgroup, self.number, true);
         Ok(())
@@ -265,7 +359,7 @@ fn full() -> String {
 
 impl Host {
     fn load(mask_interrupts: bool) -> Result<Self, String> {
-        let (sched, maps) = load::load_sched(mask_interrupts)?;
+        let (sched, select, maps) = load::load_sched(mask_interrupts)?;
         let page = Mapping::new(maps.shared.as_fd(), SHARED_BYTES, Access::Write);
         let page = page.map_err(|error| {
             let why = machine::error_text(error);
@@ -278,6 +372,7 @@ impl Host {
                 cgroups: BTreeMap::new(),
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched,
+                select,
                 more: BTreeMap::new(),
                 probes: None,
                 maps,
@@ -309,13 +404,7 @@ impl State {
         for answer in [Member::Seen, Member::Changed, Member::Failed] {
             store(answer, 0);
         }
-        let program = self
-            .sched
-            .object
-            .progs()
-            .find(|program| program.name() == SELECT);
-        let program = program.ok_or_else(|| io::Error::other("the BPF object lacks `select`"))?;
-        visit(program.as_fd(), target)?;
+        visit(self.select.as_fd(), target)?;
         Ok(Selected {
             seen: self.shared.load(Member::Seen),
             changed: self.shared.load(Member::Changed),
@@ -350,13 +439,10 @@ impl State {
             let key = id.to_ne_bytes();
             // Neither call can fail for a key that is there, and at worst a fork asks in vain.
             if rest == 0 {
-                let _ = self.maps.cgroups.delete(&key);
+                let _ = self.maps.cgroups.delete(key);
                 self.cgroups.remove(&id);
             } else {
-                let _ = self
-                    .maps
-                    .cgroups
-                    .update(&key, &rest.to_ne_bytes(), MapFlags::EXIST);
+                let _ = self.maps.cgroups.update(key, rest.to_ne_bytes());
                 self.cgroups.insert(id, rest);
             }
         }
@@ -364,7 +450,7 @@ impl State {
             // The kernel returns when no program holds the old value any more; most slots are
             // empty and answer at once.
             let index = number * SLOTS + slot;
-            let _ = self.maps.rings.delete(&index.to_ne_bytes());
+            let _ = self.maps.rings.delete(index.to_ne_bytes());
         }
         // A thread that was being created escapes one pass, but not the next.
         let forget = || {
@@ -379,11 +465,8 @@ impl State {
         let mut counts = NotEntered::new();
         let more = self.more.values().map(|(loaded, _)| loaded);
         for loaded in [&self.sched].into_iter().chain(more) {
-            for (name, hook) in &loaded.writers {
-                let program = loaded.object.progs().find(|p| p.name() == *name);
-                if let Some(program) = program {
-                    *counts.entry(*hook).or_default() += not_entered(program.as_fd());
-                }
+            for (hook, program) in &loaded.writers {
+                *counts.entry(*hook).or_default() += not_entered(program.as_fd());
             }
         }
         counts
@@ -403,7 +486,7 @@ fn not_entered(program: BorrowedFd<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{fs, AsFd, AsRawFd, Host};
+    use super::{fs, AsRawFd, Host};
 
     #[test]
     fn the_kernel_says_what_it_did_not_enter() {
@@ -412,9 +495,9 @@ mod tests {
             Err(why) => return println!("skipped: {why}"),
         };
         let state = host.locked();
-        for (known, _) in &state.sched.links {
-            let program = state.sched.object.progs().find(|p| p.name() == known.name);
-            let path = format!("/proc/self/fdinfo/{}", program.unwrap().as_fd().as_raw_fd());
+        assert!(!state.sched.writers.is_empty());
+        for (_, program) in &state.sched.writers {
+            let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
             let info = fs::read_to_string(path).unwrap();
             assert!(info.contains("\nrecursion_misses:\t"), "{info}");
         }

@@ -4,17 +4,17 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
-    set_print, Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, UprobeOpts,
-    UsdtOpts,
+    set_print, Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel, UprobeOpts, UsdtOpts,
 };
 
 use super::layout;
+use super::map::Map;
 use super::programs::{Program, ESSENTIAL, MORE, PROBES, SCHED, SELECT};
 use crate::machine;
 use crate::probe::Place;
@@ -36,27 +36,25 @@ static PROBES_OBJECT: &Aligned<[u8]> =
 
 /// Maps that all objects share.
 pub(crate) struct Maps {
-    pub(crate) shared: MapHandle,
-    pub(crate) rings: MapHandle,
-    pub(crate) tracked: MapHandle,
-    pub(crate) cgroups: MapHandle,
+    pub(crate) shared: Map,
+    pub(crate) rings: Map,
+    pub(crate) tracked: Map,
+    pub(crate) cgroups: Map,
 }
 
-/// Programs at work.
+/// Programs at work: descriptors of the kernel's objects, which last as long as anybody has one.
 pub(crate) struct Loaded {
-    /// Dropping a link detaches its program, so the links go before the object.
-    pub(crate) links: Vec<(&'static Program, Link)>,
-    /// The attached programs that write, by name, and whose rings they write to.
-    pub(crate) writers: Vec<(&'static str, Hook)>,
-    /// Keeps programs and maps; the links refer to them.
-    pub(crate) object: Object,
+    /// They keep the programs attached.
+    pub(crate) links: Vec<OwnedFd>,
+    /// The attached programs that write, and whose rings they write to.
+    pub(crate) writers: Vec<(Hook, OwnedFd)>,
     /// What is missing, as phrases.
     pub(crate) notes: Vec<&'static str>,
 }
 
-/// Loads the programs of scheduling as far as this kernel has them, or says why nothing can be
-/// loaded.
-pub(crate) fn load_sched(mask_interrupts: bool) -> Result<(Loaded, Maps), String> {
+/// Loads the programs of scheduling as far as this kernel has them, and `select`, or says why nothing
+/// can be loaded.
+pub(crate) fn load_sched(mask_interrupts: bool) -> Result<(Loaded, OwnedFd, Maps), String> {
     let (result, log) = quietly(|| {
         let available = available(&SCHED)?;
         if available.first().map(|program| program.name) != Some(SCHED[0].name) {
@@ -91,14 +89,9 @@ pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Resul
         let wanted = |program: &&Program| available.iter().any(|known| known.name == program.name);
         let wanted: Vec<_> = all.iter().copied().filter(wanted).collect();
         let Some(first) = all.first().filter(|_| wanted.is_empty()) else {
-            return try_load(
-                &SENSORS_OBJECT.0,
-                mask_interrupts,
-                &wanted,
-                &all,
-                &[],
-                Some(maps),
-            );
+            let bytes = &SENSORS_OBJECT.0;
+            return try_load(bytes, mask_interrupts, &wanted, &all, &[], Some(maps))
+                .map(|(loaded, _)| loaded);
         };
         let lacking = format!("this kernel has no tracepoint {}", first.tracepoint);
         Err(io::Error::new(io::ErrorKind::Unsupported, lacking))
@@ -114,7 +107,7 @@ pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Resul
 }
 
 /// Loads the programs of probes; the phrase in the error follows "because".
-pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Loaded, String> {
+pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Object, String> {
     let load = || {
         try_load(
             &PROBES_OBJECT.0,
@@ -124,6 +117,7 @@ pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Loaded, 
             &PROBES,
             Some(maps),
         )
+        .map(|(_, object)| object)
     };
     let (result, log) = quietly(load);
     result.map_err(|error| explain(&error, &log))
@@ -200,9 +194,9 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
 fn try_load_sched(
     mask_interrupts: bool,
     wanted: &[&'static Program],
-) -> io::Result<(Loaded, Maps)> {
+) -> io::Result<(Loaded, OwnedFd, Maps)> {
     let all: Vec<_> = SCHED.iter().collect();
-    let loaded = try_load(
+    let (loaded, object) = try_load(
         &SCHED_OBJECT.0,
         mask_interrupts,
         wanted,
@@ -210,20 +204,24 @@ fn try_load_sched(
         &[SELECT],
         None,
     )?;
-    if loaded.links.first().map(|(known, _)| known.name) != Some(SCHED[0].name) {
+    if loaded.writers.first().map(|(hook, _)| *hook) != Some(Hook::Switch) {
         return Err(io::Error::other("the tracepoint sched_switch is refused"));
     }
+    let select = object.progs().find(|program| program.name() == SELECT);
+    let select = select.ok_or_else(|| io::Error::other("the BPF object lacks `select`"))?;
+    let select = select.as_fd().try_clone_to_owned()?;
     let maps = Maps {
-        shared: handle(&loaded.object, "shared")?,
-        rings: handle(&loaded.object, "rings")?,
-        tracked: handle(&loaded.object, "tracked")?,
-        cgroups: handle(&loaded.object, "cgroups")?,
+        shared: map(&object, "shared")?,
+        rings: map(&object, "rings")?,
+        tracked: map(&object, "tracked")?,
+        cgroups: map(&object, "cgroups")?,
     };
-    Ok((loaded, maps))
+    Ok((loaded, select, maps))
 }
 
 /// Loads the wanted programs and those without a tracepoint, and attaches the former. What cannot
-/// be attached is left out, and noted like what is not wanted of `all`.
+/// be attached is left out, and noted like what is not wanted of `all`. The object may be dropped: what
+/// is attached stays so.
 fn try_load(
     bytes: &[u8],
     mask_interrupts: bool,
@@ -231,7 +229,7 @@ fn try_load(
     all: &[&'static Program],
     unattached: &[&str],
     maps: Option<&Maps>,
-) -> io::Result<Loaded> {
+) -> io::Result<(Loaded, Object)> {
     let mut object = ObjectBuilder::default()
         .name("overhear")
         .map_err(into_io)?
@@ -244,28 +242,33 @@ fn try_load(
     }
     configure_maps(&mut object, mask_interrupts, maps)?;
     let object = object.load().map_err(into_io)?;
-    let mut links: Vec<(&'static Program, Link)> = Vec::new();
+    let mut attached: Vec<&'static Program> = Vec::new();
+    let (mut links, mut writers) = (Vec::new(), Vec::new());
     // In the order of the table: the first is the one that the others are useless without.
     for &known in wanted {
         let program = object
             .progs_mut()
             .find(|program| program.name() == known.name);
-        if let Some(Ok(link)) = program.map(|program| program.attach()) {
-            links.push((known, link));
+        let Some(program) = program else { continue };
+        if let Ok(link) = program.attach() {
+            links.push(link.as_fd().try_clone_to_owned()?);
+            if let Some(hook) = known.hook {
+                writers.push((hook, program.as_fd().try_clone_to_owned()?));
+            }
+            attached.push(known);
         }
     }
     let notes = all
         .iter()
-        .filter(|program| links.iter().all(|(known, _)| known.name != program.name))
+        .filter(|program| attached.iter().all(|known| known.name != program.name))
         .map(|program| program.without_it)
         .collect();
-    let writer = |(known, _): &(&'static Program, Link)| Some((known.name, known.hook?));
-    Ok(Loaded {
-        writers: links.iter().filter_map(writer).collect(),
+    let loaded = Loaded {
         links,
-        object,
+        writers,
         notes,
-    })
+    };
+    Ok((loaded, object))
 }
 
 /// Sets the constants, and has an object use the maps of another.
@@ -299,11 +302,11 @@ fn configure_maps(
     Ok(())
 }
 
-fn handle(object: &Object, name: &str) -> io::Result<MapHandle> {
+fn map(object: &Object, name: &str) -> io::Result<Map> {
     let map = object.maps().find(|map| map.name() == OsStr::new(name));
     let map =
         map.ok_or_else(|| io::Error::other(format!("the BPF object lacks the map {name}")))?;
-    MapHandle::try_from(&map).map_err(into_io)
+    Ok(Map(map.as_fd().try_clone_to_owned()?))
 }
 
 pub(super) fn into_io(error: libbpf_rs::Error) -> io::Error {
@@ -381,7 +384,7 @@ mod tests {
     #[test]
     fn a_kernel_with_fewer_tracepoints_gets_notes() {
         let (result, _) = quietly(|| try_load_sched(true, &[&SCHED[0]]));
-        let Ok((loaded, _)) = result.map_err(|error| println!("skipped: {error}")) else {
+        let Ok((loaded, ..)) = result.map_err(|error| println!("skipped: {error}")) else {
             return;
         };
         assert_eq!(loaded.links.len(), 1);

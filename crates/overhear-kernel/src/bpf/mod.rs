@@ -12,25 +12,29 @@
 //! end, and are one gap of cause `Kernel` in the stream of the hook's first CPU: an upper bound
 //! of the elements missed, at a place that says "somewhere on this hook".
 
+mod hand_over;
 mod host;
 mod layout;
 mod load;
+mod map;
 mod programs;
 mod rings;
 mod select;
 mod shared;
 
-use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor, StreamId};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{Found, Reader, Words};
 
+use hand_over::{pack, unpack, Heard, Parcel, Progress};
 use host::{Manner, NotEntered, Seat, Selected};
 use rings::Rings;
 use select::Target;
@@ -39,8 +43,9 @@ use shared::Operation;
 use crate::machine;
 use crate::mapping::MappedWords;
 use crate::order::Order;
+use crate::passing;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{Probe, ProbeError, SelectError};
+use crate::{GiveError, Probe, ProbeError, ReceiveError, SelectError};
 
 /// How often a process' threads are visited before `follow` gives up on one that creates threads
 /// faster than they can be visited.
@@ -58,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) feeds: Vec<Feed>,
     /// Mask interrupts where the kernel can; without, the busy word is used.
     pub(crate) mask_interrupts: bool,
+    /// Programs of its own.
+    pub(crate) apart: bool,
 }
 
 /// One ring and what its stream has delivered so far.
@@ -89,6 +96,17 @@ impl KernelStream {
             inherit_seen: 0,
             limit: 0,
             damaged: false,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            position: self.reader.position(),
+            refused: self.refused,
+            nested_seen: self.nested_seen,
+            inherit_seen: self.inherit_seen,
+            last_ns: self.order.last_ns(),
+            damaged: self.damaged,
         }
     }
 
@@ -166,15 +184,16 @@ pub(crate) struct BpfSource {
     moves_seen: Option<u64>,
     /// `None` when the monitor has ended.
     seat: Option<Seat>,
-    /// The maps of the rings; a share of each is mapped by the streams.
-    _rings: Vec<Rings>,
+    /// The maps of the rings, and what each is of; a share of each is mapped by the streams.
+    rings: Vec<(Rings, u32, Hook)>,
+    numbering: Numbering,
 }
 
 impl BpfSource {
     /// Begins a monitor, suspended; the phrase in the error follows "because".
     pub(crate) fn start(settings: &Settings) -> Result<Self, String> {
         let numbering = settings.numbering;
-        let mut seat = Seat::take(settings.mask_interrupts)?;
+        let mut seat = Seat::take(settings.mask_interrupts, settings.apart)?;
         let (mut streams, mut all_rings) = (Vec::new(), Vec::new());
         let mut notes: Vec<String> = seat.notes().into_iter().map(str::to_owned).collect();
         let mut granted_bytes = 0;
@@ -193,7 +212,7 @@ impl BpfSource {
             let (rings, more) = rings_of(&seat, number, feed, numbering)?;
             streams.extend(more);
             granted_bytes += rings.element_bytes();
-            all_rings.push(rings);
+            all_rings.push((rings, number, feed.hook));
         }
         Ok(Self {
             streams,
@@ -203,7 +222,8 @@ impl BpfSource {
             not_entered: NotEntered::new(),
             moves_seen: None,
             seat: Some(seat),
-            _rings: all_rings,
+            rings: all_rings,
+            numbering,
         })
     }
 
@@ -224,9 +244,105 @@ impl BpfSource {
             seat.probe(probe, feed.slot)?;
             self.streams.extend(streams);
             self.granted_bytes += rings.element_bytes();
-            self._rings.push(rings);
+            self.rings.push((rings, number + offset as u32, feed.hook));
         }
         Ok(())
+    }
+
+    /// Hands the monitor over; on failure it stays. See `hand_over.rs`.
+    pub(crate) fn give(&mut self, to: BorrowedFd<'_>, sentence: &str) -> Result<(), GiveError> {
+        let seat = self.seat.as_ref().ok_or(GiveError::Finished)?;
+        if seat.has_probes() {
+            return Err(GiveError::Probes);
+        }
+        seat.close()
+            .map_err(|others| GiveError::Shared { others })?;
+        let mut streams = self.streams.iter();
+        let cpus = self.numbering.cpus() as usize;
+        let heard = self.rings.iter().map(|(rings, number, hook)| Heard {
+            number: *number,
+            hook: *hook,
+            capacity: rings.geometry().capacity() as u32,
+            progress: streams
+                .by_ref()
+                .take(cpus)
+                .map(KernelStream::progress)
+                .collect(),
+        });
+        let heard = heard.collect();
+        let buffers = self.rings.iter().map(|(it, ..)| it.map.as_fd()).collect();
+        let sent = seat.with_files(buffers, |files, writers| {
+            let parcel = Parcel {
+                numbering: self.numbering,
+                number: seat.number,
+                moves_seen: self.moves_seen,
+                heard,
+                links: files.links.len(),
+                writers,
+                before: seat.before().clone(),
+                sentence: sentence.to_owned(),
+            };
+            passing::pass(to, &pack(&parcel), &files.in_order())
+        });
+        if let Err(error) = sent {
+            seat.open_again();
+            let why = machine::error_text(error);
+            return Err(GiveError::Send { why });
+        }
+        if let Some(seat) = self.seat.take() {
+            seat.forget();
+        }
+        Ok(())
+    }
+
+    /// Takes a monitor that another process hands over, and the sentence of its status.
+    pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<(Self, Numbering, String), ReceiveError> {
+        let came = passing::take(from).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => ReceiveError::Closed,
+            io::ErrorKind::InvalidData => ReceiveError::Misunderstood,
+            _ => ReceiveError::Refused {
+                why: machine::error_text(error),
+            },
+        })?;
+        let (parcel, mut files) = unpack(&came.0, came.1).ok_or(ReceiveError::Misunderstood)?;
+        let numbering = parcel.numbering;
+        let (mut streams, mut all_rings, mut granted_bytes) = (Vec::new(), Vec::new(), 0);
+        for (heard, map) in parcel.heard.iter().zip(files.buffers.drain(..)) {
+            let feed = heard.hook.feed(heard.capacity);
+            let rings = Rings::received(map, &feed, numbering);
+            let rings = rings.ok_or(ReceiveError::Misunderstood)?;
+            let geometry = rings.geometry();
+            for (cpu, progress) in (0..numbering.cpus()).zip(&heard.progress) {
+                let reader = Reader::from_position(rings.of_cpu(cpu), geometry, progress.position);
+                let reader = reader.map_err(|_| ReceiveError::Misunderstood)?;
+                let descriptor = numbering.describe(heard.number, &feed, cpu, geometry.capacity());
+                streams.push(KernelStream {
+                    order: Order::after(progress.last_ns),
+                    refused: progress.refused,
+                    nested_seen: progress.nested_seen,
+                    inherit_seen: progress.inherit_seen,
+                    damaged: progress.damaged,
+                    ..KernelStream::new(descriptor, heard.hook, reader)
+                });
+            }
+            granted_bytes += rings.element_bytes();
+            all_rings.push((rings, heard.number, heard.hook));
+        }
+        let seat = Seat::received(&parcel, files).map_err(|error| ReceiveError::Refused {
+            why: machine::error_text(error),
+        })?;
+        let source = Self {
+            streams,
+            phase: Phase::New,
+            notes: Vec::new(),
+            granted_bytes,
+            not_entered: NotEntered::new(),
+            moves_seen: parcel.moves_seen,
+            seat: Some(seat),
+            rings: all_rings,
+            numbering,
+        };
+        Ok((source, numbering, parcel.sentence))
     }
 
     /// What this kernel lacks, as phrases.
@@ -616,6 +732,7 @@ mod tests {
             numbering: Numbering::new(StreamId::from_raw(0), 2, 3),
             feeds: Hook::SCHED.map(|hook| hook.feed(8)).to_vec(),
             mask_interrupts: true,
+            apart: false,
         };
         let mut source = match BpfSource::start(&settings) {
             Ok(source) => source,

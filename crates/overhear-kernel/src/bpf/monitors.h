@@ -17,7 +17,8 @@
  *
  * 3. `shared` is one page of words that user space maps writable: which monitors exist and which
  *    are resumed, the shapes of the rings, and what the program `select` is asked for. It belongs
- *    to the process that loaded the programs, and reaches nobody else.
+ *    to the process that loaded the programs, and reaches nobody else, but for who is given all
+ *    monitors that there are (hand_over.rs).
  *
  * 4. A monitor that ends leaves `live` first, so that no fork passes it on; then its rings leave
  *    the outer map, and the kernel waits for the programs that still hold one; then `select`

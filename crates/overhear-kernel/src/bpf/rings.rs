@@ -2,7 +2,7 @@
 //! The rings of one hook of a monitor: a map of pages, frozen, and mapped for reading.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::{libbpf_sys, MapHandle, MapType};
@@ -10,6 +10,7 @@ use overhear_event::ClockId;
 use overhear_stream::{Geometry, Header, WriterKind};
 use rustix::param::page_size;
 
+use super::hand_over::is_ring_map;
 use super::load::into_io;
 use crate::mapping::{Access, MappedWords, Mapping};
 use crate::streams::{Feed, Numbering};
@@ -19,7 +20,7 @@ const PAGE_BYTES: u32 = 4096;
 
 /// The rings of all CPUs, one behind the other.
 pub(crate) struct Rings {
-    pub(crate) map: MapHandle,
+    pub(crate) map: OwnedFd,
     mapping: Arc<Mapping>,
     geometry: Geometry,
     /// Values per ring: the header, and the pages of the elements.
@@ -60,7 +61,33 @@ impl Rings {
         map.freeze().map_err(into_io)?;
         let mapping = Mapping::new(map.as_fd(), bytes, Access::Read)?;
         Ok(Self {
-            map,
+            map: map.as_fd().try_clone_to_owned()?,
+            mapping,
+            geometry,
+            pages,
+            cpus,
+        })
+    }
+
+    /// Maps rings of another process. What came must be a map of the shape that the feed needs, and
+    /// frozen; `None` otherwise.
+    pub(crate) fn received(
+        map_untrusted: OwnedFd,
+        feed: &Feed,
+        numbering: Numbering,
+    ) -> Option<Self> {
+        let geometry = feed.geometry().ok()?;
+        let cpus = numbering.cpus();
+        let pages = geometry.bytes().div_ceil(PAGE_BYTES as usize) as u32;
+        let entries = pages.checked_mul(cpus)?;
+        if !is_ring_map(map_untrusted.as_fd(), PAGE_BYTES, entries) {
+            return None;
+        }
+        let bytes = PAGE_BYTES as usize * entries as usize;
+        let bytes = bytes.next_multiple_of(page_size());
+        let mapping = Mapping::new(map_untrusted.as_fd(), bytes, Access::Read).ok()?;
+        Some(Self {
+            map: map_untrusted,
             mapping,
             geometry,
             pages,

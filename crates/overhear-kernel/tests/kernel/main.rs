@@ -6,6 +6,7 @@
 
 mod bpf;
 mod fallback;
+mod hand_over;
 mod harness;
 mod monitors;
 mod perf;

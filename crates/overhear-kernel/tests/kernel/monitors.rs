@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,7 @@ use crate::harness::{is_root, run_role, turn, Program, Recorder};
 use crate::perf::NOBODY;
 use crate::roles::{CHURN, ENTRY, ROLE};
 
-fn create(builder: KernelBuilder) -> Option<KernelMonitor> {
+pub(crate) fn create(builder: KernelBuilder) -> Option<KernelMonitor> {
     match builder.choice(Choice::Bpf).create() {
         Ok(monitor) => Some(monitor),
         Err(error) => {
@@ -40,7 +40,7 @@ fn finish(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
 }
 
 /// The threads that a chorus has named.
-fn named(program: &Program) -> Vec<u32> {
+pub(crate) fn named(program: &Program) -> Vec<u32> {
     program
         .said
         .iter()
@@ -592,6 +592,61 @@ pub(crate) fn monitor_and_wait() {
     unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
 }
 
+/// An object of the kernel, by its kind and the id that the kernel gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held(String, u32);
+
+impl Held {
+    /// Whether it is there still, as far as this user may know.
+    pub(crate) fn exists(&self) -> bool {
+        match self.0.as_str() {
+            "prog_id:" => BpfProgram::fd_from_id(self.1).is_ok_and(|fd| fd.as_raw_fd() >= 0),
+            "map_id:" => MapHandle::from_map_id(self.1).is_ok(),
+            _ => {
+                // SAFETY: the call takes a number and gives a descriptor or an error.
+                let fd = unsafe { libbpf_rs::libbpf_sys::bpf_link_get_fd_by_id(self.1) };
+                if fd >= 0 {
+                    // SAFETY: the descriptor is new and ours.
+                    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+                }
+                fd >= 0
+            }
+        }
+    }
+
+    /// The kernel frees them in its own time, behind grace periods.
+    pub(crate) fn until_gone(held: &[Self]) {
+        while held.iter().any(Self::exists) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// The BPF programs, maps and links that a process holds.
+pub(crate) fn held_by(pid: u32) -> Vec<Held> {
+    let mut held = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))
+        .unwrap()
+        .flatten()
+    {
+        let info = fs::read_to_string(entry.path()).unwrap_or_default();
+        // A link's program is one of the others.
+        let keys = match info.contains("link_id:") {
+            true => ["link_id:", "link_id:"],
+            false => ["prog_id:", "map_id:"],
+        };
+        for line in info.lines() {
+            let mut words = line.split_whitespace();
+            if let (Some(key), Some(id)) = (words.next(), words.next()) {
+                if keys.contains(&key) {
+                    held.push(Held(key.to_owned(), id.parse().unwrap()));
+                }
+            }
+        }
+    }
+    held
+}
+
 #[test]
 fn a_killed_process_leaves_nothing_in_the_kernel() {
     use std::io::{BufRead, BufReader};
@@ -608,36 +663,16 @@ fn a_killed_process_leaves_nothing_in_the_kernel() {
         .map_while(Result::ok)
         .filter(|line| line.contains("@ "));
     let ready = said.next().is_some_and(|line| line.contains("ready"));
-    // What the process holds, by the ids that the kernel gave.
-    let mut held = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{}/fdinfo", child.id()))
-        .unwrap()
-        .flatten()
-    {
-        let info = fs::read_to_string(entry.path()).unwrap_or_default();
-        for line in info.lines() {
-            let mut words = line.split_whitespace();
-            if let (Some(key @ ("prog_id:" | "map_id:")), Some(id)) = (words.next(), words.next()) {
-                held.push((key == "prog_id:", id.parse::<u32>().unwrap()));
-            }
-        }
-    }
-    let exists = |&(is_program, id): &(bool, u32)| match is_program {
-        true => BpfProgram::fd_from_id(id).is_ok_and(|fd| fd.as_raw_fd() >= 0),
-        false => MapHandle::from_map_id(id).is_ok(),
-    };
-    let seen = held.iter().filter(|held| exists(held)).count();
+    let held = held_by(child.id());
+    let seen = held.iter().filter(|held| held.exists()).count();
     child.kill().unwrap();
     child.wait().unwrap();
     if !ready || seen == 0 {
         println!("skipped: no BPF here, or no right to look at it");
         return;
     }
-    println!("{} programs and maps", held.len());
-    // The kernel frees them in its own time, behind grace periods.
-    while held.iter().any(exists) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    println!("{} programs, maps and links", held.len());
+    Held::until_gone(&held);
 }
 
 /// A monitor inside a PID namespace, where this process has another id than outside.

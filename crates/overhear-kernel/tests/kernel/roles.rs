@@ -26,12 +26,15 @@ fn play() {
         "counted" => workload(1_000, MIXED),
         "signalled" => workload(2_000, &[be_signalled, sleep, be_signalled, give_way]),
         "brood" => brood(),
-        "chorus" => chorus(12, 300),
-        "crowd" => chorus(2_000, 1),
+        "chorus" => chorus(12, 300, 1),
+        "refrain" => chorus(4, 300, 3),
+        "crowd" => chorus(2_000, 1, 1),
         "churn" => churn(),
         "probed" => crate::probes::probed(),
         "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::monitors::monitor_and_wait(),
+        "giver" => crate::hand_over::giver(),
+        "receiver" => crate::hand_over::receiver(),
         "inside_a_namespace" => crate::monitors::inside_a_namespace(),
         "perf_monitor" => crate::monitors::perf_monitor(),
         "usurper" => usurper(),
@@ -111,23 +114,26 @@ fn workload(turns: u32, works: &'static [Work]) {
     }
 }
 
-/// Threads that say who they are, wait until they are released, work, and wait again.
-fn chorus(threads: usize, turns: u32) {
+/// Threads that say who they are; in each verse they wait until they are released, work, and wait for each
+/// other.
+fn chorus(threads: usize, turns: u32, verses: u32) {
     let begin = Arc::new(Barrier::new(threads + 1));
     let end = Arc::new(Barrier::new(threads + 1));
     let body = move |begin: Arc<Barrier>, end: Arc<Barrier>| {
         // SAFETY: gettid only returns a number.
         println!("@ {}", unsafe { libc::gettid() });
         begin.wait();
-        park();
-        for turn in 0..turns {
-            match turn % 3 {
-                0 => thread::sleep(Duration::from_micros(50)),
-                1 => thread::yield_now(),
-                _ => (0..5_000).for_each(|_| std::hint::spin_loop()),
+        for _ in 0..verses {
+            park();
+            for turn in 0..turns {
+                match turn % 3 {
+                    0 => thread::sleep(Duration::from_micros(50)),
+                    1 => thread::yield_now(),
+                    _ => (0..5_000).for_each(|_| std::hint::spin_loop()),
+                }
             }
+            end.wait();
         }
-        end.wait();
         park();
     };
     let spawn = |_| {
@@ -138,8 +144,10 @@ fn chorus(threads: usize, turns: u32) {
     let all: Vec<_> = (0..threads).map(spawn).collect();
     begin.wait();
     println!("@ parked");
-    end.wait();
-    println!("@ parked");
+    for _ in 0..verses {
+        end.wait();
+        println!("@ parked");
+    }
     for thread in all {
         thread.join().unwrap();
     }

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From one process to another: a monitor as a message with descriptors.
+//!
+//! All that a monitor is lies in objects of the kernel, which last as long as anybody has a descriptor of
+//! them: links that keep the programs attached, the programs, the maps. So whoever has them all has the
+//! monitor, and when the giver closes its own it has lost it, without an instant at which nobody
+//! records. The message says what each descriptor is, and how far the giver has read.
+//!
+//! 1. A monitor that shares its programs with others of its process cannot be given: the receiver
+//!    could reach those, too, because the words that say who is tracked are one page
+//!    (`monitors.h`, rule 3). Nor can probes, whose events in the kernel end with who attached them.
+//! 2. What comes is not believed. A ring or the page is mapped only if the descriptor is a map of the
+//!    very shape that is needed (and rings are frozen), so that no access leaves a map; numbers that
+//!    do not fit are refused. What cannot be told from outside is whether the programs do what
+//!    they should: a receiver trusts the giver with what it hears, as it must anyway.
+//! 3. While the message is under way the socket has the descriptors: the monitor goes on recording, and
+//!    ends if nobody takes it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use overhear_event::StreamId;
+
+use super::host::NotEntered;
+use super::shared::{MONITORS, SHARED_BYTES, SLOTS};
+use crate::machine;
+use crate::streams::{Hook, Numbering};
+
+/// Changes with the message and with what programs and owner share.
+const VERSION: u64 = 1;
+/// Descriptors before those of rings, links and programs: four maps and `select`.
+const FIXED: usize = 5;
+
+/// How far a stream was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) position: u64,
+    pub(crate) refused: u64,
+    pub(crate) nested_seen: u64,
+    pub(crate) inherit_seen: u64,
+    pub(crate) last_ns: u64,
+    pub(crate) damaged: bool,
+}
+
+/// What a monitor hears of one hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// The number of the feed, by which its streams are numbered.
+    pub(crate) number: u32,
+    pub(crate) hook: Hook,
+    pub(crate) capacity: u32,
+    /// By CPU.
+    pub(crate) progress: Vec<Progress>,
+}
+
+/// All that is said of a monitor beside its descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parcel {
+    pub(crate) numbering: Numbering,
+    /// The monitor's among those that the programs serve.
+    pub(crate) number: u32,
+    pub(crate) moves_seen: Option<u64>,
+    pub(crate) heard: Vec<Heard>,
+    pub(crate) links: usize,
+    /// Whose rings each of the programs writes to.
+    pub(crate) writers: Vec<Hook>,
+    pub(crate) before: NotEntered,
+    /// The status.
+    pub(crate) sentence: String,
+}
+
+/// The descriptors of a monitor, in the order in which they are sent.
+pub(crate) struct Files<T> {
+    pub(crate) shared: T,
+    pub(crate) rings: T,
+    pub(crate) tracked: T,
+    pub(crate) cgroups: T,
+    pub(crate) select: T,
+    /// By feed.
+    pub(crate) buffers: Vec<T>,
+    pub(crate) links: Vec<T>,
+    pub(crate) writers: Vec<T>,
+}
+
+impl<'a> Files<BorrowedFd<'a>> {
+    pub(crate) fn in_order(self) -> Vec<BorrowedFd<'a>> {
+        let mut all = vec![
+            self.shared,
+            self.rings,
+            self.tracked,
+            self.cgroups,
+            self.select,
+        ];
+        all.extend(self.buffers);
+        all.extend(self.links);
+        all.extend(self.writers);
+        all
+    }
+}
+
+impl Files<OwnedFd> {
+    /// Sorts what came by what the parcel says; `None` if the numbers differ.
+    fn sorted(files: Vec<OwnedFd>, parcel: &Parcel) -> Option<Self> {
+        let expected = FIXED + parcel.heard.len() + parcel.links + parcel.writers.len();
+        if files.len() != expected {
+            return None;
+        }
+        let mut files = files.into_iter();
+        let mut next = || files.next();
+        let [shared, rings, tracked, cgroups, select] =
+            [next()?, next()?, next()?, next()?, next()?];
+        let mut several = |count| (0..count).map(|_| next()).collect::<Option<Vec<_>>>();
+        Some(Self {
+            shared,
+            rings,
+            tracked,
+            cgroups,
+            select,
+            buffers: several(parcel.heard.len())?,
+            links: several(parcel.links)?,
+            writers: several(parcel.writers.len())?,
+        })
+    }
+}
+
+/// What the kernel says of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+}
+
+/// Of a descriptor that may be anything; `None` if it is no map.
+fn shape(fd: BorrowedFd<'_>) -> Option<(Shape, String)> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let number = |key| machine::field(&info, key)?.parse().ok();
+    let shape = Shape {
+        kind: number("map_type:")?,
+        key_bytes: number("key_size:")?,
+        value_bytes: number("value_size:")?,
+        entries: number("max_entries:")?,
+    };
+    Some((shape, info))
+}
+
+const ARRAY: u32 = 2;
+const ARRAY_OF_MAPS: u32 = 12;
+const HASH: u32 = 1;
+
+/// Rule 2, for a ring map of so many values of a page.
+pub(crate) fn is_ring_map(fd: BorrowedFd<'_>, page_bytes: u32, pages: u32) -> bool {
+    let wanted = Shape {
+        kind: ARRAY,
+        key_bytes: 4,
+        value_bytes: page_bytes,
+        entries: pages,
+    };
+    let frozen = |info: &str| machine::field(info, "frozen:") == Some("1");
+    shape(fd).is_some_and(|(shape, info)| shape == wanted && frozen(&info))
+}
+
+/// Rule 2, for the maps that all hooks share.
+fn are_shared_maps(files: &Files<OwnedFd>) -> bool {
+    let is = |fd: &OwnedFd, kind, key_bytes, value_bytes, entries| {
+        let wanted = Shape {
+            kind,
+            key_bytes,
+            value_bytes,
+            entries,
+        };
+        shape(fd.as_fd()).is_some_and(|(shape, _)| shape == wanted)
+    };
+    let cgroups = shape(files.cgroups.as_fd());
+    is(&files.shared, ARRAY, 4, SHARED_BYTES as u32, 1)
+        && is(&files.rings, ARRAY_OF_MAPS, 4, 4, MONITORS * SLOTS)
+        && cgroups.is_some_and(|(found, _)| {
+            (found.kind, found.key_bytes, found.value_bytes) == (HASH, 8, 8)
+        })
+}
+
+/// The message's words, and then its sentence.
+pub(crate) fn pack(parcel: &Parcel) -> Vec<u8> {
+    let [first, cpus, feeds] = parcel.numbering.as_raw();
+    let mut words: Vec<u64> = vec![
+        VERSION,
+        first.into(),
+        cpus.into(),
+        feeds.into(),
+        parcel.number.into(),
+        parcel.moves_seen.is_some().into(),
+        parcel.moves_seen.unwrap_or(0),
+        parcel.heard.len() as u64,
+        parcel.links as u64,
+        parcel.writers.len() as u64,
+        parcel.before.len() as u64,
+    ];
+    for heard in &parcel.heard {
+        words.extend([heard.number, heard.hook as u32, heard.capacity].map(u64::from));
+        for progress in &heard.progress {
+            words.extend([
+                progress.position,
+                progress.refused,
+                progress.nested_seen,
+                progress.inherit_seen,
+                progress.last_ns,
+                progress.damaged.into(),
+            ]);
+        }
+    }
+    words.extend(parcel.writers.iter().map(|hook| *hook as u64));
+    for (hook, count) in &parcel.before {
+        words.extend([*hook as u64, *count]);
+    }
+    words.push(parcel.sentence.len() as u64);
+    let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    bytes.extend_from_slice(parcel.sentence.as_bytes());
+    bytes
+}
+
+/// What came, checked; `None` if it is not to be understood.
+pub(crate) fn unpack(
+    body_untrusted: &[u8],
+    files_untrusted: Vec<OwnedFd>,
+) -> Option<(Parcel, Files<OwnedFd>)> {
+    let parcel = parse(body_untrusted)?;
+    let files = Files::sorted(files_untrusted, &parcel)?;
+    are_shared_maps(&files).then_some((parcel, files))
+}
+
+fn parse(body_untrusted: &[u8]) -> Option<Parcel> {
+    /// More than any kernel has.
+    const MOST_CPUS: u64 = 65_536;
+    const MOST_FEEDS: u64 = SLOTS as u64;
+    let mut rest = body_untrusted;
+    let mut next = || {
+        let (word, tail) = rest.split_first_chunk::<8>()?;
+        rest = tail;
+        Some(u64::from_le_bytes(*word))
+    };
+    let up_to = |value: u64, most: u64| (value <= most).then_some(value as u32);
+    let hook = |value: u64| {
+        let mut all = Hook::SCHED.into_iter().chain(Hook::MORE);
+        all.find(|hook| *hook as u64 == value)
+    };
+    if next()? != VERSION {
+        return None;
+    }
+    let first = up_to(next()?, u64::from(u32::MAX))?;
+    let cpus = up_to(next()?, MOST_CPUS)?;
+    let feeds = up_to(next()?, MOST_FEEDS)?;
+    let number = up_to(next()?, u64::from(MONITORS - 1))?;
+    let has_moves = up_to(next()?, 1)? == 1;
+    let moves = next()?;
+    let [heard_count, links, writers_count, before_count] = [next()?, next()?, next()?, next()?];
+    let heard_count = up_to(heard_count, feeds.into())?;
+    let links = up_to(links, crate::passing::MOST_FILES as u64)? as usize;
+    let writers_count = up_to(writers_count, crate::passing::MOST_FILES as u64)?;
+    let before_count = up_to(before_count, MOST_FEEDS)?;
+    let mut heard: Vec<Heard> = Vec::new();
+    for _ in 0..heard_count {
+        let number = up_to(next()?, u64::from(feeds) - 1)?;
+        let hook = hook(next()?)?;
+        let capacity = up_to(next()?, 65_536)?;
+        if !capacity.is_power_of_two() || capacity < 8 {
+            return None;
+        }
+        // Each once: their streams are numbered by them.
+        if heard
+            .iter()
+            .any(|known| known.number == number || known.hook == hook)
+        {
+            return None;
+        }
+        let mut progress = Vec::new();
+        for _ in 0..cpus {
+            progress.push(Progress {
+                position: next()?,
+                refused: next()?,
+                nested_seen: next()?,
+                inherit_seen: next()?,
+                last_ns: next()?,
+                damaged: up_to(next()?, 1)? == 1,
+            });
+        }
+        heard.push(Heard {
+            number,
+            hook,
+            capacity,
+            progress,
+        });
+    }
+    let writers: Option<Vec<Hook>> = (0..writers_count).map(|_| hook(next()?)).collect();
+    let mut before = BTreeMap::new();
+    for _ in 0..before_count {
+        before.insert(hook(next()?)?, next()?);
+    }
+    let bytes = next()?;
+    if rest.len() as u64 != bytes {
+        return None;
+    }
+    Some(Parcel {
+        numbering: Numbering::new(StreamId::from_raw(first), cpus, feeds),
+        number,
+        moves_seen: has_moves.then_some(moves),
+        heard,
+        links,
+        writers: writers?,
+        before,
+        sentence: String::from_utf8_lossy(rest).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pack, parse, Heard, Parcel, Progress};
+    use super::{AsFd, Hook, Numbering, StreamId};
+
+    fn parcel() -> Parcel {
+        let progress = |position| Progress {
+            position,
+            refused: 1,
+            nested_seen: 2,
+            inherit_seen: 3,
+            last_ns: 4,
+            damaged: false,
+        };
+        let heard = |number, hook| Heard {
+            number,
+            hook,
+            capacity: 1024,
+            progress: vec![progress(7), progress(8)],
+        };
+        Parcel {
+            numbering: Numbering::new(StreamId::from_raw(5), 2, 4),
+            number: 3,
+            moves_seen: Some(9),
+            heard: vec![heard(0, Hook::Switch), heard(3, Hook::Irq)],
+            links: 12,
+            writers: vec![Hook::Switch, Hook::Life, Hook::Irq],
+            before: [(Hook::Life, 6)].into(),
+            sentence: "kernel sensors: BPF".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        assert_eq!(parse(&pack(&parcel())), Some(parcel()));
+    }
+
+    #[test]
+    fn files_that_are_no_maps_are_refused() {
+        let file = || rustix::fs::memfd_create("no map", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let parcel = parcel();
+        let whole = pack(&parcel);
+        let expected = super::FIXED + parcel.heard.len() + parcel.links + parcel.writers.len();
+        for files in [0, 1, expected, expected + 1] {
+            let files = (0..files).map(|_| file()).collect();
+            assert!(super::unpack(&whole, files).is_none());
+        }
+        assert!(!super::is_ring_map(file().as_fd(), 4096, 1));
+    }
+
+    #[test]
+    fn nothing_else_is_understood() {
+        let whole = pack(&parcel());
+        for bytes in 0..whole.len() {
+            assert_eq!(parse(&whole[..bytes]), None, "{bytes} bytes");
+        }
+        // Each word by itself as large as can be: it is refused, or changes nothing but a number.
+        for word in 0..whole.len() / 8 {
+            let mut changed = whole.clone();
+            changed[word * 8..word * 8 + 8].fill(0xff);
+            if let Some(understood) = parse(&changed) {
+                let (known, found) = (parcel(), understood);
+                assert_eq!(found.heard.len(), known.heard.len());
+                assert_eq!((found.links, found.writers), (known.links, known.writers));
+            }
+        }
+    }
+}

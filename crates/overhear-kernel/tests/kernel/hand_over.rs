@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kernel monitors that are handed over to another process.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use overhear_event::kernel::{Switch, SCHED_SWITCH};
+use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
+use overhear_kernel::{Choice, GiveError, KernelMonitor, Probe, ReceiveError, SelectError};
+
+use crate::harness::{is_root, turn, Program};
+use crate::monitors::{create, held_by, named, Held};
+use crate::perf::NOBODY;
+use crate::roles::{ENTRY, ROLE};
+
+/// The variable that names the threads that a role tracks or counts.
+const THREADS: &str = "OVERHEAR_KERNEL_TEST_THREADS";
+
+/// Departures of tracked threads, and what was missed, from wherever reading begins.
+#[derive(Default)]
+struct Departures {
+    switches: BTreeMap<StreamId, Arc<StreamDescriptor>>,
+    by_thread: BTreeMap<u32, u64>,
+    missed: u64,
+    last: BTreeMap<StreamId, u64>,
+}
+
+impl Departures {
+    fn of(&self, tid: u32) -> u64 {
+        self.by_thread.get(&tid).copied().unwrap_or(0)
+    }
+
+    fn read(&mut self, monitor: &mut KernelMonitor) {
+        monitor.read(self).unwrap();
+    }
+}
+
+impl Inbox for Departures {
+    fn open(&mut self, stream: Arc<StreamDescriptor>) {
+        if stream.sensor == SCHED_SWITCH {
+            self.switches.insert(stream.id, stream);
+        }
+    }
+
+    fn element(&mut self, id: StreamId, sequence: u64, _: Timestamp, payload: &[u8]) {
+        if let Some(before) = self.last.insert(id, sequence) {
+            assert_eq!(sequence, before + 1);
+        }
+        if self.switches.contains_key(&id) {
+            let switch = Switch::parse(payload).unwrap();
+            if switch.flags & Switch::PREV_TRACKED != 0 {
+                *self.by_thread.entry(switch.prev_tid).or_default() += 1;
+            }
+        }
+    }
+
+    fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
+        self.missed += missed;
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+/// A process with a role, at the other end of a socket that is its standard input.
+struct Peer {
+    child: Child,
+    socket: UnixStream,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(role: &str, user: Option<u32>, threads: &[u32]) -> Option<Self> {
+        let (socket, theirs) = UnixStream::pair().unwrap();
+        let threads: Vec<String> = threads.iter().map(u32::to_string).collect();
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(THREADS, threads.join(","))
+            .current_dir("/")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                println!("skipped: user {user:?} cannot execute the test binary ({error})");
+                return None;
+            }
+        };
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Some(Self {
+            child,
+            socket,
+            lines,
+        })
+    }
+
+    /// The next line that it says to us.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        while self.lines.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, said)) = line.split_once("@ ") {
+                return said.trim().to_owned();
+            }
+            line.clear();
+        }
+        panic!("the peer died");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn threads() -> Vec<u32> {
+    let text = env::var(THREADS).unwrap();
+    text.split(',').map(|tid| tid.parse().unwrap()).collect()
+}
+
+/// Standard input, which is the socket.
+fn socket() -> UnixStream {
+    UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap())
+}
+
+/// Plays a process that tracks the first thread, reads on demand, and gives the monitor away.
+pub(crate) fn giver() {
+    let mut socket = socket();
+    let builder = || KernelMonitor::builder().elements(4096);
+    // It has another one, which is none of the receiver's business.
+    let (Some(_other), Some(mut monitor)) = (create(builder()), create(builder().apart())) else {
+        return println!("@ skipped");
+    };
+    let threads = threads();
+    monitor.thread_monitor(threads[0], 70).unwrap();
+    monitor.resume().unwrap();
+    println!("@ ready");
+    socket.read_exact(&mut [0]).unwrap();
+    let mut heard = Departures::default();
+    heard.read(&mut monitor);
+    monitor.give(&socket).unwrap();
+    assert_eq!(monitor.resume(), Err(SelectError::Given));
+    assert_eq!(
+        monitor.give(&socket),
+        Err(GiveError::Gone(SelectError::Given))
+    );
+    println!("@ {} {}", heard.of(threads[0]), heard.missed);
+    // Until it is killed.
+    let _ = socket.read_exact(&mut [0]);
+}
+
+#[test]
+fn a_monitor_that_was_given_survives_its_giver() {
+    let _turn = turn();
+    let mut program = Program::start("refrain", |_| {});
+    program.until_parked(|| {});
+    let threads = named(&program);
+    let begin = program.switches();
+    let mut giver = Peer::start("giver", None, &threads[..2]).unwrap();
+    if giver.line() == "skipped" {
+        return println!("skipped: no BPF here");
+    }
+    // What happens before, and is read by the giver.
+    program.release(threads.len());
+    program.until_parked_again(|| {});
+    let middle = program.switches();
+    giver.socket.write_all(&[0]).unwrap();
+    let mut monitor = KernelMonitor::receive(&giver.socket).unwrap();
+    let said = giver.line();
+    let (heard, missed) = said.split_once(' ').unwrap();
+    let sum = |counts: (u64, u64)| counts.0 + counts.1;
+    let first = threads[0];
+    let before: u64 = sum(middle[&first]) - sum(begin[&first]);
+    assert_eq!(
+        (heard.parse(), missed),
+        (Ok(before), "0"),
+        "what the giver has read"
+    );
+    println!("{}", monitor.status().unwrap().sentence);
+    assert!(monitor.granted_bytes().unwrap() > 0);
+    drop(giver);
+
+    // What happens afterwards, and is read here.
+    program.release(threads.len());
+    program.until_parked_again(|| {});
+    let end = program.switches();
+    let mut departures = Departures::default();
+    departures.read(&mut monitor);
+    assert_eq!(departures.missed, 0);
+    let after = sum(end[&first]) - sum(middle[&first]);
+    assert_eq!(departures.of(first), after, "nothing twice, nothing lost");
+    assert_eq!(departures.of(threads[1]), 0);
+
+    // It is controlled here, too.
+    monitor.thread_unmonitor(first).unwrap();
+    let error = monitor.thread_unmonitor(first).unwrap_err();
+    assert_eq!(error, SelectError::NotMonitored { tid: first });
+    let begin = end[&threads[1]];
+    monitor.suspend().unwrap();
+    monitor.thread_monitor(threads[1], 71).unwrap();
+    monitor.resume().unwrap();
+    program.release(threads.len());
+    program.until_parked_again(|| {});
+    let counted = sum(program.switches()[&threads[1]]) - sum(begin);
+    monitor.finish().unwrap();
+    departures.read(&mut monitor);
+    assert_eq!(departures.of(first), after);
+    assert_eq!((departures.of(threads[1]), departures.missed), (counted, 0));
+    let error = monitor.give(UnixStream::pair().unwrap().0).unwrap_err();
+    assert_eq!(error, GiveError::Finished);
+    monitor.terminate().unwrap();
+}
+
+/// Plays a process without privileges that gets a monitor, reads it, and ends.
+pub(crate) fn receiver() {
+    let mut socket = socket();
+    let mut monitor = KernelMonitor::receive(&socket).unwrap();
+    let threads = threads();
+    println!("@ received");
+    socket.read_exact(&mut [0]).unwrap();
+    let mut departures = Departures::default();
+    departures.read(&mut monitor);
+    // Control, as its owner.
+    let untracked = monitor.thread_unmonitor(threads[0]);
+    let heard = departures.of(threads[0]);
+    println!("@ {heard} {} {untracked:?}", departures.missed);
+    let _ = socket.read_exact(&mut [0]);
+}
+
+#[test]
+fn a_receiver_needs_no_privilege_and_leaves_nothing_behind() {
+    let _turn = turn();
+    if !is_root() {
+        return println!("skipped: another user takes root");
+    }
+    let Some(mut monitor) = create(KernelMonitor::builder().elements(4096).apart()) else {
+        return;
+    };
+    let mut program = Program::start("refrain", |_| {});
+    program.until_parked(|| {});
+    let threads = named(&program);
+    let Some(mut receiver) = Peer::start("receiver", Some(NOBODY), &threads[..1]) else {
+        return;
+    };
+    // Counted while it rests, before anything is recorded.
+    let begin = program.switches()[&threads[0]];
+    monitor.thread_monitor(threads[0], 1).unwrap();
+    monitor.resume().unwrap();
+    monitor.give(&receiver.socket).unwrap();
+    drop(monitor);
+    assert_eq!(receiver.line(), "received");
+    let held = held_by(receiver.child.id());
+    assert!(held.iter().any(Held::exists), "nobody can look at it");
+    program.release(threads.len());
+    program.until_parked_again(|| {});
+    let end = program.switches()[&threads[0]];
+    receiver.socket.write_all(&[0]).unwrap();
+    let counted = end.0 + end.1 - begin.0 - begin.1;
+    assert_eq!(receiver.line(), format!("{counted} 0 Ok(())"));
+    drop(receiver);
+    Held::until_gone(&held);
+}
+
+#[test]
+fn what_nobody_takes_ends() {
+    let _turn = turn();
+    let Some(mut monitor) = create(KernelMonitor::builder().elements(8).apart()) else {
+        return;
+    };
+    monitor.resume().unwrap();
+    let (here, there) = UnixStream::pair().unwrap();
+    // Of this process, which may have other monitors: those that are its own.
+    let held = held_by(std::process::id());
+    monitor.give(&here).unwrap();
+    let kept = held_by(std::process::id());
+    let given: Vec<Held> = held.into_iter().filter(|it| !kept.contains(it)).collect();
+    if given.is_empty() {
+        return println!("skipped: the kernel does not say what a process holds");
+    }
+    if is_root() {
+        assert!(given.iter().any(Held::exists), "the socket has it");
+    }
+    drop((here, there));
+    Held::until_gone(&given);
+}
+
+#[test]
+fn what_cannot_be_given_stays() {
+    let _turn = turn();
+    let (here, there) = UnixStream::pair().unwrap();
+    let small = || KernelMonitor::builder().elements(8);
+    let (Some(mut monitor), Some(mut other)) = (create(small()), create(small())) else {
+        return;
+    };
+    let error = monitor.give(&here).unwrap_err();
+    println!("{error}");
+    assert_eq!(error, GiveError::Shared { others: 1 });
+    monitor.resume().unwrap();
+    other.terminate().unwrap();
+    // A socket that is gone: the monitor stays, and others may join it again.
+    drop(there);
+    let error = monitor.give(&here).unwrap_err();
+    assert!(matches!(error, GiveError::Send { .. }), "{error}");
+    monitor.suspend().unwrap();
+    let third = create(small()).unwrap();
+    let (here, there) = UnixStream::pair().unwrap();
+    let error = monitor.give(&here).unwrap_err();
+    assert_eq!(error, GiveError::Shared { others: 1 });
+    drop(third);
+    // Alone again, it can be given; here the receiver is this process itself.
+    monitor.give(&here).unwrap();
+    let mut monitor = KernelMonitor::receive(&there).unwrap();
+    monitor.resume().unwrap();
+    monitor.terminate().unwrap();
+
+    if let Ok(probe) = Probe::function("/proc/self/exe:main") {
+        if let Ok(mut probing) = small().apart().choice(Choice::Bpf).probes([probe]).create() {
+            assert_eq!(probing.give(&here), Err(GiveError::Probes));
+        }
+    }
+    if let Ok(mut perf) = small().choice(Choice::Perf).create() {
+        assert_eq!(perf.give(&here), Err(GiveError::NotBpf));
+    }
+    (&here).write_all(&[1; 64]).unwrap();
+    let error = KernelMonitor::receive(&there).unwrap_err();
+    assert_eq!(error, ReceiveError::Misunderstood);
+    drop(here);
+    let (here, there) = UnixStream::pair().unwrap();
+    drop(here);
+    let error = KernelMonitor::receive(&there).unwrap_err();
+    assert_eq!(error, ReceiveError::Closed);
+}
