@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use overhear_event::kernel::{Switch, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
     ElementView, EventName, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    WRITER_TID,
 };
 
 /// A mean, and how well it is known.
@@ -87,6 +88,7 @@ pub struct Costs {
     kernel: BTreeMap<String, f64>,
     simple: Option<f64>,
     laned: Option<f64>,
+    concurrent: Option<f64>,
 }
 
 impl Costs {
@@ -105,6 +107,11 @@ impl Costs {
         self.laned = Some(ns.max(0.0));
     }
 
+    /// Sets what an element of a program's concurrent sensor costs.
+    pub fn concurrent(&mut self, ns: f64) {
+        self.concurrent = Some(ns.max(0.0));
+    }
+
     /// What an element of this event costs, to a nanosecond; `None` if it is not known. An event of
     /// programs costs as one of a simple sensor.
     #[must_use]
@@ -117,10 +124,21 @@ impl Costs {
         named.or(self.every).map(nanos)
     }
 
+    /// What an element of this stream costs, to a nanosecond; `None` if it is not known.
+    #[must_use]
+    pub fn of_stream(&self, stream: &StreamDescriptor) -> Option<Nanos> {
+        self.of(stream).map(nanos)
+    }
+
     fn of(&self, stream: &StreamDescriptor) -> Option<f64> {
         let named = match &stream.origin {
             Origin::Kernel { .. } => self.kernel.get(&stream.sensor).copied(),
             Origin::Program(_) if stream.lane.is_some() => self.laned,
+            // Its elements name their writers, and it is no lane. Who has no price of its own is as dear as
+            // a simple one.
+            Origin::Program(_) if stream.schema.index_of(WRITER_TID) == Some(0) => {
+                self.concurrent.or(self.simple)
+            }
             Origin::Program(_) => self.simple,
             // It samples on its own thread.
             Origin::Clerk => Some(0.0),

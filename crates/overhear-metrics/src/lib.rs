@@ -12,6 +12,7 @@
 //!   Linux.
 //! - [`verdict`] judges: whether what must hold of metrics, fields and events does hold.
 //! - [`Intrusion`] adds up what the observation cost whom it observed.
+//! - [`compensation`] moves elements to when they would have come, had observing cost nothing.
 //! - [`response`] computes worst-case response times from what was measured.
 //! - [`Histogram`] is what both count in.
 //!
@@ -33,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod automaton;
+pub mod compensation;
 mod cost;
 mod histogram;
 mod messages;

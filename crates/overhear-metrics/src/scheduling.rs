@@ -101,6 +101,11 @@ impl<O: Observer> Scheduling<O> {
         &self.observer
     }
 
+    /// What watches, to be told more.
+    pub const fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
     /// Says that wake-ups can be heard, even if none comes: without them wake-up latencies are
     /// unknown.
     pub fn expect_wakeups(&mut self) {

@@ -22,7 +22,25 @@ pub struct Row {
     pub cpus: Vec<u16>,
     /// Why the thread was in the state.
     pub reasons: Vec<Reason>,
+    /// By how many nanoseconds each interval is shorter in compensated time; negative if it is longer.
+    /// Empty unless the time-line is [compensated](Timeline::settle). Of an interval that is split, the
+    /// last part has it all.
+    pub shrinks: Vec<i64>,
+    /// By how much the first interval begins earlier in compensated time.
+    pub first_delay: Nanos,
     end: Timestamp,
+    // Where the entries that are settled end, as recorded and compensated.
+    settled: (Timestamp, Timestamp),
+}
+
+/// A border between intervals whose compensated time is still to be told.
+#[derive(Clone, Copy, Debug)]
+struct Border {
+    row: usize,
+    tid: u32,
+    at: Timestamp,
+    /// Entries of the row that end here.
+    entries: usize,
 }
 
 /// One interval of a [`Row`].
@@ -65,6 +83,7 @@ pub struct Timeline {
     kept: u64,
     limit: u64,
     dropped: u64,
+    borders: Option<Vec<Border>>,
 }
 
 impl Default for Timeline {
@@ -82,6 +101,44 @@ impl Timeline {
             kept: 0,
             limit,
             dropped: 0,
+            borders: None,
+        }
+    }
+
+    /// The same, with every interval's length in compensated time as well: [`Timeline::settle`] is
+    /// called behind each element.
+    #[must_use]
+    pub fn compensated(self) -> Self {
+        Self {
+            borders: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// Learns when the intervals of the newest element begin and end in compensated time: of a thread,
+    /// the time that a recorded one becomes ([`Delays::moved`](crate::compensation::Delays::moved)).
+    pub fn settle(&mut self, moved: impl Fn(u32, Timestamp) -> Timestamp) {
+        for border in self
+            .borders
+            .iter_mut()
+            .flat_map(|borders| borders.drain(..))
+        {
+            let row = &mut self.rows[border.row];
+            let moved = moved(border.tid, border.at).min(border.at);
+            if border.entries == 0 {
+                row.first_delay = border.at.since(moved);
+                row.settled = (border.at, moved);
+                continue;
+            }
+            let (from, moved_from) = row.settled;
+            let moved = moved.max(moved_from);
+            let span = |to: Timestamp, from: Timestamp| to.since(from).as_ns().cast_signed();
+            let shrink = span(border.at, from) - span(moved, moved_from);
+            if border.entries > row.shrinks.len() {
+                row.shrinks.resize(border.entries - 1, 0);
+                row.shrinks.push(shrink);
+                row.settled = (border.at, moved);
+            }
         }
     }
 
@@ -117,22 +174,37 @@ impl Observer for Timeline {
             self.rows.resize_with(index.get() + 1, Row::default);
         }
         let row = &mut self.rows[index.get()];
+        let mut border = |row: &Row, at: Timestamp| {
+            if let Some(borders) = &mut self.borders {
+                borders.push(Border {
+                    row: index.get(),
+                    tid: thread.tid,
+                    at,
+                    entries: row.lengths.len(),
+                });
+            }
+        };
         if row.start.is_none() {
             row.start = Some(from);
             row.end = from;
+            border(row, from);
         }
         // Without holes: what was not said is unknown.
         let hole: Nanos = from.since(row.end);
-        row.push(
-            hole.as_ns(),
-            ThreadState::Unknown.code(),
-            NO_CPU,
-            Reason::Untold,
-        );
+        if hole > Nanos::ZERO {
+            row.push(
+                hole.as_ns(),
+                ThreadState::Unknown.code(),
+                NO_CPU,
+                Reason::Untold,
+            );
+            border(row, from);
+        }
         let cpu = cpu
             .and_then(|cpu| u16::try_from(cpu).ok())
             .unwrap_or(NO_CPU);
         row.push(to.since(from).as_ns(), state.code(), cpu, thread.reason());
+        border(row, to);
         row.end = to;
     }
 }

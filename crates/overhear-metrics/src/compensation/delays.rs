@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! By how much each element comes later than it would have without the cost of observing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use overhear_event::kernel::{
+    Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
+};
+use overhear_event::{
+    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Value, WRITER_TID,
+};
+
+use super::thread::{Point, ThreadDelay};
+use crate::cost::Costs;
+
+/// Where an element belongs without the cost of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Its compensated time, never later than the recorded one.
+    pub time: Timestamp,
+    /// Of a switch: the leaving thread leaves at this earlier time already, and the CPU rests until
+    /// `time`, because who enters was not ready before.
+    pub rests_from: Option<Timestamp>,
+    /// By how many nanoseconds an account of CPU time in the payload is too large; negative if it is
+    /// too small.
+    pub less_ns: i64,
+}
+
+/// What follows in one context of execution: the thread on a CPU, or a process of which nobody knows
+/// on which.
+#[derive(Clone, Copy, Debug, Default)]
+struct Course {
+    /// By how much the work comes late.
+    delay: Nanos,
+    /// Where the work stood at its newest element, in compensated time. It never goes back: where the
+    /// costs are estimated larger than the time that has passed, the rest of them is forgotten.
+    progress: Timestamp,
+    /// The newest compensated element. It can be later than `progress`: what others did had to come
+    /// first.
+    floor: Timestamp,
+}
+
+impl Course {
+    /// Places an element of the work itself, behind `behind` at the earliest.
+    fn place(&mut self, at: Timestamp, behind: Timestamp) -> Timestamp {
+        let progress = at.minus(self.delay).max(self.progress);
+        self.delay = at.since(progress);
+        self.progress = progress;
+        self.floor = progress.max(self.floor).max(behind).min(at);
+        self.floor
+    }
+
+    fn pay(&mut self, cost: Nanos) {
+        self.delay = self.delay.plus(cost);
+    }
+}
+
+/// A process, for elements of which nobody knows who wrote them.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessDelay {
+    course: Course,
+    /// The thread of it that got a CPU last.
+    newest: Option<u32>,
+}
+
+/// Who is on a CPU, as far as the elements tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Occupant {
+    /// Nobody has told yet, or a perf record told of a departure alone.
+    #[default]
+    Untold,
+    /// Nobody.
+    Idle,
+    /// This thread, followed or not.
+    Thread(u32),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    occupant: Occupant,
+    course: Course,
+    /// Since when it rests, if it does and that was seen; as recorded, behind the cost of the switch.
+    free: Option<Point>,
+}
+
+impl Cpu {
+    /// An element is written by this thread. If another one was there, the change was between
+    /// threads that nobody follows.
+    fn sees(&mut self, tid: u32) {
+        match (self.occupant, tid) {
+            (Occupant::Thread(known), tid) if known == tid => return,
+            (Occupant::Idle, 0) => return,
+            // Something woke it that has nothing to do with who is followed.
+            (Occupant::Idle, _) => {
+                self.course.delay = Nanos::ZERO;
+                self.course.progress = self.course.floor;
+            }
+            (_, 0) => self.free = None,
+            // It waited for its predecessor.
+            _ => {}
+        }
+        self.occupant = match tid {
+            0 => Occupant::Idle,
+            tid => Occupant::Thread(tid),
+        };
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hook {
+    Switch,
+    Wake,
+    Life,
+    Other,
+}
+
+/// The delays of all threads and CPUs, and how each element changes them.
+///
+/// Feed it every element in the recorded order; it answers with the compensated time. See the
+/// [module](super) for the rule.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    costs: Costs,
+    known: HashMap<StreamId, (Hook, Nanos)>,
+    cpus: BTreeMap<u32, Cpu>,
+    threads: HashMap<u32, ThreadDelay>,
+    processes: HashMap<u32, ProcessDelay>,
+    // The newest compensated element of streams that belong to no CPU.
+    streams: HashMap<StreamId, Timestamp>,
+    /// What is given out already: nothing can be placed before it.
+    pub(super) released: Timestamp,
+    greatest: Nanos,
+    last: Nanos,
+    rests: u64,
+}
+
+impl Delays {
+    /// With these costs per element.
+    #[must_use]
+    pub fn new(costs: Costs) -> Self {
+        Self {
+            costs,
+            ..Self::default()
+        }
+    }
+
+    /// The greatest delay so far. No element that is still to come is moved by more, unless costs that
+    /// come until then add to it.
+    #[must_use]
+    pub const fn greatest(&self) -> Nanos {
+        self.greatest
+    }
+
+    /// The delay of the newest element of a thread: by so much the run would have ended earlier.
+    #[must_use]
+    pub const fn last(&self) -> Nanos {
+        self.last
+    }
+
+    /// How often a CPU would have rested where it did not.
+    #[must_use]
+    pub const fn rests(&self) -> u64 {
+        self.rests
+    }
+
+    /// Where a moment in the life of a thread belongs: exact for the times of its newest elements,
+    /// in between by the delay of the element before.
+    #[must_use]
+    pub fn moved(&self, tid: u32, at: Timestamp) -> Timestamp {
+        let thread = self.threads.get(&tid);
+        thread.map_or(at, |thread| thread.moved(at))
+    }
+
+    /// Places an element.
+    pub fn element(&mut self, element: &ElementView<'_>) -> Moved {
+        let (hook, cost) = self.pricing(element.stream);
+        let at = element.time;
+        let moved =
+            match (&element.stream.origin, hook) {
+                (Origin::Kernel { cpu }, Hook::Switch) => Switch::parse(element.payload)
+                    .map(|switch| self.switch(*cpu, at, &switch, cost)),
+                (Origin::Kernel { cpu }, Hook::Wake) => Wake::parse(element.payload)
+                    .map(|wake| Moved::to(self.wake(*cpu, at, &wake, cost))),
+                (Origin::Kernel { cpu }, Hook::Life) => {
+                    Life::parse(element.payload).map(|life| self.life(*cpu, at, &life, cost))
+                }
+                (Origin::Kernel { cpu }, Hook::Other) => {
+                    Some(Moved::to(self.on_cpu(*cpu, at, Timestamp::ZERO, cost)))
+                }
+                (Origin::Program(task), _) => {
+                    Some(Moved::to(self.program(element, task.pid, at, cost)))
+                }
+                (Origin::Clerk, _) => None,
+            };
+        // A clerk samples when its own clock tells it to.
+        moved.unwrap_or_else(|| {
+            let less_ns = match element.stream.sensor.as_str() {
+                SCHEDSTAT => SchedStat::parse(element.payload)
+                    .and_then(|sample| self.threads.get(&sample.tid))
+                    .map_or(0, |thread| thread.shrunk_ns),
+                _ => 0,
+            };
+            Moved {
+                less_ns,
+                ..Moved::to(at.max(self.released))
+            }
+        })
+    }
+
+    /// Places a gap: from when to when. Missed elements have cost as much as others of their stream.
+    pub fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> (Timestamp, Timestamp) {
+        let (hook, cost) = self.pricing(stream);
+        let Origin::Kernel { cpu } = stream.origin else {
+            let floor = self.streams.get(&stream.id).copied();
+            let delay = match &stream.origin {
+                Origin::Program(task) => {
+                    let process = self.processes.get(&task.pid);
+                    process.map(|process| process.course.delay)
+                }
+                _ => None,
+            };
+            let from = floor.unwrap_or(gap.from).min(gap.from);
+            let to = gap
+                .to
+                .minus(delay.unwrap_or_default())
+                .max(from)
+                .max(self.released);
+            self.streams.insert(stream.id, to);
+            return (from, to);
+        };
+        let from = self
+            .cpus
+            .get(&cpu)
+            .map_or(gap.from, |cpu| cpu.course.floor.min(gap.from));
+        let to = self.on_cpu(cpu, gap.to, from, Nanos::ZERO);
+        let cpu = self.cpus.entry(cpu).or_default();
+        cpu.course
+            .pay(Nanos::from_ns(cost.as_ns().saturating_mul(gap.missed)));
+        if hook == Hook::Switch && gap.missed > 0 {
+            cpu.occupant = Occupant::Untold;
+        }
+        (from, to)
+    }
+
+    fn pricing(&mut self, stream: &StreamDescriptor) -> (Hook, Nanos) {
+        let costs = &self.costs;
+        *self.known.entry(stream.id).or_insert_with(|| {
+            let hook = match stream.sensor.as_str() {
+                SCHED_SWITCH => Hook::Switch,
+                SCHED_WAKE => Hook::Wake,
+                TASK_LIFE => Hook::Life,
+                _ => Hook::Other,
+            };
+            (hook, costs.of_stream(stream).unwrap_or_default())
+        })
+    }
+
+    /// A delay that elements to come may have.
+    fn note(&mut self, delay: Nanos) {
+        self.greatest = self.greatest.max(delay);
+    }
+
+    /// An element in whatever context its CPU is in.
+    fn on_cpu(&mut self, cpu: u32, at: Timestamp, behind: Timestamp, cost: Nanos) -> Timestamp {
+        let behind = behind.max(self.released);
+        let cpu = self.cpus.entry(cpu).or_default();
+        if cpu.occupant == Occupant::Idle {
+            // What interrupts a resting CPU comes at its own time, and its cost is paid with time that
+            // nobody wanted.
+            cpu.course.floor = at.max(cpu.course.floor).max(behind).min(at);
+            return cpu.course.floor;
+        }
+        let moved = cpu.course.place(at, behind);
+        cpu.course.pay(cost);
+        let delay = cpu.course.delay;
+        self.last = at.since(moved);
+        self.note(delay);
+        moved
+    }
+
+    fn switch(&mut self, number: u32, at: Timestamp, switch: &Switch, cost: Nanos) -> Moved {
+        let (prev, next) = (switch.prev_tid, switch.next_tid);
+        let released = self.released;
+        let mut cpu = self.cpus.get(&number).copied().unwrap_or_default();
+        let comes_from_rest =
+            prev == 0 || (prev == Switch::UNKNOWN && cpu.occupant == Occupant::Idle);
+        let is_thread = |tid: u32| tid != 0 && tid != Switch::UNKNOWN;
+        let mut left = cpu.course.floor;
+        if !comes_from_rest {
+            let mut behind = released;
+            if is_thread(prev) {
+                cpu.sees(prev);
+                behind = behind.max(self.thread(prev, switch.prev_pid).last());
+            }
+            left = cpu.course.place(at, behind);
+            self.last = at.since(left);
+        }
+        let is_displaced = is_thread(prev) && switch.prev_state == 0;
+
+        let mut entered = left;
+        if is_thread(next) {
+            let is_followed = switch.flags & Switch::NEXT_TRACKED != 0;
+            let free = cpu.free;
+            let thread = self.thread(next, switch.next_pid);
+            // Whoever is not followed was woken unseen.
+            let ready = thread.ready().filter(|_| is_followed);
+            entered = match (comes_from_rest, ready) {
+                (true, None) => at,
+                (true, Some(ready)) => {
+                    let base = free.map_or(ready, |free| free.later(ready));
+                    // The way from the wake-up to the run is as long as it was.
+                    base.moved.plus(at.since(base.at))
+                }
+                (false, None) => left,
+                (false, Some(ready)) => left.max(ready.moved),
+            };
+            let floor = cpu.course.floor.max(thread.last()).max(released);
+            entered = entered.max(floor).min(at);
+        }
+        let mut rests_from = None;
+        if is_displaced {
+            // Who displaces it comes when it comes; until then there is work, which need not be done
+            // afterwards.
+            left = entered;
+        } else if is_thread(prev) && entered > left {
+            rests_from = Some(left);
+            self.rests += 1;
+        }
+        let mut less_ns = 0;
+        if is_thread(prev) {
+            let ahead = is_displaced.then(|| left.since(cpu.course.progress));
+            let point = Point { at, moved: left };
+            less_ns = self.thread(prev, switch.prev_pid).leave(point, ahead);
+        }
+        let mut latent = Nanos::ZERO;
+        if is_thread(next) {
+            let point = Point { at, moved: entered };
+            latent = self.thread(next, switch.next_pid).enter(point);
+            if switch.flags & Switch::NEXT_TRACKED != 0 {
+                let process = self.processes.entry(switch.next_pid).or_default();
+                process.newest = Some(next);
+            }
+        }
+        match next {
+            0 => {
+                cpu.occupant = Occupant::Idle;
+                let free = Point {
+                    at: at.plus(cost),
+                    moved: left,
+                };
+                cpu.free = Some(free);
+                cpu.course.floor = left;
+                self.note(free.delay());
+            }
+            next => {
+                cpu.occupant = match next {
+                    Switch::UNKNOWN => Occupant::Untold,
+                    tid => Occupant::Thread(tid),
+                };
+                cpu.course = Course {
+                    delay: at.since(entered).plus(latent).plus(cost),
+                    progress: entered.minus(latent),
+                    floor: entered,
+                };
+                self.note(cpu.course.delay);
+            }
+        }
+        self.cpus.insert(number, cpu);
+        Moved {
+            time: entered,
+            rests_from,
+            less_ns,
+        }
+    }
+
+    fn wake(&mut self, number: u32, at: Timestamp, wake: &Wake, cost: Nanos) -> Timestamp {
+        let released = self.released;
+        let cpu = self.cpus.entry(number).or_default();
+        cpu.sees(wake.waker_tid);
+        let rests = cpu.occupant == Occupant::Idle;
+        let thread = self.thread(wake.tid, wake.pid);
+        let behind = thread.last().max(released);
+        let waking = thread.waking();
+        let moved = if rests {
+            // The second half of a wake-up that another CPU began has the delay of its first half;
+            // what a timer or a device wakes comes at its own time.
+            let delay = match wake.kind {
+                Wake::WAKEUP => waking.map_or(Nanos::ZERO, |waking| waking.delay()),
+                _ => Nanos::ZERO,
+            };
+            let course = &mut self.cpus.entry(number).or_default().course;
+            course.floor = at.minus(delay).max(course.floor).max(behind).min(at);
+            course.floor
+        } else {
+            self.on_cpu(number, at, behind, cost)
+        };
+        let thread = self.thread(wake.tid, wake.pid);
+        thread.wake(Point { at, moved }, wake.kind, cost);
+        // What the wake-up costs on a resting CPU keeps the thread waiting.
+        let delay = thread.waking().map_or(Nanos::ZERO, Point::delay);
+        self.note(delay);
+        moved
+    }
+
+    fn life(&mut self, number: u32, at: Timestamp, life: &Life, cost: Nanos) -> Moved {
+        let cpu = self.cpus.entry(number).or_default();
+        match life.kind {
+            Life::FORK => {
+                cpu.sees(life.parent_tid);
+                // An id that comes again belongs to a new thread.
+                self.threads.remove(&life.tid);
+            }
+            Life::EXEC if life.parent_tid != 0 => {
+                cpu.sees(life.parent_tid);
+                cpu.occupant = Occupant::Thread(life.tid);
+                if let Some(caller) = self.threads.remove(&life.parent_tid) {
+                    self.threads.insert(life.tid, caller);
+                }
+            }
+            Life::EXEC | Life::EXIT | Life::NAME => cpu.sees(life.tid),
+            _ => {}
+        }
+        let behind = self.thread(life.tid, life.pid).last();
+        let moved = self.on_cpu(number, at, behind, cost);
+        let thread = self.thread(life.tid, life.pid);
+        thread.note(Point { at, moved });
+        Moved {
+            less_ns: thread.shrunk_so_far(Point { at, moved }),
+            ..Moved::to(moved)
+        }
+    }
+
+    fn program(
+        &mut self,
+        element: &ElementView<'_>,
+        pid: u32,
+        at: Timestamp,
+        cost: Nanos,
+    ) -> Timestamp {
+        let id = element.stream.id;
+        let behind = self.streams.get(&id).copied().unwrap_or_default();
+        let writer = match element.field(WRITER_TID) {
+            Some(Value::Unsigned(tid)) => u32::try_from(tid).ok(),
+            _ => None,
+        };
+        let moved = match self.cpu_of(pid, writer) {
+            Some((number, tid)) => {
+                let behind = behind.max(self.thread(tid, pid).last());
+                let moved = self.on_cpu(number, at, behind, cost);
+                self.thread(tid, pid).note(Point { at, moved });
+                let course = self.cpus.entry(number).or_default().course;
+                self.processes.entry(pid).or_default().course = course;
+                moved
+            }
+            None => {
+                // None of its threads is known to run; the clocks of program and kernel may differ by
+                // a little, or a switch was not seen.
+                let mut process = self.processes.get(&pid).copied().unwrap_or_default();
+                let newest = process.newest.and_then(|tid| self.threads.get(&tid));
+                let behind = newest.map_or(behind, |newest| behind.max(newest.last()));
+                let moved = process.course.place(at, behind.max(self.released));
+                process.course.pay(cost);
+                let delay = process.course.delay;
+                self.processes.insert(pid, process);
+                if let Some(tid) = process.newest {
+                    self.thread(tid, pid).note(Point { at, moved });
+                }
+                self.last = at.since(moved);
+                self.note(delay);
+                moved
+            }
+        };
+        self.streams.insert(id, moved);
+        moved
+    }
+
+    /// The CPU on which a thread of this process runs, and the thread: the one that has written, if
+    /// that is told. Of several that may have written it is the one with the least delay, so that no
+    /// more is taken away than is known.
+    fn cpu_of(&self, pid: u32, writer: Option<u32>) -> Option<(u32, u32)> {
+        let running = self.cpus.iter().filter_map(|(number, cpu)| {
+            let Occupant::Thread(tid) = cpu.occupant else {
+                return None;
+            };
+            let is_of = self
+                .threads
+                .get(&tid)
+                .is_some_and(|thread| thread.pid == pid);
+            is_of.then_some((*number, tid, cpu.course.delay))
+        });
+        let mut found: Vec<_> = running.collect();
+        if found.iter().any(|(_, tid, _)| Some(*tid) == writer) {
+            found.retain(|(_, tid, _)| Some(*tid) == writer);
+        }
+        let least = found.into_iter().min_by_key(|(_, _, delay)| *delay);
+        least.map(|(number, tid, _)| (number, tid))
+    }
+
+    fn thread(&mut self, tid: u32, pid: u32) -> &mut ThreadDelay {
+        let thread = self.threads.entry(tid).or_default();
+        if pid != Switch::UNKNOWN {
+            thread.pid = pid;
+        }
+        thread
+    }
+}
+
+impl Moved {
+    const fn to(time: Timestamp) -> Self {
+        Self {
+            time,
+            rests_from: None,
+            less_ns: 0,
+        }
+    }
+}
