@@ -135,6 +135,9 @@ pub(crate) struct RunArguments {
     /// for this CPU and kernel.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
+    /// Subtracts what observing has cost from the times of the report (see docs/compensation.md).
+    #[arg(long)]
+    pub(crate) compensate: bool,
     /// Without progress line and without the place of the report; the tables stay.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -256,6 +259,9 @@ pub(crate) struct RecordArguments {
     /// for this CPU and kernel.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
+    /// Subtracts what observing has cost from the times of the report (see docs/compensation.md).
+    #[arg(long)]
+    pub(crate) compensate: bool,
     /// Without progress line and without the place of the report; the tables stay.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -265,6 +271,7 @@ impl RecordArguments {
     pub(crate) fn wishes(&self, calibration: Option<Calibration>) -> Wishes {
         Wishes {
             calibration,
+            compensate: self.compensate,
             pids: self.pid.clone(),
             tids: self.tid.clone(),
             cgroups: self.cgroup.clone(),
@@ -297,6 +304,9 @@ pub(crate) struct ReportArguments {
     /// recording brings along.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
+    /// Subtracts what observing has cost from all times (see docs/compensation.md).
+    #[arg(long)]
+    pub(crate) compensate: bool,
     /// Shows this recording beside it in the page, on the same scale.
     #[arg(long, value_name = "DIR", requires = "html")]
     pub(crate) beside: Option<PathBuf>,
@@ -326,6 +336,9 @@ pub(crate) struct ExportArguments {
     /// The file to write; `-` is standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    /// Writes compensated times: less what observing has cost (see docs/compensation.md).
+    #[arg(long)]
+    pub(crate) compensate: bool,
     /// With csv: one sensor, whose fields get columns of their own.
     #[arg(long, value_name = "SENSOR")]
     pub(crate) sensor: Option<String>,
@@ -352,6 +365,10 @@ pub(crate) struct MetricsArguments {
     /// `overhear calibrate` has found for its sensor before the recording.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
     pub(crate) element_cost: ElementCost,
+    /// Subtracts what observing has cost from all times, which delays of other threads carry as well (see
+    /// docs/compensation.md).
+    #[arg(long, conflicts_with = "element_cost")]
+    pub(crate) compensate: bool,
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use overhear_trace::{CsvExport, Exported, PerfettoExport, TraceReader};
 
+use crate::compensation;
 use crate::exit::{Failure, INCONCLUSIVE, USAGE};
 use crate::fit;
 
@@ -22,14 +23,21 @@ pub enum Format {
     },
 }
 
-/// Writes the recording `dir` to `output`, or to standard output if that is `-`.
+/// Writes the recording `dir`, with `compensate` in compensated time, to `output`, or to standard output if that is `-`.
 ///
 /// # Errors
 /// [`Failure`] if there is no such recording or sensor, or the output cannot be written. Whoever
 /// closes standard output early (`| head`) has seen enough.
-pub fn export(dir: &Path, format: &Format, output: &Path) -> Result<Exported, Failure> {
+pub fn export(
+    dir: &Path,
+    format: &Format,
+    output: &Path,
+    compensate: bool,
+) -> Result<Exported, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
+    let costs = compensate.then(|| compensation::costs_of(&reader));
+    let costs = costs.transpose()?;
     let sensor = match format {
         Format::Csv { sensor: Some(name) } => {
             let found = fit::find(&reader, name);
@@ -48,7 +56,7 @@ pub fn export(dir: &Path, format: &Format, output: &Path) -> Result<Exported, Fa
     let exported = match (format, sensor) {
         (Format::Perfetto, _) => {
             let mut export = PerfettoExport::new(out, reader.identity().realtime_offset);
-            let _ = reader.replay(&mut [&mut export]);
+            let _ = compensation::replay(&reader, costs, vec![&mut export]);
             export.finish()
         }
         (Format::Csv { .. }, sensor) => {
@@ -56,7 +64,7 @@ pub fn export(dir: &Path, format: &Format, output: &Path) -> Result<Exported, Fa
                 Some(stream) => CsvExport::of_sensor(out, stream),
                 None => CsvExport::new(out),
             };
-            let _ = reader.replay(&mut [&mut export]);
+            let _ = compensation::replay(&reader, costs, vec![&mut export]);
             export.finish()
         }
     };

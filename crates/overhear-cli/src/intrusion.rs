@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
-use overhear_metrics::{Intrusion, Observer, Scheduling};
+use overhear_metrics::{Costs, Intrusion, Observer, Scheduling};
 use serde::{Deserialize, Serialize};
 
 use crate::calibrate::Calibration;
@@ -89,6 +89,10 @@ impl Meter {
             calibration,
             comms: BTreeMap::new(),
         }
+    }
+
+    pub(crate) fn costs(&self) -> Costs {
+        self.calibration.costs()
     }
 
     /// The calibration, for the recording.

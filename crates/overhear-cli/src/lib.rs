@@ -24,6 +24,7 @@ pub mod calibrate;
 pub mod check;
 mod child;
 mod columns;
+pub mod compensation;
 pub mod config;
 pub mod display;
 pub mod doctor;

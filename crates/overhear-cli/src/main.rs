@@ -109,6 +109,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .probes([arguments.probe.clone(), arguments.usdt.clone()].concat())
         .quiet(arguments.quiet)
         .calibration(calibrate::recall(arguments.calibration.as_deref())?)
+        .compensate(arguments.compensate)
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
@@ -217,14 +218,21 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         Some(file) => calibrate::recall(Some(file))?,
         None => None,
     };
-    let report = offline::evaluate(&arguments.directory, updates, calibration)?;
+    let evaluation = offline::Evaluation {
+        updates,
+        calibration: calibration.clone(),
+        compensate: arguments.compensate,
+    };
+    let report = offline::evaluate(&arguments.directory, evaluation)?;
     if let Some(html) = &arguments.html {
         match &arguments.beside {
             Some(beside) => {
                 let page = offline::page_beside(&arguments.directory, beside)?;
                 offline::write_html(html, &page)?;
             }
-            None => offline::write_page(&arguments.directory, html, Some(&report))?,
+            None => {
+                offline::write_page(&arguments.directory, html, Some(&report), calibration)?;
+            }
         }
         say(&format!("report: {}\n", html.display()));
     }
@@ -246,7 +254,12 @@ fn export(arguments: &ExportArguments) -> Result<u8, Failure> {
             return Err(Failure::new(USAGE, sentence));
         }
     };
-    let exported = export::export(&arguments.directory, &format, &arguments.output)?;
+    let exported = export::export(
+        &arguments.directory,
+        &format,
+        &arguments.output,
+        arguments.compensate,
+    )?;
     say(&export::sentence(&exported, &arguments.output));
     Ok(if exported.gaps == 0 {
         COMPLETE
@@ -282,6 +295,7 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
         &arguments.directory,
         &arguments.metrics,
         arguments.element_cost,
+        arguments.compensate,
     )?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use overhear_event::kernel::events::UNKNOWN;
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
-use overhear_event::{EventName, EventSet, Nanos, Origin};
+use overhear_event::{EventName, EventSet, Nanos, Origin, Update};
 use overhear_metrics::automaton::{
     system_metric, system_metrics, Metric, MetricStatistics, Metrics, Summaries, Summary,
 };
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calibrate::Calibration;
 use crate::columns::{printable, Table};
+use crate::compensation;
 use crate::exit::{Failure, USAGE};
 use crate::intrusion::CALIBRATION;
 use crate::offline::kept;
@@ -120,13 +121,21 @@ impl ElementCost {
 
 /// Evaluates metrics over the recording `dir`: built-in ones by name, others by their file; without
 /// any, all that are built in and whose kernel sensors were switched on. `cost` is subtracted from the
-/// lengths for the task's own elements in them.
+/// lengths for the task's own elements in them. With `compensate`, what observing has cost is subtracted
+/// from all times before.
 ///
 /// # Errors
 /// [`Failure`] if there is no such recording, metric or file, or if a file makes no sense.
-pub fn metrics(dir: &Path, names: &[String], cost: ElementCost) -> Result<MetricsReport, Failure> {
+pub fn metrics(
+    dir: &Path,
+    names: &[String],
+    cost: ElementCost,
+    compensate: bool,
+) -> Result<MetricsReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
+    let costs = compensate.then(|| compensation::costs_of(&reader));
+    let costs = costs.transpose()?;
     let mut engine = Metrics::new(Summaries::default().less(cost.of(&reader)?));
     let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
     let metrics = match names {
@@ -137,7 +146,8 @@ pub fn metrics(dir: &Path, names: &[String], cost: ElementCost) -> Result<Metric
         engine.add(metric);
     }
     let mut names_of_threads = Scheduling::new(());
-    let replayed = reader.replay(&mut [&mut engine, &mut names_of_threads]);
+    let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut names_of_threads];
+    let replayed = compensation::replay(&reader, costs, updates);
     engine.finish();
     let comms = comms(&reader, &names_of_threads);
     let mut report = report_of(&engine, &comms, &heard);

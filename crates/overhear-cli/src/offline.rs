@@ -5,18 +5,20 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use overhear_event::{Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::compensation::{Compensation, Delays};
 use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
-use overhear_monitor::Losses;
+use overhear_monitor::{Fanout, Losses};
 use overhear_trace::{repair, TraceReader};
 use serde::de::DeserializeOwned;
 
 use crate::calibrate::Calibration;
+use crate::compensation::{self, CompensationReport};
 use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::page;
-use crate::picture::{self, SensorColumns};
+use crate::picture::{self, PicturedGap, SensorColumns};
 use crate::reactions::{ReactionsReport, REACTIONS};
 use crate::recording::{report, Found, Recording};
 use crate::report::{HistogramReport, Report, TraceReport};
@@ -29,7 +31,10 @@ struct Replayed {
     statistics: SensorStatistics,
     losses: Losses,
     columns: SensorColumns,
-    gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
+    gaps: Vec<PicturedGap>,
+    /// Where costs are known.
+    delays: Option<Delays>,
+    compensated: Option<Compensated>,
     trace: TraceReport,
     updates: Vec<UpdateReport>,
     meter: Option<Meter>,
@@ -38,6 +43,24 @@ struct Replayed {
     own_histograms: Vec<HistogramReport>,
     begin: Timestamp,
     end: Timestamp,
+}
+
+/// What is found in compensated time.
+struct Compensated {
+    scheduling: Scheduling,
+    statistics: SensorStatistics,
+    delays: Delays,
+}
+
+/// How a recording is evaluated.
+#[derive(Debug, Default)]
+pub struct Evaluation {
+    /// Updates that find something in the recording, instead of what others found live.
+    pub updates: Updates,
+    /// What sensors cost, instead of what the recording brings along.
+    pub calibration: Option<Calibration>,
+    /// Whether what observing has cost is subtracted from all times.
+    pub compensate: bool,
 }
 
 /// Repairs what a killed recorder left in `dir`, and says what was done.
@@ -72,37 +95,45 @@ pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
 /// # Errors
 /// [`Failure`] if this is no recording.
 pub fn read_report(dir: &Path) -> Result<Report, Failure> {
-    Ok(replay(dir, None, None)?.report())
+    Ok(replay(dir, Evaluation::default())?.report())
 }
 
-/// The same, with what these updates find in the recording instead of what others found live, and by
-/// this calibration, if there is one, instead of the one that was recorded.
+/// The same, evaluated in this way.
 ///
 /// # Errors
-/// [`Failure`] if this is no recording.
-pub fn evaluate(
-    dir: &Path,
-    updates: Updates,
-    calibration: Option<Calibration>,
-) -> Result<Report, Failure> {
-    Ok(replay(dir, Some(updates), calibration)?.report())
+/// [`Failure`] if this is no recording, or its times are to be compensated and there is no calibration.
+pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
+    Ok(replay(dir, evaluation)?.report())
 }
 
-/// Writes the page of the recording in `dir`. A report that is known already is not computed
-/// again.
+/// Writes the page of the recording in `dir`, by this calibration, if there is one, instead of the one that
+/// was recorded. A report that is known already is not computed again.
 ///
 /// # Errors
 /// [`Failure`] if this is no recording or the page cannot be written.
-pub fn write_page(dir: &Path, page: &Path, known: Option<&Report>) -> Result<(), Failure> {
-    write_html(page, &self::page(dir, known)?)
+pub fn write_page(
+    dir: &Path,
+    page: &Path,
+    known: Option<&Report>,
+    calibration: Option<Calibration>,
+) -> Result<(), Failure> {
+    write_html(page, &self::page(dir, known, calibration)?)
 }
 
-/// The page of the recording in `dir`. A report that is known already is not computed again.
+/// The page of the recording in `dir`, as [`write_page`] writes it.
 ///
 /// # Errors
 /// [`Failure`] if this is no recording.
-pub fn page(dir: &Path, known: Option<&Report>) -> Result<String, Failure> {
-    let replayed = replay(dir, None, None)?;
+pub fn page(
+    dir: &Path,
+    known: Option<&Report>,
+    calibration: Option<Calibration>,
+) -> Result<String, Failure> {
+    let evaluation = Evaluation {
+        calibration,
+        ..Evaluation::default()
+    };
+    let replayed = replay(dir, evaluation)?;
     let computed;
     let report = match known {
         Some(report) => report,
@@ -121,7 +152,7 @@ pub fn page(dir: &Path, known: Option<&Report>) -> Result<String, Failure> {
 /// [`Failure`] if one of them is no recording.
 pub fn page_beside(dir: &Path, beside: &Path) -> Result<String, Failure> {
     let documents = |dir: &Path| {
-        let replayed = replay(dir, None, None)?;
+        let replayed = replay(dir, Evaluation::default())?;
         let report = serde_json::to_value(replayed.report()).unwrap_or_default();
         Ok((report, replayed.picture(), dir.display().to_string()))
     };
@@ -210,11 +241,7 @@ pub(crate) fn kept<T: DeserializeOwned>(
     })
 }
 
-fn replay(
-    dir: &Path,
-    updates: Option<Updates>,
-    calibration: Option<Calibration>,
-) -> Result<Replayed, Failure> {
+fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let run = reader.document("run").map_err(usage)?.unwrap_or_default();
@@ -229,9 +256,11 @@ fn replay(
         losses: Losses::default(),
         columns: SensorColumns::default(),
         gaps: Vec::new(),
+        delays: None,
+        compensated: None,
         trace: TraceReport::default(),
         updates: Vec::new(),
-        meter: match calibration {
+        meter: match evaluation.calibration {
             None => kept(&reader, CALIBRATION)?,
             named => named,
         }
@@ -243,6 +272,10 @@ fn replay(
         end: Timestamp::ZERO,
         recording: Recording::default(),
     };
+    if replayed.meter.is_some() {
+        let timeline = Timeline::default().compensated();
+        replayed.scheduling = Scheduling::new(timeline);
+    }
     if recording.hears_wakeups() {
         replayed.scheduling.expect_wakeups();
     }
@@ -250,19 +283,49 @@ fn replay(
         replayed.statistics.announce(stream);
         replayed.columns.announce(stream);
     }
-    let mut gaps = Gaps(Vec::new());
-    let mut wanted = updates.unwrap_or_default();
+    let costs = replayed.meter.as_ref().map(Meter::costs);
+    let mut wanted = evaluation.updates;
+    let mut compensated = match (evaluation.compensate, &replayed.meter) {
+        (false, _) => None,
+        (true, None) => return Err(compensation::no_calibration()),
+        (true, Some(_)) => Some((Scheduling::new(()), SensorStatistics::default())),
+    };
+    if let Some((scheduling, statistics)) = &mut compensated {
+        if recording.hears_wakeups() {
+            scheduling.expect_wakeups();
+        }
+        for stream in reader.streams() {
+            statistics.announce(stream);
+        }
+    }
+    let mut pictured = Pictured {
+        delays: costs.clone().map(Delays::new),
+        scheduling: &mut replayed.scheduling,
+        columns: &mut replayed.columns,
+        gaps: &mut replayed.gaps,
+    };
     let mut all: Vec<&mut dyn Update> = vec![
-        &mut replayed.scheduling,
+        &mut pictured,
         &mut replayed.statistics,
         &mut replayed.losses,
-        &mut replayed.columns,
-        &mut gaps,
-        wanted.set(),
     ];
     let meter = replayed.meter.as_mut();
     all.extend(meter.map(|meter| meter as &mut dyn Update));
-    let summary = reader.replay(&mut all);
+    let summary = match &mut compensated {
+        None => {
+            all.push(wanted.set());
+            reader.replay(&mut all)
+        }
+        Some((scheduling, statistics)) => {
+            let moved: Vec<&mut dyn Update> = vec![scheduling, statistics, wanted.set()];
+            let mut compensation = Compensation::new(costs.unwrap_or_default(), Fanout(moved));
+            all.push(&mut compensation);
+            let summary = reader.replay(&mut all);
+            compensation.finish();
+            summary
+        }
+    };
+    let delays = pictured.delays.take();
     replayed.updates = match wanted.finish() {
         none if none.is_empty() => {
             let live = reader.document(UPDATES).map_err(usage)?;
@@ -270,7 +333,6 @@ fn replay(
         }
         found => found,
     };
-    replayed.gaps = gaps.0;
     let first = reader.times();
     let (mut begin, mut end) = first.unwrap_or_default();
     if recording.start_ns > 0 {
@@ -283,11 +345,13 @@ fn replay(
     }
     if let Some(ending) = recording.end {
         end = end.max(Timestamp::from_monotonic_ns(ending.end_ns));
-        replayed
-            .scheduling
-            .finish(Timestamp::from_monotonic_ns(ending.end_ns));
+        replayed.finish(
+            Timestamp::from_monotonic_ns(ending.end_ns),
+            delays,
+            compensated,
+        );
     } else {
-        replayed.scheduling.finish(end);
+        replayed.finish(end, delays, compensated);
         let sentence =
             "the recorder did not finish: what happened after the last element is not known";
         recording.notes.push(sentence.to_string());
@@ -344,20 +408,66 @@ fn stream_bytes(dir: &Path) -> u64 {
 }
 
 impl Replayed {
+    /// Ends what goes on at `end`.
+    fn finish(
+        &mut self,
+        end: Timestamp,
+        delays: Option<Delays>,
+        compensated: Option<(Scheduling, SensorStatistics)>,
+    ) {
+        self.scheduling.finish(end);
+        if let Some(delays) = &delays {
+            let moved_end = compensation::end(end, Some(delays));
+            let moved = |tid: u32, at: Timestamp| match at == end {
+                true => moved_end,
+                false => delays.moved(tid, at),
+            };
+            self.scheduling.observer_mut().settle(moved);
+        }
+        if let (Some((mut scheduling, statistics)), Some(delays)) = (compensated, &delays) {
+            scheduling.finish(compensation::end(end, Some(delays)));
+            self.compensated = Some(Compensated {
+                scheduling,
+                statistics,
+                delays: delays.clone(),
+            });
+        }
+        self.delays = delays;
+    }
+
     fn report(&self) -> Report {
-        let found = Found {
-            scheduling: &self.scheduling,
-            statistics: &self.statistics,
-            losses: &self.losses,
-            meter: self.meter.as_ref(),
-            trace: self.trace.clone(),
+        let (losses, meter, trace) = (&self.losses, self.meter.as_ref(), self.trace.clone());
+        let mut report = match &self.compensated {
+            None => report(
+                &self.recording,
+                &Found {
+                    scheduling: &self.scheduling,
+                    statistics: &self.statistics,
+                    losses,
+                    meter,
+                    compensation: None,
+                    trace,
+                },
+            ),
+            Some(compensated) => report(
+                &self.recording,
+                &Found {
+                    scheduling: &compensated.scheduling,
+                    statistics: &compensated.statistics,
+                    losses,
+                    meter,
+                    compensation: Some(CompensationReport::of(&compensated.delays)),
+                    trace,
+                },
+            ),
         };
-        let mut report = report(&self.recording, &found);
         report.add_updates(self.updates.clone());
         report.add_guarantee(self.guarantee.clone());
         report.reactions.clone_from(&self.reactions);
         if self.recording.end.is_none() {
-            report.duration_ns = self.end.since(self.begin).as_ns();
+            let removed = report.compensation.map_or(0, |found| found.removed_ns);
+            let duration = self.end.since(self.begin).as_ns();
+            report.duration_ns = duration.saturating_sub(removed);
         }
         report
             .histograms
@@ -373,18 +483,49 @@ impl Replayed {
             begin: self.begin,
             end: self.end,
         };
-        picture::timeline(&parts)
+        let mut timeline = picture::timeline(&parts);
+        if let (Some(delays), Some(timeline)) = (&self.delays, timeline.as_object_mut()) {
+            let end = compensation::end(self.end, Some(delays));
+            timeline.insert("moved_end_ns".to_string(), end.as_monotonic_ns().into());
+        }
+        timeline
     }
 }
 
-/// Keeps every gap, for the picture.
-struct Gaps(Vec<(Arc<StreamDescriptor>, Gap)>);
+/// Keeps what the picture shows, where costs are known both as recorded and compensated.
+struct Pictured<'a> {
+    delays: Option<Delays>,
+    scheduling: &'a mut Scheduling<Timeline>,
+    columns: &'a mut SensorColumns,
+    gaps: &'a mut Vec<PicturedGap>,
+}
 
-impl Update for Gaps {
-    fn element(&mut self, _: &overhear_event::ElementView<'_>) {}
+impl Pictured<'_> {
+    fn settle(&mut self) {
+        if let Some(delays) = &self.delays {
+            let timeline = self.scheduling.observer_mut();
+            timeline.settle(|tid, at| delays.moved(tid, at));
+        }
+    }
+}
+
+impl Update for Pictured<'_> {
+    fn element(&mut self, element: &ElementView<'_>) {
+        let moved = self.delays.as_mut().map(|delays| delays.element(element));
+        self.scheduling.element(element);
+        self.settle();
+        self.columns.push(element, moved.map(|moved| moved.time));
+    }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        self.0.push((Arc::new(stream.clone()), *gap));
+        let moved = self.delays.as_mut().map(|delays| delays.gap(stream, gap));
+        self.scheduling.gap(stream, gap);
+        self.settle();
+        self.gaps.push(PicturedGap {
+            stream: Arc::new(stream.clone()),
+            gap: *gap,
+            moved,
+        });
     }
 
     fn advance(&mut self, _: Timestamp) {}

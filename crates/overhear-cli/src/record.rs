@@ -15,6 +15,7 @@ use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
 use crate::calibrate::Calibration;
+use crate::compensation::{self, Accounts, CompensationReport};
 use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
@@ -54,6 +55,8 @@ pub struct Wishes {
     pub quiet: bool,
     /// What sensors cost on this machine.
     pub calibration: Option<Calibration>,
+    /// Whether that is subtracted from the times of the report.
+    pub compensate: bool,
 }
 
 impl Wishes {
@@ -100,6 +103,11 @@ impl Wishes {
 /// # Errors
 /// [`Failure`] if nothing can be heard, or what was named cannot be selected.
 pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
+    let costs = match (wishes.compensate, &wishes.calibration) {
+        (false, _) => None,
+        (true, Some(calibration)) => Some(calibration.costs()),
+        (true, None) => return Err(compensation::no_calibration()),
+    };
     let mut kernel = wishes.create()?;
     let source = source_report(&kernel)?;
     if source.active == "none" {
@@ -130,8 +138,10 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     let mut meter = wishes.calibration.clone().map(Meter::new);
     let mut notes = Vec::new();
     let mut ended = begun;
+    let delays;
     {
-        let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+        let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
+        let mut all: Vec<&mut dyn Update> = vec![accounts.update()];
         all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
         if let Some(writer) = &mut writer {
             all.push(writer);
@@ -158,6 +168,8 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
             true
         });
         progress.clear();
+        drop(fanout);
+        delays = accounts.finish();
     }
     for stream in monitor.take_opened() {
         statistics.announce(&stream);
@@ -166,7 +178,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         }
     }
     notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
-    scheduling.finish(ended);
+    scheduling.finish(compensation::end(ended, delays.as_ref()));
     recording.end = Some(Ending {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
@@ -184,6 +196,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         statistics: &statistics,
         losses: monitor.losses(),
         meter: meter.as_ref(),
+        compensation: delays.as_ref().map(CompensationReport::of),
         trace,
     };
     let report = recording::report(&recording, &found);

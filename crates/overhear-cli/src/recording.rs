@@ -12,6 +12,7 @@ use overhear_monitor::Losses;
 use overhear_stream::Segment;
 use serde::{Deserialize, Serialize};
 
+use crate::compensation::CompensationReport;
 use crate::exit::Exit;
 use crate::intrusion::Meter;
 use crate::report::{self, HistogramReport, Report, SourceReport, TraceReport};
@@ -98,6 +99,8 @@ pub(crate) struct Found<'a, O> {
     pub(crate) losses: &'a Losses,
     /// Where the machine is calibrated.
     pub(crate) meter: Option<&'a Meter>,
+    /// Where the others see compensated times.
+    pub(crate) compensation: Option<CompensationReport>,
     pub(crate) trace: TraceReport,
 }
 
@@ -120,7 +123,8 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         exit: recording.end.map(|end| end.exit),
         duration_ns: recording
             .end
-            .map_or(0, |end| end.end_ns.saturating_sub(recording.start_ns)),
+            .map_or(0, |end| end.end_ns.saturating_sub(recording.start_ns))
+            .saturating_sub(found.compensation.map_or(0, |found| found.removed_ns)),
         sources: recording.sources.clone(),
         trace: found.trace.clone(),
         threads: report::threads(found.scheduling),
@@ -136,6 +140,8 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         metrics: None,
         guarantee: None,
         reactions: None,
+        compensated: found.compensation.is_some(),
+        compensation: found.compensation,
         intrusion: found.meter.map(|meter| meter.report(found.scheduling)),
     }
 }

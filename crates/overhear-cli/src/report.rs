@@ -7,6 +7,7 @@ use overhear_monitor::Losses;
 use serde::{Deserialize, Serialize};
 
 use crate::check::CheckReport;
+use crate::compensation::CompensationReport;
 use crate::exit::{Exit, COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::guaranteed::GuaranteeReport;
 use crate::intrusion::IntrusionReport;
@@ -60,6 +61,12 @@ pub struct Report {
     /// What observing has cost, where the machine is calibrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intrusion: Option<IntrusionReport>,
+    /// Whether times are compensated: what observing has cost is subtracted from them.
+    #[serde(default)]
+    pub compensated: bool,
+    /// What the compensation did, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensation: Option<CompensationReport>,
     /// What came of reactions, where there were some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reactions: Option<ReactionsReport>,

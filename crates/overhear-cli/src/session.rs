@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::calibrate::Calibration;
 use crate::child::{Held, Output, Running};
+use crate::compensation::{self, Accounts, CompensationReport};
 use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIOLATED};
 use crate::guaranteed::{GuaranteeReport, Guard, Plan, GUARANTEE};
@@ -54,6 +55,7 @@ pub struct SessionBuilder {
     monitor: Option<Plan>,
     reactions: Reactions,
     calibration: Option<Calibration>,
+    compensate: bool,
 }
 
 /// A program that is run and listened to.
@@ -91,6 +93,7 @@ impl Session {
             monitor: None,
             reactions: Reactions::default(),
             calibration: None,
+            compensate: false,
         }
     }
 }
@@ -188,12 +191,25 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether what observing has cost is subtracted from the times of the report; that needs a
+    /// calibration.
+    #[must_use]
+    pub fn compensate(mut self, compensate: bool) -> Self {
+        self.compensate = compensate;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
     /// [`Failure`] if the program could not be run or listened to at all. What goes wrong later
     /// stands in the report.
     pub fn run(self, updates: &mut [&mut dyn Update]) -> Result<Outcome, Failure> {
+        let costs = match (self.compensate, &self.calibration) {
+            (false, _) => None,
+            (true, Some(calibration)) => Some(calibration.costs()),
+            (true, None) => return Err(compensation::no_calibration()),
+        };
         let deciders = Deciders::new(self.reactions);
         let evaluations = Evaluations::new(
             self.constraints.clone(),
@@ -290,8 +306,10 @@ impl SessionBuilder {
         let mut meter = self.calibration.map(Meter::new);
         let mut notes = Vec::new();
         let mut ended = released;
+        let delays;
         {
-            let mut all: Vec<&mut dyn Update> = vec![&mut scheduling, &mut statistics];
+            let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
+            let mut all: Vec<&mut dyn Update> = vec![accounts.update()];
             all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
             if let Some(writer) = &mut writer {
                 all.push(writer);
@@ -341,6 +359,8 @@ impl SessionBuilder {
                 true
             });
             progress.clear();
+            drop(fanout);
+            delays = accounts.finish();
         }
         let exit = running.reap()?;
         for stream in monitor.take_opened() {
@@ -366,7 +386,7 @@ impl SessionBuilder {
             notes.push(failure.sentence);
             Some(GuaranteeReport::failed())
         });
-        scheduling.finish(ended);
+        scheduling.finish(compensation::end(ended, delays.as_ref()));
         let (check, measured) = {
             let threads = metrics::names_of(&scheduling);
             let mut evaluations = evaluations.borrow_mut();
@@ -412,6 +432,7 @@ impl SessionBuilder {
             statistics: &statistics,
             losses,
             meter: meter.as_ref(),
+            compensation: delays.as_ref().map(CompensationReport::of),
             trace,
         };
         let mut report = recording::report(&recording, &found);
@@ -469,7 +490,7 @@ impl Outcome {
     fn write_page(&mut self) {
         let Some(out) = &self.out else { return };
         let page = out.join("report.html");
-        match offline::write_page(out, &page, Some(&self.report)) {
+        match offline::write_page(out, &page, Some(&self.report), None) {
             Ok(()) => self.page = Some(page),
             // The program has run and its numbers are there: a page that cannot be written is a
             // note, not a failure.

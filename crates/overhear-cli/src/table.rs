@@ -12,7 +12,7 @@ use crate::guaranteed::GuaranteeReport;
 use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
 use crate::updates::UpdateReport;
 use crate::width::Width;
-use crate::{check, guaranteed, intrusion, metrics, reactions};
+use crate::{check, compensation, guaranteed, intrusion, metrics, reactions};
 
 /// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
 const MOST_ROWS: usize = 40;
@@ -85,6 +85,9 @@ pub fn render(report: &Report, width: Width) -> String {
     if let Some(intrusion) = &report.intrusion {
         text.push('\n');
         text.push_str(&intrusion::render(intrusion));
+    }
+    if let Some(compensation) = &report.compensation {
+        text.push_str(&compensation::render(compensation));
     }
     text.push('\n');
     losses(&mut text, report);

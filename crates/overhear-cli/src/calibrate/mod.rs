@@ -127,6 +127,7 @@ impl Calibration {
             match &*cost.kind {
                 "simple" => costs.simple(cost.write.mean_ns),
                 "laned" => costs.laned(cost.write.mean_ns),
+                "concurrent" => costs.concurrent(cost.write.mean_ns),
                 _ => {}
             }
         }

@@ -23,6 +23,7 @@ const KEYS = [
   ['C', 'Show CPUs and threads, threads, or CPUs'],
   ['K', 'Arrows from who wakes to who is woken; the row under the pointer shows who woke whom before'],
   ['V', 'Only rows in which something happens in view'],
+  ['T', 'Time stamps as recorded, or less what observing has cost, where that is known'],
   ['I', 'Statistics of what is between the lines, else of what is in view'],
   ['/', 'Search: words choose rows, -word leaves rows out, kind:thread chooses a kind'],
   ['Enter, Shift + Enter', 'In the search: the next, or the last, moment that fits. is:preempted, is:waiting, is:blocked, is:again (switched to itself), >1ms, <1ms and by:NAME say what fits'],
@@ -31,7 +32,8 @@ const KEYS = [
 
 /** Binds mouse and keyboard to the view. */
 class Controls {
-  constructor(view, timeline, rows, statistics, report) {
+  constructor(view, timeline, rows, statistics, report, time) {
+    this.time = time;
     this.statistics = statistics;
     this.report = report;
     this.view = view;
@@ -297,6 +299,7 @@ class Controls {
       c: () => this.#nextParts(),
       k: () => this.#toggleWakes(),
       v: () => this.#toggleActive(),
+      t: () => this.setTime(!this.time.isCompensated),
       i: () => {
         const panel = byId('statistics');
         panel.open = !panel.open;
@@ -315,6 +318,19 @@ class Controls {
     for (const one of ['both', 'threads', 'cpus']) byId(`show-${one}`).setAttribute('aria-pressed', String(one === parts));
     this.rows.setParts(parts);
     byId('matches').textContent = this.rows.matchText();
+  }
+
+  /** Shows recorded time stamps or compensated ones; the view and the lines stay where they are. */
+  setTime(isCompensated) {
+    if (!this.time.isThere || isCompensated === this.time.isCompensated) return;
+    this.time.set(isCompensated);
+    byId('time-plain').setAttribute('aria-pressed', String(!isCompensated));
+    byId('time-compensated').setAttribute('aria-pressed', String(isCompensated));
+    byId('time-note').textContent = this.time.text();
+    this.view.hover = null;
+    this.tooltip.hidden = true;
+    this.rows.replace();
+    this.changed();
   }
 
   #nextParts() {
@@ -445,6 +461,9 @@ class Controls {
     press('save-svg', () => this.#save('svg'));
     press('save-png', () => this.#save('png'));
     for (const parts of ['both', 'threads', 'cpus']) press(`show-${parts}`, () => this.#setParts(parts));
+    byId('time-choice').hidden = !this.time.isThere;
+    press('time-plain', () => this.setTime(false));
+    press('time-compensated', () => this.setTime(true));
     press('help-open', () => byId('help').showModal());
     byId('keys').append(...KEYS.map(([key, text]) => make('tr', '', [make('th', '', key), make('td', '', text)])));
     const search = byId('search');

@@ -26,6 +26,7 @@ function decodeBytes(text) {
 /** A column of little-endian numbers. Every platform with a browser of today is
  *  little-endian, so the bytes are the array; an incomplete last number is dropped. */
 function decodeColumn(text, Type) {
+  if (ArrayBuffer.isView(text)) return text;
   const bytes = decodeBytes(text);
   const count = Math.floor(bytes.length / Type.BYTES_PER_ELEMENT);
   return new Type(bytes.buffer, bytes.byteOffset, count);
@@ -288,10 +289,27 @@ class Series {
   }
 }
 
+/** When the elements of a piece of news were written; the one before them at `last`, if there is one. */
+function elementTimes(last, sensor) {
+  const deltas = decodeColumn(sensor.deltas, Uint32Array);
+  const times = new Float64Array(deltas.length + 1);
+  let count = 0;
+  let t = last;
+  if (Number.isNaN(t)) {
+    t = Number(sensor.first_ns);
+    if (!Number.isFinite(t)) return new Float64Array(0);
+    times[count++] = t;
+  }
+  for (let i = 0; i < deltas.length; i += 1) {
+    t += deltas[i];
+    if (deltas[i] !== 0xffffffff) times[count++] = t;
+  }
+  return times.subarray(0, count);
+}
+
 /** A sensor's elements: their times, and their fields by column. */
 class Elements {
   #times = new Float64Array(0);
-  #last = NaN;
 
   constructor(sensor) {
     this.count = 0;
@@ -310,19 +328,10 @@ class Elements {
   }
 
   append(sensor) {
-    const deltas = decodeColumn(sensor.deltas, Uint32Array);
-    this.#times = grown(this.#times, this.count + deltas.length + 1);
-    let t = this.#last;
-    if (Number.isNaN(t)) {
-      t = Number(sensor.first_ns);
-      if (!Number.isFinite(t)) return;
-      this.#times[this.count++] = t;
-    }
-    for (let i = 0; i < deltas.length; i += 1) {
-      t += deltas[i];
-      if (deltas[i] !== 0xffffffff) this.#times[this.count++] = t;
-    }
-    this.#last = t;
+    const times = sensor.times ?? elementTimes(this.count ? this.#times[this.count - 1] : NaN, sensor);
+    this.#times = grown(this.#times, this.count + times.length);
+    this.#times.set(times, this.count);
+    this.count += times.length;
     this.times = this.#times.subarray(0, this.count);
     list(sensor.fields).forEach((given, index) => {
       const field = this.fields[index];

@@ -43,7 +43,7 @@ function showReport(report) {
   showSources(report);
 }
 
-function showTimeline(runs, report) {
+function showTimeline(runs, report, time) {
   byId('legend').replaceChildren(...LEGEND.map(([state, name]) => make('li', '', [make('span', `swatch s${state}`), name])));
 
   let controls = null;
@@ -62,7 +62,7 @@ function showTimeline(runs, report) {
   fitHeight();
   const timeline = new Timeline(rows, view);
   const statistics = new StatisticsPanel(view, rows);
-  controls = new Controls(view, timeline, rows, statistics, () => report);
+  controls = new Controls(view, timeline, rows, statistics, () => report, time);
 
   const resize = () => {
     timeline.resize();
@@ -71,6 +71,7 @@ function showTimeline(runs, report) {
   new ResizeObserver(resize).observe(scroller);
   window.addEventListener('resize', resize);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', resize);
+  if (report.compensated === true) controls.setTime(true);
   controls.drawNow();
   // At once, so that the page has its height from the begin.
   statistics.show();
@@ -89,6 +90,12 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
     get bound() { return timeline.bound; },
     get view() { return { from: view.from, to: view.to }; },
     get extent() { return view.extent; },
+    /** Which time stamps are shown: 'plain' or 'compensated'. */
+    get time() { return controls.time.isCompensated ? 'compensated' : 'plain'; },
+    setTime(name) {
+      controls.setTime(name === 'compensated');
+      controls.drawNow();
+    },
     /** Wake-ups in view, and how many of them have an arrow. */
     get wakes() { return { ...timeline.wakes }; },
     /** The rows shown, with how many pixel columns of each hide switches. */
@@ -133,11 +140,16 @@ function start() {
   const given = readDocument('timeline-data');
   const options = readDocument('options-data') ?? {};
   const runs = [];
+  const documents = [];
   const isTimeline = (raw) => raw && typeof raw === 'object' && !Array.isArray(raw);
-  if (isTimeline(given)) runs.push(new Model(given, report, String(options.label ?? '')));
+  const add = (raw, of, label) => {
+    runs.push(new Model(raw, of, String(label ?? '')));
+    documents.push(raw);
+  };
+  if (isTimeline(given)) add(given, report, options.label);
   const besideReport = readDocument('beside-report-data');
   const besideGiven = readDocument('beside-timeline-data');
-  if (runs.length && isTimeline(besideGiven)) runs.push(new Model(besideGiven, besideReport, String(options.beside_label ?? '')));
+  if (runs.length && isTimeline(besideGiven)) add(besideGiven, besideReport, options.beside_label);
   showReport(report);
   showBeside(runs);
   showUndrawn(runs);
@@ -150,7 +162,7 @@ function start() {
   let shown = null;
   const draw = () => {
     empty('');
-    shown = showTimeline(runs, report);
+    shown = showTimeline(runs, report, new TimeChoice(runs, documents));
   };
   const latest = () => report;
   if (options.live === true) {

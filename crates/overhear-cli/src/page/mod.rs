@@ -31,6 +31,7 @@
 //! | `losses` | list of `{stream, cause, missed, gaps}` |
 //! | `missed_total` | number |
 //! | `unheard` | number of sensors that are not heard |
+//! | `compensated` | true shows the time-line in compensated time first, where it has one |
 //! | `complete` | false keeps the page from saying *complete* even if no loss is listed |
 //! | `notes` | list of texts |
 //! | `histograms` | list of `{title, unit, buckets: [{low, high, count}]}`, linear or logarithmic as the buckets are |
@@ -70,6 +71,13 @@
 //! `{name, unit, kind: "number", values}` with a column of f64, or
 //! `{name, unit, kind: "text", values}` with a list of texts.
 //!
+//! Where the cost of observing is known, the time-line can be shown as if there were none. It has then
+//! `moved_end_ns`, the compensated end, and by how much each length shrinks: threads have `shrinks`, for each
+//! interval by how many nanoseconds it is shorter (negative if longer), and `delay_ns`, by how much the first
+//! begins earlier; sensors have `shrinks`, for each element by how much more it is moved than the one before; gaps
+//! have `moved`, their compensated `[from, to]`. `shrinks` are base64 of varints: seven bits a byte, the
+//! low ones first, the sign in the lowest bit. Most take two bytes, where an interval itself takes nine.
+//!
 //! A gap with a `pid` is drawn under that process, one without above all. If
 //! `sensor` is given (an index into `sensors`), it is drawn in that sensor's row
 //! too, and the sequence numbers behind it are moved on by `missed`.
@@ -105,6 +113,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("monitor.js"),
     include_str!("export.js"),
     include_str!("beside.js"),
+    include_str!("compensated.js"),
     include_str!("live.js"),
     include_str!("main.js"),
 ];

@@ -25,6 +25,15 @@ class Rows {
     this.update();
   }
 
+  /** Shows other models of the same runs: nothing that was found out about the elements holds any more. */
+  replace() {
+    for (const row of this.known.values()) {
+      row.gapCount = -1;
+      row.spansOf = -1;
+    }
+    this.update();
+  }
+
   /** Makes rows for what is new; rows that are known keep what the user has done with them. */
   update() {
     this.groups = [];

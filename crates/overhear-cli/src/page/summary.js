@@ -72,6 +72,10 @@ function showSummary(report) {
     const share = Number.isFinite(intrusion.share) ? `about ${(intrusion.share * 100).toFixed(2)} % of the time on a CPU` : 'estimated';
     facts.push(fact('Cost of observing', formatDuration(intrusion.total_ns), share));
   }
+  if (report.compensated === true) {
+    const earlier = Number(report.compensation?.removed_ns);
+    facts.push(fact('Times', 'compensated', Number.isFinite(earlier) ? `the run ends ${formatDuration(earlier)} earlier` : ''));
+  }
   const holder = byId('facts');
   holder.replaceChildren(...facts);
   holder.hidden = !facts.length;

@@ -14,13 +14,22 @@ use serde_json::{json, Value as Json};
 
 pub(crate) use sensors::SensorColumns;
 
+/// Elements that were missed, as the picture shows them.
+#[derive(Debug)]
+pub(crate) struct PicturedGap {
+    pub(crate) stream: Arc<StreamDescriptor>,
+    pub(crate) gap: Gap,
+    /// From when to when in compensated time, where costs are known.
+    pub(crate) moved: Option<(Timestamp, Timestamp)>,
+}
+
 use sensors::Seen;
 
 /// What the picture is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) scheduling: &'a Scheduling<Timeline>,
     pub(crate) columns: &'a SensorColumns,
-    pub(crate) gaps: &'a [(Arc<StreamDescriptor>, Gap)],
+    pub(crate) gaps: &'a [PicturedGap],
     pub(crate) begin: Timestamp,
     pub(crate) end: Timestamp,
 }
@@ -82,12 +91,12 @@ pub(crate) fn piece(parts: &Parts<'_>, seen: &mut Cursor, most: usize) -> (Json,
     }
     let gaps: Vec<Json> = parts.gaps[seen.gaps..]
         .iter()
-        .map(|(stream, gap)| {
+        .map(|PicturedGap { stream, gap, moved }| {
             let pid = match &stream.origin {
                 Origin::Program(task) => Some(task.pid),
                 _ => None,
             };
-            json!({
+            let mut json = json!({
                 "label": stream.label(),
                 "pid": pid,
                 "from_ns": since(gap.from),
@@ -95,7 +104,11 @@ pub(crate) fn piece(parts: &Parts<'_>, seen: &mut Cursor, most: usize) -> (Json,
                 "missed": gap.missed,
                 "cause": gap.cause.name(),
                 "sensor": parts.columns.index(stream),
-            })
+            });
+            if let (Some((from, to)), Some(json)) = (moved, json.as_object_mut()) {
+                json.insert("moved".to_string(), json!([since(*from), since(*to)]));
+            }
+            json
         })
         .collect();
     seen.gaps = parts.gaps.len();
@@ -168,7 +181,7 @@ fn thread_json(
         place.to_le_bytes()
     });
     let reasons = packed(reasons);
-    let json = json!({
+    let mut json = json!({
         "index": index,
         "pid": thread.pid,
         "tid": thread.tid,
@@ -181,7 +194,29 @@ fn thread_json(
         "reason_table": table.iter().map(|&of| reason(of)).collect::<Vec<_>>(),
         "open": open,
     });
+    if let (Some(shrinks), Some(json)) = (row.shrinks.get(from..to), json.as_object_mut()) {
+        // Those of a time-line that is not compensated are missing, but for an empty row.
+        if to > from {
+            json.insert("shrinks".to_string(), varints(shrinks).into());
+            json.insert("delay_ns".to_string(), row.first_delay.as_ns().into());
+        }
+    }
     Some((json, to - from))
+}
+
+/// Whole numbers, most of them small: seven bits in a byte, the low ones first, the sign in the lowest
+/// (as protobuf's sint64).
+fn varints(values: &[i64]) -> String {
+    let mut bytes = Vec::with_capacity(values.len() * 2);
+    for value in values {
+        let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
+        while rest >= 0x80 {
+            bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+    }
+    BASE64_STANDARD.encode(bytes)
 }
 
 /// A reason as the page reads it.

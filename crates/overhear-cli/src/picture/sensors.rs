@@ -10,7 +10,7 @@ use overhear_event::{
 };
 use serde_json::{json, Value as Json};
 
-use super::packed;
+use super::{packed, varints};
 
 /// Elements that are drawn; the rest is said to be left out.
 const MOST_MARKS: u64 = 4_000_000;
@@ -48,6 +48,10 @@ struct Columns {
     fields: Vec<Column>,
     // The CPU of each element, where the stream has one.
     cpus: Option<Vec<f64>>,
+    // By how much more than the one before each element is moved in compensated time; empty where costs are
+    // not known.
+    shrinks: Vec<i64>,
+    delay: i64,
 }
 
 #[derive(Debug)]
@@ -75,10 +79,17 @@ impl Columns {
             deltas: Vec::new(),
             fields,
             cpus,
+            shrinks: Vec::new(),
+            delay: 0,
         }
     }
 
-    fn push(&mut self, element: &ElementView<'_>) {
+    fn push(&mut self, element: &ElementView<'_>, moved: Option<Timestamp>) {
+        if let Some(moved) = moved {
+            let delay = element.time.since(moved).as_ns().cast_signed();
+            self.shrinks.push(delay - self.delay);
+            self.delay = delay;
+        }
         if self.count == 0 {
             (self.first, self.first_sequence) = (element.time, element.sequence);
         } else {
@@ -164,7 +175,7 @@ impl Columns {
         }
         // Positions in several lanes, or on several CPUs, have no order among themselves.
         let is_one = self.stream.lane.is_none() && self.cpus.is_none();
-        Some(json!({
+        let mut json = json!({
             "index": index,
             "pid": pid,
             "comm": comm,
@@ -175,7 +186,11 @@ impl Columns {
             "deltas": packed(self.deltas[seen.deltas..next.deltas].iter().map(|delta| delta.to_le_bytes())),
             "first_sequence": is_one.then_some(self.first_sequence),
             "fields": fields,
-        }))
+        });
+        if let (Some(shrinks), Some(json)) = (self.shrinks.get(from..to), json.as_object_mut()) {
+            json.insert("shrinks".to_string(), varints(shrinks).into());
+        }
+        Some(json)
     }
 }
 
@@ -239,17 +254,24 @@ impl SensorColumns {
     }
 }
 
-impl Update for SensorColumns {
-    fn element(&mut self, element: &ElementView<'_>) {
+impl SensorColumns {
+    /// Keeps an element, with its compensated time where costs are known.
+    pub(crate) fn push(&mut self, element: &ElementView<'_>, moved: Option<Timestamp>) {
         let Some(&index) = self.of_stream.get(&element.stream.first_stream()) else {
             return;
         };
         if self.kept < MOST_MARKS {
             self.kept += 1;
-            self.sensors[index].push(element);
+            self.sensors[index].push(element, moved);
         } else {
             self.dropped += 1;
         }
+    }
+}
+
+impl Update for SensorColumns {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.push(element, None);
     }
 
     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}

@@ -9,7 +9,7 @@ use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
 use overhear_monitor::Losses;
 use serde_json::{json, Value as Json};
 
-use crate::picture::{self, Cursor, Parts, SensorColumns};
+use crate::picture::{self, Cursor, Parts, PicturedGap, SensorColumns};
 use crate::report;
 
 /// Intervals and elements in one piece of news: the run waits while it is put together.
@@ -33,7 +33,7 @@ struct Heard {
     statistics: SensorStatistics,
     losses: Losses,
     columns: SensorColumns,
-    gaps: Vec<(Arc<StreamDescriptor>, Gap)>,
+    gaps: Vec<PicturedGap>,
     command: Vec<String>,
     begin: Option<Timestamp>,
     now: Timestamp,
@@ -193,7 +193,11 @@ impl Update for FeedUpdate {
         heard.scheduling.gap(stream, gap);
         heard.statistics.gap(stream, gap);
         heard.losses.gap(stream, gap);
-        heard.gaps.push((Arc::new(stream.clone()), *gap));
+        heard.gaps.push(PicturedGap {
+            stream: Arc::new(stream.clone()),
+            gap: *gap,
+            moved: None,
+        });
     }
 
     fn advance(&mut self, now: Timestamp) {

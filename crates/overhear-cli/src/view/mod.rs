@@ -42,7 +42,7 @@ pub fn view(dir: &Path, beside: Option<&Path>, say: impl FnOnce(&str)) -> Result
                 feed,
             }
         }
-        None => Content::Page(offline::page(dir, None)?),
+        None => Content::Page(offline::page(dir, None, None)?),
     };
     let server = Server::start(content)?;
     say(&server.url());

@@ -12,7 +12,7 @@ fn cost(ns: f64) -> Value {
 }
 
 /// A calibration by which each element of the kernel costs 100 ns, wake-ups none that is known.
-fn calibration(path: &Path, sensors: &[&str]) {
+pub(crate) fn calibration(path: &Path, sensors: &[&str]) {
     let kernel: Vec<Value> = sensors
         .iter()
         .map(|sensor| {
@@ -53,7 +53,7 @@ alive -> ends: ended, i
 ends -> away: lambda
 "#;
 
-fn number(value: &Value, member: &str) -> u64 {
+pub(crate) fn number(value: &Value, member: &str) -> u64 {
     value[member]
         .as_u64()
         .unwrap_or_else(|| panic!("no {member} in {value:#}"))

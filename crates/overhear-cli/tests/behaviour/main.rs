@@ -4,6 +4,7 @@
 
 mod calibrate;
 mod check;
+mod compensated;
 mod imports;
 mod kills;
 mod metrics;

@@ -7,6 +7,7 @@
 
 mod appearance;
 mod browser;
+mod compensated;
 mod live;
 mod synthetic;
 mod tool;

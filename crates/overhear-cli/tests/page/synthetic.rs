@@ -80,6 +80,29 @@ pub(crate) fn sensor(
     })
 }
 
+/// Says by how much a thread's intervals shrink in compensated time and how much earlier the first
+/// begins, or by how much more than the one before each element of a sensor is moved.
+pub(crate) fn with_shrinks(mut of: Value, delay_ns: u64, shrinks: &[i64]) -> Value {
+    let mut bytes = Vec::new();
+    for shrink in shrinks {
+        let mut rest = ((shrink << 1) ^ (shrink >> 63)).cast_unsigned();
+        while rest >= 0x80 {
+            bytes.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+    }
+    of["shrinks"] = json!(STANDARD.encode(bytes));
+    of["delay_ns"] = json!(delay_ns);
+    of
+}
+
+/// How many intervals a thread has.
+pub(crate) fn intervals_of(thread: &Value) -> usize {
+    let states = STANDARD.decode(thread["states"].as_str().unwrap());
+    states.unwrap().len()
+}
+
 /// A column of numbers.
 pub(crate) fn numbers(values: &[f64]) -> String {
     STANDARD.encode(

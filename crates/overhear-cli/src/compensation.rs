@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reports in compensated time: what observing has cost is subtracted from the time stamps.
+
+use overhear_event::{Nanos, Timestamp, Update};
+use overhear_metrics::compensation::{Compensation, Delays};
+use overhear_metrics::{Costs, Scheduling, SensorStatistics};
+use overhear_monitor::Fanout;
+use overhear_trace::{ReplaySummary, TraceReader};
+use serde::{Deserialize, Serialize};
+
+use crate::calibrate::Calibration;
+use crate::exit::{Failure, USAGE};
+use crate::intrusion::CALIBRATION;
+use crate::offline::kept;
+
+/// What the compensation of a run did. All times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompensationReport {
+    /// By how much the run would have ended earlier.
+    pub removed_ns: u64,
+    /// By how much an element was moved at most.
+    pub greatest_ns: u64,
+    /// How often a CPU would have rested where it did not.
+    pub rests: u64,
+}
+
+impl CompensationReport {
+    pub(crate) fn of(delays: &Delays) -> Self {
+        Self {
+            removed_ns: delays.last().as_ns(),
+            greatest_ns: delays.greatest().as_ns(),
+            rests: delays.rests(),
+        }
+    }
+}
+
+/// When what ended at `end` would have, with these delays, if there are some.
+pub(crate) fn end(end: Timestamp, delays: Option<&Delays>) -> Timestamp {
+    end.minus(delays.map_or(Nanos::ZERO, Delays::last))
+}
+
+/// The accounts of threads and sensors, which see recorded times or compensated ones.
+pub(crate) enum Accounts<'a> {
+    Recorded(Fanout<'a>),
+    Compensated(Box<Compensation<Fanout<'a>>>),
+}
+
+impl<'a> Accounts<'a> {
+    /// They see compensated times if there are costs.
+    pub(crate) fn new(
+        scheduling: &'a mut Scheduling,
+        statistics: &'a mut SensorStatistics,
+        costs: Option<Costs>,
+    ) -> Self {
+        let accounts = Fanout(vec![scheduling, statistics]);
+        match costs {
+            None => Self::Recorded(accounts),
+            Some(costs) => Self::Compensated(Box::new(Compensation::new(costs, accounts))),
+        }
+    }
+
+    pub(crate) fn update(&mut self) -> &mut (dyn Update + 'a) {
+        match self {
+            Self::Recorded(accounts) => accounts,
+            Self::Compensated(compensation) => &mut **compensation,
+        }
+    }
+
+    /// Hands on what is held back.
+    pub(crate) fn finish(self) -> Option<Delays> {
+        match self {
+            Self::Recorded(_) => None,
+            Self::Compensated(compensation) => Some(compensation.finish()),
+        }
+    }
+}
+
+pub(crate) fn no_calibration() -> Failure {
+    let sentence = "--compensate needs to know what observing costs, and there is no calibration; run `overhear calibrate`, or name one by --calibration FILE";
+    Failure::new(USAGE, sentence)
+}
+
+/// What the recording's calibration says that observing has cost.
+///
+/// # Errors
+/// [`Failure`] if it has none.
+pub(crate) fn costs_of(reader: &TraceReader) -> Result<Costs, Failure> {
+    let calibration: Option<Calibration> = kept(reader, CALIBRATION)?;
+    let costs = calibration.map(|calibration| calibration.costs());
+    costs.ok_or_else(no_calibration)
+}
+
+/// Replays a recording, in compensated time if there are costs.
+pub(crate) fn replay(
+    reader: &TraceReader,
+    costs: Option<Costs>,
+    updates: Vec<&mut dyn Update>,
+) -> ReplaySummary {
+    let mut updates = Fanout(updates);
+    let Some(costs) = costs else {
+        return reader.replay(&mut [&mut updates]);
+    };
+    let mut compensation = Compensation::new(costs, updates);
+    let summary = reader.replay(&mut [&mut compensation]);
+    compensation.finish();
+    summary
+}
+
+/// Renders it in a line.
+pub(crate) fn render(report: &CompensationReport) -> String {
+    let time = |ns: u64| Nanos::from_ns(ns).to_string();
+    format!(
+        "all times are compensated: without its observation the run would have ended about {} earlier\n",
+        time(report.removed_ns)
+    )
+}
