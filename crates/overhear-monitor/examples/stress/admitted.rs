@@ -27,9 +27,14 @@ pub(crate) fn streams() -> [Constraint; 2] {
 
 /// Terms for two sensors, `a` and `b`, and one update, with this latency.
 pub(crate) fn terms(latency: Nanos, lateness: Lateness) -> Terms {
+    terms_with(WCET, latency, lateness)
+}
+
+/// The same with another WCET of the update.
+pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Terms {
     let loads = streams().map(|stream| SensorLoad {
         stream,
-        wcet: WCET,
+        wcet,
         copy: Nanos::ZERO,
         buffer: None,
     });
@@ -39,7 +44,7 @@ pub(crate) fn terms(latency: Nanos, lateness: Lateness) -> Terms {
         largest_period: Nanos::from_ms(20),
         overhead: Nanos::from_ms(1),
         lateness: lateness.total().unwrap(),
-        density: Ratio::new(1, 2).unwrap(),
+        density: Ratio::new(4, 5).unwrap(),
         pooled: false,
     };
     let choice = choose(&loads, &wish).unwrap();
@@ -58,13 +63,13 @@ pub(crate) fn terms(latency: Nanos, lateness: Lateness) -> Terms {
             .map(|(name, constraint)| SensorTerms {
                 name: name.to_string(),
                 constraint,
-                wcet: WCET,
+                wcet,
                 count: 1,
             })
             .collect(),
         updates: vec![UpdateTerms {
             name: "sum".to_string(),
-            wcet: WCET,
+            wcet,
         }],
     }
 }
