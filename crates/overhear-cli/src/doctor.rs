@@ -6,6 +6,7 @@ use std::fs;
 use overhear_directory::{MonitorConnection, Query};
 use overhear_event::ClockId;
 use overhear_kernel::{Choice, Kernel, Sensor};
+use overhear_monitor::Partition;
 use serde::Serialize;
 
 use crate::width::Width;
@@ -54,6 +55,7 @@ pub fn examine() -> Vec<Finding> {
         perf(),
         clock(),
         locked_memory(),
+        partitions(),
         directory(),
         tools(),
     ]
@@ -167,6 +169,28 @@ fn locked_memory() -> Finding {
             "raise RLIMIT_MEMLOCK (`memlock` in /etc/security/limits.d) to 64 MiB",
         ),
         _ => Finding::good("memory", "buffers can be locked in memory"),
+    }
+}
+
+/// What monitors left that were killed while they had a CPU of their own.
+fn partitions() -> Finding {
+    match Partition::leftovers() {
+        Ok(left) if left.is_empty() => {
+            Finding::good("partitions", "no CPU is set apart for a monitor that has ended")
+        }
+        Ok(left) => Finding::bad(
+            "partitions",
+            format!(
+                "a monitor was killed and has left CPUs set apart: {}",
+                left.join(", ")
+            ),
+            "the next monitor with `own_cpu` clears it: run `overhear run --config FILE` with one as root",
+        ),
+        Err(error) => Finding::bad(
+            "partitions",
+            error.to_string(),
+            "mount the control groups, or do without `own_cpu`",
+        ),
     }
 }
 

@@ -21,11 +21,18 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{flock, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::scheduler::deadline_threads;
 use names::{GroupName, Hierarchy, Version};
+
+/// Making a partition takes milliseconds: a lock that is held for longer is not one of a maker.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries to take it.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why there is no partition.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +72,17 @@ pub enum PartitionError {
         cpu: u32,
         /// Whose reservation.
         tid: u32,
+    },
+    /// Somebody else holds the lock that makers of partitions take, and does not let go.
+    #[error(
+        "no CPU can be set apart: somebody has held a lock on {} for {patience:?}; see who does (`lslocks`)",
+        .place.display()
+    )]
+    Locked {
+        /// The root of the hierarchy.
+        place: PathBuf,
+        /// How long it was waited for.
+        patience: Duration,
     },
     /// The kernel does not accept the partition.
     #[error("CPU {cpu} cannot be set apart: the kernel says `{reason}`")]
@@ -136,7 +154,7 @@ impl Partition {
             let tid = thread.tid;
             return Err(PartitionError::Reserved { cpu, tid });
         }
-        let name = GroupName::of_this_process(names_balance(&hierarchy)?);
+        let name = GroupName::of_this_process(has_to_restore_balance(&hierarchy)?);
         let group = hierarchy.root.join(name.to_string());
         make_group(&hierarchy, &group)?;
         // Threads move alone only within one resource domain, which is the root's here.
@@ -189,6 +207,26 @@ impl Partition {
         })
     }
 
+    /// What processes left that were killed while they had a partition, or while they took it apart: names of
+    /// groups. Their CPUs are set apart still.
+    ///
+    /// # Errors
+    /// [`PartitionError`] if the hierarchy cannot be read.
+    pub fn leftovers() -> Result<Vec<String>, PartitionError> {
+        let Some(hierarchy) = Hierarchy::of_this_process() else {
+            return Ok(Vec::new());
+        };
+        let all = groups(&hierarchy)?.into_iter();
+        let ended = all.filter(|(name, group)| is_left(&hierarchy, *name, group));
+        let mut left: Vec<String> = ended.map(|(name, _)| name.to_string()).collect();
+        if hierarchy.version == Version::V1 {
+            // It comes after the first group, and goes after the last one.
+            let rest = v1::rest_alone(&hierarchy.root);
+            left.extend(rest.filter(|_| groups(&hierarchy).is_ok_and(|all| all.is_empty())));
+        }
+        Ok(left)
+    }
+
     /// Clears what processes left that were killed while they had a partition, and returns how many
     /// partitions these were.
     ///
@@ -199,7 +237,7 @@ impl Partition {
             return Ok(0);
         };
         // Who may not write there has left nothing, and must not wait for who may.
-        if groups(&hierarchy)?.is_empty() {
+        if Self::leftovers()?.is_empty() {
             return Ok(0);
         }
         let _lock = lock(&hierarchy.root)?;
@@ -223,7 +261,7 @@ impl Drop for Inside {
 }
 
 /// Whether the one who takes the last partition apart has to restore balancing.
-fn names_balance(hierarchy: &Hierarchy) -> Result<bool, PartitionError> {
+fn has_to_restore_balance(hierarchy: &Hierarchy) -> Result<bool, PartitionError> {
     match hierarchy.version {
         Version::V2 => Ok(false),
         Version::V1 => {
@@ -248,15 +286,25 @@ fn groups(hierarchy: &Hierarchy) -> Result<Vec<(GroupName, PathBuf)>, PartitionE
 fn clear(hierarchy: &Hierarchy) -> Result<usize, PartitionError> {
     let mut cleared = 0;
     for (name, group) in groups(hierarchy)? {
-        // A process of another PID namespace looks dead from here; a thread of it inside does not.
-        let threads = text_of(&group.join(hierarchy.threads()));
-        let is_empty = threads.trim().is_empty();
-        if !name.is_alive() && is_empty {
+        if is_left(hierarchy, name, &group) {
             remove(hierarchy, name, &group)?;
             cleared += 1;
         }
     }
+    // Whoever was killed between the last partition and its traces.
+    let is_alone = hierarchy.version == Version::V1 && groups(hierarchy)?.is_empty();
+    if is_alone && v1::rest_alone(&hierarchy.root).is_some() {
+        v1::settle(&hierarchy.root, &[], Some(true))?;
+        cleared += 1;
+    }
     Ok(cleared)
+}
+
+/// Whether the maker of a partition has ended. A process of another PID namespace looks dead from here; a
+/// thread of it inside does not.
+fn is_left(hierarchy: &Hierarchy, name: GroupName, group: &Path) -> bool {
+    let threads = text_of(&group.join(hierarchy.threads()));
+    !name.is_alive() && threads.trim().is_empty()
 }
 
 /// Removes one partition. The caller holds the lock.
@@ -292,15 +340,28 @@ fn make_group(hierarchy: &Hierarchy, group: &Path) -> Result<(), PartitionError>
     }
 }
 
-/// Excludes other makers for as long as it is held.
+/// Excludes other makers for as long as it is held. Anybody who may read the root can hold such a lock, so
+/// it is waited for only so long.
 fn lock(root: &Path) -> Result<OwnedFd, PartitionError> {
+    lock_within(root, PATIENCE)
+}
+
+fn lock_within(root: &Path, patience: Duration) -> Result<OwnedFd, PartitionError> {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root, directory, Mode::empty());
-    let locked = opened.and_then(|file| {
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(file)
-    });
-    locked.map_err(|error| failure(root, error.into()))
+    let file = opened.map_err(|error| failure(root, error.into()))?;
+    let begun = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => {
+                let place = root.to_path_buf();
+                return Err(PartitionError::Locked { place, patience });
+            }
+            Err(error) => return Err(failure(root, error.into())),
+        }
+    }
 }
 
 /// What a file says; nothing if it cannot be read.
@@ -322,5 +383,32 @@ fn failure(file: &Path, error: io::Error) -> PartitionError {
             file: file.to_path_buf(),
             error,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{lock_within, PartitionError};
+
+    #[test]
+    fn a_lock_that_nobody_lets_go_is_told() {
+        let root = std::env::temp_dir().join(format!("overhear-lock-{}", std::process::id()));
+        std::fs::create_dir(&root).unwrap();
+        let held = lock_within(&root, Duration::ZERO).unwrap();
+        let refused = lock_within(&root, Duration::from_millis(20)).unwrap_err();
+        assert!(
+            matches!(refused, PartitionError::Locked { .. }),
+            "{refused}"
+        );
+        let sentence = refused.to_string();
+        assert!(
+            sentence.contains("a lock on") && sentence.contains("lslocks"),
+            "{sentence}"
+        );
+        drop(held);
+        assert!(lock_within(&root, Duration::ZERO).is_ok());
+        std::fs::remove_dir(&root).unwrap();
     }
 }

@@ -19,6 +19,11 @@ pub(super) fn is_balanced(root: &Path) -> bool {
     text_of(&root.join("cpuset.sched_load_balance")).trim() != "0"
 }
 
+/// The name of the cpuset of the others, if it is there although there need be none.
+pub(super) fn rest_alone(root: &Path) -> Option<String> {
+    root.join(REST).is_dir().then(|| REST.to_string())
+}
+
 /// Makes a partition of a group that was just made.
 pub(super) fn set_apart(root: &Path, group: &Path, cpu: u32) -> Result<(), PartitionError> {
     let mems = text_of(&root.join("cpuset.mems"));

@@ -120,6 +120,16 @@ fn what_a_killed_process_leaves_is_cleared() {
         return println!("skipped: {said}");
     }
     assert_eq!(groups_of(child.id()).len(), 1);
+    // `overhear doctor` tells of it as soon as its threads are gone, unless whoever else makes a partition
+    // has cleared it.
+    let begun = now();
+    while let [name] = groups_of(child.id()).as_slice() {
+        if Partition::leftovers().unwrap().contains(name) {
+            break;
+        }
+        assert!(now().since(begun) < Nanos::from_ms(30_000), "not told");
+        std::thread::yield_now();
+    }
     // The kernel may still be letting go of its threads; whoever else makes a partition clears it, too.
     let begun = now();
     while !groups_of(child.id()).is_empty() {
@@ -134,13 +144,19 @@ fn what_a_killed_process_leaves_is_cleared() {
 #[test]
 fn what_cannot_be_set_apart_is_told_in_a_sentence() {
     let _alone = alone();
-    // No machine has it.
-    let Err(error) = Partition::make(Some(1_000_000)) else {
-        panic!("there is no such CPU");
-    };
-    let sentence = error.to_string();
-    assert!(
-        sentence.contains("cannot be set apart") || sentence.contains("can be set apart"),
-        "{sentence}"
-    );
+    let Some(own) = partition() else { return };
+    let before = groups_of(std::process::id());
+    // No machine has the one, and the other is taken.
+    for cpu in [1_000_000, own.cpu()] {
+        let error = Partition::make(Some(cpu)).unwrap_err();
+        assert!(matches!(error, PartitionError::NotFree { .. }), "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!("CPU {cpu} cannot be set apart: it is not there, or in another partition")
+        );
+    }
+    // It has left nothing behind, and the one that is there is no leftover.
+    assert_eq!(groups_of(std::process::id()), before);
+    let left = Partition::leftovers().unwrap();
+    assert!(!left.iter().any(|name| before.contains(name)), "{left:?}");
 }
