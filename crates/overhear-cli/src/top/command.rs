@@ -136,6 +136,12 @@ impl Listener {
         }
     }
 
+    /// What is wrong, the news last.
+    fn all_notes(&self) -> Vec<String> {
+        let counted = self.counted.iter().flat_map(Counted::notes);
+        counted.chain(self.notes.iter().cloned()).collect()
+    }
+
     /// Asks which sensors are on, off and gone.
     fn ask(&mut self) {
         if self.asking.is_none() {
@@ -203,7 +209,7 @@ impl Listener {
             sensors,
             threads,
             kernel: self.kernel_sentence.clone(),
-            notes: self.notes.clone(),
+            notes: self.all_notes(),
             histograms: self.counted.iter().filter_map(Counted::histogram).collect(),
         }
     }

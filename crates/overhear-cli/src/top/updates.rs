@@ -15,7 +15,8 @@ use crate::report::HistogramReport;
 /// An update that counts the values of a field.
 pub(super) struct Counted {
     name: String,
-    sensors: Vec<Query>,
+    // Each with its id, and whether one has appeared.
+    sensors: Vec<(String, Query, bool)>,
     counting: Counting,
 }
 
@@ -33,8 +34,18 @@ impl Counted {
                 continue;
             }
             let ids = update.sensors.as_ref().unwrap_or(&every);
-            let sensors: Result<Vec<Query>, Failure> =
-                ids.iter().map(|id| place::query(id, None)).collect();
+            if let Some(id) = ids.iter().find(|id| !every.contains(id)) {
+                let sentence = format!(
+                    "{}: update `{}` takes sensor `{id}`, which is not described; add a [[sensor]] with this id",
+                    path.display(),
+                    update.name
+                );
+                return Err(Failure::new(USAGE, sentence));
+            }
+            let sensors: Result<Vec<_>, Failure> = ids
+                .iter()
+                .map(|id| Ok((id.clone(), place::query(id, None)?, false)))
+                .collect();
             counted.push(Self {
                 name: update.name,
                 sensors: sensors?,
@@ -53,6 +64,16 @@ impl Counted {
         }
     }
 
+    /// What is missing in its distribution: sensors that have not appeared or lack the field, values that are
+    /// no numbers.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let absent = self.sensors.iter().filter(|(_, _, met)| !met);
+        let absent = absent.map(|(id, ..)| format!("no sensor `{id}` has appeared yet"));
+        let all = absent.chain(self.counting.complaints());
+        all.map(|note| format!("update `{}`: {note}", self.name))
+            .collect()
+    }
+
     pub(super) fn histogram(&self) -> Option<HistogramReport> {
         self.counting.histogram(&self.name)
     }
@@ -61,7 +82,9 @@ impl Counted {
 impl Update for Counted {
     /// What it is not told of is no concern of it later, either.
     fn open(&mut self, stream: &StreamDescriptor) {
-        if self.sensors.iter().any(|query| query.matches(stream)) {
+        let own = self.sensors.iter_mut();
+        if let Some((.., met)) = own.into_iter().find(|(_, query, _)| query.matches(stream)) {
+            *met = true;
             self.counting.open(stream);
         }
     }

@@ -199,6 +199,25 @@ fn one_look_draws_what_updates_count() {
     assert_eq!(look["sensors"][0]["elements"], counted, "{look:#}");
     let ended = live.ask(&[&["top"], &options[..]].concat());
     assert!(ended.stdout.contains("numbers: number\n"), "{ended:#?}");
+    // What its distribution lacks is told: sensors without the field, and those that are not there.
+    let other = text.replace("= \"number\"", "= \"colour\"");
+    let other = other + "[[sensor]]\nid = \"unheard\"\nperiod = \"1ms\"\n";
+    std::fs::write(&file, other).unwrap();
+    let ended = live.ask(&[&["top", "--json"], &options[..]].concat());
+    let look: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let notes = look["notes"].to_string();
+    assert!(
+        notes.contains("update `numbers`: no sensor `unheard` has appeared"),
+        "{notes}"
+    );
+    assert!(
+        notes.contains("has no number `colour`; it has `number`"),
+        "{notes}"
+    );
+    let unknown = text.replace("field", "sensors = [\"nobody\"]\nfield");
+    std::fs::write(&file, unknown).unwrap();
+    live.ask(&[&["top"], &options[..]].concat())
+        .says_only(2, &[path(&file), "sensor `nobody`, which is not described"]);
     std::fs::write(&file, text.replace("field = \"number\"\n", "")).unwrap();
     live.ask(&[&["top"], &options[..]].concat())
         .says_only(2, &[path(&file), "nothing to draw"]);
