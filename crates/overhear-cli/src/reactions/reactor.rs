@@ -186,6 +186,16 @@ fn report_of(reaction: &super::Reaction) -> ReactionReport {
     }
 }
 
+/// A program that was started.
+struct Program {
+    // Of which reaction.
+    index: usize,
+    name: String,
+    child: Child,
+    // Whether its reaction counts as carried out because of it: not where another action of it had failed.
+    counted: bool,
+}
+
 /// What the thread has.
 struct State {
     reactions: Reactions,
@@ -193,8 +203,7 @@ struct State {
     reports: Vec<ReactionReport>,
     sensors: BTreeMap<String, DynamicSensor>,
     files: BTreeMap<PathBuf, File>,
-    // Of which reaction, and what runs.
-    programs: Vec<(usize, String, Child)>,
+    programs: Vec<Program>,
     pid: u32,
     // The observed program, whatever becomes of its id; `None` where the kernel is too old.
     program: Option<OwnedFd>,
@@ -261,6 +270,7 @@ impl State {
             return;
         };
         let sentence = self.reactions.names.sentence(decision);
+        let before = self.programs.len();
         let mut failure = None;
         for action in &reaction.actions {
             if let Err(why) = self.act(index, &reaction, action, decision, &sentence) {
@@ -272,6 +282,11 @@ impl State {
         report.first_ns.get_or_insert(at);
         report.last_ns = Some(at);
         report.first.get_or_insert(sentence);
+        // Those that it has started; a look for ended ones may have removed some before.
+        let started = before.min(self.programs.len());
+        for program in &mut self.programs[started..] {
+            program.counted = failure.is_none();
+        }
         match failure {
             None => report.carried_out += 1,
             Some(why) => {
@@ -399,23 +414,28 @@ impl State {
         }
         let child = command.spawn();
         let child = child.map_err(|error| format!("{name} cannot be started: {error}"))?;
-        self.programs.push((index, name, child));
+        self.programs.push(Program {
+            index,
+            name,
+            child,
+            counted: false,
+        });
         Ok(())
     }
 
     /// Looks which programs have ended, and how.
     fn reap(&mut self) {
         let reports = &mut self.reports;
-        self.programs.retain_mut(|(index, name, child)| {
-            let why = match child.try_wait() {
+        self.programs.retain_mut(|program| {
+            let name = &program.name;
+            let why = match program.child.try_wait() {
                 Ok(None) => return true,
                 Ok(Some(status)) if status.success() => return false,
                 Ok(Some(status)) => format!("{name} ended with {status}"),
                 Err(error) => format!("{name} cannot be waited for: {error}"),
             };
-            let report = &mut reports[*index];
-            // It was counted when it was started, unless something else had failed.
-            if report.carried_out > 0 {
+            let report = &mut reports[program.index];
+            if program.counted {
                 report.carried_out -= 1;
                 report.failed += 1;
             }
