@@ -55,9 +55,9 @@ pub struct GuaranteeReport {
     /// Page faults of the monitor's thread while it guaranteed.
     pub page_faults: u64,
     /// How often the kernel stopped the monitor because the period's CPU time was used up: it confirms
-    /// overruns.
+    /// overruns. Null where it was not asked to tell.
     #[serde(default)]
-    pub kernel_overruns: u64,
+    pub kernel_overruns: Option<u64>,
     /// Memory that it took: its maps of the sensors' buffers, what it copies to, and the distributions that
     /// it counts.
     #[serde(default)]
@@ -219,6 +219,13 @@ impl GuaranteeReport {
         self.longest_period_ns = run.longest_job.as_ns();
         self.page_faults = run.faults.minor + run.faults.major;
         self.kernel_overruns = run.kernel_overruns;
+        if run.kernel_overruns.is_none() {
+            self.notes.push(
+                "the kernel tells of no overruns, because no handler of SIGXCPU could be had: the \
+                 executor's own clock alone finds them"
+                    .to_string(),
+            );
+        }
     }
 
     fn plugins(&self) -> impl Iterator<Item = &UpdateReport> {

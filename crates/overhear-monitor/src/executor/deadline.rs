@@ -132,8 +132,9 @@ pub struct DeadlineRun {
     /// Page faults of the thread between begin and end.
     pub faults: PageFaults,
     /// How often the kernel stopped a job of this process because its runtime was used up (`SIGXCPU`). It
-    /// confirms the overruns that the guarantee names.
-    pub kernel_overruns: u64,
+    /// confirms the overruns that the guarantee names. `None` where no handler could be had, so that the
+    /// kernel was not asked to tell.
+    pub kernel_overruns: Option<u64>,
 }
 
 /// Runs a monitor on these terms in the calling thread until `go_on` says no. It is called in every
@@ -156,7 +157,8 @@ pub fn deadline(
     let present = admitted_with(terms)?;
     memory::lock().map_err(DeadlineRefusal::Memory)?;
     let lookout = Lookout::start(terms.level, present)?;
-    // Where no handler can be had the kernel is not asked: the signal would end the process.
+    // Where no handler can be had the kernel is not asked, because the signal would end the process; the
+    // run says that nobody confirms.
     let overruns = Overruns::listen().ok();
     let reserved = reserve(terms, overruns.is_some())?;
     tell();
@@ -192,7 +194,7 @@ pub fn deadline(
     run.ended = SystemClock.now();
     run.faults = PageFaults::so_far().since(faults);
     run.left_out = periods.left_out();
-    run.kernel_overruns = overruns.as_ref().map_or(0, Overruns::count);
+    run.kernel_overruns = overruns.as_ref().map(Overruns::count);
     watch.end_judging();
     drop(reserved);
     // The last second has not been looked at.
