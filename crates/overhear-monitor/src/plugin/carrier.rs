@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use std::path::Path;
 
 use super::abi::{RawReaction, React};
-use super::host::{open_library, PluginError};
+use super::library::{open_library, PluginError};
 use crate::reaction::Decision;
 
 /// What such a function is given besides the decision.

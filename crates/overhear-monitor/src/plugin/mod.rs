@@ -53,10 +53,13 @@ mod abi;
 mod carrier;
 mod export;
 mod host;
+mod library;
 mod results;
+mod update;
 
 pub use abi::RawPlugin;
 pub use carrier::{CarriedOut, ReactionFunction};
 pub use export::{entry, react, table, Exported, ExportedEntry};
-pub use host::{Plugin, PluginError, PluginUpdate};
+pub use library::{Plugin, PluginError};
 pub use results::{Results, Told};
+pub use update::PluginUpdate;

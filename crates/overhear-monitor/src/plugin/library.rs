@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shared objects with updates, and what they export.
+
+use std::ffi::{c_char, CStr};
+use std::path::Path;
+use std::sync::Arc;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use overhear_event::{Field, FieldKind, TypeSchema};
+
+use super::abi::{GetPlugin, RawField, RawPlugin, RawUpdate, ABI, LEAST_UPDATE, SYMBOL};
+use super::update::PluginUpdate;
+
+/// A plug-in cannot be used; the sentence names the file, and the update where it is about one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginError {
+    /// It is no shared object, or lacks something it needs.
+    #[error("plug-in {file} does not load: {reason}")]
+    NotLoaded {
+        /// The file.
+        file: String,
+        /// What the loader says.
+        reason: String,
+    },
+    /// It is a shared object, but no plug-in.
+    #[error("plug-in {file} lacks the function `oh_plugin_v1`; write OH_EXPORT_UPDATES(&update) into it, or export_updates! in Rust")]
+    NoSymbol {
+        /// The file.
+        file: String,
+    },
+    /// It lacks the function that a reaction names.
+    #[error("plug-in {file} has no function `{function}`; export `void {function}(const oh_reaction *)` from it")]
+    NoFunction {
+        /// The file.
+        file: String,
+        /// What was asked for.
+        function: String,
+    },
+    /// It was built for another version of the interface.
+    #[error("plug-in {file} is of version {found} of the interface for updates, this program has {ABI}; build it against this program's headers")]
+    OtherVersion {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+    },
+    /// What it exports makes no sense.
+    #[error("plug-in {file}: {update}: {reason}")]
+    Malformed {
+        /// The file.
+        file: String,
+        /// Which of its updates: its name, or its number.
+        update: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It has no update of this name.
+    #[error("plug-in {file} has no update `{name}`; it has {known}")]
+    NoSuchUpdate {
+        /// The file.
+        file: String,
+        /// What was asked for.
+        name: String,
+        /// The names it has.
+        known: String,
+    },
+    /// The update could not be made.
+    #[error("plug-in {file}: update `{update}` cannot be created: {reason}")]
+    NotCreated {
+        /// The file.
+        file: String,
+        /// The update.
+        update: String,
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// A shared object with updates.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    file: String,
+    entries: Vec<Arc<Entry>>,
+}
+
+/// One of the updates that a plug-in exports.
+#[derive(Debug)]
+pub(super) struct Entry {
+    // Copied, so that what a plug-in of an older or newer version has more or less does not matter.
+    pub(super) raw: RawUpdate,
+    pub(super) name: String,
+    pub(super) sensors: Option<String>,
+    pub(super) type_id: Option<String>,
+    pub(super) expected: Option<TypeSchema>,
+}
+
+// SAFETY: the entry is read-only data of a loaded shared object and copies of it; its functions may be
+// called from any thread by the rules of update.h.
+unsafe impl Send for Entry {}
+// SAFETY: as above.
+unsafe impl Sync for Entry {}
+
+impl Plugin {
+    /// Loads a shared object, with all symbols it needs resolved at once.
+    ///
+    /// Loading runs code of the file, and calling its updates does: it is trusted as a program trusts
+    /// the libraries it is linked with.
+    ///
+    /// # Errors
+    /// [`PluginError`] if it does not load, or what it exports is not as `update.h` says.
+    pub fn load(path: &Path) -> Result<Self, PluginError> {
+        let file = path.display().to_string();
+        let library = open_library(path)?;
+        // SAFETY: a plug-in's function of this name is of this type: update.h declares it.
+        let symbol = unsafe { library.get::<GetPlugin>(SYMBOL.to_bytes_with_nul()) };
+        let function = *symbol.map_err(|_| PluginError::NoSymbol { file: file.clone() })?;
+        // SAFETY: as above; it returns a table that stays as long as the library is loaded.
+        let table = unsafe { function() };
+        // It stays loaded until the process ends: updates hold pointers into it, and what its threads
+        // and destructors still want to run is not for us to know.
+        std::mem::forget(library);
+        let malformed = |update: &str, reason: &str| PluginError::Malformed {
+            file: file.clone(),
+            update: update.to_string(),
+            reason: reason.to_string(),
+        };
+        // SAFETY: NULL, or a table by the contract of the function; it says its size.
+        let table = unsafe { sized::<RawPlugin>(table, size_of::<RawPlugin>()) };
+        let table = table.ok_or_else(|| malformed("`oh_plugin_v1`", "it returns no table"))?;
+        if table.abi != ABI {
+            return Err(PluginError::OtherVersion {
+                file,
+                found: table.abi,
+            });
+        }
+        if table.updates.is_null() || table.update_count == 0 {
+            return Err(malformed("`oh_plugin_v1`", "its table has no updates"));
+        }
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
+        for index in 0..table.update_count as usize {
+            let number = format!("update {}", index + 1);
+            // SAFETY: the table has this many pointers, each to an update that says its size.
+            let raw = unsafe { sized(table.updates.add(index).read(), LEAST_UPDATE) };
+            let raw = raw.ok_or_else(|| malformed(&number, "it is NULL, or too small"))?;
+            let entry = Entry::new(raw);
+            let entry = entry.map_err(|(name, reason)| {
+                malformed(
+                    &name.map_or(number, |name| format!("update `{name}`")),
+                    &reason,
+                )
+            })?;
+            if entries.iter().any(|known| known.name == entry.name) {
+                return Err(malformed(
+                    &format!("update `{}`", entry.name),
+                    "there are two of this name",
+                ));
+            }
+            entries.push(Arc::new(entry));
+        }
+        Ok(Self { file, entries })
+    }
+
+    /// The names of its updates.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// Makes the update of this name, or one of each without a name, with this argument.
+    ///
+    /// # Errors
+    /// [`PluginError`] if there is none of this name, or it says that it cannot be made.
+    pub fn create(
+        &self,
+        name: Option<&str>,
+        argument: &str,
+    ) -> Result<Vec<PluginUpdate>, PluginError> {
+        let wanted = |entry: &&Arc<Entry>| name.is_none_or(|name| entry.name == name);
+        let entries: Vec<_> = self.entries.iter().filter(wanted).collect();
+        if entries.is_empty() {
+            let known: Vec<String> = self.names().map(|name| format!("`{name}`")).collect();
+            return Err(PluginError::NoSuchUpdate {
+                file: self.file.clone(),
+                name: name.unwrap_or_default().to_string(),
+                known: known.join(", "),
+            });
+        }
+        let make = |entry: &Arc<Entry>| {
+            let made = PluginUpdate::create(Arc::clone(entry), argument);
+            made.map_err(|reason| PluginError::NotCreated {
+                file: self.file.clone(),
+                update: entry.name.clone(),
+                reason,
+            })
+        };
+        entries.into_iter().map(make).collect()
+    }
+}
+
+/// Loads a shared object, with all symbols it needs resolved at once. Runs code of the file.
+pub(super) fn open_library(path: &Path) -> Result<Library, PluginError> {
+    // A bare name would be looked for in the system's folders, not here.
+    let place = if path.components().count() == 1 {
+        Path::new(".").join(path)
+    } else {
+        path.to_path_buf()
+    };
+    // SAFETY: the user named this file to be run as a part of this program.
+    let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
+    library.map_err(|error| PluginError::NotLoaded {
+        file: path.display().to_string(),
+        reason: reason(&error),
+    })
+}
+
+/// What the loader says, in one line and without the file's name, which the sentence has already.
+fn reason(error: &libloading::Error) -> String {
+    let said = match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    };
+    said.replace('\n', " ")
+}
+
+/// A struct that begins with its size: what is there of it, the rest zero. `None` if it is NULL or
+/// smaller than `least`.
+///
+/// # Safety
+/// `raw` is NULL or points to as many bytes as its first four say. All bytes zero are a `T`.
+pub(super) unsafe fn sized<T>(raw: *const T, least: usize) -> Option<T> {
+    if raw.is_null() {
+        return None;
+    }
+    // SAFETY: every such struct has its size first.
+    let size = unsafe { raw.cast::<u32>().read() } as usize;
+    if size < least {
+        return None;
+    }
+    let mut copy = std::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: both are at least this long, and zero bytes are a value.
+    Some(unsafe {
+        copy.as_mut_ptr()
+            .cast::<u8>()
+            .copy_from_nonoverlapping(raw.cast(), size.min(size_of::<T>()));
+        copy.assume_init()
+    })
+}
+
+/// A string of a plug-in, `None` for NULL.
+///
+/// # Safety
+/// `text` is NULL or a string that ends with a zero byte.
+pub(super) unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+impl Entry {
+    /// The error is the update's name, if it has one, and what is wrong.
+    pub(super) fn new(raw: RawUpdate) -> Result<Self, (Option<String>, String)> {
+        // SAFETY: strings of the plug-in, by update.h.
+        let (name, sensors, type_id) =
+            unsafe { (text(raw.name), text(raw.sensors), text(raw.type_id)) };
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Err((None, "it has no name".to_string()));
+        };
+        let wrong = |reason: String| (Some(name.clone()), reason);
+        if raw.create.is_none() || raw.element.is_none() {
+            return Err(wrong("`create` and `element` are required".to_string()));
+        }
+        let expected = match (raw.field_count, &type_id) {
+            (0, _) => None,
+            (_, None) => {
+                return Err(wrong("it names fields, but not their `type`".to_string()));
+            }
+            (_, Some(type_id)) => {
+                // SAFETY: the array has this many entries, by update.h.
+                let fields = unsafe { fields(raw.fields, raw.field_count) };
+                let schema = fields.and_then(|fields| {
+                    TypeSchema::new(type_id.clone(), raw.payload_size, fields)
+                        .map_err(|error| error.to_string())
+                });
+                Some(schema.map_err(wrong)?)
+            }
+        };
+        Ok(Self {
+            raw,
+            name,
+            sensors,
+            type_id,
+            expected,
+        })
+    }
+}
+
+/// The fields of a payload, in the order of their offsets.
+///
+/// # Safety
+/// `raw` is NULL or has `count` entries whose strings end with a zero byte.
+unsafe fn fields(raw: *const RawField, count: u32) -> Result<Vec<Field>, String> {
+    if raw.is_null() {
+        return Err("`fields` is NULL".to_string());
+    }
+    let mut fields = Vec::new();
+    for index in 0..count as usize {
+        // SAFETY: by contract.
+        let (field, name, unit) = unsafe {
+            let field = raw.add(index).read();
+            (field, text(field.name), text(field.unit))
+        };
+        let name = name.unwrap_or_default();
+        let kind = FieldKind::from_raw(field.kind, field.size).ok_or_else(|| {
+            format!("field `{name}` has an unknown kind or the wrong size; use the OH_FIELD macros")
+        })?;
+        fields.push(Field {
+            name,
+            kind,
+            offset: field.offset,
+            unit: unit.unwrap_or_default(),
+        });
+    }
+    fields.sort_by_key(|field| field.offset);
+    Ok(fields)
+}
