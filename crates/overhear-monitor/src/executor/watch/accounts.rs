@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is kept of each update and of each sensor that is watched.
+
+use overhear_admission::ConformanceCheck;
+use overhear_event::{Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
+
+use crate::executor::terms::SensorIndex;
+use crate::in_place::bit;
+use crate::updates::MissedPolicy;
+
+/// An update that is watched.
+pub struct Watched<'a> {
+    /// The evaluation.
+    pub update: &'a mut dyn Update,
+    /// The sensors whose elements it takes; `None` for all.
+    pub sensors: Option<Vec<SensorIndex>>,
+    /// The sensors whose large elements it may read in place, if it wants to; `None` for all. They stay in
+    /// the sensor's buffer until they have been evaluated then, so admission must know of them.
+    pub in_place: Option<Vec<SensorIndex>>,
+}
+
+impl Watched<'_> {
+    fn takes(&self, sensor: Option<SensorIndex>) -> bool {
+        match (&self.sensors, sensor) {
+            (None, _) => true,
+            (Some(taken), Some(sensor)) => taken.contains(&sensor),
+            (Some(_), None) => false,
+        }
+    }
+
+    pub(super) fn reads_in_place(
+        &self,
+        sensor: Option<SensorIndex>,
+        stream: &StreamDescriptor,
+    ) -> bool {
+        let may = match (&self.in_place, sensor) {
+            (None, _) => true,
+            (Some(all), sensor) => sensor.is_some_and(|sensor| all.contains(&sensor)),
+        };
+        may && self.update.reads_in_place(stream)
+    }
+}
+
+/// The largest execution time of an update so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// How long it took.
+    pub took: Nanos,
+    /// For which element of its stream.
+    pub element: u64,
+    /// Whose element.
+    pub sensor: Option<SensorIndex>,
+    /// Elements that it has evaluated.
+    pub elements: u64,
+}
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpdateFate {
+    /// Elements of its sensors that it missed, until it was stopped.
+    pub missed: u64,
+    /// Elements for which it took longer than its WCET.
+    pub overruns: u64,
+    /// The gap behind which it was stopped ([`MissedPolicy::Stop`]).
+    pub stopped: Option<Gap>,
+    /// Whether it is called no more because it has failed ([`Update::failure`]).
+    pub failed: bool,
+}
+
+/// An update, live.
+pub(super) struct Step<'a> {
+    pub(super) watched: Watched<'a>,
+    pub(super) longest: Longest,
+    pub(super) policy: MissedPolicy,
+    pub(super) fate: UpdateFate,
+    // Streams that it refuses: a sentence for each.
+    pub(super) complaints: Vec<String>,
+}
+
+impl Step<'_> {
+    pub(super) fn takes(&self, sensor: Option<SensorIndex>) -> bool {
+        self.is_called() && self.watched.takes(sensor)
+    }
+
+    pub(super) fn is_called(&self) -> bool {
+        self.fate.stopped.is_none() && !self.fate.failed
+    }
+
+    /// Calls it; once it has failed for the last time.
+    pub(super) fn call(&mut self, call: impl FnOnce(&mut dyn Update)) {
+        let update = &mut *self.watched.update;
+        call(update);
+        self.fate.failed = update.failure().is_some();
+    }
+}
+
+/// What was seen of one sensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SensorFigures {
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed, for whatever cause.
+    pub missed: u64,
+    /// The largest latency.
+    pub latency: Nanos,
+    /// Elements that were faster than the sensor's stream.
+    pub exceeding: u64,
+}
+
+impl SensorFigures {
+    /// Those of two sensors together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            elements: self.elements + other.elements,
+            missed: self.missed.saturating_add(other.missed),
+            latency: self.latency.max(other.latency),
+            exceeding: self.exceeding + other.exceeding,
+        }
+    }
+}
+
+/// One sensor, live.
+#[derive(Debug)]
+pub(super) struct Account {
+    // Its term, under which there can be several.
+    pub(super) sensor: SensorIndex,
+    pub(super) check: ConformanceCheck,
+    // The first stream of the sensor that is evaluated here, and what it is called.
+    pub(super) stream: Option<StreamId>,
+    pub(super) label: String,
+    // The time of its last element: until then it kept to its stream.
+    pub(super) last: Timestamp,
+    // Elements that existed and were not seen since then.
+    pub(super) lost: u64,
+    pub(super) figures: SensorFigures,
+}
+
+/// What is known of a stream: whose it is, and who refuses it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    pub(super) sensor: Option<SensorIndex>,
+    // The place of its account.
+    pub(super) account: Option<usize>,
+    // A bit for each update.
+    pub(super) refused: u64,
+}
+
+impl Known {
+    pub(super) fn is_for(&self, index: usize, step: &Step<'_>) -> bool {
+        self.refused & bit(index) == 0 && step.takes(self.sensor)
+    }
+}
