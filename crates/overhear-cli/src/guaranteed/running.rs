@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A monitor in its thread: attached, watched, run by its executor, and what came of it.
+
+use std::path::Path;
+use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
+use std::thread::ScopedJoinHandle;
+
+use overhear_admission::DeadlineReservation;
+use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
+use overhear_event::{StreamDescriptor, Update, IN_PLACE_BYTES};
+use overhear_monitor::executor::{
+    bandwidth, buffer, copy_reserved, deadline, DeadlineRefusal, SensorIndex, UpdateIndex, Watch,
+    Watched,
+};
+use overhear_monitor::plugin::PluginUpdate;
+use overhear_monitor::{
+    best_effort, Clock, Monitor, Partition, Room, Sentinel, Supervisor, SystemClock,
+};
+
+use super::evaluation::Counting;
+use super::report::{suggested, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
+use super::suggestion::{suggest, QuietRounds};
+use super::{query, Executor, MonitorPlan, Plan};
+use crate::admit;
+use crate::config::{MissedConfig, UpdateConfig};
+use crate::exit::{Failure, UNAVAILABLE};
+use crate::place;
+use crate::reactions::Deciders;
+use crate::report::Quantiles;
+use crate::updates::{stopped_by, Updates};
+
+/// A monitor in its thread.
+pub(super) struct Running<'a> {
+    plan: &'a Plan,
+    own: &'a MonitorPlan,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn new(plan: &'a Plan, index: usize) -> Self {
+        let own = &plan.monitors[index];
+        Self { plan, own }
+    }
+
+    pub(super) fn run(
+        &self,
+        socket: &Path,
+        deciders: &Deciders,
+        told: &Receiver<()>,
+        begun: &Sender<()>,
+    ) -> Result<GuaranteeReport, Failure> {
+        let (config, own) = (&self.plan.config, self.own);
+        let connection = MonitorConnection::connect(socket).map_err(place::refused)?;
+        let source = connection.attach(query(config, &own.part)?, Begin::Now);
+        let mut source = source.map_err(place::refused)?;
+        source.forget_clock_segments();
+        let room = match own.executor {
+            Executor::Deadline => Room::Reserved,
+            _ => Room::Growing,
+        };
+        let mut monitor = Monitor::with_room(own.terms.lateness.hold_back, room);
+
+        let queries = config
+            .sensors
+            .iter()
+            .map(|sensor| place::query(&sensor.id, None));
+        let queries: Vec<Query> = queries.collect::<Result<_, _>>()?;
+        let sensor_of = |stream: &StreamDescriptor| {
+            let mut all = queries.iter().enumerate();
+            let found =
+                all.find(|(index, query)| own.part.has_sensor(*index) && query.matches(stream));
+            found.map(|(index, _)| SensorIndex(index))
+        };
+        let mut evaluations = self.evaluations(deciders)?;
+        let supervisors: Vec<Supervisor> = match own.executor {
+            Executor::Deadline => evaluations
+                .iter_mut()
+                .filter_map(Evaluation::settle)
+                .collect(),
+            _ => Vec::new(),
+        };
+        let watched = evaluations.iter_mut().zip(&config.updates).enumerate();
+        let watched = watched.map(|(index, (evaluation, update))| Watched {
+            update: match evaluation {
+                Evaluation::Plugin(updates) => updates.set() as &mut dyn Update,
+                Evaluation::Counting(counting) => counting,
+            },
+            sensors: match own.part.has_update(index) {
+                true => update.sensors.as_ref().map(|ids| self.indices(ids)),
+                // It keeps its place, and another monitor calls it.
+                false => Some(Vec::new()),
+            },
+            in_place: match own.executor {
+                Executor::Deadline if update.in_place => Some(self.large_sensors()),
+                Executor::Deadline => Some(Vec::new()),
+                _ => None,
+            },
+        });
+        let mut watch = Watch::new(&own.terms, watched.collect(), SystemClock, sensor_of);
+        if self.plan.measures {
+            watch = watch.measuring();
+        }
+        let policies = config.updates.iter().map(UpdateConfig::missed_policy);
+        watch = watch.on_missed(policies);
+        if let Some(decider) = deciders.of_monitor() {
+            watch = watch.reacting(decider);
+        }
+        if own.executor != Executor::Deadline {
+            watch = watch.judging();
+        }
+        let mut report = GuaranteeReport {
+            executor: own.executor.name().to_string(),
+            ..GuaranteeReport::default()
+        };
+        let quiet = match own.executor {
+            Executor::Buffered(reservation) => {
+                self.buffer(&mut monitor, &mut watch, (source, reservation), told, begun)?;
+                QuietRounds::default()
+            }
+            _ => {
+                monitor.add_source(Box::new(source));
+                let enforce = || supervisors.iter().for_each(Supervisor::enforce);
+                self.execute(
+                    &mut monitor,
+                    &mut watch,
+                    (told, begun),
+                    enforce,
+                    &mut report,
+                )?
+            }
+        };
+        self.fill(&mut report, &watch);
+        if self.plan.measures {
+            report.suggestion = Some(suggest(&self.plan.path, &report, quiet));
+        }
+        drop(watch);
+        let counted: usize = evaluations.iter().map(Evaluation::memory_bytes).sum();
+        self.account(&mut report, &mut monitor, counted as u64);
+        let own_evaluations = evaluations.into_iter().enumerate();
+        let own_evaluations = own_evaluations.filter(|(index, _)| own.part.has_update(*index));
+        for (update, (_, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
+            match evaluation {
+                Evaluation::Plugin(updates) => {
+                    // What is of another type, or came when it had failed, did not reach it.
+                    update.elements = updates.elements();
+                    update.plugin = updates.finish();
+                }
+                Evaluation::Counting(counting) => {
+                    update.elements = counting.elements;
+                    update.complaints = counting.complaints();
+                    update.values = Quantiles::of(&counting.values);
+                    update.histogram = counting.histogram(&update.name);
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// What each update of the file runs; those of other monitors as well, so that each has its place.
+    fn evaluations(&self, deciders: &Deciders) -> Result<Vec<Evaluation>, Failure> {
+        let updates = self.plan.config.updates.iter().zip(&self.plan.plugins);
+        let made = updates.enumerate().map(|(index, (config, plugin))| {
+            if !self.own.part.has_update(index) {
+                return Ok(Evaluation::Counting(Counting::new(None)));
+            }
+            let Some(plugin) = plugin else {
+                let counting = Counting::new(config.field.clone());
+                return Ok(Evaluation::Counting(counting));
+            };
+            let number = UpdateIndex(index);
+            let missed = config.missed.map(MissedConfig::policy);
+            let prepare = |update: &mut PluginUpdate| {
+                if let Some(decider) = deciders.of_update(number) {
+                    update.reacting(decider, number);
+                }
+            };
+            let plugin = std::slice::from_ref(plugin);
+            Updates::load_with(plugin, missed, prepare).map(Evaluation::Plugin)
+        });
+        made.collect()
+    }
+
+    /// Runs until it is told to stop, and fills in what the executor knows.
+    fn execute(
+        &self,
+        monitor: &mut Monitor,
+        watch: &mut Watch<'_, SystemClock>,
+        (told, begun): (&Receiver<()>, &Sender<()>),
+        enforce: impl Fn(),
+        report: &mut GuaranteeReport,
+    ) -> Result<QuietRounds, Failure> {
+        let mut quiet = QuietRounds::default();
+        let goes_on = || told.try_recv() == Err(TryRecvError::Empty);
+        let config = &self.plan.config;
+        match self.own.executor {
+            Executor::Deadline => {
+                let _ = begun.send(());
+                let terms = &self.own.terms;
+                let partition = self.plan.partition.as_deref();
+                let inside = partition.map(Partition::enter);
+                let _inside = inside
+                    .transpose()
+                    .map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+                let allowed = terms.lateness.wake_up.plus(terms.reservation.runtime);
+                let sentinel = match config.monitor.sentinel {
+                    true => Some(Sentinel::start(allowed)),
+                    false => None,
+                };
+                let sentinel = sentinel.transpose();
+                let sentinel =
+                    sentinel.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
+                match deadline(monitor, watch, &enforce, |_, _| goes_on()) {
+                    Ok(run) => {
+                        if let Some(sentinel) = sentinel {
+                            watch.hear(&sentinel.stop());
+                        }
+                        report.of_run(&run, watch.guarantee(), terms);
+                        report.cpu = partition.map(Partition::cpu);
+                    }
+                    // Nothing was promised yet, so nothing is broken; but nobody knows what would have
+                    // come of it.
+                    Err(refusal) => {
+                        report.verdict = Some("inconclusive".to_string());
+                        report.reasons = vec![refusal.to_string()];
+                        enforce();
+                        go_on(monitor, watch, goes_on, &refusal);
+                    }
+                }
+            }
+            Executor::Bandwidth => {
+                let percent = config.monitor.cpu_percent;
+                let ran = bandwidth(monitor, watch, percent, |_| {
+                    let _ = begun.send(());
+                    goes_on()
+                });
+                ran.map_err(|refusal| Failure::new(UNAVAILABLE, refusal.to_string()))?;
+            }
+            Executor::BestEffort | Executor::Buffered(_) => {
+                let _ = begun.send(());
+                let now = || SystemClock.now();
+                best_effort(monitor, watch, now, std::thread::sleep, |monitor| {
+                    quiet.look(monitor.elements(), SystemClock.cpu_time());
+                    goes_on()
+                });
+            }
+        }
+        Ok(quiet)
+    }
+
+    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates.
+    fn buffer(
+        &self,
+        monitor: &mut Monitor,
+        watch: &mut Watch<'_, SystemClock>,
+        (mut source, reservation): (AttachedSource, DeadlineReservation),
+        told: &Receiver<()>,
+        begun: &Sender<()>,
+    ) -> Result<(), Failure> {
+        let capacity = self.plan.config.monitor.copies.next_power_of_two();
+        let (mut copier, copies) = buffer(capacity);
+        let horizon = copies.horizon();
+        monitor.add_source(Box::new(copies));
+        let (stop, stopped) = channel::<()>();
+        let begun = begun.clone();
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("oh-copies".to_string());
+            let copying = thread.spawn_scoped(scope, move || {
+                copy_reserved(&mut source, &mut copier, reservation, || {
+                    let _ = begun.send(());
+                    stopped.try_recv() == Err(TryRecvError::Empty)
+                })
+            });
+            let copying = copying.map_err(|error| {
+                let sentence = format!("cannot start a thread that copies: {error}");
+                Failure::new(UNAVAILABLE, sentence)
+            })?;
+            // What is left is evaluated when everything has been copied.
+            let (mut stop, mut copying) = (Some(stop), Some(copying));
+            let mut ended = Ok(());
+            best_effort(
+                monitor,
+                watch,
+                || horizon.now(),
+                std::thread::sleep,
+                |_| {
+                    let is_over = copying.as_ref().is_none_or(|it| it.is_finished());
+                    if told.try_recv() == Err(TryRecvError::Empty) && !is_over {
+                        return true;
+                    }
+                    drop(stop.take());
+                    ended = copying
+                        .take()
+                        .map_or(Ok(Ok(())), ScopedJoinHandle::join)
+                        .unwrap_or(Ok(()));
+                    false
+                },
+            );
+            ended.map_err(|refusal| Failure::new(UNAVAILABLE, refusal.to_string()))
+        })
+    }
+
+    fn fill(&self, report: &mut GuaranteeReport, watch: &Watch<'_, SystemClock>) {
+        let (config, own) = (&self.plan.config, self.own);
+        if report.verdict.is_none() {
+            let absent = watch.absent().into_iter().map(|(sensor, present)| {
+                let id = own.terms.sensor(sensor);
+                match present {
+                    0 => format!(
+                        "sensor `{id}` never appeared: no program has registered it; check its id"
+                    ),
+                    some => format!(
+                        "only {some} sensors `{id}` appeared of {}; check its `count`",
+                        own.terms.sensors[sensor.0].count
+                    ),
+                }
+            });
+            report.reasons = absent.collect();
+        }
+        let sensors = own.terms.sensors.iter().zip(watch.figures()).enumerate();
+        report.sensors = sensors
+            .filter(|(index, _)| own.part.has_sensor(*index))
+            .map(|(index, (terms, figures))| GuaranteedSensor {
+                id: terms.name.clone(),
+                sensors: watch.labels(SensorIndex(index)).map(String::from).collect(),
+                elements: figures.elements,
+                missed: figures.missed,
+                latency_ns: figures.latency.as_ns(),
+                exceeding: figures.exceeding,
+            })
+            .collect();
+        report.missed = report.sensors.iter().map(|sensor| sensor.missed).sum();
+        let updates = config.updates.iter().zip(watch.longest());
+        let updates = updates.zip(watch.fates()).enumerate();
+        report.updates = updates
+            .filter(|(index, _)| own.part.has_update(*index))
+            .map(|(_, ((config, longest), fate))| MeasuredUpdate {
+                name: config.name.clone(),
+                executor: own.executor.name().to_string(),
+                wished_latency_ns: config.latency.map(|latency| latency.0.as_ns()),
+                state: match fate.stopped {
+                    Some(_) => "stopped".to_string(),
+                    None => "finished".to_string(),
+                },
+                sentence: fate.stopped.map(|gap| stopped_by(&gap)),
+                elements: longest.elements,
+                missed: fate.missed,
+                overruns: fate.overruns,
+                longest_ns: longest.took.as_ns(),
+                longest_sensor: longest
+                    .sensor
+                    .map(|sensor| own.terms.sensor(sensor).to_string()),
+                longest_element: longest.sensor.map(|_| longest.element),
+                wcet_ns: config.wcet.map(|wcet| wcet.0.as_ns()),
+                suggested_wcet_ns: (longest.elements > 0).then(|| suggested(longest.took)),
+                values: None,
+                histogram: None,
+                complaints: Vec::new(),
+                plugin: Vec::new(),
+            })
+            .collect();
+    }
+
+    /// Counts the memory that the monitor has taken, and holds it against what was stated.
+    fn account(&self, report: &mut GuaranteeReport, monitor: &mut Monitor, counted: u64) {
+        let streams = monitor.take_opened();
+        let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
+        report.memory_bytes = mapped + monitor.memory_bytes() as u64 + counted;
+        report.stated_memory_bytes = self.own.stated_bytes;
+        if let Some(stated) = self.own.stated_bytes.filter(|&it| it < report.memory_bytes) {
+            report.notes.push(format!(
+                "the monitor took {} bytes of memory, {stated} had been stated: a sensor has more room or larger \
+                 elements than the file says; give its `buffer`, `payload` and `lanes`",
+                report.memory_bytes
+            ));
+        }
+    }
+
+    fn indices(&self, ids: &[String]) -> Vec<SensorIndex> {
+        let all = self.plan.config.sensors.iter().enumerate();
+        let taken = all.filter(|(_, sensor)| ids.contains(&sensor.id));
+        taken.map(|(index, _)| SensorIndex(index)).collect()
+    }
+
+    /// Those whose elements may be evaluated in place.
+    fn large_sensors(&self) -> Vec<SensorIndex> {
+        let all = self.plan.config.sensors.iter().enumerate();
+        let large = all.filter(|(_, sensor)| sensor.payload > IN_PLACE_BYTES);
+        large.map(|(index, _)| SensorIndex(index)).collect()
+    }
+}
+
+/// A guarantee could not begin: the rest is evaluated by best effort.
+fn go_on(
+    monitor: &mut Monitor,
+    watch: &mut Watch<'_, SystemClock>,
+    goes_on: impl Fn() -> bool,
+    refusal: &DeadlineRefusal,
+) {
+    let now = || SystemClock.now();
+    // After an end nothing is left to wait for.
+    let ended = matches!(refusal, DeadlineRefusal::Absent(_));
+    watch.begin_judging();
+    best_effort(monitor, watch, now, std::thread::sleep, |_| {
+        !ended && goes_on()
+    });
+}
+
+/// What an `[[update]]` runs.
+enum Evaluation {
+    Counting(Counting),
+    Plugin(Updates),
+}
+
+impl Evaluation {
+    /// Begins with rounds in which missed elements stop nobody; the answer ends that.
+    fn settle(&mut self) -> Option<Supervisor> {
+        match self {
+            Self::Counting(_) => None,
+            Self::Plugin(updates) => Some(updates.lenient()),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Counting(counting) => counting.memory_bytes(),
+            Self::Plugin(_) => 0,
+        }
+    }
+}
