@@ -64,6 +64,7 @@ impl Sensor {
             Hook::Idle => "idle states of CPUs",
             Hook::Frequency => "frequencies of CPUs",
             Hook::Probe => "functions and static probes of programs",
+            Hook::Flutter => "switches of threads to themselves",
             Hook::Ipc => "bytes sent and received through pipes and sockets",
         }
     }

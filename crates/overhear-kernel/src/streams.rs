@@ -46,6 +46,8 @@ pub(crate) enum Hook {
     Frequency = 13,
     /// Messages through pipes and sockets.
     Ipc = 14,
+    /// Switches of threads to themselves.
+    Flutter = 15,
     /// Functions and static probes of programs; the first of several slots.
     Probe = 16,
 }
@@ -55,7 +57,7 @@ impl Hook {
     pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
 
     /// Those that a user may wish for besides, in the order of their numbers.
-    pub(crate) const MORE: [Self; 12] = [
+    pub(crate) const MORE: [Self; 13] = [
         Self::Fault,
         Self::Block,
         Self::Call,
@@ -68,6 +70,7 @@ impl Hook {
         Self::Idle,
         Self::Frequency,
         Self::Ipc,
+        Self::Flutter,
     ];
 
     /// The sensor's name.
@@ -88,6 +91,7 @@ impl Hook {
             Self::Idle => events::CPU_IDLE,
             Self::Frequency => events::CPU_FREQUENCY,
             Self::Ipc => events::IPC,
+            Self::Flutter => events::FLUTTER,
             Self::Probe => "probe",
         }
     }
@@ -109,6 +113,7 @@ impl Hook {
             Self::Idle => events::cpu_idle_schema(),
             Self::Frequency => events::cpu_frequency_schema(),
             Self::Ipc => events::ipc_schema(),
+            Self::Flutter => events::flutter_schema(),
             Self::Probe => events::probe_schema(),
         }
     }

@@ -182,6 +182,21 @@ impl<O: Observer> Scheduling<O> {
         }
     }
 
+    /// A thread has called the scheduler and goes on: it runs, in two intervals side by side. The kernel
+    /// counts no switch, and its account of the run goes on.
+    fn flutter(&mut self, element: &ElementView<'_>, cpu: u32) {
+        let number = |name| {
+            let number = element.field(name)?.as_u64()?;
+            u32::try_from(number).ok()
+        };
+        let (Some(tid), Some(pid)) = (number("tid"), number("pid")) else {
+            return;
+        };
+        let index = self.find(tid, pid, element.time);
+        self.enter(index, element.time, ThreadState::Running, Some(cpu));
+        self.threads[index.0].reason = Reason::Again;
+    }
+
     fn depart(&mut self, switch: &Switch, now: Timestamp, cpu: u32) {
         let index = self.find(switch.prev_tid, switch.prev_pid, now);
         if self.threads[index.0].state != ThreadState::Running {
@@ -338,6 +353,7 @@ impl<O: Observer> Update for Scheduling<O> {
             EventName::kernel(kernel::SCHED_SWITCH),
             EventName::kernel(kernel::SCHED_WAKE),
             EventName::kernel(kernel::TASK_LIFE),
+            EventName::kernel(kernel::events::FLUTTER),
             EventName::clerk(kernel::SCHEDSTAT),
         ]
         .into_iter()
@@ -360,6 +376,7 @@ impl<O: Observer> Update for Scheduling<O> {
                             self.wake(&wake, now);
                         }
                     }
+                    kernel::events::FLUTTER => self.flutter(element, cpu),
                     kernel::TASK_LIFE => {
                         if let Some(life) = Life::parse(element.payload) {
                             self.life(&life, now);

@@ -32,6 +32,8 @@ pub const CPU_IDLE: &str = "cpu_idle";
 pub const CPU_FREQUENCY: &str = "cpu_frequency";
 /// Sensor name of the messages through pipes and sockets.
 pub const IPC: &str = "ipc";
+/// Sensor name of the switches of threads to themselves.
+pub const FLUTTER: &str = "flutter";
 
 /// `kind` of what begins: a system call, a futex wait, an interrupt, a block request's issue.
 pub const KIND_BEGIN: u32 = 1;
@@ -181,6 +183,12 @@ pub fn ipc_schema() -> TypeSchema {
             .field("family", FieldKind::U32, "")
             .field("protocol", FieldKind::U32, ""),
     )
+}
+
+/// A thread called the scheduler, which chose it again: a switch to itself, which is no context switch.
+#[must_use]
+pub fn flutter_schema() -> TypeSchema {
+    checked(thread("flutter"))
 }
 
 /// The entry of a function, or a static probe, with its arguments as whole words.

@@ -48,6 +48,7 @@ enum slot {
 	SLOT_IDLE = 12,
 	SLOT_FREQUENCY = 13,
 	SLOT_IPC = 14,
+	SLOT_FLUTTER = 15,
 	SLOT_PROBE = 16, /* and the following */
 };
 

@@ -97,7 +97,7 @@ pub(crate) static SCHED: [Program; 10] = [
 ];
 
 /// The sensors beyond scheduling, each hook's programs together.
-pub(crate) static MORE: [Program; 35] = [
+pub(crate) static MORE: [Program; 36] = [
     program(
         "on_fault_user",
         Hook::Fault,
@@ -307,5 +307,11 @@ pub(crate) static MORE: [Program; 35] = [
         Hook::Ipc,
         "sys_exit",
         "what passes through pipes is not seen",
+    ),
+    program(
+        "on_schedule_end",
+        Hook::Flutter,
+        "sched_exit_tp",
+        "switches of threads to themselves are not seen",
     ),
 ];

@@ -75,6 +75,7 @@ EMITTER(migrate, struct migrate_element, SLOT_MIGRATE)
 EMITTER(idle, struct idle_element, SLOT_IDLE)
 EMITTER(frequency, struct frequency_element, SLOT_FREQUENCY)
 EMITTER(ipc, struct ipc_element, SLOT_IPC)
+EMITTER(flutter, struct flutter_element, SLOT_FLUTTER)
 
 /* The current thread, and who hears what it does. */
 struct here {
@@ -645,6 +646,30 @@ int on_migrate(u64 *ctx)
 	};
 
 	emit_migrate(words, heard_by(words, tracking), &element);
+	return 0;
+}
+
+/* Switches to oneself: the scheduler ends in the thread that called it, without a switch. sched_switch is silent
+ * then. That costs every call of the scheduler, so it is no part of scheduling. */
+
+SEC("tp_btf/sched_exit_tp")
+int on_schedule_end(u64 *ctx)
+{
+	bool switched = ctx[0];
+
+	if (switched)
+		return 0;
+
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
+
+	if (!words || !tracking)
+		return 0;
+
+	struct flutter_element element = { .tid = task->pid, .pid = task->tgid };
+
+	emit_flutter(words, heard_by(words, tracking), &element);
 	return 0;
 }
 

@@ -126,6 +126,12 @@ struct ipc_element {
 	u32 protocol;
 };
 
+struct flutter_element {
+	u64 stamp_ns;
+	u32 tid;
+	u32 pid;
+};
+
 #define SIZE(name, bytes) \
 	_Static_assert(sizeof(struct name##_element) == 8 + (bytes), "payload of " #name)
 SIZE(fault, 24);
@@ -140,4 +146,5 @@ SIZE(migrate, 24);
 SIZE(idle, 8);
 SIZE(frequency, 8);
 SIZE(ipc, 40);
+SIZE(flutter, 8);
 #undef SIZE

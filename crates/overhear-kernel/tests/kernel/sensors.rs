@@ -10,9 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::{ptr, thread};
 
 use overhear_event::kernel::events::{
-    BLOCK_IO, CPU_IDLE, FUTEX, IPC, IRQ, KIND_BEGIN, KIND_END, PAGE_FAULT, SCHED_MIGRATE, SIGNAL,
-    SOFTIRQ, SYSCALL, TIMER,
+    BLOCK_IO, CPU_IDLE, FLUTTER, FUTEX, IPC, IRQ, KIND_BEGIN, KIND_END, PAGE_FAULT, SCHED_MIGRATE,
+    SIGNAL, SOFTIRQ, SYSCALL, TIMER,
 };
+use overhear_event::kernel::Switch;
 use overhear_event::GapCause;
 use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
 
@@ -26,6 +27,7 @@ const WAITS: usize = 10;
 const SIGNALS: usize = 10;
 const WRITES: usize = 8;
 const MESSAGES: usize = 100;
+const YIELDS: usize = 300;
 
 /// Does a known number of each thing that there is a sensor for.
 pub(crate) fn eventful() {
@@ -41,6 +43,9 @@ pub(crate) fn eventful() {
     let wrote = write_to_disk();
     pass_messages();
     change_cpus();
+    for _ in 0..YIELDS {
+        thread::yield_now();
+    }
     spin();
     println!("@ {wrote}");
     println!("@ parked");
@@ -243,6 +248,7 @@ fn each_sensor_tells_what_the_program_did() {
         IRQ,
         SOFTIRQ,
         TIMER,
+        FLUTTER,
     ] {
         assert!(heard(sensor)
             .iter()
@@ -308,6 +314,19 @@ fn each_sensor_tells_what_the_program_did() {
             (got["peer"], got["channel"])
         );
     }
+    if exists(FLUTTER) {
+        // Each yield ends in another thread, or in its own; what is not forced is a yield.
+        let yielded = |switch: &&Switch| {
+            switch.prev_pid == pid
+                && switch.prev_state == 0
+                && switch.flags & (Switch::PREEMPTED | Switch::PREV_TRACKED) == Switch::PREV_TRACKED
+        };
+        let switches = recorder.switches.iter().map(|(_, _, switch)| switch);
+        let others = switches.filter(yielded).count();
+        let own = count(FLUTTER, &[]);
+        println!("{YIELDS} yields: {others} to others, {own} to themselves");
+        assert!(own + others + not_entered as usize >= YIELDS);
+    }
     if exists(BLOCK_IO) && wrote && count(BLOCK_IO, &[]) > 0 {
         let ends: Vec<_> = heard(BLOCK_IO)
             .into_iter()
@@ -337,7 +356,10 @@ fn each_sensor_tells_what_the_program_did() {
         BLOCK_IO,
         SCHED_MIGRATE,
     ];
-    for sensor in names.into_iter().chain([IRQ, SOFTIRQ, TIMER, CPU_IDLE]) {
+    for sensor in names
+        .into_iter()
+        .chain([IRQ, SOFTIRQ, TIMER, CPU_IDLE, FLUTTER])
+    {
         println!("{sensor}: {} elements", count(sensor, &[]));
     }
 }
@@ -357,7 +379,7 @@ fn sensors_have_names_and_mistakes_sentences() {
         Ok(monitor) => {
             let sentence = &monitor.status().unwrap().sentence;
             assert!(
-                sentence.contains("cpu_frequency, ipc need BPF"),
+                sentence.contains("cpu_frequency, ipc, flutter need BPF"),
                 "{sentence}"
             );
         }

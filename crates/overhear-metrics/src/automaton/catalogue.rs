@@ -55,6 +55,7 @@ impl Catalogue {
                 events::cpu_frequency_schema(),
             )
             .with(EventName::kernel(events::IPC), events::ipc_schema())
+            .with(EventName::kernel(events::FLUTTER), events::flutter_schema())
             .with(EventName::clerk(kernel::SCHEDSTAT), SchedStat::schema())
     }
 

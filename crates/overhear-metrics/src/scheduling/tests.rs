@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::kernel::{events, Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
     ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     Update,
@@ -192,6 +192,37 @@ fn every_interval_says_why() {
     assert_eq!(told, expected);
     let other = &script.0.observer().rows()[1];
     assert_eq!(other.reasons.last(), Some(&Reason::Asleep(2)));
+}
+
+#[test]
+fn flutter_is_two_runs_side_by_side_and_no_switch() {
+    let mut script = Script::default();
+    script.switch(100, 1, (0, 0), 7, 0);
+    let stream = stream(events::FLUTTER, 1, events::flutter_schema());
+    let mut payload = [0; 8];
+    payload[..4].copy_from_slice(&7_u32.to_ne_bytes());
+    script.feed(&stream, 130, &payload);
+    // Of a thread that was not seen to arrive it says that it runs.
+    payload[..4].copy_from_slice(&8_u32.to_ne_bytes());
+    script.feed(&stream, 140, &payload);
+    script.switch(150, 1, (7, 1), 0, 0);
+    script.0.finish(Timestamp::from_monotonic_ns(160));
+    let row = &script.0.observer().rows()[0];
+    let told: Vec<(u8, u64, Reason)> = row
+        .intervals()
+        .zip(&row.reasons)
+        .map(|(interval, &reason)| (interval.state, interval.length, reason))
+        .collect();
+    let expected = [
+        (1, 30, Reason::Untold),
+        (1, 20, Reason::Again),
+        (3, 10, Reason::Asleep(1)),
+    ];
+    assert_eq!(told, expected);
+    let thread = &script.0.threads()[0];
+    let switches = thread.switches_voluntary + thread.switches_involuntary;
+    assert_eq!((switches, thread.run.as_ns()), (1, 50));
+    assert_eq!(script.0.threads()[1].state, ThreadState::Running);
 }
 
 #[test]
