@@ -231,6 +231,7 @@ class PicturePainter {
     } else if (row.kind === 'sensor' && row.mode === 'spans') {
       this.rows.spansOf(row).lanes.forEach((lane, index) => {
         states(lane.intervals, () => theme.color('mark'), top + index * LANE_STEP, LANE_HEIGHT);
+        if (lane.cpu !== null) pen.text(`CPU ${lane.cpu}`, this.left + 4, top + index * LANE_STEP + LANE_HEIGHT - 3, theme.color('quiet'), { size: 10 });
       });
     } else if (row.kind === 'sensor' && row.mode === 'graph') {
       this.#graph(row, top, height);

@@ -74,7 +74,7 @@ function inspectSpan(row, t, y) {
   const [from, to, at] = span;
   const facts = [['Duration', formatDuration(to - from)], ['Start', formatExact(from)]];
   row.elements.fields.slice(0, MOST_FIELDS).forEach((field, index) => {
-    if (index !== row.spanFields.edge && index !== row.spanFields.length) facts.push([field.name, formatValue(field.values[at] ?? null, field.unit)]);
+    if (index !== row.spanFields.edge && index !== row.spanFields.length) facts.push([field.name, namedValue(row.type, field, field.values[at])]);
   });
   const note = row.spans.crowded ? `${plural(row.spans.crowded, 'span')} had no room below the others.` : '';
   return { title: row.name, state: -1, headline: row.type, facts, note };

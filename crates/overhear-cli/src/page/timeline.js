@@ -287,6 +287,10 @@ class Timeline {
       const top = y + BAR_INSET + index * LANE_STEP;
       this.plot.blit(strip, top);
       this.#labelSpans(row, lane, top);
+      // The first of a CPU's lanes says whose they are.
+      if (lane.cpu !== null && lane.cpu !== lanes[index - 1]?.cpu) {
+        this.plot.text(`CPU ${lane.cpu}`, 4, top + LANE_HEIGHT / 2 + 0.5, theme.quiet, `10px ${theme.font}`);
+      }
     });
   }
 
@@ -299,8 +303,10 @@ class Timeline {
     const field = told ?? row.elements.fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
     for (let i = 0; i < wide.length; i += 3) {
       const [from, to, at] = lane.members[wide[i + 2]];
-      const { name, unit, values } = row.elements.fields[field] ?? {};
-      const what = name ? `${name} ${formatValue(values[at] ?? null, unit)}  ` : '';
+      const one = row.elements.fields[field];
+      // A number alone says nothing; a name does.
+      const value = one && namedValue(row.type, one, one.values[at]);
+      const what = one ? `${!one.number || row.type === 'softirq' ? '' : `${one.name} `}${value}  ` : '';
       this.#labelBar(`${what}${formatDuration(to - from)}`, wide[i], wide[i + 1], top, LANE_HEIGHT, this.theme.onMark);
     }
   }

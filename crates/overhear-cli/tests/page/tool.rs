@@ -319,8 +319,28 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
     irq["fields"].as_array_mut().unwrap().push(
         json!({"name": "kind", "unit": "", "kind": "number", "values": synthetic::numbers(&[1.0, 2.0])}),
     );
-    line["sensors"].as_array_mut().unwrap().push(irq);
+    // One after the other, but each on a CPU of its own.
+    let times = [3_000_000, 3_200_000, 3_400_000, 3_600_000];
+    let mut soft = synthetic::sensor(0, "softirq", &times, "number", "", &[1.0, 1.0, 4.0, 4.0]);
+    soft["type"] = json!("softirq");
+    soft["pid"] = Value::Null;
+    for (name, values) in [
+        ("kind", [1.0, 2.0, 1.0, 2.0]),
+        ("cpu", [1.0, 1.0, 0.0, 0.0]),
+    ] {
+        soft["fields"].as_array_mut().unwrap().push(
+            json!({"name": name, "unit": "", "kind": "number", "values": synthetic::numbers(&values)}),
+        );
+    }
+    line["sensors"].as_array_mut().unwrap().extend([irq, soft]);
     browser.open(&render(&report("pair", 5), &line));
+    let height = |name: &str| {
+        browser.number(&format!(
+            "overhear.rows.find((r) => r.name === '{name}').height"
+        ))
+    };
+    let step = height("softirq") - height("irq");
+    assert!(step >= 14.0, "each CPU has a lane of its own: {step}");
     let mode = |name: &str| {
         browser.text(&format!(
             "overhear.rows.find((r) => r.name === '{name}').mode"
@@ -331,7 +351,7 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
         ("graph".into(), "spans".into())
     );
     let plot = Plot::of(browser);
-    let height = browser.number("overhear.rows.find((r) => r.name === 'work').height");
+    let height = height("work");
     assert!(
         height >= 40.0,
         "two spans overlap, so there are two lanes: {height}"
@@ -362,6 +382,10 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
     assert_eq!(mode("irq"), "spans", "the kernel's begins and ends");
     let text = tooltip(browser, &plot, "irq", 3_100_000.0);
     assert!(text.contains("500 µs"), "{text}");
+    let (x, y) = plot.at(browser, "softirq", 3_500_000.0);
+    browser.hover((x, y - 8.0));
+    let text = plain(&browser.text("document.getElementById('tooltip').innerText"));
+    assert!(text.contains("block") && text.contains("200 µs"), "{text}");
     press("level");
     assert_eq!(mode("level"), "marks");
     press("level");

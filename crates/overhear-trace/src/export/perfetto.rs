@@ -23,7 +23,7 @@ use overhear_event::{
 use prost::Message;
 
 use super::schema;
-use super::spans::{Edge, Lanes, SpanFields};
+use super::spans::{is_of_cpus, name_of, Edge, Lanes, SpanFields};
 use super::{ExportError, Exported};
 
 /// Events of one CPU that go into one packet.
@@ -59,13 +59,14 @@ pub struct PerfettoExport<W: Write> {
     began: bool,
 }
 
-/// Whose spans they are: a sensor's, or all CPUs' of one name.
-type SpansOf = (Option<StreamId>, String);
+/// Whose spans they are: a sensor's, or all CPUs' of one name, or one CPU's.
+type SpansOf = (Option<StreamId>, String, Option<u32>);
 
 fn spans_of(stream: &StreamDescriptor) -> SpansOf {
     match stream.origin {
-        Origin::Program(_) => (Some(stream.first_stream()), String::new()),
-        Origin::Kernel { .. } | Origin::Clerk => (None, stream.sensor.clone()),
+        Origin::Program(_) => (Some(stream.first_stream()), String::new(), None),
+        Origin::Kernel { cpu } if is_of_cpus(stream) => (None, stream.sensor.clone(), Some(cpu)),
+        Origin::Kernel { .. } | Origin::Clerk => (None, stream.sensor.clone(), None),
     }
 }
 
@@ -93,7 +94,7 @@ struct Tracks {
 }
 
 /// The tracks of what begins and ends. What the kernel begins on one CPU may end on another, so its
-/// CPUs share them.
+/// CPUs share them, but for interrupts and timers.
 #[derive(Debug)]
 struct SpanTracks {
     parent: u64,
@@ -394,7 +395,13 @@ impl<W: Write> PerfettoExport<W> {
             },
         };
         let (parent, known) = (spans.parent, spans.tracks.get(lane).copied());
-        let track = known.unwrap_or_else(|| self.track(&stream.sensor, Some(parent), None));
+        let track = known.unwrap_or_else(|| {
+            let name = match spans_of(stream).2 {
+                Some(cpu) => format!("{} CPU {cpu}", stream.sensor),
+                None => stream.sensor.clone(),
+            };
+            self.track(&name, Some(parent), None)
+        });
         if let (None, Some(spans)) = (known, self.spans.get_mut(&spans_of(stream))) {
             spans.tracks.push(track);
         }
@@ -414,7 +421,7 @@ impl<W: Write> PerfettoExport<W> {
         let event = schema::TrackEvent {
             kind: if begins { 1 } else { 2 },
             track_uuid: track,
-            name: begins.then(|| element.stream.sensor.clone()),
+            name: begins.then(|| name_of(element)),
             categories: vec!["overhear".to_string()],
             debug_annotations: fields.to_vec(),
             ..schema::TrackEvent::default()

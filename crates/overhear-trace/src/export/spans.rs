@@ -3,7 +3,7 @@
 //! of Perfetto can only nest: each gets the first lane that is free.
 
 use overhear_event::kernel::events::{BLOCK_IO, FUTEX, IRQ, SOFTIRQ, SYSCALL, TIMER};
-use overhear_event::{Origin, StreamDescriptor, Value, WRITER_TID};
+use overhear_event::{ElementView, Origin, StreamDescriptor, Value, WRITER_TID};
 
 /// What an element says of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,46 @@ impl SpanFields {
         }
         Some((edge, key))
     }
+}
+
+/// Whether what it tells of happens on a CPU, to whichever thread is there.
+pub(super) fn is_of_cpus(stream: &StreamDescriptor) -> bool {
+    matches!(stream.origin, Origin::Kernel { .. })
+        && [IRQ, SOFTIRQ, TIMER].contains(&stream.sensor.as_str())
+}
+
+/// The kernel's soft interrupts, by their numbers. (The page has the same.)
+const SOFT_INTERRUPTS: [&str; 10] = [
+    "high",
+    "timer",
+    "network send",
+    "network receive",
+    "block",
+    "poll",
+    "tasklet",
+    "scheduler",
+    "hrtimer",
+    "RCU",
+];
+
+/// What the span is called that an element begins: an interrupt has a name of its own.
+pub(super) fn name_of(element: &ElementView<'_>) -> String {
+    let sensor = &element.stream.sensor;
+    let own = match sensor.as_str() {
+        _ if !is_of_cpus(element.stream) => None,
+        IRQ => match element.field("name") {
+            Some(Value::Text(name)) if !name.is_empty() => Some(name.to_string()),
+            _ => None,
+        },
+        SOFTIRQ => {
+            let number = element.field("number").and_then(|number| number.as_u64());
+            let index = number.and_then(|number| usize::try_from(number).ok());
+            let name = index.and_then(|index| SOFT_INTERRUPTS.get(index));
+            name.map(|name| (*name).to_string())
+        }
+        _ => None,
+    };
+    own.unwrap_or_else(|| sensor.clone())
 }
 
 /// Which spans are under way, and in which lanes.

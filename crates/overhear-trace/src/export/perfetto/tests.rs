@@ -263,3 +263,71 @@ fn what_begins_and_ends_is_a_slice_also_from_one_cpu_to_another() {
     let expected = [(1, first), (1, second), (2, first), (1, first), (2, second)];
     assert_eq!(slices, expected);
 }
+
+#[test]
+fn interrupts_have_names_and_the_tracks_of_their_cpus() {
+    let of = |id, cpu, sensor, schema| stream(id, Origin::Kernel { cpu }, sensor, schema);
+    let one = of(1, 0, events::IRQ, events::irq_schema());
+    let other = of(2, 1, events::IRQ, events::irq_schema());
+    let soft = of(3, 1, events::SOFTIRQ, events::softirq_schema());
+    let head = |number: u32, kind: u32| {
+        let words = [7_u32, 7, number, kind];
+        words
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .collect::<Vec<u8>>()
+    };
+    let hard = |number, kind, name: &str| {
+        let mut payload = head(number, kind);
+        payload.extend(name.bytes());
+        payload.resize(32, 0);
+        payload
+    };
+    let packets = exported(|export| {
+        let steps = [
+            (&one, hard(11, 1, "disk")),
+            (&other, hard(11, 1, "disk")),
+            (&one, hard(11, 2, "disk")),
+            (&soft, head(4, 1)),
+            (&soft, head(4, 2)),
+            (&other, hard(11, 2, "disk")),
+            (&soft, head(99, 1)),
+        ];
+        for (ns, (stream, payload)) in steps.iter().enumerate() {
+            export.element(&ElementView {
+                stream,
+                sequence: 0,
+                time: at(100 * ns as u64),
+                payload,
+            });
+        }
+    });
+    let tracks: std::collections::BTreeMap<u64, String> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Track(track) => Some((track.uuid, track.name.clone())),
+            _ => None,
+        })
+        .collect();
+    let slices: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Event(event) if event.kind < 3 => {
+                let track = tracks[&event.track_uuid].as_str();
+                Some((track, event.kind, event.name.as_deref().unwrap_or_default()))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        ("irq CPU 0", 1, "disk"),
+        ("irq CPU 1", 1, "disk"),
+        ("irq CPU 0", 2, ""),
+        ("softirq CPU 1", 1, "block"),
+        ("softirq CPU 1", 2, ""),
+        ("irq CPU 1", 2, ""),
+        // A number without a name is what the sensor is called.
+        ("softirq CPU 1", 1, "softirq"),
+    ];
+    assert_eq!(slices, expected);
+}
