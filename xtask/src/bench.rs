@@ -54,6 +54,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if let Err(reason) = python::replay_speed(workspace) {
         println!("Left out: {reason:#}.");
     }
+    println!("\nMetrics over a recording, beside other readers:\n");
+    if let Err(reason) = metrics(workspace) {
+        println!("Left out: {reason:#}.");
+    }
     println!("\nThe kernel, what hearing its context switches adds to them:\n");
     if let Err(reason) = switches(workspace) {
         println!("Left out: {reason:#}.");
@@ -71,6 +75,13 @@ fn switches(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo.args(["run", "--quiet", "--release", "-p", "overhear-kernel"]);
     shell::run(cargo.args(["--example", "switch_cost"]))
+}
+
+/// Metrics beside babeltrace2 and perf.
+fn metrics(workspace: &Workspace) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["run", "--quiet", "--release", "-p", "overhear-trace"]);
+    shell::run(cargo.args(["--example", "metrics_speed"]))
 }
 
 /// Pages with so many intervals, opened in Chromium: a bench that lives among the tests, which know

@@ -15,6 +15,8 @@ use overhear_event::{
     WRITER_TID,
 };
 
+use crate::automaton::Metric;
+
 /// A mean, and how well it is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -128,6 +130,18 @@ impl Costs {
     #[must_use]
     pub fn of_stream(&self, stream: &StreamDescriptor) -> Option<Nanos> {
         self.of(stream).map(nanos)
+    }
+
+    /// What an element of each event type of a metric costs, nothing where that is not known; empty if
+    /// none costs anything.
+    pub(crate) fn of_sources(&self, metric: &Metric) -> Vec<Nanos> {
+        let sources = metric.sources().iter();
+        let prices = sources.map(|event| self.of_event(event).unwrap_or_default());
+        let mut prices: Vec<_> = prices.collect();
+        if prices.iter().all(|price| *price == Nanos::ZERO) {
+            prices.clear();
+        }
+        prices
     }
 
     fn of(&self, stream: &StreamDescriptor) -> Option<f64> {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several metrics in one pass over the elements.
 
-use std::collections::HashMap;
-
 use overhear_event::kernel::{Life, Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, EventName, EventSet, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update,
+    ElementView, EventName, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update,
 };
+use rustc_hash::FxHashMap;
 
 use super::group::{Group, MetricStatistics, Moment};
 use super::measurement::{Position, Sink};
@@ -28,7 +27,9 @@ const DEAD: u16 = 0x10 | 0x20 | 0x80;
 #[derive(Debug)]
 pub struct Metrics<S> {
     groups: Vec<Group>,
-    routes: HashMap<StreamId, Route>,
+    routes: Routes,
+    /// The tasks that the present element names.
+    named: Vec<Option<u32>>,
     sink: S,
     ordinal: u64,
     instances: usize,
@@ -41,7 +42,8 @@ impl<S: Sink> Metrics<S> {
     pub fn new(sink: S) -> Self {
         Self {
             groups: Vec::new(),
-            routes: HashMap::new(),
+            routes: Routes::default(),
+            named: Vec::new(),
             sink,
             ordinal: 0,
             instances: INSTANCES,
@@ -59,8 +61,9 @@ impl<S: Sink> Metrics<S> {
 
     /// Adds a metric. It starts with the next element.
     pub fn add(&mut self, metric: Metric) {
-        self.groups.push(Group::new(metric, self.instances));
-        self.routes.clear();
+        let index = self.groups.len();
+        self.groups.push(Group::new(metric, index, self.instances));
+        self.routes = Routes::default();
     }
 
     /// What takes the results.
@@ -102,6 +105,49 @@ impl<S: Sink> Metrics<S> {
     }
 }
 
+/// Places for streams whose routes are found without asking the index.
+const NEAR: usize = 32;
+
+/// The routes of the streams.
+#[derive(Debug)]
+struct Routes {
+    all: Vec<Route>,
+    by_stream: FxHashMap<StreamId, usize>,
+    /// Where the routes of recent elements are, by the low bits of their streams' numbers.
+    near: [Option<(StreamId, usize)>; NEAR],
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            by_stream: FxHashMap::default(),
+            near: [None; NEAR],
+        }
+    }
+}
+
+impl Routes {
+    /// The route of the stream, made if it is new.
+    #[inline]
+    fn of(&mut self, stream: &StreamDescriptor, make: impl FnOnce() -> Route) -> &Route {
+        let near = &mut self.near[stream.id.as_raw() as usize % NEAR];
+        let place = match *near {
+            Some((known, place)) if known == stream.id => place,
+            _ => {
+                let all = &mut self.all;
+                let place = *self.by_stream.entry(stream.id).or_insert_with(|| {
+                    all.push(make());
+                    all.len() - 1
+                });
+                *near = Some((stream.id, place));
+                place
+            }
+        };
+        &self.all[place]
+    }
+}
+
 /// What an element says about the lives of threads, before its symbols are input: the id of a new
 /// thread has no past, and an id that is taken over ends.
 fn begin_lives(groups: &mut [Group], life: &Life) {
@@ -115,6 +161,7 @@ fn begin_lives(groups: &mut [Group], life: &Life) {
 }
 
 /// What it says about ends, after its symbols were input.
+#[inline]
 fn end_lives(groups: &mut [Group], lives: Lives, element: &ElementView<'_>) {
     match lives {
         Lives::Silent => {}
@@ -130,9 +177,10 @@ fn end_lives(groups: &mut [Group], lives: Lives, element: &ElementView<'_>) {
         }
         Lives::Switch => {
             let switch = Switch::parse(element.payload);
-            let switch = switch.filter(|switch| switch.prev_state & DEAD != 0);
-            for group in groups.iter_mut().filter(|_| switch.is_some()) {
-                group.end(switch.map_or(0, |switch| switch.prev_tid), false);
+            if let Some(switch) = switch.filter(|switch| switch.prev_state & DEAD != 0) {
+                for group in groups {
+                    group.end(switch.prev_tid, false);
+                }
             }
         }
     }
@@ -147,7 +195,7 @@ impl<S: Sink> Update for Metrics<S> {
     fn element(&mut self, element: &ElementView<'_>) {
         let groups = &mut self.groups;
         let complaints = &mut self.complaints;
-        let route = self.routes.entry(element.stream.id).or_insert_with(|| {
+        let route = self.routes.of(element.stream, || {
             let mut complain = |sentence| {
                 if complaints.len() < COMPLAINTS {
                     complaints.push(sentence);
@@ -159,7 +207,7 @@ impl<S: Sink> Update for Metrics<S> {
                 &mut complain,
             )
         });
-        if route.rules.is_empty() && route.lives == Lives::Silent {
+        if route.is_idle() {
             return;
         }
         self.ordinal += 1;
@@ -168,9 +216,11 @@ impl<S: Sink> Update for Metrics<S> {
                 begin_lives(groups, &life);
             }
         }
+        let held = route.held(element);
+        route.name_tasks(element, &mut self.named);
         let mut counted = None;
-        for rule in &route.rules {
-            if !rule.pattern.matches(element) {
+        for rule in route.rules(held) {
+            if !rule.matches(held, element) {
                 continue;
             }
             let group = &mut groups[rule.metric];
@@ -180,11 +230,9 @@ impl<S: Sink> Update for Metrics<S> {
             }
             group.input(
                 rule.symbol,
-                rule.pattern.task(element),
+                self.named[rule.task],
                 Moment {
-                    time: element
-                        .time
-                        .minus(Nanos::from_ns(rule.pattern.ago_ns(element))),
+                    time: element.time.minus(rule.ago(element)),
                     ordinal: self.ordinal,
                     element: Position::of(element),
                 },

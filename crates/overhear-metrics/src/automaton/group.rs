@@ -10,9 +10,10 @@
 //! which elements of other tasks matter; these are listed by state. So an element costs as much as
 //! the automata that it moves, however many there are or have been.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use overhear_event::{Gap, Timestamp};
+use rustc_hash::FxHashMap;
 
 pub(super) use super::instance::Moment;
 use super::instance::{Finished, Input, Instance};
@@ -21,6 +22,9 @@ use super::metric::{Column, Metric};
 
 /// How many reported measurements are remembered for gaps that become known later.
 const RECENT: usize = 1_024;
+
+/// Places for tasks that are found without asking the index.
+const NEAR: usize = 64;
 
 /// What the automata of a metric have done, and what they could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,14 +62,19 @@ struct Recent {
 #[derive(Debug)]
 pub(super) struct Group {
     metric: Metric,
+    index: usize,
     instances: Vec<Option<Instance>>,
     free: Vec<u32>,
-    by_task: HashMap<u32, u32>,
+    by_task: FxHashMap<u32, u32>,
+    /// Tasks that were found lately and their slots, by the low bits of the task. Task 0 is nobody's.
+    near: [(u32, u32); NEAR],
     stranger: Instance,
     /// Per state, the instances that are there, if others' elements matter there.
     heeding: Vec<Vec<u32>>,
     /// Per symbol, the states in which it matters although it belongs to others.
     heeded_in: Vec<Vec<u16>>,
+    /// Whether there is any such symbol.
+    heeds_any: bool,
     seen: Vec<u64>,
     limit: usize,
     /// Refusals after which it is worth looking again for automata that can go.
@@ -78,10 +87,11 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(metric: Metric, limit: usize) -> Self {
+    /// For the how many-th metric of its engine.
+    pub(super) fn new(metric: Metric, index: usize, limit: usize) -> Self {
         let states = metric.states();
         let symbols = metric.specification().symbols.len();
-        let heeded_in = (0..symbols)
+        let heeded_in: Vec<Vec<u16>> = (0..symbols)
             .map(|symbol| {
                 let column = Column::new(symbol, false);
                 let states = (0..states).filter_map(|state| u16::try_from(state).ok());
@@ -94,9 +104,11 @@ impl Group {
         Self {
             instances: Vec::new(),
             free: Vec::new(),
-            by_task: HashMap::new(),
+            by_task: FxHashMap::default(),
+            near: [(0, 0); NEAR],
             stranger: Instance::new(sources),
             heeding: vec![Vec::new(); states],
+            heeds_any: heeded_in.iter().any(|states| !states.is_empty()),
             heeded_in,
             seen: vec![0; sources],
             limit,
@@ -106,6 +118,7 @@ impl Group {
             statistics: MetricStatistics::default(),
             scratch: Vec::new(),
             metric,
+            index,
         }
     }
 
@@ -127,16 +140,35 @@ impl Group {
 
     /// Hands a symbol to every automaton that heeds it: first to that of its task, then to the
     /// others in the order of their tasks.
-    pub(super) fn input(
+    #[inline]
+    pub(super) fn input<S: Sink>(
         &mut self,
         symbol: usize,
         task: Option<u32>,
         moment: Moment,
         key: Option<Option<u64>>,
-        sink: &mut dyn Sink,
+        sink: &mut S,
     ) {
-        let source = self.metric.source_of(symbol);
         let own = task.and_then(|task| self.find_or_introduce(task));
+        // Most symbols matter to their own task alone.
+        if self.heeded_in[symbol].is_empty() {
+            if let Some(slot) = own {
+                self.step(slot, symbol, true, moment, key, sink);
+            }
+            return;
+        }
+        self.input_for_all(symbol, own, moment, key, sink);
+    }
+
+    /// As [`Group::input`], of a symbol that matters to others than its own task, too.
+    fn input_for_all<S: Sink>(
+        &mut self,
+        symbol: usize,
+        own: Option<u32>,
+        moment: Moment,
+        key: Option<Option<u64>>,
+        sink: &mut S,
+    ) {
         self.scratch.clear();
         for &state in &self.heeded_in[symbol] {
             self.scratch.extend(&self.heeding[usize::from(state)]);
@@ -155,16 +187,16 @@ impl Group {
         }
         let input = Input {
             moment,
-            source,
+            source: self.metric.source_of(symbol),
             seen: &self.seen,
         };
         // What a stranger's automaton completes belongs to nobody.
-        self.stranger.step(
-            &self.metric,
-            Column::new(symbol, false),
-            &input,
-            &mut |_| {},
-        );
+        if let Some(next) = self
+            .metric
+            .next(self.stranger.state, Column::new(symbol, false))
+        {
+            self.stranger.go(&self.metric, next, &input, &mut |_| {});
+        }
     }
 
     fn task_of(&self, slot: u32) -> Option<u32> {
@@ -173,35 +205,49 @@ impl Group {
             .map(|instance| instance.task)
     }
 
-    fn step(
+    #[inline]
+    fn step<S: Sink>(
         &mut self,
         slot: u32,
         symbol: usize,
         own: bool,
         moment: Moment,
         key: Option<Option<u64>>,
-        sink: &mut dyn Sink,
+        sink: &mut S,
     ) {
         let Some(instance) = &mut self.instances[slot as usize] else {
             return;
         };
-        let (metric, before, task) = (&self.metric, instance.state, instance.task);
+        if own {
+            instance.count_own(self.metric.source_of(symbol), moment.ordinal);
+        }
+        if let Some(key) = key {
+            instance.set_key(key, moment.ordinal);
+        }
+        // Most input leaves the automaton where it is.
+        if let Some(next) = self.metric.next(instance.state, Column::new(symbol, own)) {
+            self.go(slot, next, symbol, moment, sink);
+        }
+    }
+
+    /// Lets an automaton enter a state, and those behind it.
+    fn go<S: Sink>(&mut self, slot: u32, next: u16, symbol: usize, moment: Moment, sink: &mut S) {
+        let Some(instance) = &mut self.instances[slot as usize] else {
+            return;
+        };
+        let (metric, index) = (&self.metric, self.index);
+        let (before, task) = (instance.state, instance.task);
         let input = Input {
             moment,
             source: metric.source_of(symbol),
             seen: &self.seen,
         };
-        if own {
-            instance.count_own(&input);
-        }
-        if let Some(key) = key {
-            instance.set_key(key, moment.ordinal);
-        }
         let (statistics, recent, forgotten) =
             (&mut self.statistics, &mut self.recent, &mut self.forgotten);
         let mut report = |finished: &Finished<'_>| {
             let measurement = Measurement {
                 metric,
+                metric_index: index,
                 number: statistics.completed,
                 task,
                 begin: finished.begin,
@@ -228,7 +274,7 @@ impl Group {
             });
             sink.measurement(&measurement);
         };
-        instance.step(metric, Column::new(symbol, own), &input, &mut report);
+        instance.go(metric, next, &input, &mut report);
         if instance.state != before {
             self.unlist(slot, before);
             self.list(slot);
@@ -236,7 +282,18 @@ impl Group {
     }
 
     /// The automaton of a task.
+    #[inline]
     fn find_or_introduce(&mut self, task: u32) -> Option<u32> {
+        let (known, slot) = self.near[task as usize % NEAR];
+        if known == task {
+            return Some(slot);
+        }
+        let slot = self.ask_index(task)?;
+        self.near[task as usize % NEAR] = (task, slot);
+        Some(slot)
+    }
+
+    fn ask_index(&mut self, task: u32) -> Option<u32> {
         if let Some(&slot) = self.by_task.get(&task) {
             return Some(slot);
         }
@@ -291,6 +348,7 @@ impl Group {
     /// The task goes on under another id.
     pub(super) fn rename(&mut self, old: u32, new: u32) {
         self.remove(new);
+        self.near[old as usize % NEAR] = (0, 0);
         if let Some(slot) = self.by_task.remove(&old) {
             if let Some(instance) = &mut self.instances[slot as usize] {
                 instance.task = new;
@@ -303,6 +361,7 @@ impl Group {
         let Some(slot) = self.by_task.remove(&task) else {
             return;
         };
+        self.near[task as usize % NEAR] = (0, 0);
         if let Some(state) = self.instances[slot as usize]
             .as_ref()
             .map(|instance| instance.state)
@@ -324,7 +383,7 @@ impl Group {
     }
 
     /// Elements of this source are missing; of one task alone if `only` names it.
-    pub(super) fn gap(&mut self, gap: &Gap, only: Option<u32>, sink: &mut dyn Sink) {
+    pub(super) fn gap<S: Sink>(&mut self, gap: &Gap, only: Option<u32>, sink: &mut S) {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
         for slot in 0..self.instances.len() {
@@ -354,6 +413,7 @@ impl Group {
             }
             sink.doubt(&Doubt {
                 metric: &self.metric,
+                metric_index: self.index,
                 number: recent.number,
                 task: recent.task,
                 key: recent.key,
@@ -365,7 +425,11 @@ impl Group {
         }
     }
 
+    #[inline]
     fn list(&mut self, slot: u32) {
+        if !self.heeds_any {
+            return;
+        }
         if let Some(instance) = &mut self.instances[slot as usize] {
             if self.metric.heeds_others(instance.state) {
                 let members = &mut self.heeding[usize::from(instance.state)];
@@ -375,8 +439,9 @@ impl Group {
         }
     }
 
+    #[inline]
     fn unlist(&mut self, slot: u32, state: u16) {
-        if !self.metric.heeds_others(state) {
+        if !self.heeds_any || !self.metric.heeds_others(state) {
             return;
         }
         let Some(place) = self.instances[slot as usize]

@@ -4,7 +4,7 @@
 use overhear_event::{Gap, Nanos, Timestamp};
 
 use super::measurement::{Intermediate, Missed, Position};
-use super::metric::{Column, Metric};
+use super::metric::Metric;
 use super::specification::StateKind;
 
 /// The stretch of states that is a segment, or may become one.
@@ -127,15 +127,16 @@ impl Instance {
         self.state == stranger.state && self.begin.is_none() && stranger.begin.is_none()
     }
 
-    /// Counts an element as its own, once.
-    pub(super) fn count_own(&mut self, input: &Input<'_>) {
-        if self.own_ordinal != input.moment.ordinal {
-            self.own_ordinal = input.moment.ordinal;
-            let count = &mut self.counts[input.source];
+    /// Counts an element of this source as its own, once.
+    #[inline]
+    pub(super) fn count_own(&mut self, source: usize, ordinal: u64) {
+        if self.own_ordinal != ordinal {
+            self.own_ordinal = ordinal;
+            let count = &mut self.counts[source];
             count.own += 1;
             // The element that opened the stretch is not one of its own, even if that it belongs to
             // the task shows only by a later symbol.
-            count.opened.own += u64::from(self.opened == input.moment.ordinal);
+            count.opened.own += u64::from(self.opened == ordinal);
         }
     }
 
@@ -144,18 +145,20 @@ impl Instance {
         (self.key, self.keyed) = (key, ordinal);
     }
 
-    /// Applies the transition for this input and the lambda transitions behind it.
-    pub(super) fn step(
+    /// Enters this state by the input, and those behind it by lambda transitions.
+    #[inline]
+    pub(super) fn go(
         &mut self,
         metric: &Metric,
-        column: Column,
+        mut next: u16,
         input: &Input<'_>,
-        report: &mut dyn FnMut(&Finished<'_>),
+        report: &mut impl FnMut(&Finished<'_>),
     ) {
-        let Some(mut next) = metric.next(self.state, column) else {
-            return;
+        // A begin may be told late, and lie before the end of the last measurement.
+        let now = match metric.kind(next) {
+            StateKind::Begin => input.moment.time,
+            _ => input.moment.time.max(self.changed),
         };
-        let now = input.moment.time.max(self.changed);
         self.changed = now;
         loop {
             self.enter(metric.kind(next), now, input, report);
@@ -167,12 +170,13 @@ impl Instance {
         }
     }
 
+    #[inline]
     fn enter(
         &mut self,
         kind: StateKind,
         now: Timestamp,
         input: &Input<'_>,
-        report: &mut dyn FnMut(&Finished<'_>),
+        report: &mut impl FnMut(&Finished<'_>),
     ) {
         // A stretch ends where a state of another kind begins; only `cond` turns into `in`.
         match (kind, self.stretch) {
@@ -186,8 +190,12 @@ impl Instance {
             StateKind::Begin => {
                 self.begin = Some((now, input.moment.element));
                 self.length = Nanos::ZERO;
-                self.totals.fill(Intermediate::default());
-                self.missed = Missed::default();
+                for total in &mut self.totals {
+                    *total = Intermediate::default();
+                }
+                if self.missed.count > 0 {
+                    self.missed = Missed::default();
+                }
                 if self.keyed != input.moment.ordinal {
                     self.key = None;
                 }

@@ -63,6 +63,8 @@ impl Missed {
 pub struct Measurement<'a> {
     /// What was measured.
     pub metric: &'a Metric,
+    /// The how many-th metric of its [`Metrics`](super::Metrics) that is, from 0 on.
+    pub metric_index: usize,
     /// The how many-th measurement of this metric it is, from 0 on.
     pub number: u64,
     /// The thread, or the process where the sensor does not name threads.
@@ -110,9 +112,20 @@ impl Measurement<'_> {
         cost: impl Fn(&EventName) -> Nanos,
         counts: impl Fn(&Intermediate) -> u64,
     ) -> Nanos {
-        let each = self.metric.sources().iter().zip(self.intermediate);
-        let total = each.fold(0_u64, |sum, (event, count)| {
-            sum.saturating_add(cost(event).as_ns().saturating_mul(counts(count)))
+        let sources = self.metric.sources().iter();
+        self.less(sources.map(cost).zip(self.intermediate.iter().map(counts)))
+    }
+
+    /// The length less these elements of the task itself: what one of each event type costs, in the
+    /// order of [`Metric::sources`].
+    pub(super) fn less_own(&self, prices: &[Nanos]) -> Nanos {
+        let own = self.intermediate.iter().map(|count| count.own);
+        self.less(prices.iter().copied().zip(own))
+    }
+
+    fn less(&self, priced: impl Iterator<Item = (Nanos, u64)>) -> Nanos {
+        let total = priced.fold(0_u64, |sum, (price, count)| {
+            sum.saturating_add(price.as_ns().saturating_mul(count))
         });
         Nanos::from_ns(self.length.as_ns().saturating_sub(total))
     }
@@ -123,6 +136,8 @@ impl Measurement<'_> {
 pub struct Doubt<'a> {
     /// What was measured.
     pub metric: &'a Metric,
+    /// The how many-th metric of its [`Metrics`](super::Metrics) that is, from 0 on.
+    pub metric_index: usize,
     /// The number of the measurement.
     pub number: u64,
     /// Its task.
@@ -178,6 +193,7 @@ mod tests {
         };
         let measurement = Measurement {
             metric: &metric,
+            metric_index: 0,
             number: 0,
             task: 7,
             begin: Timestamp::from_monotonic_ns(100),

@@ -90,7 +90,9 @@
 //!    state had `*` leading to itself. Lambda is followed at once, so a state that has one can have
 //!    nothing else. Input without a task is never `i`, and always `not i`.
 //! 3. *Begin* begins a measurement. The seed does not say what becomes of one that is running:
-//!    specifications in which that can happen are refused; they lead to a cancel first.
+//!    specifications in which that can happen are refused; they lead to a cancel first. A begin that
+//!    is told late (`ago`) may lie before the end of the last measurement: measurements of one task can
+//!    overlap then, as requests to a disk do. Within one, time does not go back.
 //! 4. *Segments.* A segment goes from the time of the input that enters its first state to the time of
 //!    the input that leaves its last. The seed says "the input tuples that have determined the initial
 //!    and final states"; that a state is the final one is determined by leaving it. Otherwise the time
@@ -135,6 +137,7 @@ mod metric;
 mod parse;
 mod pattern;
 mod print;
+mod reading;
 mod results;
 mod route;
 mod specification;

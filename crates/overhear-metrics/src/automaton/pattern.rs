@@ -6,14 +6,15 @@
 
 use std::fmt;
 
-use overhear_event::{ElementView, EventName, FieldKind, Origin, StreamDescriptor, Value};
+use overhear_event::{ElementView, EventName, FieldKind, Origin, StreamDescriptor};
 
 use super::catalogue::Catalogue;
 use super::check::{check_fields, check_symbol, field};
 use super::fault::{Fault, SpecificationError};
 use super::parse::symbol_alone;
+use super::reading::{Number, Test};
 use super::route::{writer, TaskSource};
-use super::specification::{Constant, Relation, Symbol, Word};
+use super::specification::{Symbol, Word};
 
 /// The elements of a source that meet conditions.
 ///
@@ -91,37 +92,28 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A pattern whose fields are known by their indices in the elements of one stream.
+/// A pattern whose fields are known by their places in the elements of one stream.
 #[derive(Debug)]
 pub(crate) struct BoundPattern {
-    tests: Vec<Test>,
-    task: TaskSource,
-    ago: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Test {
-    field: usize,
-    relation: Relation,
-    constant: Constant,
+    pub(super) tests: Vec<Test>,
+    pub(super) task: TaskSource,
+    pub(super) ago: Option<Number>,
 }
 
 impl BoundPattern {
     pub(super) fn new(stream: &StreamDescriptor, symbol: &Symbol) -> Result<Self, String> {
         let schema = &stream.schema;
         check_fields(symbol, schema).map_err(|error| error.fault.to_string())?;
-        let index = |word: &Word| schema.index_of(&word.text);
-        let tests = symbol.conditions.iter().filter_map(|condition| {
-            Some(Test {
-                field: index(&condition.field)?,
-                relation: condition.relation,
-                constant: condition.constant.clone(),
-            })
-        });
+        let conditions = symbol.conditions.iter();
         Ok(Self {
-            tests: tests.collect(),
+            tests: conditions
+                .filter_map(|condition| Test::of(schema, condition))
+                .collect(),
             task: TaskSource::of(&symbol.task, stream, || writer(stream)),
-            ago: symbol.ago.as_ref().and_then(index),
+            ago: symbol
+                .ago
+                .as_ref()
+                .and_then(|field| Number::of(schema, &field.text)),
         })
     }
 
@@ -132,60 +124,15 @@ impl BoundPattern {
 
     /// The task that the element names.
     pub(crate) fn task(&self, element: &ElementView<'_>) -> Option<u32> {
-        let task = match self.task {
-            TaskSource::Nobody => None,
-            TaskSource::Always(task) => Some(task),
-            TaskSource::Field(field) => u32::try_from(unsigned(element, field)?).ok(),
-        };
-        task.filter(|&task| task != 0 && task != u32::MAX)
+        self.task.named_by(element)
     }
 
     /// How long before the element the event was, in nanoseconds.
     pub(crate) fn ago_ns(&self, element: &ElementView<'_>) -> u64 {
         self.ago
-            .and_then(|field| unsigned(element, field))
+            .and_then(|field| field.bits(element.payload))
             .unwrap_or(0)
     }
-}
-
-/// The value of an unsigned field.
-pub(super) fn unsigned(element: &ElementView<'_>, field: usize) -> Option<u64> {
-    element.stream.schema.read(field, element.payload)?.as_u64()
-}
-
-impl Test {
-    fn holds(&self, element: &ElementView<'_>) -> bool {
-        let Some(value) = element.stream.schema.read(self.field, element.payload) else {
-            return false;
-        };
-        let number = match (&value, &self.constant) {
-            (Value::Text(value), Constant::Text(constant)) => {
-                return (value == constant) == (self.relation == Relation::Equal)
-            }
-            // A negative number has the bits of its two's complement, but is equal to no constant.
-            (Value::Unsigned(value), _) => *value,
-            (Value::Signed(value), _) => match (u64::try_from(*value), self.relation) {
-                (Ok(value), _) => value,
-                (Err(_), Relation::Equal) => return false,
-                (Err(_), Relation::Unequal) => return true,
-                (Err(_), _) => value_bits(*value),
-            },
-            _ => return false,
-        };
-        let Constant::Number(constant) = self.constant else {
-            return false;
-        };
-        match self.relation {
-            Relation::Equal => number == constant,
-            Relation::Unequal => number != constant,
-            Relation::Has => number & constant == constant,
-            Relation::Lacks => number & constant == 0,
-        }
-    }
-}
-
-const fn value_bits(value: i64) -> u64 {
-    u64::from_ne_bytes(value.to_ne_bytes())
 }
 
 /// The process of a program's stream, whose elements name no other task.

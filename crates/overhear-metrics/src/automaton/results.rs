@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measurements one by one: the seed's `Metric_Result`, a list of `Metric_Result_Element`.
 
-use std::collections::BTreeMap;
-
 use overhear_event::{Nanos, Timestamp};
 
 use super::measurement::{Doubt, Measurement, Sink};
+use super::summary::at_index;
 use crate::cost::Costs;
 
 /// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB.
@@ -35,16 +34,26 @@ pub struct MetricResult {
 /// A [`Sink`] that keeps every measurement, in the order in which they were completed.
 #[derive(Clone, Debug)]
 pub struct Results {
-    metrics: BTreeMap<String, Vec<MetricResult>>,
+    /// By the index of the metric.
+    metrics: Vec<Option<Kept>>,
     limit: usize,
     costs: Costs,
     refused: u64,
 }
 
+/// The measurements of one metric.
+#[derive(Clone, Debug)]
+struct Kept {
+    metric: String,
+    /// What an element of each of its event types costs.
+    prices: Vec<Nanos>,
+    results: Vec<MetricResult>,
+}
+
 impl Default for Results {
     fn default() -> Self {
         Self {
-            metrics: BTreeMap::new(),
+            metrics: Vec::new(),
             limit: MEASUREMENTS,
             costs: Costs::default(),
             refused: 0,
@@ -71,7 +80,9 @@ impl Results {
     /// The measurements of a metric.
     #[must_use]
     pub fn of(&self, metric: &str) -> &[MetricResult] {
-        self.metrics.get(metric).map_or(&[], Vec::as_slice)
+        let mut metrics = self.metrics.iter().flatten();
+        let kept = metrics.find(|kept| kept.metric == metric);
+        kept.map_or(&[], |kept| &kept.results)
     }
 
     /// Measurements that found no room.
@@ -83,23 +94,19 @@ impl Results {
 
 impl Sink for Results {
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let name = measurement.metric.name();
-        if !self.metrics.contains_key(name) {
-            self.metrics.insert(name.to_owned(), Vec::new());
-        }
-        let Some(results) = self.metrics.get_mut(name) else {
-            return;
-        };
-        if results.len() >= self.limit {
+        let (costs, metric) = (&self.costs, measurement.metric);
+        let kept = at_index(&mut self.metrics, measurement.metric_index, || Kept {
+            metric: metric.name().to_owned(),
+            prices: costs.of_sources(metric),
+            results: Vec::new(),
+        });
+        if kept.results.len() >= self.limit {
             self.refused += 1;
             return;
         }
-        results.push(MetricResult {
+        kept.results.push(MetricResult {
             task: measurement.task,
-            length: measurement.adjusted(
-                |event| self.costs.of_event(event).unwrap_or_default(),
-                |count| count.own,
-            ),
+            length: measurement.less_own(&kept.prices),
             begin: measurement.begin,
             end: measurement.end,
             intermediate_events: measurement.intermediate_events(),
@@ -110,12 +117,13 @@ impl Sink for Results {
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
-        let results = self.metrics.get_mut(doubt.metric.name());
+        let kept = self.metrics.get_mut(doubt.metric_index);
+        let kept = kept.and_then(Option::as_mut);
         // Measurements are numbered from 0 on, and the first ones are kept.
         let place = usize::try_from(doubt.number).ok();
-        let result = results
+        let result = kept
             .zip(place)
-            .and_then(|(results, place)| results.get_mut(place));
+            .and_then(|(kept, place)| kept.results.get_mut(place));
         if let Some(result) = result {
             result.missed = result.missed.saturating_add(doubt.gap.missed);
         }

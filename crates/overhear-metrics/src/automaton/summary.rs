@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measurements added up, per metric, task and kind.
 
-use std::collections::BTreeMap;
-
 use overhear_event::Nanos;
+use rustc_hash::FxHashMap;
 
 use super::measurement::{Doubt, Measurement, Sink};
 use crate::cost::Costs;
@@ -26,9 +25,39 @@ pub struct Summary {
 /// A [`Sink`] that adds measurements up.
 #[derive(Clone, Debug, Default)]
 pub struct Summaries {
-    metrics: BTreeMap<String, BTreeMap<(u32, Option<u64>), Summary>>,
+    /// By the index of the metric.
+    metrics: Vec<Option<Rows>>,
     refused: u64,
     costs: Costs,
+}
+
+/// Places for rows that are found without asking the index.
+const NEAR: usize = 64;
+/// Lengths that are counted at once: a histogram is larger than a cache is, so that single lengths of many
+/// rows in turns would fetch it anew each time.
+const PENDING: usize = 1_024;
+
+/// What measurements are told apart by: task and kind.
+type RowKey = (u32, Option<u64>);
+
+/// The summaries of one metric.
+#[derive(Clone, Debug)]
+struct Rows {
+    metric: String,
+    /// What an element of each of its event types costs.
+    prices: Vec<Nanos>,
+    places: FxHashMap<RowKey, usize>,
+    /// Rows that were found lately and their places, by the low bits of the task.
+    near: Box<[(RowKey, usize)]>,
+    all: Vec<Row>,
+}
+
+/// A summary, and what it does not yet hold.
+#[derive(Clone, Debug)]
+struct Row {
+    key: RowKey,
+    summary: Summary,
+    pending: Vec<u64>,
 }
 
 impl Summaries {
@@ -41,10 +70,16 @@ impl Summaries {
         self
     }
 
-    /// The summaries of a metric by task and kind.
-    pub fn of(&self, metric: &str) -> impl Iterator<Item = (u32, Option<u64>, &Summary)> {
-        let rows = self.metrics.get(metric).into_iter().flatten();
-        rows.map(|(&(task, key), summary)| (task, key, summary))
+    /// The summaries of a metric by task and kind, in their order.
+    pub fn of(&self, metric: &str) -> impl Iterator<Item = (u32, Option<u64>, Summary)> {
+        let rows = self.metrics.iter().flatten();
+        let rows = rows.filter(|rows| rows.metric == metric);
+        let mut all: Vec<_> = rows.flat_map(|rows| rows.all.iter().cloned()).collect();
+        all.sort_by_key(|row| row.key);
+        all.into_iter().map(|mut row| {
+            row.count_pending();
+            (row.key.0, row.key.1, row.summary)
+        })
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
@@ -55,34 +90,98 @@ impl Summaries {
     }
 }
 
+impl Rows {
+    fn new(measurement: &Measurement<'_>, costs: &Costs) -> Self {
+        Self {
+            metric: measurement.metric.name().to_owned(),
+            prices: costs.of_sources(measurement.metric),
+            places: FxHashMap::default(),
+            // No row is beyond all of them.
+            near: vec![((0, None), usize::MAX); NEAR].into(),
+            all: Vec::new(),
+        }
+    }
+
+    /// The row of a task and kind, `None` if there is no room.
+    fn row(&mut self, task: u32, key: Option<u64>) -> Option<&mut Row> {
+        let wanted = (task, key);
+        let near = task as usize % NEAR;
+        let (known, place) = self.near[near];
+        let place = if known == wanted && place < self.all.len() {
+            place
+        } else {
+            let place = self.ask_index(wanted)?;
+            self.near[near] = (wanted, place);
+            place
+        };
+        Some(&mut self.all[place])
+    }
+
+    fn ask_index(&mut self, key: RowKey) -> Option<usize> {
+        if let Some(&place) = self.places.get(&key) {
+            return Some(place);
+        }
+        if self.all.len() >= SUMMARIES {
+            return None;
+        }
+        self.places.insert(key, self.all.len());
+        self.all.push(Row {
+            key,
+            summary: Summary::default(),
+            pending: Vec::new(),
+        });
+        Some(self.all.len() - 1)
+    }
+}
+
+impl Row {
+    fn count(&mut self, length: Nanos) {
+        self.pending.push(length.as_ns());
+        self.summary.total = self.summary.total.plus(length);
+        if self.pending.len() == PENDING {
+            self.count_pending();
+        }
+    }
+
+    fn count_pending(&mut self) {
+        for length in self.pending.drain(..) {
+            self.summary.lengths.record(length);
+        }
+    }
+}
+
+/// The element of this index, made if it is not there yet.
+pub(super) fn at_index<T>(
+    all: &mut Vec<Option<T>>,
+    index: usize,
+    make: impl FnOnce() -> T,
+) -> &mut T {
+    if all.len() <= index {
+        all.resize_with(index + 1, || None);
+    }
+    all[index].get_or_insert_with(make)
+}
+
 impl Sink for Summaries {
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let name = measurement.metric.name();
-        if !self.metrics.contains_key(name) {
-            self.metrics.insert(name.to_owned(), BTreeMap::new());
-        }
-        let Some(rows) = self.metrics.get_mut(name) else {
-            return;
-        };
-        let row = (measurement.task, measurement.key);
-        if rows.len() >= SUMMARIES && !rows.contains_key(&row) {
+        let (costs, index) = (&self.costs, measurement.metric_index);
+        let rows = at_index(&mut self.metrics, index, || Rows::new(measurement, costs));
+        let length = measurement.less_own(&rows.prices);
+        let Some(row) = rows.row(measurement.task, measurement.key) else {
             self.refused += 1;
             return;
-        }
-        let summary = rows.entry(row).or_default();
-        let length = measurement.adjusted(
-            |event| self.costs.of_event(event).unwrap_or_default(),
-            |count| count.own,
-        );
-        summary.lengths.record(length.as_ns());
-        summary.total = summary.total.plus(length);
-        summary.incomplete += u64::from(!measurement.is_complete());
+        };
+        row.count(length);
+        row.summary.incomplete += u64::from(!measurement.is_complete());
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
-        let rows = self.metrics.get_mut(doubt.metric.name());
-        if let Some(summary) = rows.and_then(|rows| rows.get_mut(&(doubt.task, doubt.key))) {
-            summary.incomplete += u64::from(doubt.was_complete);
+        let rows = self.metrics.get_mut(doubt.metric_index);
+        let rows = rows.and_then(Option::as_mut);
+        if let Some(rows) = rows.filter(|_| doubt.was_complete) {
+            if let Some(&place) = rows.places.get(&(doubt.task, doubt.key)) {
+                rows.all[place].summary.incomplete += 1;
+            }
         }
     }
 }

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How elements are read: fields and conditions whose places in the payload are known.
+//!
+//! Names are looked up once per stream; per element a field is a load, and a condition a mask and a
+//! comparison.
+
+use overhear_event::{ElementView, FieldKind, TypeSchema, Value};
+
+use super::specification::{Condition, Constant, Relation};
+
+/// A whole number in the elements of a stream.
+///
+/// It is read as a part of a word of eight bytes, wherever the payload has so many: whatever its kind, that
+/// is a load, a shift and a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number {
+    /// Where the word begins.
+    word: usize,
+    /// How many bytes of the payload it has, eight unless the whole payload has fewer.
+    bytes: usize,
+    shift: u32,
+    mask: u64,
+    /// The sign's bit, 0 for a number without one.
+    sign: u64,
+}
+
+impl Number {
+    /// The field of this name; `None` if there is none, or if it is a text or a fraction.
+    pub(super) fn of(schema: &TypeSchema, name: &str) -> Option<Self> {
+        const WORD: usize = size_of::<u64>();
+        let field = schema.fields().get(schema.index_of(name)?)?;
+        let is_signed = match field.kind {
+            FieldKind::Text(_) | FieldKind::F32 | FieldKind::F64 => return None,
+            FieldKind::U8 | FieldKind::U16 | FieldKind::U32 | FieldKind::U64 => false,
+            FieldKind::I8 | FieldKind::I16 | FieldKind::I32 | FieldKind::I64 => true,
+        };
+        let (offset, size) = (field.offset as usize, field.kind.size() as usize);
+        let bytes = WORD.min(schema.size() as usize);
+        let word = offset.min(schema.size() as usize - bytes);
+        let before = if cfg!(target_endian = "little") {
+            offset - word
+        } else {
+            word + bytes - offset - size
+        };
+        let bits = u64::BITS - 8 * size as u32;
+        Some(Self {
+            word,
+            bytes,
+            shift: 8 * before as u32,
+            mask: u64::MAX >> bits,
+            sign: if is_signed { 1 << (63 - bits) } else { 0 },
+        })
+    }
+
+    const fn is_signed(self) -> bool {
+        self.sign != 0
+    }
+
+    /// Its value; that of a negative number is its two's complement. `None` if the payload is too
+    /// short.
+    #[inline]
+    pub(super) fn bits(self, payload: &[u8]) -> Option<u64> {
+        let rest = payload.get(self.word..)?;
+        let word = match rest.first_chunk() {
+            Some(word) => u64::from_ne_bytes(*word),
+            None => few(rest.get(..self.bytes)?),
+        };
+        let value = word >> self.shift & self.mask;
+        Some((value ^ self.sign).wrapping_sub(self.sign))
+    }
+}
+
+/// A word of less than eight bytes.
+#[cold]
+fn few(bytes: &[u8]) -> u64 {
+    let byte = |word: u64, byte: &u8| word << 8 | u64::from(*byte);
+    if cfg!(target_endian = "little") {
+        bytes.iter().rev().fold(0, byte)
+    } else {
+        bytes.iter().fold(0, byte)
+    }
+}
+
+/// A condition on the elements of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// Under this mask the number is this value, or it is not.
+    Number {
+        number: Number,
+        mask: u64,
+        value: u64,
+        equal: bool,
+    },
+    /// The text is this one, or it is not.
+    Text {
+        field: usize,
+        constant: String,
+        equal: bool,
+    },
+    /// No element meets it: what is compared can never be equal.
+    Never,
+}
+
+impl Test {
+    /// `None` if the elements have no such field.
+    pub(super) fn of(schema: &TypeSchema, condition: &Condition) -> Option<Self> {
+        let (name, relation) = (&condition.field.text, condition.relation);
+        let equal = relation != Relation::Unequal;
+        let constant = match &condition.constant {
+            Constant::Text(constant) => {
+                return Some(Self::Text {
+                    field: schema.index_of(name)?,
+                    constant: constant.clone(),
+                    equal,
+                })
+            }
+            Constant::Number(constant) => *constant,
+        };
+        let Some(number) = Number::of(schema, name) else {
+            return schema.index_of(name).map(|_| Self::Never);
+        };
+        // A negative number has the bits of its two's complement, but is equal to no constant.
+        let beyond = number.is_signed() && i64::try_from(constant).is_err();
+        let (mask, value) = match relation {
+            Relation::Equal if beyond => return Some(Self::Never),
+            // Whatever it is: under no bit it is not one.
+            Relation::Unequal if beyond => (0, 1),
+            Relation::Equal | Relation::Unequal => (u64::MAX, constant),
+            Relation::Has => (constant, constant),
+            Relation::Lacks => (constant, 0),
+        };
+        Some(Self::Number {
+            number,
+            mask,
+            value,
+            equal,
+        })
+    }
+
+    #[inline]
+    pub(super) fn holds(&self, element: &ElementView<'_>) -> bool {
+        match self {
+            Self::Number {
+                number,
+                mask,
+                value,
+                equal,
+            } => number
+                .bits(element.payload)
+                .is_some_and(|bits| (bits & mask == *value) == *equal),
+            Self::Text {
+                field,
+                constant,
+                equal,
+            } => {
+                let value = element.stream.schema.read(*field, element.payload);
+                matches!(value, Some(Value::Text(text)) if (text == constant) == *equal)
+            }
+            Self::Never => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    };
+
+    use super::{Number, Test};
+    use crate::automaton::{Condition, Constant, Place, Relation, Word};
+
+    fn stream() -> StreamDescriptor {
+        let schema = TypeSchema::builder("t")
+            .field("word", FieldKind::U64, "")
+            .field("signed", FieldKind::I64, "")
+            .field("short", FieldKind::I16, "")
+            .field("byte", FieldKind::U8, "")
+            .field("name", FieldKind::Text(5), "")
+            .field("part", FieldKind::F64, "");
+        StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Kernel { cpu: 0 },
+            sensor: "t".to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema.build().unwrap()),
+            rate: None,
+            capacity: 8,
+        }
+    }
+
+    fn payload(word: u64, signed: i64, short: i16, byte: u8) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(word.to_ne_bytes());
+        bytes.extend(signed.to_ne_bytes());
+        bytes.extend(short.to_ne_bytes());
+        bytes.push(byte);
+        bytes.extend(b"ab\0\0\0");
+        bytes.extend(1.0_f64.to_ne_bytes());
+        bytes
+    }
+
+    fn holds(field: &str, relation: Relation, constant: Constant, payload: &[u8]) -> bool {
+        let stream = stream();
+        let condition = Condition {
+            field: Word::new(field),
+            relation,
+            constant,
+            constant_at: Place::default(),
+        };
+        let test = Test::of(&stream.schema, &condition).unwrap();
+        test.holds(&ElementView {
+            stream: &stream,
+            sequence: 0,
+            time: Timestamp::ZERO,
+            payload,
+        })
+    }
+
+    #[test]
+    fn numbers_are_compared_by_value_and_masked_by_bits() {
+        use Relation::{Equal, Has, Lacks, Unequal};
+        let number = Constant::Number;
+        let all = payload(u64::MAX, -1, -2, 0x85);
+        for (field, relation, constant, expected) in [
+            ("word", Equal, u64::MAX, true),
+            ("word", Unequal, u64::MAX, false),
+            ("word", Has, 1 << 63, true),
+            // A negative number is equal to no constant, not even to that with its bits.
+            ("signed", Equal, u64::MAX, false),
+            ("signed", Unequal, u64::MAX, true),
+            ("signed", Has, u64::MAX, true),
+            ("signed", Lacks, 1, false),
+            ("short", Equal, 0xfffe, false),
+            ("short", Has, 0xfffe, true),
+            ("short", Lacks, 1, true),
+            ("byte", Equal, 0x85, true),
+            ("byte", Has, 0x81, true),
+            ("byte", Has, 0x82, false),
+            ("byte", Lacks, 0x0a, true),
+            ("part", Equal, 1, false),
+        ] {
+            let found = holds(field, relation, number(constant), &all);
+            assert_eq!(found, expected, "{field} {relation:?} {constant:#x}");
+        }
+        assert!(!holds("byte", Unequal, number(1), &all[..10]));
+    }
+
+    #[test]
+    fn texts_end_with_their_zero() {
+        let all = payload(0, 0, 0, 0);
+        let text = |text: &str| Constant::Text(text.to_owned());
+        assert!(holds("name", Relation::Equal, text("ab"), &all));
+        assert!(!holds("name", Relation::Unequal, text("ab"), &all));
+        assert!(holds("name", Relation::Unequal, text("a"), &all));
+    }
+
+    #[test]
+    fn what_is_no_whole_number_is_not_read_as_one() {
+        let schema = stream().schema;
+        assert_eq!(Number::of(&schema, "name"), None);
+        assert_eq!(Number::of(&schema, "part"), None);
+        assert_eq!(Number::of(&schema, "absent"), None);
+        let byte = Number::of(&schema, "byte").unwrap();
+        assert_eq!(byte.bits(&payload(0, 0, 0, 9)), Some(9));
+    }
+
+    #[test]
+    fn payloads_of_less_than_a_word_are_read_as_well() {
+        let schema = TypeSchema::builder("t")
+            .field("a", FieldKind::U16, "")
+            .field("b", FieldKind::I16, "");
+        let schema = schema.build().unwrap();
+        let payload = [5_i16.to_ne_bytes(), (-3_i16).to_ne_bytes()].concat();
+        let bits = |name| Number::of(&schema, name).unwrap().bits(&payload);
+        assert_eq!(bits("a"), Some(5));
+        assert_eq!(bits("b"), Some((-3_i64).cast_unsigned()));
+        let short = Number::of(&schema, "b").unwrap().bits(&payload[..3]);
+        assert_eq!(short, None);
+    }
+}

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast metrics are evaluated over a recording, beside other tools' readers.
+//!
+//! Fifteen threads pass tokens round while `perf sched record` listens. What it has heard becomes a
+//! recording of ours, element by element. Then three metrics over that recording (`wakeup_latency`,
+//! `run_delay`, `time_slice`), babeltrace2's dummy sink over the same recording, and `perf sched
+//! timehist` over perf's file take turns, each in a process of its own; what counts is the CPU time of
+//! the process. Besides it is shown how the cost grows with metrics, and that it does not with tasks
+//! that have ended.
+//!
+//! `cargo run --release -p overhear-trace --example metrics_speed [ROUNDS]`; as root, or without perf:
+//! then the recording is made up. The targets are judged here and asserted by no test.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::{
+    ElementView, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+};
+use overhear_metrics::automaton::{system_metric, Metrics, Summaries};
+use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
+
+const METRICS: [&str; 3] = ["wakeup_latency", "run_delay", "time_slice"];
+const TASKS: usize = 15;
+/// How often a token is passed on; each time is a wake-up and a switch, or two.
+const HOPS: u64 = 300_000;
+const TOKENS: usize = 3;
+const ROUNDS: usize = 11;
+/// The least that these ratios are to be.
+const BABELTRACE_TARGET: f64 = 7.0;
+const PERF_TARGET: f64 = 15.0;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["work"] => work(),
+        ["measure", dir] => {
+            evaluate(&TraceReader::open(dir)?, 1);
+            Ok(())
+        }
+        [] => compare(ROUNDS),
+        [rounds] => compare(rounds.parse()?),
+        _ => Err("use metrics_speed [ROUNDS]".into()),
+    }
+}
+
+/// Threads in a ring pass tokens on through pipes.
+fn work() -> Result<()> {
+    let pipes: Vec<_> = (0..TASKS)
+        .map(|_| std::io::pipe())
+        .collect::<std::io::Result<_>>()?;
+    let (readers, mut writers): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
+    for writer in writers.iter_mut().step_by(TASKS / TOKENS) {
+        writer.write_all(&[0])?;
+    }
+    writers.rotate_left(1);
+    let threads = readers.into_iter().zip(writers).enumerate();
+    let threads: Vec<_> = threads
+        .map(|(number, (mut reader, mut writer))| {
+            let name = format!("task-{number}");
+            std::thread::Builder::new().name(name).spawn(move || {
+                let mut token = [0];
+                for _ in 0..HOPS / TASKS as u64 {
+                    // A neighbour that has done its turns takes no more.
+                    if reader.read_exact(&mut token).is_err() || writer.write_all(&token).is_err() {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect::<std::io::Result<_>>()?;
+    for thread in threads {
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+/// Replays the recording through so many copies of the metrics. Returns how many measurements there were.
+fn evaluate(reader: &TraceReader, copies: usize) -> u64 {
+    let mut metrics = engine(copies);
+    reader.replay(&mut [&mut metrics]);
+    metrics.finish();
+    metrics.statistics().map(|(_, each)| each.completed).sum()
+}
+
+fn engine(copies: usize) -> Metrics<Summaries> {
+    let mut metrics = Metrics::new(Summaries::default());
+    for name in METRICS.iter().cycle().take(METRICS.len() * copies) {
+        metrics.add(system_metric(name).expect("it is built in"));
+    }
+    metrics
+}
+
+fn compare(rounds: usize) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let (dir, data) = (
+        place.path().join("recording"),
+        place.path().join("perf.data"),
+    );
+    let listened = listen(&data).and_then(|()| convert(&data, &dir));
+    let perf_events = match listened {
+        Ok(events) => Some(events),
+        Err(why) => {
+            println!("perf is left out, the recording is made up: {why}");
+            let _ = std::fs::remove_dir_all(&dir);
+            make_up(&dir)?;
+            None
+        }
+    };
+    let reader = TraceReader::open(&dir)?;
+    let events = reader.events();
+    println!(
+        "{events} elements of {TASKS} tasks; {} measurements by {}",
+        evaluate(&reader, 1),
+        METRICS.join(", ")
+    );
+
+    let this = std::env::current_exe()?;
+    let mut contenders = vec![Contender {
+        name: "three metrics",
+        command: vec![this, "measure".into(), dir.clone()],
+        events,
+        target: None,
+        spans: Vec::new(),
+    }];
+    if runs("babeltrace2", "--version") {
+        let words = ["babeltrace2", "-o", "dummy"].map(PathBuf::from);
+        contenders.push(Contender {
+            name: "babeltrace2 -o dummy",
+            command: [&words[..], &[dir.join("trace")]].concat(),
+            events,
+            target: Some(BABELTRACE_TARGET),
+            spans: Vec::new(),
+        });
+    }
+    if let Some(events) = perf_events {
+        let words = ["perf", "sched", "timehist", "-i"].map(PathBuf::from);
+        contenders.push(Contender {
+            name: "perf sched timehist",
+            command: [&words[..], &[data]].concat(),
+            events,
+            target: Some(PERF_TARGET),
+            spans: Vec::new(),
+        });
+    }
+    for round in 0..rounds {
+        // The order turns, because each inherits what the one before left in the caches.
+        let count = contenders.len();
+        for turn in 0..count {
+            contenders[(round + turn) % count].run()?;
+        }
+    }
+    table(&contenders);
+    growth(&reader, rounds);
+    Ok(())
+}
+
+/// A reader of recordings.
+struct Contender {
+    name: &'static str,
+    command: Vec<PathBuf>,
+    events: u64,
+    target: Option<f64>,
+    /// Nanoseconds of CPU per event.
+    spans: Vec<f64>,
+}
+
+impl Contender {
+    fn run(&mut self) -> Result<()> {
+        let before = children_cpu_ns();
+        let mut command = Command::new(&self.command[0]);
+        let status = command
+            .args(&self.command[1..])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        if !status.success() {
+            return Err(format!("{} failed: {status}", self.name).into());
+        }
+        let spent = children_cpu_ns() - before;
+        self.spans.push(spent as f64 / self.events as f64);
+        Ok(())
+    }
+}
+
+/// The CPU time of all children that have ended.
+fn children_cpu_ns() -> u64 {
+    // SAFETY: the structure is plain data that the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+fn quartiles(spans: &[f64]) -> [f64; 3] {
+    let mut sorted = spans.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|part| sorted[(sorted.len() * part / 4).min(sorted.len() - 1)])
+}
+
+fn table(contenders: &[Contender]) {
+    println!("\n| | events | ns of CPU per event | quartiles | events per second and core | ratio | target | met |");
+    println!("|---|--:|--:|--:|--:|--:|--:|---|");
+    let [_, ours, _] = quartiles(&contenders[0].spans);
+    for contender in contenders {
+        let [low, median, high] = quartiles(&contender.spans);
+        let ratio = median / ours;
+        let (target, met) = match contender.target {
+            Some(target) if ratio >= target => (format!("{target}"), "yes"),
+            Some(target) => (format!("{target}"), "**no**"),
+            None => (String::new(), ""),
+        };
+        println!(
+            "| {} | {} | {median:.1} | {low:.1} to {high:.1} | {:.1} M | {ratio:.2} | {target} | {met} |",
+            contender.name,
+            contender.events,
+            1_000.0 / median,
+        );
+    }
+}
+
+/// How the cost grows with the metrics and with the tasks that have ended.
+fn growth(reader: &TraceReader, rounds: usize) {
+    println!("\n| | ns per element | ratio | at most | met |");
+    println!("|---|--:|--:|--:|---|");
+    let per_element = |run: &mut dyn FnMut() -> f64| {
+        let spans: Vec<f64> = (0..rounds).map(|_| run()).collect();
+        quartiles(&spans)[1]
+    };
+    let timed = |metrics: &mut Metrics<Summaries>| {
+        let begun = Instant::now();
+        reader.replay(&mut [metrics]);
+        begun.elapsed().as_nanos() as f64 / reader.events() as f64
+    };
+    let mut least = 0.0;
+    for copies in [1, 2, 4] {
+        let median = per_element(&mut || timed(&mut engine(copies)));
+        if copies == 1 {
+            least = median;
+        }
+        row(
+            &format!("{} metrics", METRICS.len() * copies),
+            median,
+            least,
+            copies as f64,
+        );
+    }
+    for ended in [0, 100_000] {
+        let median = per_element(&mut || {
+            let mut metrics = engine(1);
+            live_and_die(&mut metrics, ended);
+            timed(&mut metrics)
+        });
+        if ended == 0 {
+            least = median;
+        }
+        // Equal, but for what one measurement differs from the next.
+        row(&format!("after {ended} ended tasks"), median, least, 1.1);
+    }
+}
+
+fn row(name: &str, median: f64, least: f64, target: f64) {
+    let ratio = median / least;
+    let met = if ratio <= target { "yes" } else { "**no**" };
+    println!("| {name} | {median:.1} | {ratio:.2} | {target} | {met} |");
+}
+
+/// Tasks that begin, run and end.
+fn live_and_die(update: &mut dyn Update, tasks: u32) {
+    let streams = [
+        stream(101, SCHED_SWITCH, Switch::schema()),
+        stream(102, TASK_LIFE, Life::schema()),
+    ];
+    let mut tell = |stream: usize, payload: &[u8], ns: u64| {
+        update.element(&ElementView {
+            stream: &streams[stream],
+            sequence: 0,
+            time: Timestamp::from_monotonic_ns(ns),
+            payload,
+        });
+    };
+    for tid in 1_000_000..1_000_000 + tasks {
+        let ns = u64::from(tid);
+        tell(0, &switch(0, tid, 0).to_payload(), ns);
+        let life = Life {
+            tid,
+            pid: 1,
+            parent_tid: 0,
+            parent_pid: 0,
+            kind: Life::EXIT,
+            code: 0,
+            cpu_ns: 0,
+            comm: [0; 16],
+        };
+        tell(1, &life.to_payload(), ns);
+        // Its last departure, by which an automaton that measures it ends.
+        tell(0, &switch(tid, 0, 0x80).to_payload(), ns);
+    }
+}
+
+fn switch(prev_tid: u32, next_tid: u32, prev_state: u16) -> Switch {
+    let tracked = |tid: u32, flag: u16| if tid == 0 { 0 } else { flag };
+    Switch {
+        prev_tid,
+        next_tid,
+        prev_pid: 1,
+        next_pid: 1,
+        prev_state,
+        flags: tracked(prev_tid, Switch::PREV_TRACKED) | tracked(next_tid, Switch::NEXT_TRACKED),
+        prev_run_ns: Switch::UNKNOWN,
+    }
+}
+
+fn wake(tid: u32, waker_tid: u32, kind: u32) -> Wake {
+    Wake {
+        tid,
+        pid: 1,
+        waker_tid,
+        waker_pid: 1,
+        target_cpu: 0,
+        kind,
+    }
+}
+
+fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(id),
+        origin: Origin::Kernel { cpu: id & 1 },
+        sensor: sensor.to_owned(),
+        instance: String::new(),
+        lane: None,
+        schema: Arc::new(schema),
+        rate: None,
+        capacity: 1 << 16,
+    }
+}
+
+/// Runs the work under `perf sched record`, whose rings hold what it does until perf gets a CPU.
+fn listen(data: &Path) -> Result<()> {
+    let this = std::env::current_exe()?;
+    let script = "test -e /sys/kernel/tracing/events || \
+        mount -t tracefs nodev /sys/kernel/tracing || exit 77; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.args(["perf", "sched", "record", "-k", "mono", "-m", "8192"]);
+    command.args(["-e", "sched:sched_wakeup", "-o"]).arg(data);
+    let output = command.arg("--").arg(this).arg("work").output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().into())
+}
+
+fn runs(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    let quiet = command
+        .arg(argument)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Writes elements into the streams of two CPUs.
+struct Recorder {
+    writer: TraceWriter,
+    streams: Vec<(StreamDescriptor, u64)>,
+}
+
+impl Recorder {
+    fn create(dir: &Path) -> Result<Self> {
+        Ok(Self {
+            writer: TraceWriter::create(dir, TraceIdentity::default())?,
+            streams: Vec::new(),
+        })
+    }
+
+    fn tell(&mut self, cpu: u32, time: Timestamp, payload: &[u8], wake: bool) -> Result<()> {
+        let id = 1 + 2 * cpu + u32::from(wake);
+        if !self
+            .streams
+            .iter()
+            .any(|(stream, _)| stream.id.as_raw() == id)
+        {
+            let stream = if wake {
+                stream(id, SCHED_WAKE, Wake::schema())
+            } else {
+                stream(id, SCHED_SWITCH, Switch::schema())
+            };
+            self.streams.push((stream, 0));
+        }
+        let mut streams = self.streams.iter_mut();
+        let found = streams.find(|(stream, _)| stream.id.as_raw() == id);
+        let (stream, sequence) = found.expect("it was pushed");
+        self.writer.element(&ElementView {
+            stream,
+            sequence: *sequence,
+            time,
+            payload,
+        })?;
+        *sequence += 1;
+        Ok(())
+    }
+}
+
+/// Makes a recording of what perf has heard of the threads that work. Returns how many events of any kind
+/// perf's file has.
+fn convert(data: &Path, dir: &Path) -> Result<u64> {
+    let mut command = Command::new("perf");
+    command.args(["script", "-F", "tid,cpu,time,event,trace", "--ns", "-i"]);
+    let output = command.arg(data).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut working = BTreeSet::new();
+    for line in text.lines() {
+        for (name, tid) in [(" prev_comm=task-", " prev_pid="), (" comm=task-", " pid=")] {
+            if line.contains(name) {
+                working.extend(number_after(line, tid).map(|tid| tid as u32));
+            }
+        }
+    }
+    let mut recorder = Recorder::create(dir)?;
+    let mut events = 0;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(current), Some(cpu)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let (Some(time), Some(event)) = (words.next(), words.next()) else {
+            continue;
+        };
+        events += 1;
+        let cpu: u32 = cpu.trim_matches(['[', ']']).parse()?;
+        let (seconds, nanos) = time
+            .trim_end_matches(':')
+            .split_once('.')
+            .ok_or("no time")?;
+        let ns = seconds.parse::<u64>()? * 1_000_000_000 + nanos.parse::<u64>()?;
+        let time = Timestamp::from_monotonic_ns(ns);
+        let tid = |key: &str| number_after(line, key).map_or(0, |tid| tid as u32);
+        if event == "sched:sched_switch:" {
+            let (prev, next) = (tid(" prev_pid="), tid(" next_pid="));
+            let (ours, theirs) = (working.contains(&prev), working.contains(&next));
+            if !ours && !theirs {
+                continue;
+            }
+            let runnable = line.contains(" prev_state=R");
+            let mut switch = switch(prev, next, u16::from(!runnable));
+            switch.flags = if ours { Switch::PREV_TRACKED } else { 0 }
+                | if theirs { Switch::NEXT_TRACKED } else { 0 };
+            recorder.tell(cpu, time, &switch.to_payload(), false)?;
+        }
+        let kind = match event {
+            "sched:sched_waking:" => Wake::WAKING,
+            "sched:sched_wakeup:" => Wake::WAKEUP,
+            "sched:sched_wakeup_new:" => Wake::NEW,
+            _ => continue,
+        };
+        let woken = tid(" pid=");
+        if working.contains(&woken) {
+            let wake = wake(woken, current.parse()?, kind);
+            recorder.tell(cpu, time, &wake.to_payload(), true)?;
+        }
+    }
+    recorder.writer.finish()?;
+    if events == 0 {
+        return Err("perf script tells of no event".into());
+    }
+    Ok(events)
+}
+
+/// The number behind the last place of a key: names before it may hold anything.
+fn number_after(line: &str, key: &str) -> Option<u64> {
+    let (_, rest) = line.rsplit_once(key)?;
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// A recording of the same shape: each task wakes the next one and goes to sleep.
+fn make_up(dir: &Path) -> Result<()> {
+    let mut recorder = Recorder::create(dir)?;
+    let mut time = Timestamp::from_monotonic_ns(1_000_000);
+    for hop in 0..HOPS {
+        let task = |number: u64| 100 + (number % TASKS as u64) as u32;
+        let (this, next) = (task(hop), task(hop + 1));
+        let cpu = (hop / 64 % 2) as u32;
+        for kind in [Wake::WAKING, Wake::WAKEUP] {
+            time = time.plus(Nanos::from_ns(400));
+            recorder.tell(cpu, time, &wake(next, this, kind).to_payload(), true)?;
+        }
+        time = time.plus(Nanos::from_ns(2_000 + hop % 7 * 100));
+        recorder.tell(cpu, time, &switch(this, next, 1).to_payload(), false)?;
+    }
+    recorder.writer.finish()?;
+    Ok(())
+}
