@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use overhear_event::TypeSchema;
+use overhear_event::{EventName, EventSet, TypeSchema};
 
 use crate::streams::Hook;
 
@@ -14,7 +14,7 @@ use crate::streams::Hook;
 /// use overhear_kernel::Sensor;
 ///
 /// let sensor: Sensor = "page_fault".parse()?;
-/// assert_eq!(sensor.about(), "page faults, with address and code");
+/// assert_eq!(sensor.about(), "page faults, with address and code, and when they were served");
 /// assert!("page_fualt".parse::<Sensor>().is_err());
 /// assert!(Sensor::all().any(|known| known == sensor));
 /// # Ok::<(), overhear_kernel::UnknownSensor>(())
@@ -41,6 +41,21 @@ impl Sensor {
         Hook::MORE.into_iter().map(Self)
     }
 
+    /// Those that these events come from, in the order of their streams. Scheduling is always on.
+    ///
+    /// ```
+    /// use overhear_event::{EventName, EventSet};
+    /// use overhear_kernel::Sensor;
+    ///
+    /// let kernel = ["syscall", "sched_switch"].map(EventName::kernel);
+    /// let events: EventSet = kernel.into_iter().chain([EventName::user("queue")]).collect();
+    /// let needed: Vec<&str> = Sensor::required_by(&events).map(Sensor::name).collect();
+    /// assert_eq!(needed, ["syscall"]);
+    /// ```
+    pub fn required_by(events: &EventSet) -> impl Iterator<Item = Self> + '_ {
+        Self::all().filter(|sensor| events.contains(&EventName::kernel(sensor.name())))
+    }
+
     /// The name of its streams; its events are `kernel:NAME`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -52,7 +67,7 @@ impl Sensor {
     pub const fn about(self) -> &'static str {
         match self.0 {
             Hook::Switch | Hook::Wake | Hook::Life => "scheduling",
-            Hook::Fault => "page faults, with address and code",
+            Hook::Fault => "page faults, with address and code, and when they were served",
             Hook::Block => "block I/O from issue to completion, with latency",
             Hook::Call => "system calls, entry and exit with number, first argument and result",
             Hook::Futex => "futex waits, with address and the time waited",
@@ -63,6 +78,8 @@ impl Sensor {
             Hook::Migrate => "migrations to another CPU, and who caused them",
             Hook::Idle => "idle states of CPUs",
             Hook::Frequency => "frequencies of CPUs",
+            Hook::Schedule => "the scheduler at work, entry and exit",
+            Hook::Lock => "waits for the kernel's locks, with holder, and inherited priorities",
             Hook::Probe => "functions and static probes of programs",
             Hook::Flutter => "switches of threads to themselves",
             Hook::Ipc => "bytes sent and received through pipes and sockets",

@@ -48,8 +48,12 @@ pub(crate) enum Hook {
     Ipc = 14,
     /// Switches of threads to themselves.
     Flutter = 15,
+    /// The scheduler at work.
+    Schedule = 16,
+    /// Waits for locks of the kernel, and inherited priorities.
+    Lock = 17,
     /// Functions and static probes of programs; the first of several slots.
-    Probe = 16,
+    Probe = 18,
 }
 
 impl Hook {
@@ -57,7 +61,7 @@ impl Hook {
     pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
 
     /// Those that a user may wish for besides, in the order of their numbers.
-    pub(crate) const MORE: [Self; 13] = [
+    pub(crate) const MORE: [Self; 15] = [
         Self::Fault,
         Self::Block,
         Self::Call,
@@ -71,6 +75,8 @@ impl Hook {
         Self::Frequency,
         Self::Ipc,
         Self::Flutter,
+        Self::Schedule,
+        Self::Lock,
     ];
 
     /// The sensor's name.
@@ -92,6 +98,8 @@ impl Hook {
             Self::Frequency => events::CPU_FREQUENCY,
             Self::Ipc => events::IPC,
             Self::Flutter => events::FLUTTER,
+            Self::Schedule => events::SCHEDULE,
+            Self::Lock => events::LOCK,
             Self::Probe => "probe",
         }
     }
@@ -114,6 +122,8 @@ impl Hook {
             Self::Frequency => events::cpu_frequency_schema(),
             Self::Ipc => events::ipc_schema(),
             Self::Flutter => events::flutter_schema(),
+            Self::Schedule => events::schedule_schema(),
+            Self::Lock => events::lock_schema(),
             Self::Probe => events::probe_schema(),
         }
     }

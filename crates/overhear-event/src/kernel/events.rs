@@ -34,6 +34,10 @@ pub const CPU_FREQUENCY: &str = "cpu_frequency";
 pub const IPC: &str = "ipc";
 /// Sensor name of the switches of threads to themselves.
 pub const FLUTTER: &str = "flutter";
+/// Sensor name of the scheduler at work.
+pub const SCHEDULE: &str = "schedule";
+/// Sensor name of the waits for locks of the kernel, and of inherited priorities.
+pub const LOCK: &str = "lock";
 
 /// `kind` of what begins: a system call, a futex wait, an interrupt, a block request's issue.
 pub const KIND_BEGIN: u32 = 1;
@@ -189,6 +193,29 @@ pub fn ipc_schema() -> TypeSchema {
 #[must_use]
 pub fn flutter_schema() -> TypeSchema {
     checked(thread("flutter"))
+}
+
+/// The scheduler begins to work for a thread, or ends.
+#[must_use]
+pub fn schedule_schema() -> TypeSchema {
+    checked(
+        thread("schedule")
+            .field("kind", FieldKind::U32, "")
+            .field("flag", FieldKind::U32, ""),
+    )
+}
+
+/// A thread waits for a lock of the kernel, or goes on; it inherits a priority, or loses it.
+#[must_use]
+pub fn lock_schema() -> TypeSchema {
+    checked(
+        thread("lock")
+            .field("kind", FieldKind::U32, "")
+            .field("flags", FieldKind::U32, "")
+            .field("address", FieldKind::U64, "")
+            .field("other_tid", FieldKind::U32, "")
+            .field("inverted", FieldKind::U32, ""),
+    )
 }
 
 /// The entry of a function, or a static probe, with its arguments as whole words.

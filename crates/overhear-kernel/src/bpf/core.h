@@ -109,6 +109,8 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int exit_code;
+	int prio;
+	int normal_prio;
 	unsigned long nvcsw;
 	struct sched_entity se;
 	struct css_set *cgroups;

@@ -4,19 +4,21 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
-    set_print, Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel, UprobeOpts, UsdtOpts,
+    libbpf_sys, set_print, Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramMut, UprobeOpts, UsdtOpts,
 };
 
 use super::layout;
 use super::map::Map;
-use super::programs::{Program, ESSENTIAL, MORE, PROBES, SCHED, SELECT};
+use super::programs::{Program, ESSENTIAL, FAULTS_SERVED, MORE, PROBES, SCHED, SELECT};
 use crate::machine;
+use crate::perf::served_faults;
 use crate::probe::Place;
 use crate::streams::Hook;
 use crate::{Probe, ProbeError};
@@ -186,7 +188,7 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
     let types = Btf::from_vmlinux().map_err(into_io)?;
     let has = |program: &&Program| {
         let name = format!("btf_trace_{}", program.tracepoint);
-        types.type_by_name::<Typedef<'_>>(&name).is_some()
+        program.tracepoint == FAULTS_SERVED || types.type_by_name::<Typedef<'_>>(&name).is_some()
     };
     Ok(programs.iter().filter(has).collect())
 }
@@ -250,8 +252,13 @@ fn try_load(
             .progs_mut()
             .find(|program| program.name() == known.name);
         let Some(program) = program else { continue };
-        if let Ok(link) = program.attach() {
-            links.push(link.as_fd().try_clone_to_owned()?);
+        let made = if known.tracepoint == FAULTS_SERVED {
+            attach_to_served_faults(&program)
+        } else {
+            attach_to_tracepoint(&program)
+        };
+        if let Ok(made) = made {
+            links.extend(made);
             if let Some(hook) = known.hook {
                 writers.push((hook, program.as_fd().try_clone_to_owned()?));
             }
@@ -269,6 +276,37 @@ fn try_load(
         notes,
     };
     Ok((loaded, object))
+}
+
+fn attach_to_tracepoint(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
+    let link = program.attach().map_err(into_io)?;
+    Ok(vec![link.as_fd().try_clone_to_owned()?])
+}
+
+/// Attaches a program to the software events of all CPUs that are there, by which served page faults are
+/// counted. libbpf's own link would switch an event off with the end of the object, although its file lives on.
+fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
+    let mut links = Vec::new();
+    for cpu in machine::online_cpus() {
+        for event in served_faults(cpu)? {
+            // SAFETY: both descriptors are open during the call, and no options are given; the kernel's
+            // link keeps the event.
+            let link = unsafe {
+                libbpf_sys::bpf_link_create(
+                    program.as_fd().as_raw_fd(),
+                    event.as_raw_fd(),
+                    libbpf_sys::BPF_PERF_EVENT,
+                    std::ptr::null(),
+                )
+            };
+            if link < 0 {
+                return Err(io::Error::from_raw_os_error(-link));
+            }
+            // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+            links.push(unsafe { OwnedFd::from_raw_fd(link) });
+        }
+    }
+    Ok(links)
 }
 
 /// Sets the constants, and has an object use the maps of another.

@@ -29,7 +29,7 @@
 #include "core.h"
 #include "elements.h"
 
-enum { MONITORS = 64, SLOTS = 32, PAGE_BYTES = 4096, MOST_CGROUPS = 256 };
+enum { MONITORS = 64, SLOTS = 64, PAGE_BYTES = 4096, MOST_CGROUPS = 256 };
 
 /* What a ring is of. The numbers are those of the Rust enum `Hook`. */
 enum slot {
@@ -49,7 +49,9 @@ enum slot {
 	SLOT_FREQUENCY = 13,
 	SLOT_IPC = 14,
 	SLOT_FLUTTER = 15,
-	SLOT_PROBE = 16, /* and the following */
+	SLOT_SCHEDULE = 16,
+	SLOT_LOCK = 17,
+	SLOT_PROBE = 18, /* and the following */
 };
 
 /* Constants to the verifier; written by user space before the programs are loaded. */
@@ -125,6 +127,7 @@ struct tracking {
 	u64 call_ns;	/* when it began */
 	u64 call_first; /* its first arguments */
 	u64 call_second;
+	u64 holder; /* of the lock it waits for: the thread, and 1 << 32 if that is less urgent */
 };
 
 struct {

@@ -3,11 +3,12 @@
 
 use crate::streams::Hook;
 
-/// A program on a tracepoint.
+/// A program on a tracepoint, or on software events.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     /// Whose rings it writes to; `None` if to none.
     pub(crate) hook: Option<Hook>,
+    /// The tracepoint, or [`FAULTS_SERVED`].
     pub(crate) tracepoint: &'static str,
     /// What is missing without it, as a phrase.
     pub(crate) without_it: &'static str,
@@ -26,6 +27,10 @@ const fn program(
         without_it,
     }
 }
+
+/// Stands for the software events by which the kernel counts page faults that it has served, the minor and
+/// the major ones. There is no tracepoint at that place.
+pub(crate) const FAULTS_SERVED: &str = "faults_served";
 
 /// The program that user space runs over tasks. It has no tracepoint, and nothing works without it.
 pub(crate) const SELECT: &str = "select";
@@ -97,7 +102,7 @@ pub(crate) static SCHED: [Program; 10] = [
 ];
 
 /// The sensors beyond scheduling, each hook's programs together.
-pub(crate) static MORE: [Program; 36] = [
+pub(crate) static MORE: [Program; 42] = [
     program(
         "on_fault_user",
         Hook::Fault,
@@ -109,6 +114,12 @@ pub(crate) static MORE: [Program; 36] = [
         Hook::Fault,
         "page_fault_kernel",
         "page faults in the kernel are not seen",
+    ),
+    program(
+        "on_fault_served",
+        Hook::Fault,
+        FAULTS_SERVED,
+        "when page faults were served is not seen",
     ),
     program(
         "on_block_start",
@@ -313,5 +324,35 @@ pub(crate) static MORE: [Program; 36] = [
         Hook::Flutter,
         "sched_exit_tp",
         "switches of threads to themselves are not seen",
+    ),
+    program(
+        "on_scheduler",
+        Hook::Schedule,
+        "sched_entry_tp",
+        "when the scheduler begins to work is not seen",
+    ),
+    program(
+        "on_scheduler_end",
+        Hook::Schedule,
+        "sched_exit_tp",
+        "when the scheduler ends its work is not seen",
+    ),
+    program(
+        "on_contention",
+        Hook::Lock,
+        "contention_begin",
+        "waits for the kernel's locks are not seen",
+    ),
+    program(
+        "on_contention_end",
+        Hook::Lock,
+        "contention_end",
+        "the ends of waits for the kernel's locks are not seen",
+    ),
+    program(
+        "on_inheritance",
+        Hook::Lock,
+        "sched_pi_setprio",
+        "inherited priorities are not seen",
     ),
 ];

@@ -22,6 +22,11 @@
  *    read and write: the descriptor leads to the inode, which both ends share. Sockets have
  *    tracepoints where the length of a transfer is known; the channel is the socket's inode, the
  *    peer that of the socket at the other end, which is known for Unix sockets alone.
+ *
+ * 5. Who holds a lock. Whoever waits is told by a tracepoint; the holder is read from the lock, where
+ *    locks of its kind name theirs. It may have let go meanwhile: the reading is a hint, and a task
+ *    that is gone reads as nobody. The end of a wait names the same holder as its begin. Locks with
+ *    priority inheritance, those of futexes among them, are told of where they change a priority.
  */
 #include "monitors.h"
 #include "sensors.h"
@@ -76,6 +81,8 @@ EMITTER(idle, struct idle_element, SLOT_IDLE)
 EMITTER(frequency, struct frequency_element, SLOT_FREQUENCY)
 EMITTER(ipc, struct ipc_element, SLOT_IPC)
 EMITTER(flutter, struct flutter_element, SLOT_FLUTTER)
+EMITTER(schedule, struct schedule_element, SLOT_SCHEDULE)
+EMITTER(lock, struct lock_element, SLOT_LOCK)
 
 /* The current thread, and who hears what it does. */
 struct here {
@@ -142,6 +149,14 @@ SEC("tp_btf/page_fault_kernel")
 int on_fault_kernel(u64 *ctx)
 {
 	return fault(ctx[0], ctx[2], FAULT_KERNEL);
+}
+
+/* The memory management counts a fault when it has been served, as a software event. */
+SEC("perf_event")
+int on_fault_served(void *ctx)
+{
+	(void)ctx;
+	return fault(0, 0, FAULT_SERVED);
 }
 
 /* Block I/O */
@@ -694,6 +709,163 @@ int on_frequency(u64 *ctx)
 
 	if (words)
 		emit_frequency(words, READ_ONCE(words->active), &element);
+	return 0;
+}
+
+/* The scheduler at work, in the thread that called it or was made to */
+
+static always_inline int scheduler(u32 kind, bool flag)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors)
+		return 0;
+
+	struct schedule_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.kind = kind,
+		.flag = flag,
+	};
+
+	emit_schedule(at.words, at.monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/sched_entry_tp")
+int on_scheduler(u64 *ctx)
+{
+	return scheduler(KIND_BEGIN, ctx[0] & 1);
+}
+
+SEC("tp_btf/sched_exit_tp")
+int on_scheduler_end(u64 *ctx)
+{
+	return scheduler(KIND_END, ctx[0] & 1);
+}
+
+/* Locks (rule 5) */
+
+struct owner_word {
+	long long counter;
+} CORE;
+
+struct mutex {
+	struct owner_word owner;
+} CORE;
+
+struct rw_semaphore {
+	struct owner_word owner;
+} CORE;
+
+struct rt_mutex_base {
+	struct task_struct *owner;
+} CORE;
+
+#define EXISTS(type, member) __builtin_preserve_field_info(((type *)0)->member, 2)
+
+/* The low bits of the word that names the owner are flags. */
+static always_inline u64 owner_of(u64 lock, u32 flags)
+{
+	enum { SPIN = 1, READ = 2, WRITE = 4, RT = 8, PER_CPU = 16, MUTEX = 32 };
+	u64 owner = 0;
+
+	if (flags & MUTEX) {
+		if (EXISTS(struct mutex, owner))
+			bpf_probe_read_kernel(&owner, sizeof(owner), &((struct mutex *)lock)->owner);
+	} else if (flags & RT) {
+		if (EXISTS(struct rt_mutex_base, owner))
+			bpf_probe_read_kernel(&owner, sizeof(owner),
+					      &((struct rt_mutex_base *)lock)->owner);
+	} else if (flags & (READ | WRITE) && !(flags & (SPIN | PER_CPU))) {
+		if (EXISTS(struct rw_semaphore, owner))
+			bpf_probe_read_kernel(&owner, sizeof(owner),
+					      &((struct rw_semaphore *)lock)->owner);
+		/* Readers are many; the word names one that has been among them. */
+		if (owner & 1)
+			return 0;
+	}
+	return owner & ~7ull;
+}
+
+static always_inline u64 holder_of(u64 lock, u32 flags)
+{
+	struct task_struct *owner = (void *)owner_of(lock, flags);
+	struct task_struct *current = bpf_get_current_task_btf();
+	int tid = 0, prio = 0;
+
+	if (!owner)
+		return 0;
+	if (bpf_probe_read_kernel(&tid, sizeof(tid), &owner->pid) ||
+	    bpf_probe_read_kernel(&prio, sizeof(prio), &owner->prio))
+		return 0;
+	/* The kernel's priorities: less is more urgent. */
+	return (u32)tid | (u64)(prio > current->prio) << 32;
+}
+
+static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind)
+{
+	struct lock_element element = {
+		.tid = at->tid,
+		.pid = at->pid,
+		.kind = kind,
+		.flags = flags,
+		.address = address,
+		.other_tid = (u32)at->tracking->holder,
+		.inverted = at->tracking->holder >> 32,
+	};
+
+	emit_lock(at->words, at->monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/contention_begin")
+int on_contention(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors || !at.tracking)
+		return 0;
+	at.tracking->holder = holder_of(ctx[0], ctx[1]);
+	return lock(&at, ctx[0], ctx[1], LOCK_WAITS);
+}
+
+SEC("tp_btf/contention_end")
+int on_contention_end(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors || !at.tracking)
+		return 0;
+	return lock(&at, ctx[0], 0, LOCK_GOES_ON);
+}
+
+SEC("tp_btf/sched_pi_setprio")
+int on_inheritance(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct task_struct *waiter = (void *)ctx[1];
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
+	int tid = 0, prio = 0;
+
+	if (!words || !tracking)
+		return 0;
+	if (waiter) {
+		bpf_probe_read_kernel(&tid, sizeof(tid), &waiter->pid);
+		bpf_probe_read_kernel(&prio, sizeof(prio), &waiter->prio);
+	}
+
+	bool boosted = waiter && prio < task->normal_prio;
+	struct lock_element element = {
+		.tid = task->pid,
+		.pid = task->tgid,
+		.kind = boosted ? LOCK_BOOSTED : LOCK_RESTORED,
+		.other_tid = tid,
+		.inverted = boosted,
+	};
+
+	emit_lock(words, heard_by(words, tracking), &element);
 	return 0;
 }
 

@@ -8,7 +8,8 @@
 #include "core.h"
 
 enum begin_end { KIND_BEGIN = 1, KIND_END = 2, KIND_RAISE = 3 };
-enum fault_kind { FAULT_USER = 1, FAULT_KERNEL = 2 };
+enum fault_kind { FAULT_USER = 1, FAULT_KERNEL = 2, FAULT_SERVED = 3 };
+enum lock_kind { LOCK_WAITS = 1, LOCK_GOES_ON = 2, LOCK_BOOSTED = 3, LOCK_RESTORED = 4 };
 enum signal_kind { SIGNAL_GENERATE = 1, SIGNAL_DELIVER = 2 };
 enum timer_kind { TIMER_BEGIN = 1, TIMER_END = 2, HRTIMER_BEGIN = 3, HRTIMER_END = 4 };
 enum ipc_kind { IPC_SEND = 1, IPC_RECEIVE = 2 };
@@ -132,6 +133,25 @@ struct flutter_element {
 	u32 pid;
 };
 
+struct schedule_element {
+	u64 stamp_ns;
+	u32 tid;
+	u32 pid;
+	u32 kind; /* enum begin_end */
+	u32 flag;
+};
+
+struct lock_element {
+	u64 stamp_ns;
+	u32 tid;
+	u32 pid;
+	u32 kind; /* enum lock_kind */
+	u32 flags;
+	u64 address;
+	u32 other_tid;
+	u32 inverted;
+};
+
 #define SIZE(name, bytes) \
 	_Static_assert(sizeof(struct name##_element) == 8 + (bytes), "payload of " #name)
 SIZE(fault, 24);
@@ -147,4 +167,6 @@ SIZE(idle, 8);
 SIZE(frequency, 8);
 SIZE(ipc, 40);
 SIZE(flutter, 8);
+SIZE(schedule, 16);
+SIZE(lock, 32);
 #undef SIZE

@@ -9,7 +9,7 @@ use crate::mapping::MappedWords;
 /// How many monitors one set of programs serves.
 pub(crate) const MONITORS: u32 = 64;
 /// How many rings a monitor can have on each CPU.
-pub(crate) const SLOTS: u32 = 32;
+pub(crate) const SLOTS: u32 = 64;
 /// Bytes of the whole.
 pub(crate) const SHARED_BYTES: usize = (64 + (MONITORS * SLOTS) as usize) * 8;
 

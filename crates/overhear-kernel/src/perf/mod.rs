@@ -15,6 +15,8 @@
 mod record;
 mod sys;
 
+pub(crate) use sys::served_faults;
+
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -29,6 +29,8 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 96);
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_PAGE_FAULTS_MIN: u64 = 5;
+const PERF_COUNT_SW_PAGE_FAULTS_MAJ: u64 = 6;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
@@ -107,12 +109,35 @@ fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errn
         clock_id: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
     };
+    open_event(&attributes, pid, cpu)
+}
+
+/// Opens the events of a CPU that happen when a page fault has been served: a minor one, a major one.
+/// Whatever is attached to them is called for each.
+pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
+    let open = |config| {
+        let attributes = Attributes {
+            kind: PERF_TYPE_SOFTWARE,
+            size: size_of::<Attributes>() as u32,
+            config,
+            sample_period: 1,
+            ..Attributes::default()
+        };
+        open_event(&attributes, -1, cpu)
+    };
+    Ok([
+        open(PERF_COUNT_SW_PAGE_FAULTS_MIN)?,
+        open(PERF_COUNT_SW_PAGE_FAULTS_MAJ)?,
+    ])
+}
+
+fn open_event(attributes: &Attributes, pid: libc::pid_t, cpu: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: `attributes` is a valid perf_event_attr that states its own size; the kernel reads
     // it during the call and keeps no pointer.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attributes,
+            std::ptr::from_ref(attributes),
             pid,
             cpu as libc::c_int,
             -1 as libc::c_int,

@@ -56,6 +56,11 @@ impl Catalogue {
             )
             .with(EventName::kernel(events::IPC), events::ipc_schema())
             .with(EventName::kernel(events::FLUTTER), events::flutter_schema())
+            .with(
+                EventName::kernel(events::SCHEDULE),
+                events::schedule_schema(),
+            )
+            .with(EventName::kernel(events::LOCK), events::lock_schema())
             .with(EventName::clerk(kernel::SCHEDSTAT), SchedStat::schema())
     }
 
