@@ -14,7 +14,7 @@ use super::specification::{
 };
 
 /// The built-in metrics, in the order in which they are listed.
-const FILES: [(&str, &str); 15] = [
+const FILES: [(&str, &str); 21] = [
     (
         "wakeup_latency",
         include_str!("../../metrics/wakeup_latency.metric"),
@@ -57,17 +57,27 @@ const FILES: [(&str, &str); 15] = [
         "job_system_time",
         include_str!("../../metrics/job_system_time.metric"),
     ),
-];
-
-/// Metrics that will exist once the kernel is heard at these tracepoints.
-const WAITING: [(&str, &str); 4] = [
-    ("context_switch", "sched_entry and sched_exit"),
-    ("page_fault", "the end of a page fault"),
     (
-        "block_io",
-        "block_rq_issue and block_rq_complete that tells a thread's overlapping requests apart",
+        "context_switch",
+        include_str!("../../metrics/context_switch.metric"),
     ),
-    ("system_blocking", "contention_begin and contention_end"),
+    (
+        "schedule_and_dispatch",
+        include_str!("../../metrics/schedule_and_dispatch.metric"),
+    ),
+    (
+        "page_fault",
+        include_str!("../../metrics/page_fault.metric"),
+    ),
+    ("block_io", include_str!("../../metrics/block_io.metric")),
+    (
+        "system_blocking",
+        include_str!("../../metrics/system_blocking.metric"),
+    ),
+    (
+        "priority_inversion",
+        include_str!("../../metrics/priority_inversion.metric"),
+    ),
 ];
 
 /// The field of kernel elements that names the thread.
@@ -78,14 +88,6 @@ const KIND: &str = "kind";
 /// There is no system metric of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SystemMetricError {
-    /// It is known, but the kernel does not tell enough yet.
-    #[error("the metric {name} waits for a kernel sensor at {sensor}")]
-    Waiting {
-        /// The metric.
-        name: String,
-        /// The tracepoints that it needs.
-        sensor: &'static str,
-    },
     /// It is not known.
     #[error("there is no system metric `{name}`; there are {known}")]
     Unknown {
@@ -135,19 +137,12 @@ pub fn system_metric_text(name: &str) -> Option<&'static str> {
 /// The system metric of this name (seed 004, section 2: `System_Metric`).
 ///
 /// # Errors
-/// [`SystemMetricError`] if there is none, or none yet.
+/// [`SystemMetricError`] if there is none.
 pub fn system_metric(name: &str) -> Result<Metric, SystemMetricError> {
     let Some(text) = system_metric_text(name) else {
-        let waiting = WAITING.iter().find(|(waiting, _)| *waiting == name);
-        return Err(match waiting {
-            Some((_, sensor)) => SystemMetricError::Waiting {
-                name: name.to_owned(),
-                sensor,
-            },
-            None => SystemMetricError::Unknown {
-                name: name.to_owned(),
-                known: system_metrics().collect::<Vec<_>>().join(", "),
-            },
+        return Err(SystemMetricError::Unknown {
+            name: name.to_owned(),
+            known: system_metrics().collect::<Vec<_>>().join(", "),
         });
     };
     Ok(Metric::parse(text, &Catalogue::linux()).expect("the built-in metrics make sense"))
@@ -349,12 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_that_wait_say_for_what() {
-        let error = system_metric("context_switch").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the metric context_switch waits for a kernel sensor at sched_entry and sched_exit"
-        );
+    fn a_name_that_is_not_known_is_answered_with_those_that_are() {
         let error = system_metric("nonsense").unwrap_err().to_string();
         assert!(
             error.starts_with("there is no system metric `nonsense`; there are wakeup_latency,")
