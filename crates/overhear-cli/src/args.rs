@@ -111,12 +111,16 @@ pub(crate) struct RunArguments {
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md).
+    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md). The kernel sensors that
+    /// it requires are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
+    /// Switches sensors of the program off that no metric and no constraint requires.
+    #[arg(long, conflicts_with = "updates")]
+    pub(crate) only_needed: bool,
     /// Runs the monitor of this file beside the program, on the terms of its admission, and carries out
     /// its reactions; see docs/executors.md and docs/reactions.md. Refused is exit status 4, without the
-    /// privilege it demands 5.
+    /// privilege it demands 5. A file without a monitor says what is measured and what must hold.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Measures the execution times of the updates of --config instead of guaranteeing anything, and
@@ -361,6 +365,9 @@ pub(crate) struct MetricsArguments {
     /// and whose kernel sensors were switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
+    /// A file whose `[[metric]]` entries are measured as well.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Subtracts this for each element of a task that lies in a measurement; `calibrated` subtracts what
     /// `overhear calibrate` has found for its sensor before the recording.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]

@@ -14,12 +14,14 @@ use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
+pub mod metrics;
 pub mod parts;
 pub mod reactions;
 pub mod tasks;
 
 use crate::exit::{Failure, USAGE};
 use constraints::ConstraintConfig;
+use metrics::MetricConfig;
 use reactions::ReactionConfig;
 use tasks::TaskConfig;
 
@@ -39,6 +41,9 @@ pub struct Config {
     /// What must hold. A file of nothing else needs no monitor.
     #[serde(default, rename = "constraint")]
     pub constraints: Vec<ConstraintConfig>,
+    /// What is measured. A file of nothing else needs no monitor.
+    #[serde(default, rename = "metric")]
+    pub metrics: Vec<MetricConfig>,
     /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
     #[serde(default, rename = "task")]
     pub tasks: Vec<TaskConfig>,
@@ -398,8 +403,20 @@ impl Config {
     }
 }
 
+/// Whether the file describes a monitor; one that does not can still say what is measured and what must hold.
+///
+/// # Errors
+/// [`Failure`] if it cannot be read, or is no TOML.
+pub fn has_monitor(path: &Path) -> Result<bool, Failure> {
+    let table: Result<toml::Table, String> = from_toml(&text_of(path)?);
+    let usage = |sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display()));
+    table
+        .map(|table| table.contains_key("monitor"))
+        .map_err(usage)
+}
+
 /// Entries that can stand in a file without `[monitor]`.
-const STANDALONE: [&str; 3] = ["constraint", "task", "reaction"];
+const STANDALONE: [&str; 4] = ["constraint", "metric", "task", "reaction"];
 
 /// Refuses a file with entries that nobody would read: with a `[monitor]` it must be whole, without
 /// one it can have these alone.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use overhear_cli::config::constraints;
+use overhear_cli::config::{self, constraints};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
 use overhear_cli::reactions::Reactions;
@@ -85,8 +85,17 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     files.dedup();
     let reactions = Reactions::read(&files, &constraints)?;
     let config = arguments.config.as_deref();
-    let plan = config.map(|config| Plan::read(config, arguments.measure_wcet));
-    let plan = plan.transpose()?;
+    let plan = match config {
+        // A file without a monitor says only what is measured and what must hold.
+        Some(config) if arguments.measure_wcet || config::has_monitor(config)? => {
+            Some(Plan::read(config, arguments.measure_wcet)?)
+        }
+        _ => None,
+    };
+    if plan.is_some() && arguments.only_needed {
+        let sentence = "--only-needed would switch off what the [monitor] of --config reads; leave it out";
+        return Err(Failure::new(USAGE, sentence));
+    }
     if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
         say(&format!("overhear: {warning}\n"));
     }
@@ -102,7 +111,8 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .monitor(plan)
         .reactions(reactions)
         .constraints(constraints)
-        .metrics(metrics::named(&arguments.metrics)?)
+        .metrics(metrics::wished(&arguments.metrics, config)?)
+        .only_needed(arguments.only_needed)
         .out(arguments.out.clone())
         .kernel(arguments.choice())
         .sensors(Sensors::flatten(&arguments.kernel_sensors))
@@ -293,7 +303,7 @@ fn fit(arguments: &FitArguments) -> Result<u8, Failure> {
 fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
     let report = metrics::metrics(
         &arguments.directory,
-        &arguments.metrics,
+        metrics::wished(&arguments.metrics, arguments.config.as_deref())?,
         arguments.element_cost,
         arguments.compensate,
     )?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear metrics`: built-in and user metrics over a recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -119,16 +119,15 @@ impl ElementCost {
     }
 }
 
-/// Evaluates metrics over the recording `dir`: built-in ones by name, others by their file; without
-/// any, all that are built in and whose kernel sensors were switched on. `cost` is subtracted from the
-/// lengths for the task's own elements in them. With `compensate`, what observing has cost is subtracted
-/// from all times before.
+/// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel sensors
+/// were switched on. `cost` is subtracted from the lengths for the task's own elements in them. With
+/// `compensate`, what observing has cost is subtracted from all times before.
 ///
 /// # Errors
-/// [`Failure`] if there is no such recording, metric or file, or if a file makes no sense.
+/// [`Failure`] if there is no such recording.
 pub fn metrics(
     dir: &Path,
-    names: &[String],
+    mut metrics: Vec<Metric>,
     cost: ElementCost,
     compensate: bool,
 ) -> Result<MetricsReport, Failure> {
@@ -138,10 +137,9 @@ pub fn metrics(
     let costs = costs.transpose()?;
     let mut engine = Metrics::new(Summaries::default().less(cost.of(&reader)?));
     let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
-    let metrics = match names {
-        [] => usual(&heard),
-        names => named(names)?,
-    };
+    if metrics.is_empty() {
+        metrics = usual(&heard);
+    }
     for metric in metrics {
         engine.add(metric);
     }
@@ -173,24 +171,27 @@ fn usual(heard: &EventSet) -> Vec<Metric> {
         .collect()
 }
 
-/// The metrics of these names, built in or files; no two of one name.
+/// The metrics of these names, built in or files, and those of the file `config`; no two of one name.
 ///
 /// # Errors
 /// [`Failure`] if there is no such metric or file, or if a file makes no sense.
-pub fn named(names: &[String]) -> Result<Vec<Metric>, Failure> {
+pub fn wished(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
-    let mut metrics: Vec<Metric> = Vec::new();
-    for name in names {
-        let metric = find(name, Path::new("")).map_err(usage)?;
-        if metrics.iter().any(|known| known.name() == metric.name()) {
-            let name = metric.name();
-            return Err(usage(format!(
-                "two metrics are called {name}; rename one of them"
-            )));
-        }
-        metrics.push(metric);
+    let named = names.iter().map(|name| find(name, Path::new("")));
+    let mut all = named.collect::<Result<Vec<Metric>, _>>().map_err(usage)?;
+    if let Some(config) = config {
+        all.extend(crate::config::metrics::read_any(config)?);
     }
-    Ok(metrics)
+    let mut known = BTreeSet::new();
+    match all.iter().find(|metric| !known.insert(metric.name())) {
+        Some(twice) => {
+            let name = twice.name();
+            Err(usage(format!(
+                "two metrics are called {name}; rename one of them"
+            )))
+        }
+        None => Ok(all),
+    }
 }
 
 /// The report on metrics whose observation has ended. `heard` are the events of which there were
@@ -270,7 +271,7 @@ fn report(
             comm: comms.get(&task).cloned().unwrap_or_default(),
             key,
             count: lengths.count(),
-            incomplete: *incomplete,
+            incomplete,
             total_ns: total.as_ns(),
             min_ns: lengths.min().unwrap_or(0),
             median_ns: quantile(0.5),

@@ -113,13 +113,8 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
     let needed = (0..OVERHEADS.len()).filter(needed);
     let overheads = needed.map(|number| OVERHEADS[number]);
     for name in overheads.chain([OBSERVED]) {
-        // A metric that the kernel does not tell enough for yet is no fault of the recording.
-        match system_metric(name) {
-            Ok(metric) => engine.add(metric),
-            Err(error) => found
-                .notes
-                .push(format!("{error}; give {name} in the file")),
-        }
+        let metric = system_metric(name).map_err(|error| Failure::new(USAGE, error.to_string()))?;
+        engine.add(metric);
     }
     let mut scheduling = Scheduling::new(());
     let replayed = reader.replay(&mut [&mut engine, &mut scheduling]);

@@ -2,6 +2,7 @@
 //! A session: one program, run and listened to from its first instruction to its end.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -45,6 +46,7 @@ pub struct SessionBuilder {
     out: Option<PathBuf>,
     kernel: Choice,
     sensors: Vec<Sensor>,
+    only_needed: bool,
     probes: Vec<Probe>,
     quiet: bool,
     stdout_to_stderr: bool,
@@ -83,6 +85,7 @@ impl Session {
             out: None,
             kernel: Choice::Auto,
             sensors: Vec::new(),
+            only_needed: false,
             probes: Vec::new(),
             quiet: false,
             stdout_to_stderr: false,
@@ -113,10 +116,17 @@ impl SessionBuilder {
         self
     }
 
-    /// Which kernel sensors beyond scheduling.
+    /// Which kernel sensors beyond scheduling, besides those that constraints and metrics require.
     #[must_use]
     pub fn sensors(mut self, sensors: Vec<Sensor>) -> Self {
         self.sensors = sensors;
+        self
+    }
+
+    /// Sensors of programs that no constraint or metric requires begin switched off.
+    #[must_use]
+    pub fn only_needed(mut self, only: bool) -> Self {
+        self.only_needed = only;
         self
     }
 
@@ -216,6 +226,9 @@ impl SessionBuilder {
             self.metrics.clone(),
             deciders.of_constraints(),
         )?;
+        let required = evaluations.requires();
+        let mut sensors: BTreeSet<Sensor> = self.sensors.iter().copied().collect();
+        sensors.extend(Sensor::required_by(&required));
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
         let mut plugins = Updates::load(&self.updates)?;
@@ -227,7 +240,7 @@ impl SessionBuilder {
         let first = StreamId::from_raw(1);
         let kernel = Kernel::builder()
             .choice(self.kernel)
-            .sensors(self.sensors.iter().copied())
+            .sensors(sensors)
             .probes(self.probes.iter().cloned())
             .first_stream(first)
             .build();
@@ -242,15 +255,16 @@ impl SessionBuilder {
         })?;
         let socket = self.socket.clone();
         let socket = socket.unwrap_or_else(|| scratch.path().join("directory.sock"));
-        let directory = Directory::builder()
-            .first_stream(behind)
-            .start(&socket)
-            .map_err(|error| {
-                // A place that the user has chosen is the user's to change.
-                let chosen = self.socket.is_some();
-                let status = if chosen { USAGE } else { UNAVAILABLE };
-                Failure::new(status, error.to_string())
-            })?;
+        let mut directory = Directory::builder().first_stream(behind);
+        if self.only_needed {
+            directory = directory.required(required);
+        }
+        let directory = directory.start(&socket).map_err(|error| {
+            // A place that the user has chosen is the user's to change.
+            let chosen = self.socket.is_some();
+            let status = if chosen { USAGE } else { UNAVAILABLE };
+            Failure::new(status, error.to_string())
+        })?;
         let mut sources = vec![kernel_report(&kernel), program_report()];
 
         let kernel = Rc::new(RefCell::new(kernel));

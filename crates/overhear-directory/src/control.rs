@@ -90,9 +90,9 @@ pub(crate) struct Place {
 pub(crate) struct ControlPages(BTreeMap<usize, ControlPage>);
 
 impl ControlPages {
-    /// A place for a sensor, switched on, none of its lanes reclaimed. The second value is true if
+    /// A place for a sensor, switched on or off, none of its lanes reclaimed. The second value is true if
     /// a page was made for it.
-    pub(crate) fn place(&mut self, lanes: u32) -> Result<(Place, bool), MapError> {
+    pub(crate) fn place(&mut self, lanes: u32, enabled: bool) -> Result<(Place, bool), MapError> {
         let lines = ControlLayout::lines_of_sensor(lanes);
         let found = self
             .0
@@ -112,7 +112,7 @@ impl ControlPages {
         };
         let place = Place { page, line };
         if let Some(line) = self.line(place, lanes) {
-            line.set_enabled(true);
+            line.set_enabled(enabled);
             (0..lanes).for_each(|lane| line.reclaim(lane, 0));
         }
         Ok((place, new))
@@ -251,28 +251,28 @@ mod tests {
     #[test]
     fn lines_are_used_again_and_pages_grow() {
         let mut pages = ControlPages::default();
-        let (first, new) = pages.place(0).unwrap();
+        let (first, new) = pages.place(0, true).unwrap();
         assert!(new);
         assert!(pages.line(first, 0).unwrap().is_enabled());
-        let (laned, new) = pages.place(8).unwrap();
+        let (laned, new) = pages.place(8, true).unwrap();
         assert!(!new);
         assert_eq!(laned.line, first.line + 1);
         pages.line(laned, 8).unwrap().reclaim(7, 99);
         pages.line(laned, 8).unwrap().set_enabled(false);
         pages.give_back(laned, 8);
-        let (again, _) = pages.place(8).unwrap();
+        let (again, _) = pages.place(8, true).unwrap();
         assert_eq!(again, laned);
         let line = pages.line(again, 8).unwrap();
         assert!(line.is_enabled());
         assert_eq!(line.reclaimed(7), 0);
         for _ in 3..FIRST_LINES {
-            assert!(!pages.place(0).unwrap().1);
+            assert!(!pages.place(0, true).unwrap().1);
         }
-        let (second, new) = pages.place(0).unwrap();
+        let (second, new) = pages.place(0, true).unwrap();
         assert!(new);
         assert_eq!((second.page, second.line), (1, 0));
         // A sensor that needs more than a whole page.
-        let (third, new) = pages.place(4096).unwrap();
+        let (third, new) = pages.place(4096, true).unwrap();
         assert!(new && pages.line(third, 4096).is_some());
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, StreamDescriptor, StreamId};
+use overhear_event::{ClockId, EventSet, StreamDescriptor, StreamId};
 use overhear_stream::{Header, Shape, Tally};
 
 use crate::control::Place;
@@ -83,6 +83,8 @@ pub(crate) struct Registry {
     pub(crate) quotas: Quotas,
     pub(crate) retention: Duration,
     pub(crate) sizing: Sizing,
+    /// The events that somebody requires; all where it is not said. Sensors of others begin switched off.
+    pub(crate) required: Option<EventSet>,
     /// How many descriptors sensors and tasks may take.
     pub(crate) most_files: usize,
     /// Tells directories apart.
@@ -192,6 +194,7 @@ impl Registry {
             quotas,
             retention: Duration::from_secs(60),
             sizing: Sizing::default(),
+            required: None,
             most_files: usize::MAX,
             identity: random(),
             restarts: 0,
@@ -208,6 +211,12 @@ impl Registry {
             all_unheard: 0,
             freed_unread: 0,
         }
+    }
+
+    /// Whether a sensor begins switched on.
+    pub(crate) fn is_required(&self, descriptor: &StreamDescriptor) -> bool {
+        let required = self.required.as_ref();
+        required.is_none_or(|required| required.contains(&descriptor.event()))
     }
 
     /// Whether there are descriptors for another sensor: one to hand to monitors, and two for the

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, Nanos, StreamId};
+use overhear_event::{ClockId, EventSet, Nanos, StreamId};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{getrlimit, Resource};
@@ -70,6 +70,7 @@ pub struct DirectoryBuilder {
     retention: Duration,
     sizing: Sizing,
     rules: Rules,
+    required: Option<EventSet>,
 }
 
 /// What comes from the service manager, if there is one.
@@ -134,6 +135,14 @@ impl DirectoryBuilder {
     #[must_use]
     pub const fn largest_period(mut self, period: Nanos) -> Self {
         self.sizing.largest_period = period;
+        self
+    }
+
+    /// Resolves what evaluations require: the sensors of these events begin switched on, all others
+    /// switched off, until a monitor switches them. Without it all begin switched on.
+    #[must_use]
+    pub fn required(mut self, events: EventSet) -> Self {
+        self.required = Some(events);
         self
     }
 
@@ -214,6 +223,7 @@ impl DirectoryBuilder {
         );
         registry.retention = self.retention;
         registry.sizing = self.sizing;
+        registry.required = self.required;
         registry.most_files = most_files();
         let mut complaints = Vec::new();
         match store {
@@ -294,6 +304,7 @@ impl Directory {
             retention: Duration::from_secs(60),
             sizing: Sizing::default(),
             rules: Rules::default(),
+            required: None,
         }
     }
 

@@ -30,9 +30,9 @@ impl Registry {
     ///
     /// # Errors
     /// What the kernel said if the process cannot be watched.
-    pub(crate) fn place(&mut self, pid: u32, lanes: u32) -> Result<Place, String> {
+    pub(crate) fn place(&mut self, pid: u32, lanes: u32, enabled: bool) -> Result<Place, String> {
         let task = self.task(pid)?;
-        let placed = task.control.place(lanes);
+        let placed = task.control.place(lanes, enabled);
         task.granted += u32::from(placed.is_ok());
         if let (Ok((place, true)), Some(journal)) = (&placed, &mut self.journal) {
             if let Some(page) = self.tasks.get_mut(&pid).map(|task| &mut task.control) {
