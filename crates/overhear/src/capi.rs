@@ -4,6 +4,7 @@
 
 mod concurrent;
 mod laned;
+mod metric;
 mod monitor;
 
 use std::cell::RefCell;
@@ -122,6 +123,27 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
 
 /// Why a registration failed: the code, and the sentence for it.
 pub(crate) struct Failure(pub(crate) c_int, pub(crate) String);
+
+/// Calls; a failure is remembered and returned as a negative code. Nothing unwinds into C.
+fn guard(name: &str, call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(Failure(code, sentence))) => {
+            remember(&sentence);
+            code
+        }
+        Err(_) => {
+            remember(&format!(
+                "{name} failed inside liboverhear; this is a bug of the library"
+            ));
+            -libc::EINVAL
+        }
+    }
+}
+
+fn invalid(sentence: &str) -> Failure {
+    Failure(-libc::EINVAL, sentence.to_string())
+}
 
 impl From<SensorError> for Failure {
     fn from(error: SensorError) -> Self {

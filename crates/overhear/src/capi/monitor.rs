@@ -13,7 +13,7 @@ use overhear_event::{Nanos, Timestamp};
 use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::{Binding, Subscription, UpdateRef, UpdateState, WaitError, HOLD_BACK};
 
-use super::{remember, text, Failure};
+use super::{guard, invalid, remember, text, Failure};
 use crate::announce::{NotEvaluated, Waiter};
 use crate::application::{ApplicationMonitor, StartError, Wish};
 
@@ -77,27 +77,6 @@ impl From<StartError> for Failure {
         };
         Self(code, format!("oh_monitor_start: {error}"))
     }
-}
-
-/// Calls; a failure is remembered and returned as a negative code. Nothing unwinds into C.
-fn guard(name: &str, call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(code)) => code,
-        Ok(Err(Failure(code, sentence))) => {
-            remember(&sentence);
-            code
-        }
-        Err(_) => {
-            remember(&format!(
-                "{name} failed inside liboverhear; this is a bug of the library"
-            ));
-            -libc::EINVAL
-        }
-    }
-}
-
-fn invalid(sentence: &str) -> Failure {
-    Failure(-libc::EINVAL, sentence.to_string())
 }
 
 fn time(ns: u64) -> Timestamp {

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `include/overhear/metric.h` declares: metrics, and their results over a recording. The struct
+//! mirrors that header.
+
+use std::ffi::{c_char, c_int, CString};
+use std::mem::{offset_of, size_of};
+use std::ptr;
+
+use overhear_event::{EventName, EventSet, Nanos};
+use overhear_metrics::automaton::{
+    events_required_by, new_user_metric, system_metric, Catalogue, Metric, MetricResult, Metrics,
+    Results,
+};
+use overhear_trace::TraceReader;
+
+use super::{guard, invalid, text, Failure};
+
+/// `oh_measurement`.
+#[repr(C)]
+pub(crate) struct RawMeasurement {
+    length_ns: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    intermediate_events: u64,
+    own_events: u64,
+    key: u64,
+    missed: u64,
+    task: u32,
+    has_key: u32,
+}
+
+const _: () = {
+    assert!(offset_of!(RawMeasurement, key) == 40);
+    assert!(offset_of!(RawMeasurement, task) == 56);
+    assert!(size_of::<RawMeasurement>() == 64);
+};
+
+impl From<&MetricResult> for RawMeasurement {
+    fn from(result: &MetricResult) -> Self {
+        Self {
+            length_ns: result.length.as_ns(),
+            begin_ns: result.begin.as_monotonic_ns(),
+            end_ns: result.end.as_monotonic_ns(),
+            intermediate_events: result.intermediate_events,
+            own_events: result.own_events,
+            key: result.key.unwrap_or(0),
+            missed: result.missed,
+            task: result.task,
+            has_key: result.key.is_some().into(),
+        }
+    }
+}
+
+/// `oh_metric`.
+pub(crate) struct RawMetric {
+    metric: Metric,
+    /// What the list points to.
+    _names: Vec<CString>,
+    events: Vec<*const c_char>,
+}
+
+impl RawMetric {
+    fn new(metric: Metric) -> Self {
+        let names: Vec<CString> = events_required_by(&metric)
+            .iter()
+            .map(|event| CString::new(event.as_str()).unwrap_or_default())
+            .collect();
+        let mut events: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+        events.push(ptr::null());
+        Self {
+            metric,
+            _names: names,
+            events,
+        }
+    }
+}
+
+/// `oh_results`.
+pub(crate) struct RawResults {
+    results: Vec<MetricResult>,
+    missed: u64,
+}
+
+/// Makes a metric and hands it out.
+///
+/// # Safety
+/// `out` is NULL or writable.
+unsafe fn hand_out(
+    name: &str,
+    out: *mut *mut RawMetric,
+    make: impl FnOnce() -> Result<Metric, Failure>,
+) -> c_int {
+    guard(name, || {
+        if out.is_null() {
+            return Err(invalid(&format!("{name}: give `out`")));
+        }
+        // SAFETY: writable by contract.
+        unsafe { out.write(ptr::null_mut()) };
+        let metric = RawMetric::new(make()?);
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(metric))) };
+        Ok(0)
+    })
+}
+
+/// `oh_metric_system`.
+///
+/// # Safety
+/// `out` is NULL or writable; `name` is NULL or a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_metric_system(
+    out: *mut *mut RawMetric,
+    name: *const c_char,
+) -> c_int {
+    // SAFETY: by contract.
+    let name = unsafe { text(name) };
+    let make = || {
+        let name = name.ok_or_else(|| invalid("oh_metric_system: give a name"))?;
+        system_metric(&name)
+            .map_err(|error| Failure(-libc::ENOENT, format!("oh_metric_system: {error}")))
+    };
+    // SAFETY: by contract.
+    unsafe { hand_out("oh_metric_system", out, make) }
+}
+
+/// `oh_metric_user`.
+///
+/// # Safety
+/// `out` is NULL or writable; the others are NULL or strings.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_metric_user(
+    out: *mut *mut RawMetric,
+    name: *const c_char,
+    initial: *const c_char,
+    r#final: *const c_char,
+    include_system: bool,
+) -> c_int {
+    // SAFETY: by contract.
+    let words = unsafe { (text(name), text(initial), text(r#final)) };
+    let make = || {
+        let (Some(name), Some(initial), Some(last)) = words else {
+            return Err(invalid("oh_metric_user: give a name and both sensors"));
+        };
+        let events = (EventName::user(&initial), EventName::user(&last));
+        let linux = Catalogue::linux();
+        new_user_metric(&name, &events.0, &events.1, include_system, &linux)
+            .map_err(|error| invalid(&format!("oh_metric_user: {error}")))
+    };
+    // SAFETY: by contract.
+    unsafe { hand_out("oh_metric_user", out, make) }
+}
+
+/// `oh_metric_parse`.
+///
+/// # Safety
+/// `out` is NULL or writable; `written` is NULL or a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_metric_parse(
+    out: *mut *mut RawMetric,
+    written: *const c_char,
+) -> c_int {
+    // SAFETY: by contract.
+    let written = unsafe { text(written) };
+    let make = || {
+        let written = written.ok_or_else(|| invalid("oh_metric_parse: give a text"))?;
+        written
+            .parse()
+            .map_err(|error| invalid(&format!("oh_metric_parse: {error}")))
+    };
+    // SAFETY: by contract.
+    unsafe { hand_out("oh_metric_parse", out, make) }
+}
+
+/// `oh_metric_free`.
+///
+/// # Safety
+/// `metric` is NULL or came from one of the functions above, and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_metric_free(metric: *mut RawMetric) {
+    if !metric.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        drop(unsafe { Box::from_raw(metric) });
+    }
+}
+
+/// `oh_metric_events`.
+///
+/// # Safety
+/// `metric` is NULL or came from one of the functions above.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_metric_events(metric: *const RawMetric) -> *const *const c_char {
+    // SAFETY: by contract.
+    let metric = unsafe { metric.as_ref() };
+    metric.map_or(ptr::null(), |metric| metric.events.as_ptr())
+}
+
+/// `oh_results_get`.
+///
+/// # Safety
+/// `out` is NULL or writable; `metric` is NULL or came from one of the functions above; `directory` is NULL or
+/// a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_get(
+    out: *mut *mut RawResults,
+    metric: *const RawMetric,
+    directory: *const c_char,
+    element_cost_ns: u64,
+) -> c_int {
+    guard("oh_results_get", || {
+        // SAFETY: by contract.
+        let given = unsafe { (metric.as_ref(), text(directory)) };
+        let (Some(metric), Some(directory), false) = (given.0, given.1, out.is_null()) else {
+            return Err(invalid(
+                "oh_results_get: give `out`, a metric and a directory",
+            ));
+        };
+        // SAFETY: writable by contract.
+        unsafe { out.write(ptr::null_mut()) };
+        let results = measure(&metric.metric, &directory, Nanos::from_ns(element_cost_ns))?;
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(results))) };
+        Ok(0)
+    })
+}
+
+fn measure(metric: &Metric, directory: &str, cost: Nanos) -> Result<RawResults, Failure> {
+    let fail = |code, sentence: &str| Failure(code, format!("oh_results_get: {sentence}"));
+    let reader =
+        TraceReader::open(directory).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
+    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+    let mut sources = metric.sources().iter();
+    if let Some(event) = sources.find(|event| !heard.contains(event)) {
+        let sentence = format!(
+            "the recording has no {event}, which {} requires",
+            metric.name()
+        );
+        return Err(fail(-libc::ENODATA, &sentence));
+    }
+    let mut engine = Metrics::new(Results::default().less(cost));
+    engine.add(metric.clone());
+    reader.replay(&mut [&mut engine]);
+    engine.finish();
+    let missed = engine.statistics().map(|(_, each)| each.missed).sum();
+    let results = engine.sink().of(metric.name()).to_vec();
+    Ok(RawResults { results, missed })
+}
+
+/// `oh_results_free`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`, and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_free(results: *mut RawResults) {
+    if !results.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        drop(unsafe { Box::from_raw(results) });
+    }
+}
+
+/// `oh_results_count`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_count(results: *const RawResults) -> usize {
+    // SAFETY: by contract.
+    let results = unsafe { results.as_ref() };
+    results.map_or(0, |results| results.results.len())
+}
+
+/// `oh_results_at`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`; `out` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_at(
+    results: *const RawResults,
+    number: usize,
+    out: *mut RawMeasurement,
+) -> c_int {
+    // SAFETY: by contract.
+    let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
+    let found = results.and_then(|results| results.results.get(number));
+    match (found, out) {
+        (Some(found), Some(out)) => {
+            *out = RawMeasurement::from(found);
+            0
+        }
+        _ => -libc::EINVAL,
+    }
+}
+
+/// `oh_results_missed`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_missed(results: *const RawResults) -> u64 {
+    // SAFETY: by contract.
+    let results = unsafe { results.as_ref() };
+    results.map_or(0, |results| results.missed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::ptr;
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+    };
+    use overhear_trace::{TraceIdentity, TraceWriter};
+
+    use super::{
+        oh_metric_free, oh_metric_parse, oh_results_at, oh_results_count, oh_results_free,
+        oh_results_get, oh_results_missed, RawMeasurement,
+    };
+
+    const METRIC: &str =
+        "metric mine\nevent a = user:a\nevent b = user:a [n == 2]\nby b.n\nstate 0 out\n\
+        state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: b, i\n\
+        3 -> 0: lambda\n";
+
+    fn record(dir: &std::path::Path) {
+        let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
+        let stream = StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Program(Task {
+                pid: 7,
+                start: Timestamp::ZERO,
+                comm: "p".to_owned(),
+            }),
+            sensor: "a".to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema.build().unwrap()),
+            rate: None,
+            capacity: 8,
+        };
+        let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
+        for (sequence, (ns, number)) in (0..).zip([(10, 1_u32), (15, 3), (60, 2), (80, 1)]) {
+            let element = ElementView {
+                stream: &stream,
+                sequence,
+                time: Timestamp::from_monotonic_ns(ns),
+                payload: &number.to_ne_bytes(),
+            };
+            writer.element(&element).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
+    #[test]
+    fn results_over_a_recording_have_the_five_values() {
+        let folder = tempfile::tempdir().unwrap();
+        record(folder.path());
+        let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
+        let text = CString::new(METRIC).unwrap();
+        let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
+        let mut found = std::mem::MaybeUninit::<RawMeasurement>::uninit();
+        // SAFETY: the places are writable, the strings live, and what is freed is not used any more.
+        let found = unsafe {
+            assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
+            let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), 3);
+            assert_eq!(got, 0);
+            oh_metric_free(metric);
+            assert_eq!(oh_results_count(results), 1);
+            assert_eq!(oh_results_missed(results), 0);
+            assert_eq!(oh_results_at(results, 0, found.as_mut_ptr()), 0);
+            assert_eq!(oh_results_at(results, 1, found.as_mut_ptr()), -libc::EINVAL);
+            oh_results_free(results);
+            found.assume_init()
+        };
+        // One element lies inside; its price is subtracted.
+        assert_eq!((found.task, found.begin_ns, found.end_ns), (7, 10, 60));
+        assert_eq!((found.length_ns, found.intermediate_events), (47, 1));
+        assert_eq!((found.own_events, found.missed), (1, 0));
+        assert_eq!((found.has_key, found.key), (1, 2));
+    }
+
+    #[test]
+    fn a_recording_without_a_required_event_gives_no_results() {
+        let folder = tempfile::tempdir().unwrap();
+        record(folder.path());
+        let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
+        let text = CString::new(METRIC.replace("user:a", "user:absent")).unwrap();
+        let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
+            let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), 0);
+            assert_eq!((got, results.is_null()), (-libc::ENODATA, true));
+            oh_metric_free(metric);
+        }
+    }
+}

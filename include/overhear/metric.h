@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Metrics over a recording, for C11 and C++17: the interface of seed 004 (section 2).
+ *
+ * A metric measures a time property of a system or a program from the events that they generate: one that is
+ * built in, by its name; the execution time between two events of a program; or one that is written down
+ * (docs/metrics.md has the format). It knows the events that it requires, so that exactly these are
+ * recorded; what `overhear run --out` kept of them is measured here.
+ *
+ *     oh_metric *metric;
+ *     oh_results *results;
+ *     if (oh_metric_user(&metric, "request", "begin", "end", false) != 0 ||
+ *         oh_results_get(&results, metric, "recorded", 0) != 0)
+ *         fprintf(stderr, "%s\n", oh_last_error());
+ *     for (size_t i = 0; i < oh_results_count(results); i++) {
+ *         oh_measurement one;
+ *         oh_results_at(results, i, &one);
+ *         printf("%u %llu\n", one.task, (unsigned long long)one.length_ns);
+ *     }
+ *     oh_results_free(results);
+ *     oh_metric_free(metric);
+ *
+ * All functions that return an int return a negative errno on failure; oh_last_error has the sentence.
+ */
+#ifndef OVERHEAR_METRIC_H
+#define OVERHEAR_METRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A metric, and what it measured; made and ended by the functions below. */
+typedef struct oh_metric oh_metric;
+typedef struct oh_results oh_results;
+
+/* One measurement: the five values of the seed, and what belongs to them. */
+typedef struct oh_measurement {
+    uint64_t length_ns;           /* the measured time, less what the observation took */
+    uint64_t begin_ns;            /* when it began, CLOCK_MONOTONIC */
+    uint64_t end_ns;              /* when it was completed */
+    uint64_t intermediate_events; /* elements in its segments */
+    uint64_t own_events;          /* of these, those of the task itself */
+    uint64_t key;                 /* of which kind it is, where has_key is 1 */
+    uint64_t missed;              /* elements that were missed while it was running */
+    uint32_t task;                /* the thread, or the process where the sensor names no threads */
+    uint32_t has_key;             /* whether the metric divides its measurements, and this one has a kind */
+} oh_measurement;
+
+OH_ASSERT_FIELD(oh_measurement, key, 40, 8);
+OH_ASSERT_FIELD(oh_measurement, task, 56, 4);
+OH_STATIC_ASSERT(sizeof(oh_measurement) == 64, "oh_measurement: size");
+
+/*
+ * oh_metric_system: the built-in metric of this name.
+ *
+ * Ownership: *out belongs to the caller until oh_metric_free.
+ * Returns 0, -EINVAL for missing arguments, or -ENOENT: the sentence lists those that there are.
+ * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
+ */
+int oh_metric_system(oh_metric **out, const char *name);
+
+/*
+ * oh_metric_user: the execution time of a task from an element of the sensor `initial` to one of `final`; both
+ * are ids of sensors of programs, and may be the same. Without `include_system` the time in system calls is
+ * left out.
+ *
+ * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL.
+ */
+int oh_metric_user(oh_metric **out, const char *name, const char *initial, const char *final_,
+                   bool include_system);
+
+/*
+ * oh_metric_parse: a metric as it is written in a file.
+ *
+ * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL: the sentence names line and
+ * column.
+ */
+int oh_metric_parse(oh_metric **out, const char *text);
+
+/* Ends it. NULL is allowed. The fixed lines are those of oh_metric_system. */
+void oh_metric_free(oh_metric *metric);
+
+/*
+ * oh_metric_events: the events that the metric requires, as `kernel:HOOK` and `user:SENSOR`, in a list that ends
+ * with NULL. `overhear run --metric` switches on what they come from.
+ *
+ * Ownership: the list belongs to the metric. Returns NULL for NULL.
+ * Thread safety: any thread. Async-signal safety: no. Real-time class: wait-free.
+ */
+const char *const *oh_metric_events(const oh_metric *metric);
+
+/*
+ * oh_results_get: scans a recording for the measurements of a metric. element_cost_ns is what writing one
+ * element took the observed task; it is subtracted for each of its own elements in a measurement.
+ *
+ * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any more.
+ * Returns 0, -EINVAL for missing arguments, -ENOENT where there is no readable recording, or -ENODATA where it
+ * has no stream of an event that the metric requires; then *out is NULL.
+ * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
+ */
+int oh_results_get(oh_results **out, const oh_metric *metric, const char *directory,
+                   uint64_t element_cost_ns);
+
+/* Ends it. NULL is allowed. The fixed lines are those of oh_results_get. */
+void oh_results_free(oh_results *results);
+
+/*
+ * oh_results_count: how many measurements there are; of NULL 0.
+ * Thread safety: any thread. Async-signal safety: yes. Real-time class: wait-free.
+ */
+size_t oh_results_count(const oh_results *results);
+
+/*
+ * oh_results_at: a measurement, by its number in the order in which they were completed.
+ * Returns 0, or -EINVAL if there is none; then *out is untouched. The fixed lines are those of
+ * oh_results_count.
+ */
+int oh_results_at(const oh_results *results, size_t number, oh_measurement *out);
+
+/*
+ * oh_results_missed: how many elements of the metric's events were missed anywhere in the recording:
+ * measurements may be missing because of them. The fixed lines are those of oh_results_count.
+ */
+uint64_t oh_results_missed(const oh_results *results);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* OVERHEAR_METRIC_H */
