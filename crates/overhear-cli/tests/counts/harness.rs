@@ -114,6 +114,7 @@ pub(crate) struct Overhear {
     /// What runs it, itself last: a wrapper, or nothing else.
     front: Vec<OsString>,
     via: Option<Via>,
+    sensors: Option<&'static str>,
     json: PathBuf,
     trace: PathBuf,
 }
@@ -123,6 +124,7 @@ impl Overhear {
         Self {
             front: vec![OVERHEAR.into()],
             via: None,
+            sensors: None,
             json: place.path().join("report.json"),
             trace: place.path().join("out"),
         }
@@ -130,6 +132,12 @@ impl Overhear {
 
     pub(crate) fn via(mut self, via: Via) -> Self {
         self.via = Some(via);
+        self
+    }
+
+    /// With these kernel sensors beyond scheduling.
+    pub(crate) fn sensors(mut self, sensors: &'static str) -> Self {
+        self.sensors = Some(sensors);
         self
     }
 
@@ -145,6 +153,9 @@ impl Overhear {
         command.args(&self.front[1..]).args(["run", "--quiet"]);
         if let Some(via) = self.via {
             command.args(["--via", via.name()]);
+        }
+        if let Some(sensors) = self.sensors {
+            command.args(["--kernel-sensors", sensors]);
         }
         let mut json = OsString::from("--json=");
         json.push(&self.json);

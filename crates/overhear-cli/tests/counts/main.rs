@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `overhear` against counts of others: the kernel's own, getrusage, the threads' CPU
-//! clocks, `perf sched record`, babeltrace2.
+//! clocks, `perf sched record` and `timehist`, `strace -T`, babeltrace2.
 //!
 //! No test limits a time. Where a test cannot run on this machine it says "skipped: why".
 
@@ -8,7 +8,9 @@ mod harness;
 mod ordinary_user;
 mod parked;
 mod perf_sched;
+mod perf_timehist;
 mod recorded;
 mod run_time;
 mod sensing;
+mod strace;
 mod unmodified;

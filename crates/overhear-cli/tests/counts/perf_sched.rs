@@ -15,22 +15,22 @@ use crate::harness::{has_tool, is_root, turn, workload, Heard, Overhear, Via, OV
 type Times = BTreeMap<(u32, u32), Vec<Timestamp>>;
 
 /// Farther apart than this two observations are not of one wake-up.
-const WINDOW: Nanos = Nanos::from_ms(1);
+pub(crate) const WINDOW: Nanos = Nanos::from_ms(1);
 /// This close are nearly all of them.
-const CLOSE: Nanos = Nanos::from_us(20);
+pub(crate) const CLOSE: Nanos = Nanos::from_us(20);
 
 /// Runs the rest of the command line in a mount namespace of its own, in which tracefs is mounted
 /// where it is not: perf needs it, and the machine stays as it is.
 const WITH_TRACEFS: &str = "test -e /sys/kernel/tracing/events || \
     mount -t tracefs nodev /sys/kernel/tracing || exit 77; exec \"$@\"";
 
-fn with_tracefs(program: &[&str]) -> Vec<OsString> {
+pub(crate) fn with_tracefs(program: &[&str]) -> Vec<OsString> {
     let front = ["unshare", "--mount", "sh", "-c", WITH_TRACEFS, "sh"];
     front.iter().chain(program).map(OsString::from).collect()
 }
 
 /// Whether perf can record scheduling here; says "skipped" if not.
-fn can_record() -> bool {
+pub(crate) fn can_record() -> bool {
     if !has_tool("perf") || !has_tool("unshare") {
         return false;
     }
@@ -58,7 +58,7 @@ fn can_record() -> bool {
 
 /// What perf has recorded.
 #[derive(Default)]
-struct HeardByPerf {
+pub(crate) struct HeardByPerf {
     wakes: Times,
     /// CPUs that became idle, and CPUs on which the idle task was heard to do anything.
     idle: BTreeSet<u32>,
@@ -68,7 +68,7 @@ struct HeardByPerf {
 impl HeardByPerf {
     /// A line is `TID [CPU] SECONDS.NANOSECONDS: sched:EVENT: comm=NAME pid=TID prio=...`; the
     /// first thread is the current one (the waker), and the name may hold anything.
-    fn read(file: &Path) -> Self {
+    pub(crate) fn read(file: &Path) -> Self {
         let fields = ["-F", "tid,cpu,time,event,trace", "--ns", "-i"];
         let mut command = Command::new("perf");
         let output = command.arg("script").args(fields).arg(file).output();
@@ -117,7 +117,7 @@ impl HeardByPerf {
     /// task of one CPU, without a record of losses, for seconds or minutes and in whatever
     /// session: `perf sched record -a -- sleep 1` alone shows it. Wake-ups by interrupts of that
     /// idle CPU cannot be compared then.
-    fn deaf(&self) -> BTreeSet<u32> {
+    pub(crate) fn deaf(&self) -> BTreeSet<u32> {
         self.idle.difference(&self.idle_heard).copied().collect()
     }
 }
@@ -243,7 +243,7 @@ fn wake_ups_are_those_of_perf_sched_record() {
 }
 
 /// Whether perf could not keep up.
-fn has_lost(file: &Path) -> bool {
+pub(crate) fn has_lost(file: &Path) -> bool {
     let mut command = Command::new("perf");
     let output = command.args(["report", "-D", "-i"]).arg(file).output();
     String::from_utf8_lossy(&output.unwrap().stdout).contains("PERF_RECORD_LOST")

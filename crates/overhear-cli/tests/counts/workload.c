@@ -10,11 +10,14 @@
  *                        times; FILE receives a line "TID NANOSECONDS" per thread, with its own
  *                        CPU clock read as its last act.
  *
+ *   workload calls       System calls of one thread, so many of each as the enumeration says.
+ *
  * How often a thread leaves its CPU is bounded, so that the rings have room for all of it even
  * where the monitor does not get a CPU for a while.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -284,12 +287,33 @@ static int burn_all(const char *path)
 	return 0;
 }
 
+/* ---- calls ---- */
+
+enum { NOTHINGS = 300, SLEEPS = 50, WRITES = 200 };
+
+static int calls(void)
+{
+	int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	check(nothing >= 0, "open /dev/null");
+	for (int turn = 0; turn < NOTHINGS; turn++)
+		syscall(SYS_getppid);
+	for (int turn = 0; turn < SLEEPS; turn++)
+		sleep_us(100);
+	for (int turn = 0; turn < WRITES; turn++)
+		check(write(nothing, &turn, sizeof(turn)) == sizeof(turn), "write");
+	close(nothing);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && strcmp(argv[1], "park") == 0)
 		return park();
 	if (argc == 3 && strcmp(argv[1], "burn") == 0)
 		return burn_all(argv[2]);
-	fprintf(stderr, "usage: workload park | workload burn FILE\n");
+	if (argc == 2 && strcmp(argv[1], "calls") == 0)
+		return calls();
+	fprintf(stderr, "usage: workload park | workload burn FILE | workload calls\n");
 	return 64;
 }

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Delays: wake-up latency and run delay, record by record those of `perf sched timehist` over the same
+//! run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use overhear_event::{Nanos, Timestamp};
+use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
+use overhear_trace::TraceReader;
+
+use crate::harness::{turn, workload, Heard, Overhear, Via, OVERHEAR};
+use crate::perf_sched::{can_record, has_lost, with_tracefs, HeardByPerf, CLOSE, WINDOW};
+
+/// A delay that ends with an arrival on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Delay {
+    arrival: Timestamp,
+    length: Nanos,
+    /// It cannot be compared: perf did not hear its begin.
+    unheard: bool,
+}
+
+/// By thread, ascending.
+type Delays = BTreeMap<u32, Vec<Delay>>;
+
+/// What timehist tells of threads.
+#[derive(Default)]
+struct Told {
+    wakeup_latency: Delays,
+    run_delay: Delays,
+    /// When the first run of each thread that it tells of ended: what was before it is not known to it.
+    since: BTreeMap<u32, Timestamp>,
+    /// How each thread left its CPU last.
+    displaced: BTreeMap<u32, bool>,
+}
+
+impl Told {
+    fn read(file: &Path) -> Self {
+        let mut command = Command::new("perf");
+        let output = command.args(["sched", "timehist", "--state", "-i"]);
+        let output = output.arg(file).output().unwrap();
+        let mut told = Self::default();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let _ = told.line(line);
+        }
+        told
+    }
+
+    /// A line is `SECONDS.MICROS [CPU] NAME[TID/PID] WAIT DELAY RUN STATE`, the last three lengths in
+    /// milliseconds, and tells of a run that has ended. `None` where it is none.
+    fn line(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split_whitespace();
+        let time = nanos(words.next()?, 1_000_000_000)?;
+        let state = words.next_back()?;
+        let mut millis = || nanos(words.next_back()?, 1_000_000);
+        let (ran, delay, waited) = (millis()?, millis()?, millis()?);
+        let (_, ids) = words.next_back()?.rsplit_once('[')?;
+        let ids = ids.trim_end_matches(']');
+        let tid = ids.split('/').next()?.parse().ok()?;
+        let end = Timestamp::from_monotonic_ns(time);
+        let arrival = Timestamp::from_monotonic_ns(time.checked_sub(ran)?);
+        let tell = |delays: &mut Delays, length| {
+            let length = Nanos::from_ns(length);
+            delays.entry(tid).or_default().push(Delay {
+                arrival,
+                length,
+                unheard: false,
+            });
+        };
+        match self.displaced.insert(tid, state.starts_with('R')) {
+            // How it left before is not known.
+            None => {
+                self.since.insert(tid, end);
+            }
+            // It went on wanting a CPU: all that it waited is run delay.
+            Some(true) => tell(&mut self.run_delay, waited),
+            Some(false) => {
+                tell(&mut self.run_delay, delay);
+                tell(&mut self.wakeup_latency, delay);
+            }
+        }
+        Some(())
+    }
+}
+
+/// A decimal fraction as a whole number of so many parts.
+fn nanos(text: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.')?;
+    let digits = u32::try_from(fraction.len()).ok()?;
+    let parts = fraction.parse::<u64>().ok()?.checked_mul(unit)?;
+    Some(whole.parse::<u64>().ok()? * unit + parts / 10_u64.pow(digits))
+}
+
+/// When wake-ups began that perf is deaf to, by thread: those by interrupts of idle CPUs of which it hears
+/// nothing.
+fn unheard(heard: &Heard, deaf: &BTreeSet<u32>) -> BTreeSet<(u32, Timestamp)> {
+    let wakes = heard.wakes.iter();
+    let by_deaf = wakes.filter(|(_, cpu, wake)| wake.waker_tid == 0 && deaf.contains(cpu));
+    by_deaf.map(|(time, _, wake)| (wake.tid, *time)).collect()
+}
+
+/// Our measurements of a metric that timehist can know of.
+fn ours(results: &[MetricResult], told: &Told, unheard: &BTreeSet<(u32, Timestamp)>) -> Delays {
+    let mut delays = Delays::new();
+    for result in results {
+        let known = told.since.get(&result.task);
+        if known.is_some_and(|&since| result.begin > since) {
+            delays.entry(result.task).or_default().push(Delay {
+                arrival: result.end,
+                length: result.length,
+                unheard: unheard.contains(&(result.task, result.begin)),
+            });
+        }
+    }
+    delays
+}
+
+/// By how much the lengths of the pairs differ: each of `ours` goes with the one of `theirs` that
+/// ended at the same time, as far as microseconds tell. Those that cannot be compared are left out; how
+/// many of theirs those are is the second value.
+fn differences(ours: &Delays, theirs: &Delays) -> (Vec<Nanos>, usize) {
+    let distance = |a: Timestamp, b: Timestamp| a.max(b).since(a.min(b));
+    let (mut differences, mut left_out) = (Vec::new(), 0);
+    for (tid, ours) in ours {
+        let mut left = theirs.get(tid).into_iter().flatten().peekable();
+        for delay in ours {
+            while left
+                .next_if(|other| other.arrival.plus(CLOSE) < delay.arrival)
+                .is_some()
+            {}
+            let near = |other: &&Delay| distance(other.arrival, delay.arrival) <= WINDOW;
+            if let Some(other) = left.next_if(near) {
+                if delay.unheard {
+                    left_out += 1;
+                    continue;
+                }
+                let difference = delay.length.as_ns().abs_diff(other.length.as_ns());
+                differences.push(Nanos::from_ns(difference));
+            }
+        }
+    }
+    differences.sort_unstable();
+    (differences, left_out)
+}
+
+/// What a comparison of one metric came to.
+enum Compared {
+    Agree,
+    Disturbed,
+}
+
+/// Pairs are nearly all, and of the pairs 99 of 100 differ by at most 20 us: the two tools hear the same
+/// tracepoints one after the other, and timehist prints microseconds. Half of them differing by more is
+/// no disturbance.
+fn compare(name: &str, ours: &Delays, theirs: &Delays) -> Compared {
+    let (pairs, left_out) = differences(ours, theirs);
+    let theirs = theirs.iter().filter(|(tid, _)| ours.contains_key(tid));
+    let theirs = theirs.map(|(_, delays)| delays.len()).sum::<usize>() - left_out;
+    let all = ours.values().flatten();
+    let ours = all.filter(|delay| !delay.unheard).count();
+    let close = pairs
+        .iter()
+        .filter(|&&difference| difference <= CLOSE)
+        .count();
+    println!(
+        "{name}: {ours} by us, {theirs} by perf, {} pairs, {close} within {CLOSE}; median {:?}, largest {:?}",
+        pairs.len(),
+        pairs.get(pairs.len() / 2),
+        pairs.last(),
+    );
+    if ours < 300 {
+        println!("perf is deaf to most of them");
+        return Compared::Disturbed;
+    }
+    assert!(pairs.len() * 2 > ours, "{name}: most have no partner");
+    assert!(close * 2 > pairs.len(), "{name}: most differ");
+    if pairs.len() * 100 >= ours.max(theirs) * 99 && close * 100 >= pairs.len() * 99 {
+        Compared::Agree
+    } else {
+        Compared::Disturbed
+    }
+}
+
+/// perf records all CPUs from before `overhear` starts until after it has ended.
+#[test]
+fn delays_are_those_of_perf_sched_timehist() {
+    let _turn = turn();
+    if !can_record() || !Via::Bpf.works() {
+        return;
+    }
+    for _ in 0..3 {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("perf.data");
+        let mut front = with_tracefs(&["perf", "sched", "record", "-k", "mono", "-a"]);
+        // A ring of 32 MiB per CPU: perf, too, must get a CPU before its ring is full.
+        front.extend(["-m", "8192", "-o"].map(OsString::from));
+        front.extend([file.clone().into(), "--".into(), OVERHEAR.into()]);
+        let overhear = Overhear::new(&place).via(Via::Bpf).front(front);
+        let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
+
+        let mut engine = Metrics::new(Results::default());
+        for name in ["wakeup_latency", "run_delay"] {
+            engine.add(system_metric(name).unwrap());
+        }
+        let reader = TraceReader::open(overhear.trace()).unwrap();
+        reader.replay(&mut [&mut engine]);
+        engine.finish();
+        let told = Told::read(&file);
+        if has_lost(&file) {
+            println!("perf has lost records; once more");
+            continue;
+        }
+        let unheard = unheard(&found.heard, &HeardByPerf::read(&file).deaf());
+        let of = |name| ours(engine.sink().of(name), &told, &unheard);
+        let compared = [
+            compare(
+                "wakeup_latency",
+                &of("wakeup_latency"),
+                &told.wakeup_latency,
+            ),
+            compare("run_delay", &of("run_delay"), &told.run_delay),
+        ];
+        if compared.iter().all(|it| matches!(it, Compared::Agree)) {
+            return;
+        }
+        // Between the two observations of an event the host may take the CPU away.
+    }
+    println!("skipped: machine lateness, three runs were disturbed (see above)");
+}
+
+#[test]
+fn lines_of_timehist_are_understood() {
+    let mut told = Told::default();
+    for line in [
+        "           time    cpu  task name                       wait time  sch delay   run time",
+        "--------------- ------  ------------------------------  ---------  ---------  ---------",
+        "   79371.874569 [0001]  a name[31949/31940]                 0.000      0.000      1.148      S",
+        "   79371.876000 [0001]  a name[31949/31940]                 0.931      0.014      0.500      R",
+        "   79371.877000 [0001]  a name[31949/31940]                 0.250      0.000      0.750      S",
+    ] {
+        let _ = told.line(line);
+    }
+    let delay = |arrival, length| Delay {
+        arrival: Timestamp::from_monotonic_ns(arrival),
+        length: Nanos::from_ns(length),
+        unheard: false,
+    };
+    let woken = delay(79_371_875_500_000, 14_000);
+    let displaced = delay(79_371_876_250_000, 250_000);
+    assert_eq!(told.wakeup_latency[&31_949], [woken]);
+    assert_eq!(told.run_delay[&31_949], [woken, displaced]);
+    let mut ours = Delays::new();
+    ours.insert(31_949, vec![delay(79_371_875_500_900, 14_500)]);
+    let (found, left_out) = differences(&ours, &told.run_delay);
+    assert_eq!((found, left_out), (vec![Nanos::from_ns(500)], 0));
+}
