@@ -240,6 +240,46 @@ fn metrics_of_files_are_read_or_refused_with_their_place() {
         2,
         &["there is no system metric `wakeup`; there are wakeup_latency,"],
     );
-    measure("context_switch").says_only(2, &["waits for a kernel sensor at sched_entry"]);
     measure("no/such.metric").says_only(2, &["cannot read no/such.metric"]);
+}
+
+#[test]
+fn metrics_can_be_named_in_a_file_without_a_monitor() {
+    let folder = folder();
+    let dir = folder.path().join("whole");
+    record(&dir, true, 0);
+    let file = folder.path().join("overhear.toml");
+    fs::write(&file, "[[metric]]\nname = \"time_slice\"\n").unwrap();
+    let measure = ["metrics", path(&dir), "--config", path(&file), "--json"];
+    let ended = finish(&mut overhear(&measure));
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let metrics = report["metrics"].as_array().unwrap();
+    assert_eq!(
+        (metrics.len(), &metrics[0]["name"]),
+        (1, &"time_slice".into())
+    );
+    // The same file serves a run.
+    let run = [
+        "run",
+        "--quiet",
+        "--kernel",
+        "off",
+        "--config",
+        path(&file),
+        "--json",
+        "--",
+        "true",
+    ];
+    let ended = finish(&mut overhear(&run));
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["metrics"]["metrics"][0]["name"], "time_slice");
+    let twice = [
+        "metrics",
+        path(&dir),
+        "--config",
+        path(&file),
+        "--metric",
+        "time_slice",
+    ];
+    finish(&mut overhear(&twice)).says_only(2, &["two metrics are called time_slice"]);
 }
