@@ -10,13 +10,12 @@ use overhear_event::{
 
 use super::constraint::{Constraint, ConstraintError, Demand, Each, Values};
 use super::groups::Hit;
+use super::taken::{Taken, TakenResult};
 use super::tally::Excuse;
 use super::trial::{sensor_group, Trial};
 use super::values::Valued;
 use super::verdict::{Case, Names, Outcome, Verdict};
-use crate::automaton::{
-    process, BoundPattern, Doubt, Measurement, Metric, Metrics, Position, Sink,
-};
+use crate::automaton::{process, BoundPattern, Metrics, Position};
 
 /// How many steps of the clock's error are kept.
 const STEPS: usize = 65_536;
@@ -88,67 +87,6 @@ enum BoundEach {
     Sensor,
     Task,
     Field(usize),
-}
-
-/// Takes measurements over from the automata.
-#[derive(Debug, Default)]
-struct Taken {
-    metrics: Vec<String>,
-    results: Vec<TakenResult>,
-}
-
-#[derive(Debug)]
-enum TakenResult {
-    Measured(Measured),
-    Doubted {
-        metric: usize,
-        number: u64,
-        gap: Gap,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Measured {
-    metric: usize,
-    number: u64,
-    task: u32,
-    begin: (Timestamp, Position),
-    end: (Timestamp, Position),
-    length: Nanos,
-    is_complete: bool,
-}
-
-impl Taken {
-    fn index(&self, metric: &Metric) -> Option<usize> {
-        self.metrics.iter().position(|name| name == metric.name())
-    }
-}
-
-impl Sink for Taken {
-    fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let Some(metric) = self.index(measurement.metric) else {
-            return;
-        };
-        self.results.push(TakenResult::Measured(Measured {
-            metric,
-            number: measurement.number,
-            task: measurement.task,
-            begin: (measurement.begin, measurement.begin_at),
-            end: (measurement.end, measurement.end_at),
-            length: measurement.length,
-            is_complete: measurement.is_complete(),
-        }));
-    }
-
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
-        if let Some(metric) = self.index(doubt.metric) {
-            self.results.push(TakenResult::Doubted {
-                metric,
-                number: doubt.number,
-                gap: *doubt.gap,
-            });
-        }
-    }
 }
 
 impl<J: Judge> Verdicts<J> {
@@ -346,37 +284,6 @@ impl<J: Judge> Verdicts<J> {
                 self.judge.offence(&case, behind + number);
             }
         }
-    }
-}
-
-impl Trial {
-    fn measured(&mut self, measured: &Measured, names: &Names) {
-        if !self.takes(Some(measured.task), names) {
-            return;
-        }
-        if !measured.is_complete {
-            self.excuse();
-            return;
-        }
-        let group = match self.constraint().grouping() {
-            Each::Task => u64::from(measured.task),
-            _ => 0,
-        };
-        let hit = |(time, position)| Hit {
-            time,
-            error: Nanos::ZERO,
-            margin: Nanos::ZERO,
-            position,
-            task: Some(measured.task),
-            group,
-            owner: None,
-        };
-        self.value(&Valued {
-            value: measured.length.as_ns() as f64,
-            begin: hit(measured.begin),
-            end: hit(measured.end),
-            excuse: Excuse::Measurement(measured.number),
-        });
     }
 }
 

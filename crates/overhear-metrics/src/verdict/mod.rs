@@ -80,6 +80,7 @@ mod groups;
 mod offence;
 mod rhythm;
 mod sequence;
+mod taken;
 mod tally;
 mod trial;
 mod values;

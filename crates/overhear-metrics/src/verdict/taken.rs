@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Measurements on their way from the automata to the constraints that judge them.
+
+use overhear_event::{Gap, Nanos, Timestamp};
+
+use super::constraint::Each;
+use super::groups::Hit;
+use super::tally::Excuse;
+use super::trial::Trial;
+use super::values::Valued;
+use super::verdict::Names;
+use crate::automaton::{Doubt, Measurement, Metric, Position, Sink};
+
+/// Takes measurements over from the automata.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) metrics: Vec<String>,
+    pub(super) results: Vec<TakenResult>,
+}
+
+#[derive(Debug)]
+pub(super) enum TakenResult {
+    Measured(Measured),
+    Doubted {
+        metric: usize,
+        number: u64,
+        gap: Gap,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub(super) metric: usize,
+    number: u64,
+    task: u32,
+    begin: (Timestamp, Position),
+    end: (Timestamp, Position),
+    length: Nanos,
+    is_complete: bool,
+}
+
+impl Taken {
+    pub(super) fn index(&self, metric: &Metric) -> Option<usize> {
+        self.metrics.iter().position(|name| name == metric.name())
+    }
+}
+
+impl Sink for Taken {
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        let Some(metric) = self.index(measurement.metric) else {
+            return;
+        };
+        self.results.push(TakenResult::Measured(Measured {
+            metric,
+            number: measurement.number,
+            task: measurement.task,
+            begin: (measurement.begin, measurement.begin_at),
+            end: (measurement.end, measurement.end_at),
+            length: measurement.length,
+            is_complete: measurement.is_complete(),
+        }));
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        if let Some(metric) = self.index(doubt.metric) {
+            self.results.push(TakenResult::Doubted {
+                metric,
+                number: doubt.number,
+                gap: *doubt.gap,
+            });
+        }
+    }
+}
+
+impl Trial {
+    pub(super) fn measured(&mut self, measured: &Measured, names: &Names) {
+        if !self.takes(Some(measured.task), names) {
+            return;
+        }
+        if !measured.is_complete {
+            self.excuse();
+            return;
+        }
+        let group = match self.constraint().grouping() {
+            Each::Task => u64::from(measured.task),
+            _ => 0,
+        };
+        let hit = |(time, position)| Hit {
+            time,
+            error: Nanos::ZERO,
+            margin: Nanos::ZERO,
+            position,
+            task: Some(measured.task),
+            group,
+            owner: None,
+        };
+        self.value(&Valued {
+            value: measured.length.as_ns() as f64,
+            begin: hit(measured.begin),
+            end: hit(measured.end),
+            excuse: Excuse::Measurement(measured.number),
+        });
+    }
+}
