@@ -408,7 +408,8 @@ fn each_sensor_tells_what_the_program_did() {
             .collect();
         for fields in &ends {
             let issue = [("kind", begin), ("request", fields["request"])];
-            assert_eq!(count(BLOCK_IO, &issue), 1, "{fields:?}");
+            // A driver that has no room lets a request be issued again.
+            assert!(count(BLOCK_IO, &issue) >= 1, "{fields:?}");
             assert_eq!(fields["error"], 0);
             assert!(fields["latency_ns"] > 0);
         }
