@@ -1,90 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What hearing a context switch costs the threads that switch: two processes on one CPU pass a byte
 //! to and fro through pipes (seed 003, section 5.5), with nothing, with kernel monitors, with ftrace and
-//! with `perf record`, in turns.
+//! with `perf record`, in turns. Then the same with a sensor that one of them invokes, without and with
+//! switches being recorded (seed 000, table 3).
 //!
 //! `cargo run -p overhear-kernel --example switch_cost [ROUNDS]`; as root, on a quiet machine with
 //! two CPUs or more. The targets are judged here and asserted by no test.
 
+mod players;
+
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use overhear_kernel::{Choice, Count, KernelMonitor, Sensor};
+use players::{bind, Invoked, Players};
 
 /// Round trips of one measurement; each is two switches.
 const TRIPS: u64 = 20_000;
 const TRACEFS: &str = "/sys/kernel/tracing";
-
-/// Binds the calling thread and what it creates to a CPU.
-fn bind(cpu: usize) {
-    // SAFETY: a set is plain data; the call concerns this thread alone.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
-    }
-}
-
-/// Two processes that pass a byte to and fro when they are told.
-struct Players {
-    pids: [u32; 2],
-    control: UnixStream,
-}
-
-impl Players {
-    fn start(cpu: usize) -> std::io::Result<Self> {
-        let (control, mut told) = UnixStream::pair()?;
-        let (mut here, mut there) = (std::io::pipe()?, std::io::pipe()?);
-        let mut byte = [0];
-        // SAFETY: this program has one thread, so a child may go on as its parent does.
-        let answering = unsafe { libc::fork() };
-        if answering == 0 {
-            bind(cpu);
-            drop((control, told));
-            drop(here.1);
-            while here.0.read_exact(&mut byte).is_ok() && there.1.write_all(&byte).is_ok() {}
-            std::process::exit(0);
-        }
-        // SAFETY: as above.
-        let asking = unsafe { libc::fork() };
-        if asking == 0 {
-            bind(cpu);
-            drop(control);
-            drop((here.0, there.1));
-            let mut number = [0; 8];
-            while told.read_exact(&mut number).is_ok() {
-                let begun = Instant::now();
-                for _ in 0..u64::from_ne_bytes(number) {
-                    let passed = here
-                        .1
-                        .write_all(&byte)
-                        .and_then(|()| there.0.read_exact(&mut byte));
-                    if passed.is_err() {
-                        std::process::exit(1);
-                    }
-                }
-                let spent = begun.elapsed().as_nanos() as u64;
-                let _ = told.write_all(&spent.to_ne_bytes());
-            }
-            std::process::exit(0);
-        }
-        let pids = [answering, asking].map(|pid| pid as u32);
-        Ok(Self { pids, control })
-    }
-
-    /// Nanoseconds per switch.
-    fn play(&mut self, trips: u64) -> std::io::Result<f64> {
-        self.control.write_all(&trips.to_ne_bytes())?;
-        let mut spent = [0; 8];
-        self.control.read_exact(&mut spent)?;
-        Ok(u64::from_ne_bytes(spent) as f64 / (2 * trips) as f64)
-    }
-}
 
 /// What listens during a measurement.
 enum Listener {
@@ -196,7 +132,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let calls: Vec<Sensor> = Sensor::all()
         .filter(|sensor| sensor.name() == "syscall")
         .collect();
-    type Begin<'a> = Box<dyn Fn() -> Result<Listener, Box<dyn Error>> + 'a>;
     let contenders: Vec<(&str, Begin<'_>)> = vec![
         (
             "nothing, again",
@@ -254,14 +189,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             bases.push((before + after) / 2.0);
         }
     }
-    if mounted {
-        let _ = Command::new("umount").arg(TRACEFS).status();
-    }
     let [low, middle, high] = quartiles(&mut bases);
     println!("a switch takes {middle:.0} ns ({low:.0} to {high:.0}); {rounds} rounds of {TRIPS} round trips");
     println!();
     println!("| added per switch | median ns | quartiles |\n|---|--:|--:|");
-    let mut medians = std::collections::BTreeMap::new();
+    let mut medians = BTreeMap::new();
     for ((name, _), values) in contenders.iter().zip(&mut added) {
         if values.is_empty() {
             continue;
@@ -299,12 +231,64 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{what}: {ratio:.2} of {of_what}, target {target}: {met}");
         }
     }
-    for pid in pids {
-        // SAFETY: ends our own children, and waits for them.
-        unsafe {
-            libc::kill(pid as i32, libc::SIGKILL);
-            libc::waitpid(pid as i32, std::ptr::null_mut(), 0);
+    println!();
+    let done = table_3(&mut players, rounds, &contenders);
+    if mounted {
+        let _ = Command::new("umount").arg(TRACEFS).status();
+    }
+    done
+}
+
+type Begin<'a> = Box<dyn Fn() -> Result<Listener, Box<dyn Error>> + 'a>;
+
+/// Seed 000, table 3: a round trip with an invocation of each sensor, without and with a record of switches. The
+/// columns are measured in turns, and so are the sensors.
+fn table_3(
+    players: &mut Players,
+    rounds: usize,
+    contenders: &[(&str, Begin<'_>)],
+) -> Result<(), Box<dyn Error>> {
+    let is_column = |name: &str| {
+        name == "a kernel monitor, tracked"
+            || name.starts_with("ftrace")
+            || name.starts_with("perf")
+    };
+    let columns = contenders.iter().filter(|(name, _)| is_column(name));
+    let columns: Vec<Option<&(&str, Begin<'_>)>> =
+        [None].into_iter().chain(columns.map(Some)).collect();
+    let mut trips: BTreeMap<(usize, Invoked), Vec<f64>> = BTreeMap::new();
+    for round in 0..rounds {
+        for step in 0..columns.len() {
+            let index = (step + round) % columns.len();
+            let listener = match columns[index].map(|(_, begin)| begin()).transpose() {
+                Ok(listener) => listener,
+                // It has said so above.
+                Err(_) => continue,
+            };
+            for turn in 0..Invoked::ALL.len() {
+                let invoked = Invoked::ALL[(turn + round) % Invoked::ALL.len()];
+                players.play_with(1_000, invoked)?;
+                let spent = players.play_with(TRIPS / 2, invoked)?;
+                trips.entry((index, invoked)).or_default().push(spent);
+            }
+            drop(listener);
         }
+    }
+    let names = columns
+        .iter()
+        .map(|one| one.map_or("switches not recorded", |(name, _)| name));
+    let names: Vec<&str> = names.collect();
+    println!("| a round trip, median ns | {} |", names.join(" | "));
+    println!("|---|{}", "--:|".repeat(columns.len()));
+    for invoked in Invoked::ALL {
+        let median = |index| {
+            let values = trips.get_mut(&(index, invoked));
+            values.map_or("".to_owned(), |values| {
+                format!("{:.0}", quartiles(values)[1])
+            })
+        };
+        let row: Vec<String> = (0..columns.len()).map(median).collect();
+        println!("| {} | {} |", invoked.name(), row.join(" | "));
     }
     Ok(())
 }

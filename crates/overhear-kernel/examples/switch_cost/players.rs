@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two processes on one CPU that pass a byte to and fro, and may invoke a sensor each time.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::exit;
+use std::time::Instant;
+
+use overhear_event::ClockId;
+use overhear_stream::sync::Ordering;
+use overhear_stream::{
+    read_hardware_ticks, read_hardware_ticks_ordered, Geometry, OwnedWords, QueueGeometry,
+    QueueWriter, Shape, SimpleWriter, Words,
+};
+
+/// The sensor that the asking process invokes before each byte (seed 000, table 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Invoked {
+    Nothing,
+    Simple,
+    Concurrent,
+}
+
+impl Invoked {
+    pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Simple, Self::Concurrent];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "no sensor",
+            Self::Simple => "a simple sensor",
+            Self::Concurrent => "a concurrent sensor",
+        }
+    }
+}
+
+/// The seed's: 4 bytes of data, and buffers that are large.
+const PAYLOAD_BYTES: u32 = 4;
+const ELEMENTS: u64 = 65_536;
+
+/// Both sensors, in memory that is paged in.
+struct Sensors {
+    simple: SimpleWriter<OwnedWords>,
+    concurrent: QueueWriter<OwnedWords>,
+    tid: u32,
+}
+
+impl Sensors {
+    fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let ring = Geometry::new(PAYLOAD_BYTES, ELEMENTS)?;
+        let queue = QueueGeometry::new(PAYLOAD_BYTES, ELEMENTS)?;
+        let memory = OwnedWords::zeroed(queue.bytes().div_ceil(8));
+        for (at, words) in Shape::Concurrent(queue).initial(ClockId::X86Tsc, 1) {
+            for (index, word) in words.into_iter().enumerate() {
+                memory.word(at / 8 + index).store(word, Ordering::Relaxed);
+            }
+        }
+        Ok(Self {
+            simple: SimpleWriter::new(OwnedWords::zeroed(ring.bytes().div_ceil(8)), ring)?,
+            concurrent: QueueWriter::new(memory, queue)?,
+            tid: std::process::id(),
+        })
+    }
+
+    fn invoke(&mut self, which: Invoked, number: u64) {
+        let payload = (number as u32).to_ne_bytes();
+        match which {
+            Invoked::Nothing => {}
+            Invoked::Simple => self.simple.write(&payload, read_hardware_ticks),
+            Invoked::Concurrent => {
+                // One thread alone never finds the queue empty.
+                let _ = self
+                    .concurrent
+                    .write(self.tid, &payload, read_hardware_ticks_ordered);
+            }
+        }
+    }
+}
+
+/// Binds the calling thread and what it creates to a CPU.
+pub(crate) fn bind(cpu: usize) {
+    // SAFETY: a set is plain data; the call concerns this thread alone.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// The two processes.
+pub(crate) struct Players {
+    pub(crate) pids: [u32; 2],
+    control: UnixStream,
+}
+
+impl Players {
+    pub(crate) fn start(cpu: usize) -> io::Result<Self> {
+        let (control, told) = UnixStream::pair()?;
+        let (mut here, mut there) = (io::pipe()?, io::pipe()?);
+        let mut byte = [0];
+        // SAFETY: this program has one thread, so a child may go on as its parent does.
+        let answering = unsafe { libc::fork() };
+        if answering == 0 {
+            bind(cpu);
+            drop((control, told));
+            drop(here.1);
+            while here.0.read_exact(&mut byte).is_ok() && there.1.write_all(&byte).is_ok() {}
+            exit(0);
+        }
+        // SAFETY: as above.
+        let asking = unsafe { libc::fork() };
+        if asking == 0 {
+            bind(cpu);
+            drop(control);
+            drop((here.0, there.1));
+            ask(told, here.1, there.0);
+        }
+        let pids = [answering, asking].map(|pid| pid as u32);
+        Ok(Self { pids, control })
+    }
+
+    /// Nanoseconds per switch.
+    pub(crate) fn play(&mut self, trips: u64) -> io::Result<f64> {
+        Ok(self.play_with(trips, Invoked::Nothing)? / 2.0)
+    }
+
+    /// Nanoseconds per round trip, of two switches and one invocation.
+    pub(crate) fn play_with(&mut self, trips: u64, invoked: Invoked) -> io::Result<f64> {
+        for word in [trips, invoked as u64] {
+            self.control.write_all(&word.to_ne_bytes())?;
+        }
+        let mut spent = [0; 8];
+        self.control.read_exact(&mut spent)?;
+        Ok(u64::from_ne_bytes(spent) as f64 / trips as f64)
+    }
+}
+
+impl Drop for Players {
+    fn drop(&mut self) {
+        for pid in self.pids {
+            // SAFETY: ends our own children, and waits for them.
+            unsafe {
+                libc::kill(pid as i32, libc::SIGKILL);
+                libc::waitpid(pid as i32, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+/// The asking process: as many trips as it is told, with the sensor that it is told.
+fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) -> ! {
+    let Ok(mut sensors) = Sensors::new() else {
+        exit(1);
+    };
+    let (mut byte, mut words) = ([0], [[0; 8]; 2]);
+    loop {
+        for word in &mut words {
+            if told.read_exact(word).is_err() {
+                exit(0);
+            }
+        }
+        let [trips, which] = words.map(u64::from_ne_bytes);
+        let which = Invoked::ALL[which as usize % Invoked::ALL.len()];
+        let begun = Instant::now();
+        for number in 0..trips {
+            sensors.invoke(which, number);
+            let passed = out
+                .write_all(&byte)
+                .and_then(|()| back.read_exact(&mut byte));
+            if passed.is_err() {
+                exit(1);
+            }
+        }
+        let spent = begun.elapsed().as_nanos() as u64;
+        let _ = told.write_all(&spent.to_ne_bytes());
+    }
+}
