@@ -251,7 +251,8 @@ struct emission {
 };
 
 /*
- * Defines `emit_NAME`, which writes an element for each of the monitors where interrupts may be on.
+ * Defines `emit_NAME`, which writes an element for each of the monitors where interrupts may be on, and
+ * `emit_NAME_masked`, where the kernel has masked them.
  *
  * The loop is bpf_loop, because the verifier looks at its body once, and not once per monitor.
  * Numbers are given from below, so it is left as soon as there are no more monitors.
@@ -268,8 +269,8 @@ struct emission {
 			    sizeof(type), stride_of(sizeof(type)), emission->alone);         \
 		return 0;                                                                    \
 	}                                                                                    \
-	static always_inline void emit_##name(const struct shared *words, u64 monitors,     \
-					      type *element)                                 \
+	static always_inline void emit_##name##_if(const struct shared *words, u64 monitors,  \
+						   type *element, bool masked)               \
 	{                                                                                    \
 		struct emission emission = {                                                 \
 			.words = words,                                                      \
@@ -280,7 +281,10 @@ struct emission {
 		};                                                                           \
 		if (!monitors)                                                               \
 			return;                                                              \
-		if (masks_interrupts()) {                                                    \
+		if (masks_interrupts() && masked) {                                          \
+			element->stamp_ns = bpf_ktime_get_ns();                              \
+			bpf_loop(MONITORS, put_##name, &emission, 0);                        \
+		} else if (masks_interrupts()) {                                             \
 			unsigned long interrupts;                                            \
 			bpf_local_irq_save(&interrupts);                                     \
 			element->stamp_ns = bpf_ktime_get_ns();                              \
@@ -289,4 +293,14 @@ struct emission {
 		} else {                                                                     \
 			bpf_loop(MONITORS, put_##name, &emission, 0);                        \
 		}                                                                            \
+	}                                                                                    \
+	static always_inline void emit_##name##_masked(const struct shared *words,           \
+						       u64 monitors, type *element)          \
+	{                                                                                    \
+		emit_##name##_if(words, monitors, element, 1);                               \
+	}                                                                                    \
+	static always_inline void emit_##name(const struct shared *words, u64 monitors,     \
+					      type *element)                                 \
+	{                                                                                    \
+		emit_##name##_if(words, monitors, element, 0);                               \
 	}

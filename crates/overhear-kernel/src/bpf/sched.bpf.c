@@ -15,7 +15,8 @@
  * 3. One writer at a time. A program writes only into the ring of the CPU it runs on, so the
  *    only rival is what interrupts it there. sched_switch runs with interrupts off: it has none.
  *    Wake-ups of the current thread, forks and exits run with interrupts on; they mask them for
- *    the length of one element (bpf_local_irq_save). Where the kernel lacks that function they
+ *    the length of one element (bpf_local_irq_save); wake-ups of others run inside the lock of
+ *    that thread, and with interrupts off. Where the kernel lacks that function they all
  *    claim the ring with an atomic exchange of the header's busy word; who loses does not wait
  *    (it may be the interrupt of the holder) but counts itself in lost_nested. Hooks never share
  *    a ring, because one may interrupt the other.
@@ -225,7 +226,11 @@ static always_inline int wake(struct task_struct *task, u32 kind)
 		.kind = kind,
 	};
 
-	emit_wake(words, monitors, &element);
+	/* Rule 3. */
+	if ((u32)waker == (u32)task->pid)
+		emit_wake(words, monitors, &element);
+	else
+		emit_wake_masked(words, monitors, &element);
 	return 0;
 }
 

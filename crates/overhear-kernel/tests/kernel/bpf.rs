@@ -115,7 +115,9 @@ fn children_inherit_before_they_run() {
     };
     let (forks, exits) = (of_kind(Life::FORK), of_kind(Life::EXIT));
     let died = |tid: u32| {
-        let last = recorder.switches.iter().rfind(|s| s.2.prev_tid == tid);
+        // A poll delivers CPU by CPU: the last in time need not come last.
+        let own = recorder.switches.iter().filter(|s| s.2.prev_tid == tid);
+        let last = own.max_by_key(|s| s.1);
         last.is_some_and(|s| s.2.prev_state & TASK_DEAD != 0 && s.2.is_voluntary())
     };
     let woken = |tid: u32| {
