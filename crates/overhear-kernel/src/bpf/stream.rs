@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! [`KernelStream`]: one ring as a stream, with what was refused in its place.
+
+use std::sync::Arc;
+
+use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor};
+use overhear_stream::sync::Ordering;
+use overhear_stream::{Found, Reader, Words};
+
+use super::hand_over::Progress;
+use super::layout;
+use crate::mapping::MappedWords;
+use crate::order::Order;
+use crate::streams::Hook;
+
+/// One ring and what its stream has delivered so far.
+pub(crate) struct KernelStream {
+    pub(crate) descriptor: Arc<StreamDescriptor>,
+    pub(crate) hook: Hook,
+    pub(crate) reader: Reader<MappedWords>,
+    order: Order,
+    /// Refused elements already reported. They have no position in the ring but one in the
+    /// stream, so sequences run ahead of positions by this much.
+    refused: u64,
+    nested_seen: u64,
+    inherit_seen: u64,
+    /// What was committed when the poll began.
+    pub(crate) limit: u64,
+    /// Nothing more can be said about it.
+    pub(crate) damaged: bool,
+}
+
+impl KernelStream {
+    /// Nothing was delivered yet.
+    pub(crate) fn new(
+        descriptor: Arc<StreamDescriptor>,
+        hook: Hook,
+        reader: Reader<MappedWords>,
+    ) -> Self {
+        Self {
+            descriptor,
+            hook,
+            reader,
+            order: Order::default(),
+            refused: 0,
+            nested_seen: 0,
+            inherit_seen: 0,
+            limit: 0,
+            damaged: false,
+        }
+    }
+
+    /// Goes on where another process has ended.
+    pub(crate) fn resumed(self, progress: &Progress) -> Self {
+        Self {
+            order: Order::after(progress.last_ns),
+            refused: progress.refused,
+            nested_seen: progress.nested_seen,
+            inherit_seen: progress.inherit_seen,
+            damaged: progress.damaged,
+            ..self
+        }
+    }
+
+    /// How far it has got.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            position: self.reader.position(),
+            refused: self.refused,
+            nested_seen: self.nested_seen,
+            inherit_seen: self.inherit_seen,
+            last_ns: self.order.last_ns(),
+            damaged: self.damaged,
+        }
+    }
+
+    /// A count in the header, which stands alone and orders nothing.
+    pub(crate) fn header_word(&self, offset: usize) -> u64 {
+        let word = self.reader.words().word(offset / 8);
+        word.load(Ordering::Relaxed)
+    }
+
+    /// Delivers what was committed before the position `until`, and what was refused.
+    pub(crate) fn poll(&mut self, until: u64, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
+        if self.damaged {
+            return Ok(());
+        }
+        let id = self.descriptor.id;
+        let nested = self.header_word(layout::LOST_NESTED_OFFSET);
+        let inherit = self.header_word(layout::LOST_INHERIT_OFFSET);
+        let fresh = nested.wrapping_sub(self.nested_seen);
+        self.refuse(fresh, GapCause::Nested, inbox);
+        self.nested_seen = nested;
+        let fresh = inherit.wrapping_sub(self.inherit_seen);
+        self.refuse(fresh, GapCause::Kernel, inbox);
+        self.inherit_seen = inherit;
+
+        let (refused, order) = (self.refused, &mut self.order);
+        let result = self.reader.poll_until(until, |found| match found {
+            Found::Element(element) => {
+                let sequence = element.sequence + refused;
+                match order.admit(element.stamp.as_raw()) {
+                    Some(time) => inbox.element(id, sequence, time, element.payload),
+                    None => inbox.gap(id, sequence, 1, GapCause::Corrupt),
+                }
+            }
+            Found::Missed { first, count } => {
+                inbox.gap(id, first + refused, count, GapCause::Overwritten);
+            }
+        });
+        // The ring is frozen and its programs only count upwards, so this needs a broken kernel.
+        let Err(error) = result else { return Ok(()) };
+        self.damaged = true;
+        inbox.gap(id, self.next_sequence(), 0, GapCause::Corrupt);
+        inbox.close(id);
+        let label = self.descriptor.label();
+        Err(SourceError(format!("{label}: {error}")))
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.reader.position() + self.refused
+    }
+
+    /// Tells of elements that were refused, at the place where it is.
+    pub(crate) fn refuse(&mut self, count: u64, cause: GapCause, inbox: &mut dyn Inbox) {
+        if count > 0 && !self.damaged {
+            inbox.gap(self.descriptor.id, self.next_sequence(), count, cause);
+            self.refused += count;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::fd::AsFd;
+
+    use overhear_event::{StreamId, Timestamp};
+    use overhear_stream::{Geometry, COUNTER_OFFSET, HEADER_SIZE};
+    use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
+
+    use super::{layout, KernelStream, MappedWords};
+    use super::{Arc, GapCause, Hook, Inbox, Ordering, Reader, StreamDescriptor, Words};
+    use crate::mapping::{Access, Mapping};
+    use crate::streams::Numbering;
+
+    #[derive(Debug, PartialEq, Eq)]
+    pub(crate) enum Told {
+        Element(u64),
+        Gap(u64, u64, GapCause),
+        Closed,
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Log(pub(crate) Vec<Told>);
+
+    impl Inbox for Log {
+        fn open(&mut self, _: Arc<StreamDescriptor>) {}
+        fn element(&mut self, _: StreamId, sequence: u64, _: Timestamp, _: &[u8]) {
+            self.0.push(Told::Element(sequence));
+        }
+        fn gap(&mut self, _: StreamId, first: u64, missed: u64, cause: GapCause) {
+            self.0.push(Told::Gap(first, missed, cause));
+        }
+        fn close(&mut self, _: StreamId) {
+            self.0.push(Told::Closed);
+        }
+    }
+
+    /// A ring of 8 wake-ups, and its memory as its programs see it.
+    fn wakes() -> (KernelStream, MappedWords) {
+        let geometry = Geometry::with_stride(24, 32, 8).unwrap();
+        let file = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, geometry.bytes() as u64).unwrap();
+        let mapping = Mapping::new(file.as_fd(), geometry.bytes(), Access::Write).unwrap();
+        let part = || mapping.part(0, geometry.bytes());
+        let numbering = Numbering::new(StreamId::from_raw(0), 1, 1);
+        let descriptor = numbering.describe(0, &Hook::Wake.feed(8), 0, 8);
+        let reader = Reader::from_start(part(), geometry).unwrap();
+        (KernelStream::new(descriptor, Hook::Wake, reader), part())
+    }
+
+    #[test]
+    fn refused_elements_take_part_in_the_sequence() {
+        let (mut stream, memory) = wakes();
+        let store = |offset: usize, value| memory.word(offset / 8).store(value, Ordering::Relaxed);
+        let mut log = Log::default();
+        store(COUNTER_OFFSET, 2);
+        stream.poll(2, &mut log).unwrap();
+        store(layout::LOST_NESTED_OFFSET, 3);
+        store(layout::LOST_INHERIT_OFFSET, 1);
+        // An element with a time far behind its predecessor's is not delivered.
+        store(HEADER_SIZE + 3 * 32, 5_000_000_000);
+        store(COUNTER_OFFSET, 5);
+        stream.poll(5, &mut log).unwrap();
+        store(COUNTER_OFFSET, 20);
+        stream.poll(14, &mut log).unwrap();
+        let expected = [
+            Told::Element(0),
+            Told::Element(1),
+            Told::Gap(2, 3, GapCause::Nested),
+            Told::Gap(5, 1, GapCause::Kernel),
+            Told::Element(6),
+            Told::Element(7),
+            Told::Gap(8, 1, GapCause::Corrupt),
+            Told::Gap(9, 8, GapCause::Overwritten),
+            Told::Gap(17, 1, GapCause::Corrupt),
+        ];
+        assert_eq!(log.0, expected);
+    }
+
+    #[test]
+    fn a_damaged_ring_ends_its_stream_once() {
+        let (mut stream, memory) = wakes();
+        let counter = memory.word(COUNTER_OFFSET / 8);
+        counter.store(2, Ordering::Relaxed);
+        let mut log = Log::default();
+        stream.poll(2, &mut log).unwrap();
+        counter.store(1, Ordering::Relaxed);
+        let error = stream.poll(1, &mut log).unwrap_err();
+        assert!(error.0.contains("went back"), "{error}");
+        stream.poll(1, &mut log).unwrap();
+        assert_eq!(
+            log.0[2..],
+            [Told::Gap(2, 0, GapCause::Corrupt), Told::Closed]
+        );
+    }
+}
