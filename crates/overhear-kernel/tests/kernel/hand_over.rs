@@ -15,7 +15,8 @@ use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{Choice, GiveError, KernelMonitor, Probe, ReceiveError, SelectError};
 
 use crate::harness::{is_root, turn, Program};
-use crate::monitors::{create, held_by, named, Held};
+use crate::monitors::{create, named};
+use crate::owners::{held_by, Held};
 use crate::perf::NOBODY;
 use crate::roles::{ENTRY, ROLE};
 

@@ -9,6 +9,7 @@ mod fallback;
 mod hand_over;
 mod harness;
 mod monitors;
+mod owners;
 mod perf;
 mod probes;
 mod roles;

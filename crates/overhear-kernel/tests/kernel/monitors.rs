@@ -3,18 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use libbpf_rs::{MapHandle, Program as BpfProgram};
 use overhear_event::kernel::{Life, Switch};
 use overhear_event::{GapCause, StreamId};
-use overhear_kernel::{Active, Choice, KernelBuilder, KernelMonitor, SelectError};
+use overhear_kernel::{Choice, KernelBuilder, KernelMonitor, SelectError};
 
-use crate::harness::{is_root, run_role, turn, Program, Recorder};
-use crate::perf::NOBODY;
-use crate::roles::{CHURN, ENTRY, ROLE};
+use crate::harness::{turn, Program, Recorder};
+use crate::roles::CHURN;
 
 pub(crate) fn create(builder: KernelBuilder) -> Option<KernelMonitor> {
     match builder.choice(Choice::Bpf).create() {
@@ -26,14 +22,14 @@ pub(crate) fn create(builder: KernelBuilder) -> Option<KernelMonitor> {
     }
 }
 
-fn resumed(builder: KernelBuilder) -> Option<KernelMonitor> {
+pub(crate) fn resumed(builder: KernelBuilder) -> Option<KernelMonitor> {
     let mut monitor = create(builder)?;
     monitor.resume().unwrap();
     Some(monitor)
 }
 
 /// The last words: everything is delivered and accounted for.
-fn finish(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
+pub(crate) fn finish(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
     monitor.finish().unwrap();
     recorder.poll(monitor);
     recorder.assert_all(|id| monitor.committed(id));
@@ -577,218 +573,4 @@ fn a_cgroup_is_whoever_is_in_it() {
         let error = monitor.cgroup_monitor(Path::new(place)).unwrap_err();
         assert!(matches!(error, SelectError::NoCgroup { .. }), "{error}");
     }
-}
-
-/// Plays a process with a monitor that is killed.
-pub(crate) fn monitor_and_wait() {
-    let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
-        println!("@ skipped");
-        return;
-    };
-    monitor.all_monitor().unwrap();
-    println!("@ ready");
-    let mut byte = 0_u8;
-    // SAFETY: `byte` has room for the one byte asked for.
-    unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
-}
-
-/// An object of the kernel, by its kind and the id that the kernel gave.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held(String, u32);
-
-impl Held {
-    /// Whether it is there still, as far as this user may know.
-    pub(crate) fn exists(&self) -> bool {
-        match self.0.as_str() {
-            "prog_id:" => BpfProgram::fd_from_id(self.1).is_ok_and(|fd| fd.as_raw_fd() >= 0),
-            "map_id:" => MapHandle::from_map_id(self.1).is_ok(),
-            _ => {
-                // SAFETY: the call takes a number and gives a descriptor or an error.
-                let fd = unsafe { libbpf_rs::libbpf_sys::bpf_link_get_fd_by_id(self.1) };
-                if fd >= 0 {
-                    // SAFETY: the descriptor is new and ours.
-                    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-                }
-                fd >= 0
-            }
-        }
-    }
-
-    /// The kernel frees them in its own time, behind grace periods.
-    pub(crate) fn until_gone(held: &[Self]) {
-        while held.iter().any(Self::exists) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    }
-}
-
-/// The BPF programs, maps and links that a process holds.
-pub(crate) fn held_by(pid: u32) -> Vec<Held> {
-    let mut held = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))
-        .unwrap()
-        .flatten()
-    {
-        let info = fs::read_to_string(entry.path()).unwrap_or_default();
-        // A link's program is one of the others.
-        let keys = match info.contains("link_id:") {
-            true => ["link_id:", "link_id:"],
-            false => ["prog_id:", "map_id:"],
-        };
-        for line in info.lines() {
-            let mut words = line.split_whitespace();
-            if let (Some(key), Some(id)) = (words.next(), words.next()) {
-                if keys.contains(&key) {
-                    held.push(Held(key.to_owned(), id.parse().unwrap()));
-                }
-            }
-        }
-    }
-    held
-}
-
-#[test]
-fn a_killed_process_leaves_nothing_in_the_kernel() {
-    use std::io::{BufRead, BufReader};
-    let _turn = turn();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
-        .env(ROLE, "monitor_and_wait")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut said = lines
-        .map_while(Result::ok)
-        .filter(|line| line.contains("@ "));
-    let ready = said.next().is_some_and(|line| line.contains("ready"));
-    let held = held_by(child.id());
-    let seen = held.iter().filter(|held| held.exists()).count();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    if !ready || seen == 0 {
-        println!("skipped: no BPF here, or no right to look at it");
-        return;
-    }
-    println!("{} programs, maps and links", held.len());
-    Held::until_gone(&held);
-}
-
-/// A monitor inside a PID namespace, where this process has another id than outside.
-pub(crate) fn inside_a_namespace() {
-    // SAFETY: gettid only returns a number.
-    let own = unsafe { libc::gettid() }.unsigned_abs();
-    let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
-        return;
-    };
-    println!("{}", monitor.status().unwrap().sentence);
-    monitor.thread_monitor(own, 9).unwrap();
-    monitor.process_monitor(std::process::id()).unwrap();
-    let foreign = monitor.thread_monitor(0x7fff_fff0, 1).unwrap_err();
-    assert!(
-        matches!(foreign, SelectError::NoSuchThread { .. }),
-        "{foreign}"
-    );
-    std::thread::sleep(std::time::Duration::from_millis(1));
-    let mut recorder = Recorder::default();
-    finish(&mut monitor, &mut recorder);
-    let tracked = recorder.lives.iter().map(|(_, life)| life);
-    let tracked: Vec<_> = tracked.filter(|life| life.code == 9).collect();
-    assert_eq!(
-        tracked.len(),
-        1,
-        "the id was understood as this namespace has it"
-    );
-    // It is told by the id that the initial namespace has for it.
-    let outer = tracked[0].tid;
-    assert!(recorder.tracked_departures(outer) > 0);
-    println!("{own} inside is {outer} outside");
-}
-
-#[test]
-fn ids_are_understood_as_the_namespace_has_them() {
-    let _turn = turn();
-    if !is_root() {
-        return println!("skipped: a PID namespace of one's own takes root");
-    }
-    let output = Command::new("unshare")
-        .args(["--pid", "--fork", "--mount-proc", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
-        .env(ROLE, "inside_a_namespace")
-        .stdin(Stdio::null())
-        .output();
-    match output {
-        Err(error) => println!("skipped: unshare cannot be run ({error})"),
-        Ok(output) => {
-            let (said, complained) = (
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr),
-            );
-            print!("{said}");
-            if complained.contains("unshare") && !said.contains("running") {
-                return println!("skipped: {complained}");
-            }
-            assert!(output.status.success(), "{said}\n{complained}");
-        }
-    }
-}
-
-/// The perf monitor of an ordinary user.
-pub(crate) fn perf_monitor() {
-    let monitor = KernelMonitor::builder().choice(Choice::Perf).create();
-    let mut monitor = match monitor {
-        Ok(monitor) => monitor,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    assert_eq!(monitor.status().unwrap().active, Active::Perf);
-    assert!(monitor.granted_bytes().unwrap() > 0);
-    let mut recorder = Recorder::default();
-    let mut program = Program::start("chorus", |_| {});
-    program.until_parked(|| {});
-    let threads = named(&program);
-    monitor.thread_monitor(threads[0], 40).unwrap();
-    monitor.thread_monitor(threads[1], 41).unwrap();
-    monitor.thread_monitor(threads[2], 42).unwrap();
-    monitor.thread_unmonitor(threads[2]).unwrap();
-    let again = monitor.thread_unmonitor(threads[2]).unwrap_err();
-    assert_eq!(again, SelectError::NotMonitored { tid: threads[2] });
-    let before = program.switches();
-    recorder.poll(&mut monitor);
-    assert_eq!(recorder.switches.len(), 0, "created suspended");
-    monitor.resume().unwrap();
-    program.release(threads.len());
-    program.until_parked_again(|| recorder.poll(&mut monitor));
-    let after = program.switches();
-    monitor.suspend().unwrap();
-    recorder.poll(&mut monitor);
-    for tid in &threads[..2] {
-        let (was, is) = (before[tid], after[tid]);
-        let expected = (is.0 - was.0) + (is.1 - was.1);
-        assert_eq!(recorder.tracked_departures(*tid), expected, "{tid}");
-    }
-    for tid in &threads[3..] {
-        assert_eq!(recorder.mentions(*tid), 0);
-    }
-    let heard = recorder.switches.len();
-    program.end();
-    recorder.poll(&mut monitor);
-    assert_eq!(recorder.switches.len(), heard, "suspended");
-    for refused in [
-        monitor.all_monitor(),
-        monitor.cgroup_monitor(Path::new("/")),
-    ] {
-        let error = refused.unwrap_err();
-        println!("{error}");
-        assert!(matches!(error, SelectError::NeedsBpf { .. }));
-    }
-    monitor.terminate().unwrap();
-    assert_eq!(monitor.resume(), Err(SelectError::Terminated));
-}
-
-#[test]
-fn an_ordinary_user_has_monitors_of_perf_records() {
-    let _turn = turn();
-    run_role("perf_monitor", is_root().then_some(NOBODY));
 }

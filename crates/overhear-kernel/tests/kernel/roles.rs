@@ -32,11 +32,11 @@ fn play() {
         "churn" => churn(),
         "probed" => crate::probes::probed(),
         "eventful" => crate::sensors::eventful(),
-        "monitor_and_wait" => crate::monitors::monitor_and_wait(),
+        "monitor_and_wait" => crate::owners::monitor_and_wait(),
         "giver" => crate::hand_over::giver(),
         "receiver" => crate::hand_over::receiver(),
-        "inside_a_namespace" => crate::monitors::inside_a_namespace(),
-        "perf_monitor" => crate::monitors::perf_monitor(),
+        "inside_a_namespace" => crate::owners::inside_a_namespace(),
+        "perf_monitor" => crate::owners::perf_monitor(),
         "usurper" => usurper(),
         "usurped" => {
             println!("@ parked");
