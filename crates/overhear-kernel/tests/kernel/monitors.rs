@@ -318,6 +318,8 @@ fn a_monitor_lives_as_the_seed_says() {
     let mut program = Program::start("chorus", |_| {});
     program.until_parked(|| {});
     let threads = named(&program);
+    // They rest, which takes a moment more than to say so.
+    program.switches();
     // Created suspended: what is told is that a thread is tracked, and no event.
     monitor.thread_monitor(threads[0], 77).unwrap();
     program.release(threads.len());
