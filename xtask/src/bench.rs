@@ -62,6 +62,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if let Err(reason) = switches(workspace) {
         println!("Left out: {reason:#}.");
     }
+    println!("\nResponse times of fifteen periodic tasks, computed and observed:\n");
+    if let Err(reason) = experiment(workspace) {
+        println!("Left out: {reason:#}.");
+    }
     println!("\nThe page, how long it takes to open:\n");
     if let Err(reason) = pages(workspace) {
         println!("Left out: {reason:#}.");
@@ -82,6 +86,21 @@ fn metrics(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo.args(["run", "--quiet", "--release", "-p", "overhear-trace"]);
     shell::run(cargo.args(["--example", "metrics_speed"]))
+}
+
+/// The experiment of seed 004 for a minute: a bench that lives among the tests, too.
+fn experiment(workspace: &Workspace) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env("OVERHEAR_EXPERIMENT_SECONDS", "60").args([
+        "test",
+        "--quiet",
+        "-p",
+        "overhear-cli",
+        "--test",
+        "counts",
+    ]);
+    let name = "experiment::observed_response_times_are_at_most_the_computed_ones";
+    shell::run(cargo.args([name, "--", "--exact", "--nocapture"]))
 }
 
 /// Pages with so many intervals, opened in Chromium: a bench that lives among the tests, which know

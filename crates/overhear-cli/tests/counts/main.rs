@@ -4,6 +4,7 @@
 //!
 //! No test limits a time. Where a test cannot run on this machine it says "skipped: why".
 
+mod experiment;
 mod harness;
 mod ordinary_user;
 mod parked;
