@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
+/*
+ * Programs of waits for locks: a part of sensors.bpf.c, which has the rules.
+ */
+#pragma once
+
+/* Locks (rule 5) */
+
+struct owner_word {
+	long long counter;
+} CORE;
+
+struct mutex {
+	struct owner_word owner;
+} CORE;
+
+struct rw_semaphore {
+	struct owner_word owner;
+} CORE;
+
+struct rt_mutex_base {
+	struct task_struct *owner;
+} CORE;
+
+#define EXISTS(type, member) __builtin_preserve_field_info(((type *)0)->member, 2)
+
+/* The low bits of the word that names the owner are flags. */
+static always_inline u64 owner_of(u64 lock, u32 flags)
+{
+	enum { SPIN = 1, READ = 2, WRITE = 4, RT = 8, PER_CPU = 16, MUTEX = 32 };
+	u64 owner = 0;
+
+	if (flags & MUTEX) {
+		if (EXISTS(struct mutex, owner))
+			bpf_probe_read_kernel(&owner, sizeof(owner), &((struct mutex *)lock)->owner);
+	} else if (flags & RT) {
+		if (EXISTS(struct rt_mutex_base, owner))
+			bpf_probe_read_kernel(&owner, sizeof(owner),
+					      &((struct rt_mutex_base *)lock)->owner);
+	} else if (flags & (READ | WRITE) && !(flags & (SPIN | PER_CPU))) {
+		if (EXISTS(struct rw_semaphore, owner))
+			bpf_probe_read_kernel(&owner, sizeof(owner),
+					      &((struct rw_semaphore *)lock)->owner);
+		/* Readers are many; the word names one that has been among them. */
+		if (owner & 1)
+			return 0;
+	}
+	return owner & ~7ull;
+}
+
+static always_inline u64 holder_of(u64 lock, u32 flags)
+{
+	struct task_struct *owner = (void *)owner_of(lock, flags);
+	struct task_struct *current = bpf_get_current_task_btf();
+	int tid = 0, prio = 0;
+
+	if (!owner)
+		return 0;
+	if (bpf_probe_read_kernel(&tid, sizeof(tid), &owner->pid) ||
+	    bpf_probe_read_kernel(&prio, sizeof(prio), &owner->prio))
+		return 0;
+	/* The kernel's priorities: less is more urgent. */
+	return (u32)tid | (u64)(prio > current->prio) << 32;
+}
+
+static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind)
+{
+	struct lock_element element = {
+		.tid = at->tid,
+		.pid = at->pid,
+		.kind = kind,
+		.flags = flags,
+		.address = address,
+		.other_tid = (u32)at->tracking->holder,
+		.inverted = at->tracking->holder >> 32,
+	};
+
+	emit_lock(at->words, at->monitors, &element);
+	return 0;
+}
+
+SEC("tp_btf/contention_begin")
+int on_contention(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors || !at.tracking)
+		return 0;
+	at.tracking->holder = holder_of(ctx[0], ctx[1]);
+	return lock(&at, ctx[0], ctx[1], LOCK_WAITS);
+}
+
+SEC("tp_btf/contention_end")
+int on_contention_end(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.monitors || !at.tracking)
+		return 0;
+	return lock(&at, ctx[0], 0, LOCK_GOES_ON);
+}
+
+SEC("tp_btf/sched_pi_setprio")
+int on_inheritance(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct task_struct *waiter = (void *)ctx[1];
+	struct tracking *tracking = tracking_of(task);
+	struct shared *words = shared_words();
+	int tid = 0, prio = 0;
+
+	if (!words || !tracking)
+		return 0;
+	if (waiter) {
+		bpf_probe_read_kernel(&tid, sizeof(tid), &waiter->pid);
+		bpf_probe_read_kernel(&prio, sizeof(prio), &waiter->prio);
+	}
+
+	bool boosted = waiter && prio < task->normal_prio;
+	struct lock_element element = {
+		.tid = task->pid,
+		.pid = task->tgid,
+		.kind = boosted ? LOCK_BOOSTED : LOCK_RESTORED,
+		.other_tid = tid,
+		.inverted = boosted,
+	};
+
+	emit_lock(words, heard_by(words, tracking), &element);
+	return 0;
+}
