@@ -6,6 +6,7 @@
 
 mod experiment;
 mod harness;
+mod needed;
 mod ordinary_user;
 mod parked;
 mod perf_sched;
