@@ -265,6 +265,10 @@ fn a_panic_becomes_a_sentence_and_the_update_is_called_no_more() {
         assert_eq!(update.failure(), Some(sentence.as_str()));
         assert_eq!(told.is_empty(), place == "report");
     }
+    // Without a panic, because it says so.
+    let mut update = create(&plugin, "fragile", "failure");
+    update.open(&descriptor(1, "any", 64));
+    assert_eq!(update.failure(), Some("`open` failed: it says so itself"));
     // In a destructor there is nobody to tell.
     drop(create(&plugin, "fragile", "drop"));
     let error = plugin

@@ -275,11 +275,11 @@ pub fn react(code: u32, value: i64) -> bool {
     knows
 }
 
-/// Calls the update; a panic is a failure.
+/// Calls the update; a panic is a failure, and what it says itself ([`Update::failure`]).
 ///
 /// # Safety
 /// `own` came from [`create`] for the same type, and nobody else uses it.
-unsafe fn call<U>(
+unsafe fn call<U: Update>(
     own: *mut c_void,
     host: *mut RawHost,
     call: impl FnOnce(&mut Instance<U>),
@@ -287,12 +287,15 @@ unsafe fn call<U>(
     // SAFETY: by contract.
     let instance = unsafe { &mut *own.cast::<Instance<U>>() };
     HOST.set(host);
-    let called = catch_unwind(AssertUnwindSafe(|| call(instance)));
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        call(instance);
+        instance.update.failure().map(ToString::to_string)
+    }));
     HOST.set(ptr::null_mut());
-    match called {
-        Ok(()) => 0,
-        Err(panic) => {
-            fail(host, &sentence_of(&*panic));
+    match called.unwrap_or_else(|panic| Some(sentence_of(&*panic))) {
+        None => 0,
+        Some(sentence) => {
+            fail(host, &sentence);
             1
         }
     }

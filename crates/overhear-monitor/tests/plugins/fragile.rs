@@ -8,7 +8,7 @@ use overhear_event::{
 use overhear_monitor::plugin::{Exported, Results, Told};
 use overhear_monitor::MissedPolicy;
 
-/// Panics in the function that its argument names.
+/// Panics in the function that its argument names, or says that it has failed.
 struct Fragile(String);
 
 impl Fragile {
@@ -18,6 +18,10 @@ impl Fragile {
 }
 
 impl Update for Fragile {
+    fn failure(&self) -> Option<&str> {
+        (self.0 == "failure").then_some("it says so itself")
+    }
+
     fn open(&mut self, _: &StreamDescriptor) {
         self.reached("open");
     }
