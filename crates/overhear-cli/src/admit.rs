@@ -14,7 +14,7 @@ use overhear_event::Nanos;
 use overhear_monitor::executor::{Terms, UpdateTerms};
 use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 
-use crate::config::parts::{Part, Runner};
+use crate::config::selection::{Runner, Selection};
 use crate::config::{Config, Length, LevelConfig, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 
@@ -105,8 +105,8 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
             "own_cpu sets a CPU apart, and level is \"shared\"; leave one of them out".to_string(),
         );
     }
-    let part = guaranteed_part(config);
-    let entries = entries(config, base, &part)?;
+    let selection = guaranteed_selection(config);
+    let entries = entries(config, base, &selection)?;
     let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
     if largest < least {
         return Err(format!(
@@ -117,7 +117,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     let total = lateness.total().map_err(|error| {
         format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
     })?;
-    let (whose, wished) = wished_latency(config, &part);
+    let (whose, wished) = wished_latency(config, &selection);
     if total >= wished {
         return Err(format!(
             "{whose} `latency` is {wished}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
@@ -138,7 +138,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         lateness_ns: total.as_ns(),
         kernel: "not_asked",
         others: machine.present.len(),
-        memory_bytes: memory::stated(config, &entries, &part),
+        memory_bytes: memory::stated(config, &entries, &selection),
         sensors: entries.iter().map(Entry::report).collect(),
         updates: config.updates.iter().map(|it| config.answer(it)).collect(),
         copying: None,
@@ -156,7 +156,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         Err(error) => {
             report.reason = format!(
                 "{whose} `latency` is {wished}: {error}{}",
-                hint(config, &entries, &part, &wish)
+                hint(config, &entries, &selection, &wish)
             );
             return Ok(report.refused());
         }
@@ -185,7 +185,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         return Ok(report.refused());
     }
     report.accepted = true;
-    report.promise(config, &part);
+    report.promise(config, &selection);
     let terms = Terms {
         reservation,
         lateness,
@@ -228,16 +228,16 @@ const fn lateness_of(config: &Config) -> Lateness {
 
 /// The updates that are guaranteed, of which admission speaks; where there are none, all of them, as if
 /// they were.
-fn guaranteed_part(config: &Config) -> Part {
+fn guaranteed_selection(config: &Config) -> Selection {
     config
-        .part(Runner::Guaranteed)
+        .selection(Runner::Guaranteed)
         .unwrap_or_else(|| config.whole())
 }
 
-/// The least latency that the updates of a part wish, and where the file says so.
-fn wished_latency(config: &Config, part: &Part) -> (String, Nanos) {
+/// The least latency that the updates of a selection wish, and where the file says so.
+fn wished_latency(config: &Config, selection: &Selection) -> (String, Nanos) {
     let updates = config.updates.iter().enumerate();
-    let own = updates.filter(|(index, _)| part.has_update(*index));
+    let own = updates.filter(|(index, _)| selection.has_update(*index));
     let wishes = own.map(|(_, update)| match update.latency {
         Some(latency) => (latency.0, format!("update `{}`:", update.name)),
         None => (config.monitor.latency.0, "[monitor]".to_string()),
@@ -270,7 +270,7 @@ fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> Wish {
 pub(crate) fn terms_without_guarantee(
     config: &Config,
     path: &Path,
-    part: &Part,
+    selection: &Selection,
 ) -> Result<Terms, Failure> {
     let mut config = config.clone();
     let updates = config.updates.iter().map(|update| UpdateTerms {
@@ -284,7 +284,7 @@ pub(crate) fn terms_without_guarantee(
         update.wcet.get_or_insert(Length(Nanos::from_ns(1)));
     }
     let base = path.parent().unwrap_or(Path::new(""));
-    let entries = entries(&config, base, part)
+    let entries = entries(&config, base, selection)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))?;
     Ok(Terms {
         reservation: DeadlineReservation {
@@ -293,7 +293,7 @@ pub(crate) fn terms_without_guarantee(
             period: Nanos::ZERO,
         },
         lateness: lateness_of(&config),
-        latency: wished_latency(&config, part).1,
+        latency: wished_latency(&config, selection).1,
         evaluations: Nanos::ZERO,
         level: level_of(config.monitor.level),
         cpus: 0,

@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
 pub mod metrics;
-pub mod parts;
 pub mod reactions;
+pub mod selection;
 pub mod tasks;
 
 use crate::exit::{Failure, USAGE};

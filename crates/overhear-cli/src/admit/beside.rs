@@ -12,7 +12,7 @@ use super::{
     choose_with_reading, entries, lateness_of, loads, nanos, wish_of, wished_latency,
     AdmissionReport, CopyingAdmission, Machine,
 };
-use crate::config::parts::{Part, Runner};
+use crate::config::selection::{Runner, Selection};
 use crate::config::{Config, Length, LevelConfig};
 use crate::exit::{Failure, REFUSED, USAGE};
 
@@ -30,10 +30,10 @@ pub(super) fn reserve_beside(
 ) -> Result<Option<String>, String> {
     let monitor = &config.monitor;
     let (bandwidth, buffered) = (
-        config.part(Runner::Bandwidth),
-        config.part(Runner::Buffered),
+        config.selection(Runner::Bandwidth),
+        config.selection(Runner::Buffered),
     );
-    let is_beside = config.part(Runner::Guaranteed).is_some();
+    let is_beside = config.selection(Runner::Guaranteed).is_some();
     let reserves = bandwidth.is_some() || buffered.is_some();
     if is_beside && reserves && monitor.level == LevelConfig::Exclusive && monitor.own_cpu.is_none()
     {
@@ -46,10 +46,10 @@ pub(super) fn reserve_beside(
     if bandwidth.is_some() && is_beside {
         present.push(share_of_cpu(monitor.cpu_percent));
     }
-    let Some(part) = buffered else {
+    let Some(selection) = buffered else {
         return Ok(None);
     };
-    match copying(config, base, machine, &part)? {
+    match copying(config, base, machine, &selection)? {
         Ok(admission) => {
             if is_beside {
                 present.push(admission.reservation);
@@ -67,7 +67,7 @@ fn copying(
     config: &Config,
     base: &Path,
     machine: &Machine,
-    part: &Part,
+    selection: &Selection,
 ) -> Result<Result<CopyingAdmission, String>, String> {
     if !(2..=1 << 22).contains(&config.monitor.copies) {
         return Err(format!(
@@ -80,10 +80,10 @@ fn copying(
         // What an element costs is the copy, which its sensor has.
         update.wcet = Some(Length(Nanos::from_ns(1)));
     }
-    let entries = entries(&alone, base, part)?;
+    let entries = entries(&alone, base, selection)?;
     let lateness = lateness_of(config);
     let total = lateness.total().map_err(|error| error.to_string())?;
-    let (whose, wished) = wished_latency(config, part);
+    let (whose, wished) = wished_latency(config, selection);
     let refused = |error: &dyn std::fmt::Display| {
         format!("{whose} `latency` is {wished}, within which elements are to be copied: {error}")
     };
@@ -117,9 +117,9 @@ fn copying(
 pub(crate) fn copying_of(config: &Config, path: &Path) -> Result<DeadlineReservation, Failure> {
     let base = path.parent().unwrap_or(Path::new(""));
     let usage = |sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display()));
-    let part = config.part(Runner::Buffered);
-    let part = part.unwrap_or_else(|| config.whole());
-    let admitted = copying(config, base, &Machine::here(config), &part).map_err(usage)?;
+    let selection = config.selection(Runner::Buffered);
+    let selection = selection.unwrap_or_else(|| config.whole());
+    let admitted = copying(config, base, &Machine::here(config), &selection).map_err(usage)?;
     let admission = admitted.map_err(|refusal| Failure::new(REFUSED, refusal))?;
     Ok(admission.reservation)
 }

@@ -9,7 +9,7 @@ use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_monitor::executor::SensorTerms;
 
 use super::{narrow, SensorAdmission};
-use crate::config::parts::Part;
+use crate::config::selection::Selection;
 use crate::config::{Config, Length, SensorConfig};
 use crate::fit;
 
@@ -30,11 +30,11 @@ pub(super) fn loads(entries: &[Entry<'_>]) -> Vec<SensorLoad> {
         .collect()
 }
 
-/// The sensors of the file, loaded with the updates of this part.
+/// The sensors of the file, loaded with the updates of this selection.
 pub(super) fn entries<'a>(
     config: &'a Config,
     base: &Path,
-    part: &Part,
+    selection: &Selection,
 ) -> Result<Vec<Entry<'a>>, String> {
     if config.sensors.is_empty() {
         return Err("there is no [[sensor]]; name at least one with its period".to_string());
@@ -74,7 +74,7 @@ pub(super) fn entries<'a>(
                 buffer: Some(buffer),
             },
             buffer,
-            count: match part.has_sensor(index) {
+            count: match selection.has_sensor(index) {
                 true => sensor.count,
                 false => 0,
             },
@@ -92,7 +92,7 @@ pub(super) fn entries<'a>(
                 ));
             }
         }
-        if !part.has_update(index) {
+        if !selection.has_update(index) {
             continue;
         }
         if update.in_place {

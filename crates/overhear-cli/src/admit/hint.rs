@@ -7,15 +7,20 @@ use overhear_admission::{SensorLoad, Span, Wish};
 use overhear_event::Nanos;
 
 use super::{
-    choose_with_reading, entries, guaranteed_part, lateness_of, loads, wish_of, wished_latency,
-    Entry,
+    choose_with_reading, entries, guaranteed_selection, lateness_of, loads, wish_of,
+    wished_latency, Entry,
 };
-use crate::config::parts::Part;
+use crate::config::selection::Selection;
 use crate::config::Config;
 
 /// What would make it fit, where that can be said: the demand alone, or the shortest latency.
-pub(super) fn hint(config: &Config, entries: &[Entry<'_>], part: &Part, wish: &Wish) -> String {
-    let dear = too_dear(config, entries, part);
+pub(super) fn hint(
+    config: &Config,
+    entries: &[Entry<'_>],
+    selection: &Selection,
+    wish: &Wish,
+) -> String {
+    let dear = too_dear(config, entries, selection);
     let demand: f64 = loads(entries)
         .iter()
         .map(|load| load.wcet.as_ns() as f64 / load.stream.period().as_ns() as f64)
@@ -38,9 +43,9 @@ pub(super) fn hint(config: &Config, entries: &[Entry<'_>], part: &Part, wish: &W
 }
 
 /// Which update can never keep up with a sensor, because it needs more than a period for an element.
-fn too_dear(config: &Config, entries: &[Entry<'_>], part: &Part) -> String {
+fn too_dear(config: &Config, entries: &[Entry<'_>], selection: &Selection) -> String {
     let updates = config.updates.iter().enumerate();
-    for (_, update) in updates.filter(|(index, _)| part.has_update(*index)) {
+    for (_, update) in updates.filter(|(index, _)| selection.has_update(*index)) {
         let wcet = update.wcet.map_or(Nanos::ZERO, |wcet| wcet.0);
         let slow = entries
             .iter()
@@ -70,7 +75,7 @@ fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
     let mut high = (1..=10)
         .map(|doubled| low.max(1_000).saturating_mul(1 << doubled))
         .find(|&ns| fits(ns))?;
-    // To one part in a hundred.
+    // To one selection in a hundred.
     while high - low > high / 100 {
         let middle = low + (high - low) / 2;
         if fits(middle) {
@@ -86,9 +91,9 @@ fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
 /// A latency that could be had for a file that was read from `path`, where the wished one cannot.
 pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
     let base = path.parent().unwrap_or(Path::new(""));
-    let part = guaranteed_part(config);
-    let entries = entries(config, base, &part).ok()?;
+    let selection = guaranteed_selection(config);
+    let entries = entries(config, base, &selection).ok()?;
     let total = lateness_of(config).total().ok()?;
-    let (_, wished) = wished_latency(config, &part);
+    let (_, wished) = wished_latency(config, &selection);
     fitting(&entries, &wish_of(config, wished, total))
 }

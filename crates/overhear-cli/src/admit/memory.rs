@@ -6,15 +6,15 @@ use overhear_monitor::Merge;
 use overhear_stream::Geometry;
 
 use super::Entry;
-use crate::config::parts::Part;
+use crate::config::selection::Selection;
 use crate::config::Config;
 use crate::guaranteed::Counting;
 
 /// Sensors of several threads name the writer of each element in front of its payload.
 const WRITER_BYTES: u32 = 8;
 
-/// What the monitor of this part takes at most, if its sensors are as the file says.
-pub(super) fn stated(config: &Config, entries: &[Entry<'_>], part: &Part) -> u64 {
+/// What the monitor of this selection takes at most, if its sensors are as the file says.
+pub(super) fn stated(config: &Config, entries: &[Entry<'_>], selection: &Selection) -> u64 {
     let streams = entries.iter().map(|entry| {
         let sensor = entry.config;
         let payload = sensor.payload.saturating_add(WRITER_BYTES);
@@ -24,7 +24,8 @@ pub(super) fn stated(config: &Config, entries: &[Entry<'_>], part: &Part) -> u64
         own.saturating_mul(u64::from(sensor.lanes) * u64::from(entry.count))
     });
     let updates = config.updates.iter().enumerate();
-    let counting = updates.filter(|(index, it)| part.has_update(*index) && it.plugin.is_none());
+    let counting =
+        updates.filter(|(index, it)| selection.has_update(*index) && it.plugin.is_none());
     let counting = counting.map(|(_, update)| Counting::bytes_for(update.field.is_some()));
     streams.chain(counting).fold(0, u64::saturating_add)
 }

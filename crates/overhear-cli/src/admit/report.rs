@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::entries::{loads, Entry};
 use super::{nanos, narrow, Admitted};
 use crate::columns::Table;
-use crate::config::parts::{Part, Runner};
+use crate::config::selection::{Runner, Selection};
 use crate::config::Config;
 use crate::width::Width;
 
@@ -122,11 +122,13 @@ pub struct SensorAdmission {
 }
 
 impl AdmissionReport {
-    /// Every update of the part gets the latency that was chosen.
-    pub(super) fn promise(&mut self, config: &Config, part: &Part) {
+    /// Every update of the selection gets the latency that was chosen.
+    pub(super) fn promise(&mut self, config: &Config, selection: &Selection) {
         let is_guaranteed = |update| Runner::from(config.executor_of(update)) == Runner::Guaranteed;
         let all = self.updates.iter_mut().zip(&config.updates).enumerate();
-        for (_, (shown, _)) in all.filter(|(i, (_, it))| part.has_update(*i) && is_guaranteed(it)) {
+        for (_, (shown, _)) in
+            all.filter(|(i, (_, it))| selection.has_update(*i) && is_guaranteed(it))
+        {
             shown.latency_ns = self.latency_ns;
         }
     }

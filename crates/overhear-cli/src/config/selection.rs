@@ -47,12 +47,12 @@ impl From<ExecutorConfig> for Runner {
 
 /// Some of the updates of a file, and the sensors that these take, by their places there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Selection {
     updates: Vec<bool>,
     sensors: Vec<bool>,
 }
 
-impl Part {
+impl Selection {
     fn of(config: &Config, takes: impl Fn(&UpdateConfig) -> bool) -> Self {
         let updates: Vec<bool> = config.updates.iter().map(takes).collect();
         let is_whole = updates.iter().all(|taken| *taken);
@@ -99,21 +99,21 @@ impl Config {
 
     /// The whole file as one.
     #[must_use]
-    pub fn whole(&self) -> Part {
-        Part::of(self, |_| true)
+    pub fn whole(&self) -> Selection {
+        Selection::of(self, |_| true)
     }
 
-    /// The updates that are run like this; `None` if there are none. A file without updates is one part.
+    /// The updates that are run like this; `None` if there are none. A file without updates is one selection.
     #[must_use]
-    pub fn part(&self, runner: Runner) -> Option<Part> {
+    pub fn selection(&self, runner: Runner) -> Option<Selection> {
         if self.updates.is_empty() {
             let is_it = Runner::from(self.monitor.executor) == runner;
             return is_it.then(|| self.whole());
         }
-        let part = Part::of(self, |update| {
+        let selection = Selection::of(self, |update| {
             Runner::from(self.executor_of(update)) == runner
         });
-        (!part.is_empty()).then_some(part)
+        (!selection.is_empty()).then_some(selection)
     }
 }
 
@@ -144,9 +144,9 @@ mod tests {
         "#;
         let config = Config::parse(text).unwrap();
         let of = |runner| {
-            config.part(runner).map(|part| {
-                let updates: Vec<_> = (0..4).filter(|&it| part.has_update(it)).collect();
-                let sensors: Vec<_> = (0..4).filter(|&it| part.has_sensor(it)).collect();
+            config.selection(runner).map(|selection| {
+                let updates: Vec<_> = (0..4).filter(|&it| selection.has_update(it)).collect();
+                let sensors: Vec<_> = (0..4).filter(|&it| selection.has_sensor(it)).collect();
                 (updates, sensors)
             })
         };
@@ -159,8 +159,8 @@ mod tests {
         // Of a whole file every sensor, whether an update takes it or not.
         let text = text.replace("executor = \"buffered\"", "sensors = [\"a\"]");
         let config = Config::parse(&text).unwrap();
-        let part = config.part(Runner::Guaranteed).unwrap();
-        assert_eq!(part, config.whole());
-        assert!(part.has_sensor(1));
+        let selection = config.selection(Runner::Guaranteed).unwrap();
+        assert_eq!(selection, config.whole());
+        assert!(selection.has_sensor(1));
     }
 }

@@ -23,7 +23,7 @@ use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
 use crate::admit::{self, terms_without_guarantee};
-use crate::config::parts::{Part, Runner};
+use crate::config::selection::{Runner, Selection};
 use crate::config::{Config, ExecutorConfig};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::place;
@@ -78,7 +78,7 @@ pub struct Plan {
 /// One of them.
 #[derive(Clone, Debug)]
 struct MonitorPlan {
-    part: Part,
+    selection: Selection,
     terms: Terms,
     executor: Executor,
     // What admission said of its memory.
@@ -108,44 +108,44 @@ impl Plan {
             return Ok(plan);
         }
         for runner in Runner::ALL {
-            let Some(part) = plan.config.part(runner) else {
+            let Some(selection) = plan.config.selection(runner) else {
                 continue;
             };
             match runner {
-                Runner::Guaranteed => plan.add_guaranteed(part)?,
+                Runner::Guaranteed => plan.add_guaranteed(selection)?,
                 Runner::Bandwidth => {
                     may_reserve(share_of_cpu(plan.config.monitor.cpu_percent))?;
-                    plan.add(part, Executor::Bandwidth)?;
+                    plan.add(selection, Executor::Bandwidth)?;
                 }
                 Runner::Buffered => {
                     let reservation = admit::copying_of(&plan.config, path)?;
                     may_reserve(reservation)?;
-                    plan.add(part, Executor::Buffered(reservation))?;
+                    plan.add(selection, Executor::Buffered(reservation))?;
                 }
-                Runner::BestEffort => plan.add(part, Executor::BestEffort)?,
+                Runner::BestEffort => plan.add(selection, Executor::BestEffort)?,
             }
         }
         Ok(plan)
     }
 
     /// Adds a monitor that guarantees nothing.
-    fn add(&mut self, part: Part, executor: Executor) -> Result<(), Failure> {
+    fn add(&mut self, selection: Selection, executor: Executor) -> Result<(), Failure> {
         // The directory is asked for all its sensors at once.
-        query(&self.config, &part)?;
+        query(&self.config, &selection)?;
         self.monitors.push(MonitorPlan {
-            terms: terms_without_guarantee(&self.config, &self.path, &part)?,
-            part,
+            terms: terms_without_guarantee(&self.config, &self.path, &selection)?,
+            selection,
             executor,
             stated_bytes: None,
         });
         Ok(())
     }
 
-    fn add_guaranteed(&mut self, part: Part) -> Result<(), Failure> {
-        self.add(part.clone(), Executor::BestEffort)?;
+    fn add_guaranteed(&mut self, selection: Selection) -> Result<(), Failure> {
+        self.add(selection.clone(), Executor::BestEffort)?;
         let updates = self.config.updates.iter().enumerate();
         let mut wishes = updates
-            .filter(|(index, _)| part.has_update(*index))
+            .filter(|(index, _)| selection.has_update(*index))
             .map(|(_, update)| self.config.executor_of(update));
         let is_demanded = wishes.any(|wished| wished == ExecutorConfig::Deadline);
         let admitted = admit::admit_config(&self.config, &self.path)?;
@@ -241,11 +241,11 @@ fn plugins(config: &Config, path: &Path) -> Result<Vec<Option<UpdateSpecificatio
     updates.collect()
 }
 
-/// All sensors of a part in one question. Alternatives stand for ids; of tasks and instances there can
+/// All sensors of a selection in one question. Alternatives stand for ids; of tasks and instances there can
 /// be only one.
-fn query(config: &Config, part: &Part) -> Result<Query, Failure> {
+fn query(config: &Config, selection: &Selection) -> Result<Query, Failure> {
     let sensors = config.sensors.iter().enumerate();
-    let own = sensors.filter(|(index, _)| part.has_sensor(*index));
+    let own = sensors.filter(|(index, _)| selection.has_sensor(*index));
     let ids: Vec<&str> = own.map(|(_, sensor)| sensor.id.as_str()).collect();
     match ids.as_slice() {
         [one] => place::query(one, None),
@@ -287,8 +287,8 @@ impl Guard {
         drop(stops);
         let ended: Vec<_> = threads.into_iter().map(joined).collect();
         let reports: Vec<GuaranteeReport> = ended.into_iter().collect::<Result<_, _>>()?;
-        let parts = self.plan.monitors.iter().map(|monitor| &monitor.part);
-        Ok(report::merged(&self.plan.config, parts.zip(reports)))
+        let selections = self.plan.monitors.iter().map(|monitor| &monitor.selection);
+        Ok(report::merged(&self.plan.config, selections.zip(reports)))
     }
 }
 

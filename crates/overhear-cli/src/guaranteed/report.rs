@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::suggestion::{self, Suggestion};
 use crate::admit;
 use crate::columns::{printable, Table};
-use crate::config::parts::Part;
+use crate::config::selection::Selection;
 use crate::config::Config;
 use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::report::{HistogramReport, Quantiles};
@@ -233,23 +233,23 @@ impl GuaranteeReport {
     }
 }
 
-/// One report of the monitors of a file, each with its part: the first says who guarantees, the others add
+/// One report of the monitors of a file, each with its selection: the first says who guarantees, the others add
 /// what they ran.
 pub(super) fn merged<'a>(
     config: &Config,
-    monitors: impl Iterator<Item = (&'a Part, GuaranteeReport)>,
+    monitors: impl Iterator<Item = (&'a Selection, GuaranteeReport)>,
 ) -> GuaranteeReport {
     let mut merged: Option<GuaranteeReport> = None;
     let mut sensors: Vec<Option<GuaranteedSensor>> = vec![None; config.sensors.len()];
     let mut updates: Vec<Option<MeasuredUpdate>> = vec![None; config.updates.len()];
-    for (part, mut report) in monitors {
+    for (selection, mut report) in monitors {
         let own = std::mem::take(&mut report.sensors).into_iter();
-        let places = (0..sensors.len()).filter(|&index| part.has_sensor(index));
+        let places = (0..sensors.len()).filter(|&index| selection.has_sensor(index));
         for (place, sensor) in places.zip(own) {
             sensors[place].get_or_insert(sensor);
         }
         let own = std::mem::take(&mut report.updates).into_iter();
-        let places = (0..updates.len()).filter(|&index| part.has_update(index));
+        let places = (0..updates.len()).filter(|&index| selection.has_update(index));
         for (place, update) in places.zip(own) {
             updates[place] = Some(update);
         }

@@ -50,7 +50,7 @@ impl<'a> Running<'a> {
     ) -> Result<GuaranteeReport, Failure> {
         let (config, own) = (&self.plan.config, self.own);
         let connection = MonitorConnection::connect(socket).map_err(place::refused)?;
-        let source = connection.attach(query(config, &own.part)?, Begin::Now);
+        let source = connection.attach(query(config, &own.selection)?, Begin::Now);
         let mut source = source.map_err(place::refused)?;
         source.forget_clock_segments();
         let room = match own.executor {
@@ -66,8 +66,8 @@ impl<'a> Running<'a> {
         let queries: Vec<Query> = queries.collect::<Result<_, _>>()?;
         let sensor_of = |stream: &StreamDescriptor| {
             let mut all = queries.iter().enumerate();
-            let found =
-                all.find(|(index, query)| own.part.has_sensor(*index) && query.matches(stream));
+            let found = all
+                .find(|(index, query)| own.selection.has_sensor(*index) && query.matches(stream));
             found.map(|(index, _)| SensorIndex(index))
         };
         let mut evaluations = self.evaluations(deciders)?;
@@ -84,7 +84,7 @@ impl<'a> Running<'a> {
                 Evaluation::Plugin(updates) => updates.set() as &mut dyn Update,
                 Evaluation::Counting(counting) => counting,
             },
-            sensors: match own.part.has_update(index) {
+            sensors: match own.selection.has_update(index) {
                 true => update.sensors.as_ref().map(|ids| self.indices(ids)),
                 // It keeps its place, and another monitor calls it.
                 false => Some(Vec::new()),
@@ -136,7 +136,7 @@ impl<'a> Running<'a> {
         let counted: usize = evaluations.iter().map(Evaluation::memory_bytes).sum();
         self.account(&mut report, &mut monitor, counted as u64);
         let own_evaluations = evaluations.into_iter().enumerate();
-        let own_evaluations = own_evaluations.filter(|(index, _)| own.part.has_update(*index));
+        let own_evaluations = own_evaluations.filter(|(index, _)| own.selection.has_update(*index));
         for (update, (_, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
             match evaluation {
                 Evaluation::Plugin(updates) => {
@@ -159,7 +159,7 @@ impl<'a> Running<'a> {
     fn evaluations(&self, deciders: &Deciders) -> Result<Vec<Evaluation>, Failure> {
         let updates = self.plan.config.updates.iter().zip(&self.plan.plugins);
         let made = updates.enumerate().map(|(index, (config, plugin))| {
-            if !self.own.part.has_update(index) {
+            if !self.own.selection.has_update(index) {
                 return Ok(Evaluation::Counting(Counting::new(None)));
             }
             let Some(plugin) = plugin else {
@@ -317,7 +317,7 @@ impl<'a> Running<'a> {
         }
         let sensors = own.terms.sensors.iter().zip(watch.figures()).enumerate();
         report.sensors = sensors
-            .filter(|(index, _)| own.part.has_sensor(*index))
+            .filter(|(index, _)| own.selection.has_sensor(*index))
             .map(|(index, (terms, figures))| GuaranteedSensor {
                 id: terms.name.clone(),
                 sensors: watch.labels(SensorIndex(index)).map(String::from).collect(),
@@ -331,7 +331,7 @@ impl<'a> Running<'a> {
         let updates = config.updates.iter().zip(watch.longest());
         let updates = updates.zip(watch.fates()).enumerate();
         report.updates = updates
-            .filter(|(index, _)| own.part.has_update(*index))
+            .filter(|(index, _)| own.selection.has_update(*index))
             .map(|(_, ((config, longest), fate))| MeasuredUpdate {
                 name: config.name.clone(),
                 executor: own.executor.name().to_string(),
