@@ -489,3 +489,77 @@ fn payload(decision: &Decision) -> Vec<u8> {
     payload.extend(decision.at.as_monotonic_ns().to_ne_bytes());
     payload
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::CString;
+
+    use overhear_event::Timestamp;
+    use overhear_monitor::executor::SensorIndex;
+    use overhear_monitor::reaction::{Decision, Occurrence, ReactionIndex};
+    use rustix::process::{getpid, pidfd_open, PidfdFlags, Signal};
+
+    use super::super::{Reaction, Reactions};
+    use super::{Action, Queues, ReactionReport, State};
+
+    #[test]
+    fn a_program_that_fails_takes_back_no_count_of_another_decision() {
+        // Ends well for the first decision alone.
+        let words = ["-c", "test \"$OVERHEAR_COUNT\" = 1"].map(String::from);
+        let reaction = Reaction {
+            name: CString::new("both").unwrap(),
+            triggers: Vec::new(),
+            after: 1,
+            once: false,
+            actions: vec![
+                Action::Signal(Signal::CONT, "CONT".to_string()),
+                Action::Run("sh".into(), words.to_vec()),
+            ],
+        };
+        let mut state = State {
+            reactions: Reactions {
+                all: vec![reaction],
+                ..Reactions::default()
+            },
+            queues: Queues::default(),
+            reports: vec![ReactionReport::default()],
+            sensors: BTreeMap::new(),
+            files: BTreeMap::new(),
+            programs: Vec::new(),
+            pid: std::process::id(),
+            program: pidfd_open(getpid(), PidfdFlags::empty()).ok(),
+        };
+        if state.program.is_none() {
+            println!("skipped: this kernel has no descriptors of processes");
+            return;
+        }
+        let decide = |state: &mut State, count| {
+            let sensor = SensorIndex(0);
+            let occurrence = Occurrence::Missed {
+                sensor,
+                first: 0,
+                missed: 1,
+            };
+            state.carry_out(&Decision {
+                reaction: ReactionIndex(0),
+                at: Timestamp::ZERO,
+                count,
+                occurrence,
+            });
+            while !state.programs.is_empty() {
+                std::thread::yield_now();
+                state.reap();
+            }
+            let report = &state.reports[0];
+            (report.carried_out, report.failed)
+        };
+        assert_eq!(decide(&mut state, 1), (1, 0));
+        // The signal fails at once, the program later: one decision that failed.
+        state.program = None;
+        assert_eq!(decide(&mut state, 2), (1, 1));
+        // Only the program fails.
+        state.program = pidfd_open(getpid(), PidfdFlags::empty()).ok();
+        assert_eq!(decide(&mut state, 3), (1, 2));
+    }
+}
