@@ -12,6 +12,7 @@ use crate::calibrate::Calibration;
 use crate::exit::{Failure, USAGE};
 use crate::intrusion::CALIBRATION;
 use crate::offline::kept;
+use crate::recording::Recording;
 
 /// What the compensation of a run did. All times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,9 +86,15 @@ pub(crate) fn no_calibration() -> Failure {
 /// # Errors
 /// [`Failure`] if it has none.
 pub(crate) fn costs_of(reader: &TraceReader) -> Result<Costs, Failure> {
-    let calibration: Option<Calibration> = kept(reader, CALIBRATION)?;
-    let costs = calibration.map(|calibration| calibration.costs());
+    let costs = recorded_costs(reader)?;
     costs.ok_or_else(no_calibration)
+}
+
+/// The same, `None` if it has none.
+pub(crate) fn recorded_costs(reader: &TraceReader) -> Result<Option<Costs>, Failure> {
+    let calibration: Option<Calibration> = kept(reader, CALIBRATION)?;
+    let recording: Recording = kept(reader, "run")?.unwrap_or_default();
+    Ok(calibration.map(|known| known.heard_by(recording.kernel_active()).costs()))
 }
 
 /// Replays a recording, in compensated time if there are costs.

@@ -16,12 +16,9 @@ use overhear_metrics::{Costs, Observer, Scheduling};
 use overhear_trace::TraceReader;
 use serde::{Deserialize, Serialize};
 
-use crate::calibrate::Calibration;
 use crate::columns::{printable, Table};
 use crate::compensation;
 use crate::exit::{Failure, USAGE};
-use crate::intrusion::CALIBRATION;
-use crate::offline::kept;
 use crate::width::Width;
 
 /// What the metrics of a recording are.
@@ -109,8 +106,8 @@ impl ElementCost {
         if let Self::Length(length) = self {
             return Ok(Costs::from(length));
         }
-        match kept::<Calibration>(reader, CALIBRATION)? {
-            Some(calibration) => Ok(calibration.costs()),
+        match compensation::recorded_costs(reader)? {
+            Some(costs) => Ok(costs),
             None => {
                 let sentence = "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
                 Err(Failure::new(USAGE, sentence))

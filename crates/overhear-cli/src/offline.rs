@@ -264,7 +264,7 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
             None => kept(&reader, CALIBRATION)?,
             named => named,
         }
-        .map(Meter::new),
+        .map(|known: Calibration| Meter::new(known.heard_by(recording.kernel_active()))),
         guarantee: kept(&reader, GUARANTEE)?,
         reactions: kept(&reader, REACTIONS)?,
         own_histograms: serde_json::from_value(own).unwrap_or_default(),

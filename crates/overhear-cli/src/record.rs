@@ -103,11 +103,9 @@ impl Wishes {
 /// # Errors
 /// [`Failure`] if nothing can be heard, or what was named cannot be selected.
 pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
-    let costs = match (wishes.compensate, &wishes.calibration) {
-        (false, _) => None,
-        (true, Some(calibration)) => Some(calibration.costs()),
-        (true, None) => return Err(compensation::no_calibration()),
-    };
+    if wishes.compensate && wishes.calibration.is_none() {
+        return Err(compensation::no_calibration());
+    }
     let mut kernel = wishes.create()?;
     let source = source_report(&kernel)?;
     if source.active == "none" {
@@ -135,7 +133,12 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         scheduling.expect_wakeups();
     }
     let mut statistics = SensorStatistics::default();
-    let mut meter = wishes.calibration.clone().map(Meter::new);
+    let calibration = wishes.calibration.clone();
+    let mut meter = calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
+    let costs = meter
+        .as_ref()
+        .filter(|_| wishes.compensate)
+        .map(Meter::costs);
     let mut notes = Vec::new();
     let mut ended = begun;
     let delays;

@@ -61,11 +61,16 @@ impl Recording {
         }
     }
 
+    /// How the kernel was heard: `bpf`, `perf` or `none`.
+    pub(crate) fn kernel_active(&self) -> &str {
+        let mut sources = self.sources.iter();
+        let kernel = sources.find(|source| source.name == "kernel");
+        kernel.map_or("none", |source| &source.active)
+    }
+
     /// Whether wake-ups would have been heard, had there been any.
     pub(crate) fn hears_wakeups(&self) -> bool {
-        self.sources
-            .iter()
-            .any(|source| source.name == "kernel" && source.active == "bpf")
+        self.kernel_active() == "bpf"
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Value {

@@ -215,11 +215,9 @@ impl SessionBuilder {
     /// [`Failure`] if the program could not be run or listened to at all. What goes wrong later
     /// stands in the report.
     pub fn run(self, updates: &mut [&mut dyn Update]) -> Result<Outcome, Failure> {
-        let costs = match (self.compensate, &self.calibration) {
-            (false, _) => None,
-            (true, Some(calibration)) => Some(calibration.costs()),
-            (true, None) => return Err(compensation::no_calibration()),
-        };
+        if self.compensate && self.calibration.is_none() {
+            return Err(compensation::no_calibration());
+        }
         let deciders = Deciders::new(self.reactions);
         let evaluations = Evaluations::new(
             self.constraints.clone(),
@@ -317,7 +315,10 @@ impl SessionBuilder {
             scheduling.expect_wakeups();
         }
         let mut statistics = SensorStatistics::default();
-        let mut meter = self.calibration.map(Meter::new);
+        let calibration = self.calibration;
+        let mut meter =
+            calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
+        let costs = meter.as_ref().filter(|_| self.compensate).map(Meter::costs);
         let mut notes = Vec::new();
         let mut ended = released;
         let delays;

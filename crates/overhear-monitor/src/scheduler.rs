@@ -139,6 +139,21 @@ pub(crate) fn take_highest_priority() -> Result<(), KernelVerdict> {
     set_policy(&attributes).map_err(KernelVerdict::of_refusal)
 }
 
+/// Gives the calling thread precedence over all ordinary ones: the lowest fixed priority. What it creates
+/// inherits it. For measurements, which ordinary work of the machine shall not disturb.
+///
+/// # Errors
+/// [`KernelVerdict`] if that is not permitted: the thread stays as it is.
+pub fn take_precedence() -> Result<(), KernelVerdict> {
+    let attributes = Attributes {
+        size: 48,
+        policy: SCHED_FIFO,
+        priority: 1,
+        ..Attributes::default()
+    };
+    set_policy(&attributes).map_err(KernelVerdict::of_refusal)
+}
+
 fn set_policy(attributes: &Attributes) -> Result<(), i32> {
     // SAFETY: the kernel reads 48 bytes, which the assertion above holds the type to, and changes
     // nothing but the policy of this thread.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use overhear_event::kernel::TASK_LIFE;
+use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
 
@@ -84,11 +84,7 @@ pub(super) fn measure(
         notes.push(format!("kernel sensors are not calibrated: {error}"));
         return Ok((Vec::new(), None));
     }
-    let failed = |error: std::io::Error| {
-        let sentence = format!("the loops of the calibration cannot run: {error}");
-        Failure::new(UNAVAILABLE, sentence)
-    };
-    let mut loops = Loops::new().map_err(failed)?;
+    let mut loops = loops()?;
     let mut values: BTreeMap<Loop, Values> = BTreeMap::new();
     let mut reading = Vec::new();
     let mut silent: BTreeMap<Loop, String> = BTreeMap::new();
@@ -137,6 +133,45 @@ pub(super) fn measure(
         }),
     );
     Ok((costs(&values), Cost::of(&reading)))
+}
+
+fn loops() -> Result<Loops, Failure> {
+    Loops::new().map_err(|error| {
+        let sentence = format!("the loops of the calibration cannot run: {error}");
+        Failure::new(UNAVAILABLE, sentence)
+    })
+}
+
+/// Measures what a switch costs per element where perf records are heard: departures and arrivals apart.
+/// `None` where they cannot be.
+pub(super) fn measure_perf(rounds: u64) -> Result<Option<Cost>, Failure> {
+    let mut loops = loops()?;
+    let rounds = (0..rounds).map_while(|_| perf_round(&mut loops).ok());
+    Ok(Cost::of(&rounds.collect::<Vec<_>>()))
+}
+
+fn perf_round(loops: &mut Loops) -> Result<f64, Box<dyn std::error::Error>> {
+    let turns = Loop::Yield.turns();
+    loops.run(Loop::Yield, turns / 10);
+    let out = least(|| loops.run(Loop::Yield, turns));
+    let mut monitor = KernelMonitor::builder().choice(Choice::Perf).create()?;
+    for tid in loops.players(Loop::Yield) {
+        monitor.thread_monitor(tid, tid)?;
+    }
+    monitor.resume()?;
+    let mut tally = Tally::default();
+    let mut on = f64::INFINITY;
+    for _ in 0..REPEATS {
+        monitor.read(&mut tally)?;
+        tally.clear();
+        on = on.min(loops.run(Loop::Yield, turns));
+        monitor.read(&mut tally)?;
+    }
+    let elements = tally.elements.get(SCHED_SWITCH).copied().unwrap_or(0) + tally.missed;
+    match elements as f64 / turns as f64 {
+        own if own >= FIRES => Ok((on - out) / own),
+        _ => Err("perf records tell of no switches".into()),
+    }
 }
 
 fn monitor(which: Loop) -> Result<KernelMonitor, StartError> {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
-use overhear_monitor::scheduler::{allowed_cpus, run_on};
+use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
 
 use crate::exit::{Failure, UNAVAILABLE};
 
@@ -202,11 +202,14 @@ pub(super) struct Loops {
 }
 
 impl Loops {
-    /// Binds the calling thread to the last of its CPUs.
+    /// Binds the calling thread to the last of its CPUs, where it gets precedence if that is permitted: what
+    /// else the machine does there waits.
     pub(super) fn new() -> std::io::Result<Self> {
         let cpus = allowed_cpus();
         let cpu = cpus.last().copied().unwrap_or(0);
         run_on(cpu)?;
+        // The other players inherit it.
+        let _ = take_precedence();
         Ok(Self {
             cpu,
             other: cpus.first().copied().filter(|other| *other != cpu),

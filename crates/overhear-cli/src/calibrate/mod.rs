@@ -16,6 +16,7 @@ mod programs;
 mod store;
 mod text;
 
+use overhear_event::kernel::SCHED_SWITCH;
 use overhear_metrics::{Costs, Estimate};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,9 @@ pub struct Calibration {
     pub rounds: u64,
     /// Kernel sensors; empty where BPF is not permitted.
     pub kernel: Vec<KernelCost>,
+    /// Per element of a context switch where perf records are heard instead; null if that is not known.
+    #[serde(default)]
+    pub perf: Option<Cost>,
     /// Sensors of programs, by kind.
     pub programs: Vec<ProgramCost>,
     /// What a monitor pays.
@@ -116,6 +120,24 @@ impl Cost {
 }
 
 impl Calibration {
+    /// The same with the kernel's prices as they are where it is heard in this way: `bpf`, `perf` or
+    /// `none`. Of perf, switches alone have one.
+    #[must_use]
+    pub fn heard_by(mut self, active: &str) -> Self {
+        if active == "perf" {
+            self.kernel = (self.perf.iter())
+                .map(|firing| KernelCost {
+                    sensor: SCHED_SWITCH.to_string(),
+                    by: Some("perf records".to_string()),
+                    firing: *firing,
+                    constant: None,
+                    assumed: false,
+                })
+                .collect();
+        }
+        self
+    }
+
     /// The costs as an evaluation needs them.
     #[must_use]
     pub fn costs(&self) -> Costs {
@@ -152,6 +174,7 @@ pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, 
     let mut notes = Vec::new();
     // Programs first: their directory must not be disturbed by a thread that yields.
     let (programs, programs_reading) = programs::measure(rounds)?;
+    let perf = kernel::measure_perf(rounds)?;
     let (kernel, kernel_reading) = kernel::measure(rounds, &mut notes, &mut tell)?;
     let reading = [("kernel", kernel_reading), ("programs", programs_reading)];
     Ok(Calibration {
@@ -161,6 +184,7 @@ pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, 
         release: store::release(),
         rounds,
         kernel,
+        perf,
         programs,
         reading: reading
             .into_iter()

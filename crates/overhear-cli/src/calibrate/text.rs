@@ -45,6 +45,14 @@ pub fn render(calibration: &Calibration, width: Width) -> String {
         }
         text.push_str(&table.render(width));
     }
+    if let Some(cost) = &calibration.perf {
+        let _ = writeln!(
+            text,
+            "\nwhere perf records are heard instead, a departure or an arrival costs {} ({})",
+            ns(cost.mean_ns),
+            within(cost)
+        );
+    }
     text.push_str("\nper element of 8 bytes of a program\n");
     let mut table = Table::new(&[
         ("sensor", false),

@@ -235,6 +235,52 @@ fn reports_say_what_observing_has_cost() {
 }
 
 #[test]
+fn perf_records_have_a_price_of_their_own() {
+    let place = tempfile::tempdir().unwrap();
+    let prices = place.path().join("prices.json");
+    calibration(&prices, &["sched_switch", "sched_wake", "task_life"]);
+    let text = std::fs::read_to_string(&prices).unwrap();
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    let named = prices.to_str().unwrap();
+    let intrusion = |document: &Value| {
+        std::fs::write(&prices, document.to_string()).unwrap();
+        let run = [
+            "run",
+            "--via",
+            "perf",
+            "--calibration",
+            named,
+            "--json",
+            "--",
+        ];
+        let ended = finish(overhear(&run).args(["sh", "-c", "(:); (:)"]));
+        if ended.status == 5 {
+            println!("skipped: {}", ended.stderr);
+            return None;
+        }
+        ended.does_not_panic();
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        Some(told["intrusion"].clone())
+    };
+    // That of the BPF programs is not theirs.
+    let Some(found) = intrusion(&document) else {
+        return;
+    };
+    assert_eq!(number(&found, "total_ns"), 0, "{found:#}");
+    let unpriced = found["unpriced"].to_string();
+    assert!(unpriced.contains("kernel:sched_switch"), "{unpriced}");
+    document["perf"] = cost(700.0);
+    let Some(found) = intrusion(&document) else {
+        return;
+    };
+    let unpriced = found["unpriced"].to_string();
+    assert!(!unpriced.contains("kernel:sched_switch"), "{unpriced}");
+    // Samples of the clerk cost the program nothing.
+    let total = number(&found, "total_ns");
+    assert!(total > 0 && total.is_multiple_of(700), "{found:#}");
+}
+
+#[test]
 fn lengths_cannot_be_calibrated_by_nothing() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("out");
