@@ -66,6 +66,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if let Err(reason) = experiment(workspace) {
         println!("Left out: {reason:#}.");
     }
+    println!("\nCompensation, what is left of what a monitor adds to a run:\n");
+    if let Err(reason) = compensation(workspace) {
+        println!("Left out: {reason:#}.");
+    }
     println!("\nThe page, how long it takes to open:\n");
     if let Err(reason) = pages(workspace) {
         println!("Left out: {reason:#}.");
@@ -101,6 +105,20 @@ fn experiment(workspace: &Workspace) -> Result<()> {
     ]);
     let name = "experiment::observed_response_times_are_at_most_the_computed_ones";
     shell::run(cargo.args([name, "--", "--exact", "--nocapture"]))
+}
+
+/// A workload that switches a lot, with and without a monitor, in 41 pairs: a bench that lives among the
+/// tests, which know how to run both.
+fn compensation(workspace: &Workspace) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env("OVERHEAR_COMPENSATION_BENCH", "41");
+    cargo.args(["test", "--quiet", "-p", "overhear-cli"]);
+    cargo.args([
+        "--test",
+        "compensation",
+        "what_observing_adds_is_taken_away",
+    ]);
+    shell::run(cargo.args(["--", "--exact", "--nocapture"]))
 }
 
 /// Pages with so many intervals, opened in Chromium: a bench that lives among the tests, which know

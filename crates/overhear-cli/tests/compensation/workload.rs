@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The workload: two threads on one CPU pass a byte to and fro, a fixed number of times.
+//!
+//! It is this test's own program, run again with a variable that asks for it, so that nothing else has to be
+//! built. It writes an element of a sensor of its own at the begin and the end of each lap, and prints how
+//! long the laps took by its own clock.
+
+use std::io::{pipe, PipeReader, PipeWriter, Read, Write};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use overhear::{Element, Sensor};
+use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
+
+/// How much is to be done: laps, trips of the byte in each, and the CPU.
+const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
+/// Between laps.
+const PAUSE: Duration = Duration::from_millis(40);
+/// The sensor's id.
+pub(crate) const SENSOR: &str = "lap";
+/// What each line about a lap begins with.
+const LAP: &str = "lap_ns=";
+
+/// How much the workload does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) laps: usize,
+    pub(crate) trips: usize,
+    /// Where. It binds itself: it inherits another CPU.
+    pub(crate) cpu: u32,
+}
+
+#[derive(Element)]
+#[repr(C)]
+struct Edge {
+    lap: u64,
+}
+
+impl Work {
+    /// The program that does it, with its arguments.
+    pub(crate) fn program(self) -> (PathBuf, [&'static str; 4]) {
+        let program = std::env::current_exe().unwrap();
+        let arguments = [
+            "--exact",
+            "workload::ping_pong",
+            "--nocapture",
+            "--test-threads=1",
+        ];
+        (program, arguments)
+    }
+
+    pub(crate) fn ask(self, command: &mut Command) {
+        command.env(
+            VARIABLE,
+            format!("{} {} {}", self.laps, self.trips, self.cpu),
+        );
+    }
+}
+
+/// How long each lap took, as the workload has said.
+pub(crate) fn laps_in(output: &str) -> Vec<u64> {
+    let lines = output.lines().filter_map(|line| line.split_once(LAP));
+    lines.map(|(_, ns)| ns.parse().unwrap()).collect()
+}
+
+/// The CPU on which the byte is passed, and one for everybody else; `None` if there is one CPU only.
+pub(crate) fn cpus() -> Option<(u32, u32)> {
+    let cpus = allowed_cpus();
+    let (first, last) = (*cpus.first()?, *cpus.last()?);
+    (first != last).then_some((last, first))
+}
+
+fn answer(mut input: PipeReader, mut output: PipeWriter) {
+    let mut byte = [0];
+    while input.read_exact(&mut byte).is_ok() && output.write_all(&byte).is_ok() {}
+}
+
+/// Not a test: the workload, if it is asked for.
+#[test]
+fn ping_pong() {
+    let Some(work) = std::env::var(VARIABLE).ok() else {
+        return;
+    };
+    let mut numbers = work
+        .split(' ')
+        .map(|number| number.parse::<usize>().unwrap());
+    let (laps, trips) = (numbers.next().unwrap(), numbers.next().unwrap());
+    run_on(u32::try_from(numbers.next().unwrap()).unwrap()).unwrap();
+    let _ = take_precedence();
+    let mut sensor = Sensor::<Edge>::builder(SENSOR).register().unwrap();
+    let ((there, mut out), (mut back, output)) = (pipe().unwrap(), pipe().unwrap());
+    // It inherits the CPU and the priority.
+    let answerer = std::thread::spawn(move || answer(there, output));
+    let mut trip = || {
+        let mut byte = [0];
+        out.write_all(&byte).unwrap();
+        back.read_exact(&mut byte).unwrap();
+    };
+    for _ in 0..trips / 4 {
+        trip();
+    }
+    let mut lengths = Vec::with_capacity(laps);
+    for lap in 0..laps {
+        // The monitor's rings hold what a lap fires; between laps it may catch up.
+        std::thread::sleep(PAUSE);
+        trip();
+        sensor.write(&Edge { lap: lap as u64 });
+        let begun = Instant::now();
+        for _ in 0..trips {
+            trip();
+        }
+        lengths.push(begun.elapsed().as_nanos());
+        sensor.write(&Edge { lap: lap as u64 });
+    }
+    drop(out);
+    answerer.join().unwrap();
+    for length in lengths {
+        println!("\n{LAP}{length}");
+    }
+}
