@@ -46,9 +46,25 @@ static void *sleep_in_turns(void *argument)
     return NULL;
 }
 
+/* Whether it has left its CPU to sleep: the kernel shows the system call of such threads alone. */
+static int sleeps(const struct sleeper *sleeper)
+{
+    char path[64], line[64] = "";
+    FILE *file;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)sleeper->tid);
+    file = fopen(path, "r");
+    if (!file || !fgets(line, sizeof line, file))
+        exit(1);
+    fclose(file);
+    return strncmp(line, "running", 7) != 0;
+}
+
+/* Each turn is at least one switch: it begins when the thread sleeps, or a fast one would not have to. */
 static void turns(struct sleeper *sleeper, int count)
 {
     while (count-- > 0) {
+        while (!sleeps(sleeper))
+            usleep(100);
         sem_post(&sleeper->turn);
         while (sem_wait(&sleeper->done) != 0) {
         }
@@ -71,19 +87,6 @@ static void end(struct sleeper *sleeper)
     sleeper->ends = 1;
     sem_post(&sleeper->turn);
     pthread_join(sleeper->thread, NULL);
-}
-
-/* Whether it has left its CPU to sleep: the kernel shows the system call of such threads alone. */
-static int sleeps(const struct sleeper *sleeper)
-{
-    char path[64], line[64] = "";
-    FILE *file;
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)sleeper->tid);
-    file = fopen(path, "r");
-    if (!file || !fgets(line, sizeof line, file))
-        exit(1);
-    fclose(file);
-    return strncmp(line, "running", 7) != 0;
 }
 
 /* How often it has left its CPU, by the kernel's count, once it sleeps. */
