@@ -6,15 +6,11 @@
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,9 +18,10 @@
 
 #include <overhear/kernel.h>
 
+#include "system_calls.h"
 #include "tap.h"
 
-enum { TURNS = 200, REFUSED = 99 };
+enum { TURNS = 200 };
 
 /* A thread that goes to sleep once for each turn. */
 struct sleeper {
@@ -128,25 +125,6 @@ static int ordered(const oh_kernel_event *events, uint64_t count)
         if (events[at].time_ns < events[at - 1].time_ns)
             return 0;
     return 1;
-}
-
-/* Kills the process at any further system call but exit_group. Returns 0 or an errno. */
-static int forbid_system_calls(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-    };
-    struct sock_fprog program;
-    program.len = sizeof filter / sizeof *filter;
-    program.filter = filter;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return errno;
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-        return errno;
-    return 0;
 }
 
 /* A read in a child that the kernel kills at any system call. */

@@ -7,22 +7,18 @@
  * to bite before they are believed.
  */
 #define _GNU_SOURCE 1
-#include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "queue.h"
 #include "stream.h"
+#include "system_calls.h"
 #include "tap.h"
 
-enum { WRITES = 1000000, CAPACITY = 1024, REFUSED = 99 };
+enum { WRITES = 1000000, CAPACITY = 1024 };
 
 static uint64_t allocations;
 
@@ -71,25 +67,6 @@ struct sample {
 };
 
 static uint64_t memory[OH_HEADER_SIZE / 8 + CAPACITY * 5];
-
-/* Kills the process at any further system call but exit_group. Returns 0 or an errno. */
-static int forbid_system_calls(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-    };
-    struct sock_fprog program;
-    program.len = sizeof filter / sizeof *filter;
-    program.filter = filter;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return errno;
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-        return errno;
-    return 0;
-}
 
 /* Runs a function in a child under the filter. Returns the child's wait status. */
 static int guarded(int (*function)(void))
