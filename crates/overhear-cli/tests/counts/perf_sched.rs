@@ -24,9 +24,22 @@ pub(crate) const CLOSE: Nanos = Nanos::from_us(20);
 const WITH_TRACEFS: &str = "test -e /sys/kernel/tracing/events || \
     mount -t tracefs nodev /sys/kernel/tracing || exit 77; exec \"$@\"";
 
-pub(crate) fn with_tracefs(program: &[&str]) -> Vec<OsString> {
+fn with_tracefs(program: &[&str]) -> Vec<OsString> {
     let front = ["unshare", "--mount", "sh", "-c", WITH_TRACEFS, "sh"];
     front.iter().chain(program).map(OsString::from).collect()
+}
+
+/// What comes before the arguments of `overhear`: perf records all CPUs from before it starts until after
+/// it has ended. These events are recorded besides what `perf sched` does by itself.
+pub(crate) fn recorded_by_perf(file: &Path, events: &[&str]) -> Vec<OsString> {
+    let mut front = with_tracefs(&["perf", "sched", "record", "-k", "mono", "-a"]);
+    // A ring of 32 MiB per CPU: perf, too, must get a CPU before its ring is full.
+    front.extend(["-m", "8192"].map(OsString::from));
+    for event in events {
+        front.extend(["-e", event].map(OsString::from));
+    }
+    front.extend(["-o".into(), file.into(), "--".into(), OVERHEAR.into()]);
+    front
 }
 
 /// Whether perf can record scheduling here; says "skipped" if not.
@@ -180,10 +193,7 @@ fn wake_ups_are_those_of_perf_sched_record() {
     for _ in 0..3 {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("perf.data");
-        let mut front = with_tracefs(&["perf", "sched", "record", "-k", "mono", "-a"]);
-        // A ring of 32 MiB per CPU: perf, too, must get a CPU before its ring is full.
-        front.extend(["-m", "8192", "-e", "sched:sched_wakeup", "-o"].map(OsString::from));
-        front.extend([file.clone().into(), "--".into(), OVERHEAR.into()]);
+        let front = recorded_by_perf(&file, &["sched:sched_wakeup"]);
         let overhear = Overhear::new(&place).via(Via::Bpf).front(front);
         let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
 

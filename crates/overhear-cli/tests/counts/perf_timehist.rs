@@ -3,7 +3,6 @@
 //! run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,8 +10,8 @@ use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
 use overhear_trace::TraceReader;
 
-use crate::harness::{turn, workload, Heard, Overhear, Via, OVERHEAR};
-use crate::perf_sched::{can_record, has_lost, with_tracefs, HeardByPerf, CLOSE, WINDOW};
+use crate::harness::{turn, workload, Heard, Overhear, Via};
+use crate::perf_sched::{can_record, has_lost, recorded_by_perf, HeardByPerf, CLOSE, WINDOW};
 
 /// A delay that ends with an arrival on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -196,10 +195,7 @@ fn delays_are_those_of_perf_sched_timehist() {
     for _ in 0..3 {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("perf.data");
-        let mut front = with_tracefs(&["perf", "sched", "record", "-k", "mono", "-a"]);
-        // A ring of 32 MiB per CPU: perf, too, must get a CPU before its ring is full.
-        front.extend(["-m", "8192", "-o"].map(OsString::from));
-        front.extend([file.clone().into(), "--".into(), OVERHEAR.into()]);
+        let front = recorded_by_perf(&file, &[]);
         let overhear = Overhear::new(&place).via(Via::Bpf).front(front);
         let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
 
