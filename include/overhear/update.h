@@ -195,6 +195,14 @@ typedef struct oh_update {
     /* Ends what was prepared. valid: it is committed; the element was whole until after `prepare`. Else it
      * is dropped; an element that was overwritten comes to `gap` too. */
     int (*commit)(void *self, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_;
+    /*
+     * Prepares for evaluations that must neither allocate nor fault, with whatever the first of them would do
+     * only once. A monitor that guarantees something calls it once, in the thread that evaluates, behind the
+     * first calls of `open` and before the first element that counts; others do not, so no result may depend on
+     * it. What there is of memory is mapped and locked by then, the plug-in's code, data and thread-local
+     * variables with it (since the first release that has it; older monitors do not call it).
+     */
+    int (*warm_up)(void *self, oh_host *host) OH_NOEXCEPT_;
 } oh_update;
 
 /* Payloads of more bytes than this may be evaluated in place. */
@@ -263,7 +271,8 @@ OH_STATIC_ASSERT(sizeof(oh_reaction) == 72, "oh_reaction: size");
 OH_ASSERT_FIELD(oh_update, name, 8, 8);
 OH_ASSERT_FIELD(oh_update, create, 48, 8);
 OH_ASSERT_FIELD(oh_update, prepare, 104, 8);
-OH_STATIC_ASSERT(sizeof(oh_update) == 120, "oh_update: size");
+OH_ASSERT_FIELD(oh_update, warm_up, 120, 8);
+OH_STATIC_ASSERT(sizeof(oh_update) == 128, "oh_update: size");
 OH_ASSERT_FIELD(oh_element_in_place, load, 40, 8);
 OH_STATIC_ASSERT(sizeof(oh_element_in_place) == 48, "oh_element_in_place: size");
 OH_STATIC_ASSERT(sizeof(oh_element_key) == 24, "oh_element_key: size");

@@ -113,6 +113,8 @@ class update {
 
     /* Learns of a stream before the first of its items. */
     virtual void open(const oh_stream &) {}
+    /* Prepares for evaluations that must neither allocate nor fault; see oh_update. */
+    virtual void warm_up() {}
     /* Evaluates one element. */
     virtual void element(const oh_element_view &element) = 0;
     /*
@@ -191,6 +193,10 @@ inline int on_open(void *self, oh_host *host, const oh_stream *stream) noexcept
 {
     return guard(host, [&] { as_update(self).open(*stream); });
 }
+inline int on_warm_up(void *self, oh_host *host) noexcept
+{
+    return guard(host, [&] { as_update(self).warm_up(); });
+}
 inline int on_element(void *self, oh_host *host, const oh_element_view *element) noexcept
 {
     return guard(host, [&] { hosted(self, host).called.element(*element); });
@@ -238,6 +244,7 @@ constexpr oh_update table(const char *name, const char *sensors, std::uint32_t m
     raw.advance = on_advance;
     raw.report = on_report;
     raw.destroy = destroy;
+    raw.warm_up = on_warm_up;
     return raw;
 }
 

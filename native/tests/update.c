@@ -11,7 +11,7 @@
 #include "tap.h"
 
 struct sum {
-    uint64_t values, missed, streams, advanced_ns;
+    uint64_t values, missed, streams, advanced_ns, warmed;
 };
 
 static void *create(oh_host *host, const char *argument) OH_NOEXCEPT_
@@ -62,6 +62,13 @@ static int commit(void *own, oh_host *host, const oh_element_key *element, int v
     return 0;
 }
 
+static int warm_up(void *own, oh_host *host) OH_NOEXCEPT_
+{
+    (void)host;
+    ((struct sum *)own)->warmed++;
+    return 0;
+}
+
 static int gap(void *own, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_
 {
     (void)host;
@@ -97,6 +104,7 @@ static const oh_field fields[] = {{"value", OH_U64, 0, 8, ""}};
 static const oh_update sum = {
     sizeof(oh_update), OH_MISSED_STOP, "sum",   "*/values", "value", fields,  1,     8,
     create,            open_stream,    element, gap,        advance, report, destroy, prepare, commit,
+    warm_up,
 };
 
 OH_EXPORT_UPDATES(&sum)
@@ -189,6 +197,7 @@ int main(void)
     own = update->create(&host, "");
     tap_check(own && update->open(own, &host, &stream) == 0 && ((struct sum *)own)->streams == 5,
        "a stream is announced");
+    tap_check(update->warm_up(own, &host) == 0 && ((struct sum *)own)->warmed == 1, "it is warmed up");
     tap_check(update->element(own, &host, &view) == 0 && update->gap(own, &host, &lost) == 0 &&
            update->advance(own, &host, 250) == 0,
        "items are evaluated");

@@ -26,6 +26,10 @@ impl<U: Update> Update for Shared<U> {
         self.0.borrow_mut().open(stream);
     }
 
+    fn warm_up(&mut self) {
+        self.0.borrow_mut().warm_up();
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         self.0.borrow_mut().element(element);
     }

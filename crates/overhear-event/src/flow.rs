@@ -151,6 +151,12 @@ pub trait Update {
         None
     }
 
+    /// Prepares for evaluations that must neither allocate nor fault, with whatever the first of them would
+    /// do only once: caches, tables, thread-local variables. An executor that guarantees something calls it
+    /// once, in the thread that evaluates, when the streams that it waits for have been opened and all memory
+    /// is locked; others need not, so no result may depend on it.
+    fn warm_up(&mut self) {}
+
     /// Evaluates one element.
     fn element(&mut self, element: &ElementView<'_>);
 

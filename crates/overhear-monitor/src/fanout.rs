@@ -17,6 +17,12 @@ impl Update for Fanout<'_> {
         }
     }
 
+    fn warm_up(&mut self) {
+        for update in &mut self.0 {
+            update.warm_up();
+        }
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         for update in &mut self.0 {
             update.element(element);

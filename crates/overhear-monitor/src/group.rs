@@ -14,6 +14,11 @@ use crate::updates::{Answer, Subscription};
 /// that it shares with others: the seed's update function (seed 000, section 4.3). A closure that
 /// takes the context and an element is one.
 pub trait UpdateFunction<C> {
+    /// Prepares for evaluations that must neither allocate nor fault; see [`Update::warm_up`].
+    fn warm_up(&mut self, context: &mut C) {
+        let _ = context;
+    }
+
     /// Evaluates one element.
     fn element(&mut self, context: &mut C, element: &ElementView<'_>);
 
@@ -142,6 +147,12 @@ impl<C> Group<C> {
 impl<C> Update for Group<C> {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.meet(stream);
+    }
+
+    fn warm_up(&mut self) {
+        for (_, function) in &mut self.functions {
+            function.warm_up(&mut self.context);
+        }
     }
 
     fn element(&mut self, element: &ElementView<'_>) {

@@ -45,6 +45,7 @@ fn texts(update: &mut PluginUpdate) -> Vec<String> {
 /// Calls an update with one of each.
 fn call(update: &mut PluginUpdate, stream: &StreamDescriptor, payload: &[u8]) {
     update.open(stream);
+    update.warm_up();
     update.element(&ElementView {
         stream,
         sequence: 4,
@@ -252,7 +253,7 @@ fn in_a_set_only_what_reaches_an_update_counts() {
 #[test]
 fn a_panic_becomes_a_sentence_and_the_update_is_called_no_more() {
     let Some(plugin) = plugin() else { return };
-    for place in ["open", "element", "gap", "advance", "report"] {
+    for place in ["open", "warm_up", "element", "gap", "advance", "report"] {
         let mut update = create(&plugin, "fragile", place);
         assert_eq!(update.sensors(), Some("program/*"));
         assert_eq!(update.missed_policy(), MissedPolicy::Stop);

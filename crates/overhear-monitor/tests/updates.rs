@@ -91,6 +91,51 @@ fn each_update_hears_the_sensors_it_asked_for_in_the_order_of_time() {
     assert_eq!(globbed.advanced, Some(Timestamp::MAX));
 }
 
+/// Counts how often it was warmed up, and may panic then.
+#[derive(Default)]
+struct Warmed {
+    times: u64,
+    breaks: bool,
+}
+
+impl Update for Warmed {
+    fn warm_up(&mut self) {
+        assert!(!self.breaks, "too cold");
+        self.times += 1;
+    }
+
+    fn element(&mut self, _: &ElementView<'_>) {}
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[test]
+fn who_comes_after_the_warm_up_is_warmed_up_as_well() {
+    let mut set = UpdateSet::new();
+    let supervisor = set.supervisor();
+    let broken = || Warmed {
+        breaks: true,
+        ..Warmed::default()
+    };
+    let first = set.add(Warmed::default(), Binding::new("first")).unwrap();
+    let bad = set.add(broken(), Binding::new("bad")).unwrap();
+    set.warm_up();
+    let guest = supervisor.add(Warmed::default(), Binding::new("guest"));
+    let (guest, worse) = (
+        guest.unwrap(),
+        supervisor.add(broken(), Binding::new("worse")),
+    );
+    set.advance(at(1));
+    let cold = UpdateState::Failed("it panicked: too cold".to_string());
+    assert_eq!(bad.status().state, cold);
+    assert_eq!(worse.unwrap().status().state, cold);
+    drop(set);
+    assert_eq!(first.take().map(|it| it.times), Some(1));
+    assert_eq!(guest.take().map(|it| it.times), Some(1));
+}
+
 #[test]
 fn updates_and_sensors_come_and_go_and_the_others_do_not_notice() {
     let (mut a, source_a) = ring(descriptor(1, "a", 64));

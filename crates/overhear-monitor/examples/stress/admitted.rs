@@ -108,6 +108,17 @@ pub(crate) fn run(
     update: &mut dyn Update,
     go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
 ) -> Result<Ended, DeadlineRefusal> {
+    run_telling(terms, source, update, || (), go_on)
+}
+
+/// The same, and calls `tell` when the guarantee begins.
+pub(crate) fn run_telling(
+    terms: &Terms,
+    source: Rings,
+    update: &mut dyn Update,
+    tell: impl FnOnce(),
+    go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
+) -> Result<Ended, DeadlineRefusal> {
     let mut monitor = Monitor::with_room(terms.lateness.hold_back, Room::Reserved);
     monitor.add_source(Box::new(source));
     let watched = Watched {
@@ -117,7 +128,7 @@ pub(crate) fn run(
     };
     let sensor_of = |stream: &StreamDescriptor| sensor_of(terms, stream);
     let mut watch = Watch::new(terms, vec![watched], SystemClock, sensor_of);
-    let run = deadline(&mut monitor, &mut watch, || (), go_on)?;
+    let run = deadline(&mut monitor, &mut watch, tell, go_on)?;
     Ok(Ended {
         run,
         guarantee: watch.guarantee().clone(),

@@ -6,7 +6,8 @@
 //! 1. *Settling.* Rounds without a guarantee, until every sensor of the terms has appeared. They warm
 //!    up the updates in this very thread, and leave nothing behind that later rounds would have to
 //!    catch up with (seed 000, section 4.2.1). Then memory is locked and CPU time reserved, which may
-//!    be refused.
+//!    be refused, and every update is told to warm up ([`Update::warm_up`](overhear_event::Update::warm_up)): whether an element has come
+//!    until now or not, the first one that counts finds all memory mapped.
 //! 2. *Guaranteed.* One round per period T_M, on absolute times: the thread sleeps, looks at the clock,
 //!    reads, evaluates no more than was admitted, by the WCETs, and looks at the clock. So a burst is
 //!    spread over periods as equation 18 foresees, and the kernel, which enforces with the grain of its
@@ -22,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use overhear_admission::{DeadlineError, KernelLimits, Level};
-use overhear_event::{Nanos, Timestamp};
+use overhear_event::{Nanos, Timestamp, Update as _};
 use rustix::io::Errno;
 
 use super::guarantee::{Breach, BreachCause, Guarantee};
@@ -161,6 +162,9 @@ pub fn deadline(
     // run says that nobody confirms.
     let overruns = Overruns::listen().ok();
     let reserved = reserve(terms, overruns.is_some())?;
+    // Locking has mapped all memory that there is, of plug-ins too; what an evaluation does only once in a
+    // thread is left.
+    watch.warm_up();
     tell();
 
     // What lay in the buffers is evaluated before anything is judged.
@@ -177,8 +181,11 @@ pub fn deadline(
         terms.reservation.period,
     );
     let mut stop_at = None;
+    // What the kernel said of the warm-up is no overrun of a period.
+    let mut before = None;
     loop {
         sleep_until(periods.due());
+        before = before.or_else(|| overruns.as_ref().map(Overruns::count));
         let woke = job(monitor, watch, &mut run, periods.due());
         if let Some(breach) = lookout.found() {
             watch.guarantee_mut().breach(breach);
@@ -194,7 +201,8 @@ pub fn deadline(
     run.ended = SystemClock.now();
     run.faults = PageFaults::so_far().since(faults);
     run.left_out = periods.left_out();
-    run.kernel_overruns = overruns.as_ref().map(Overruns::count);
+    let confirmed = overruns.as_ref().map(Overruns::count);
+    run.kernel_overruns = confirmed.map(|count| count - before.unwrap_or(count));
     watch.end_judging();
     drop(reserved);
     // The last second has not been looked at.

@@ -470,6 +470,16 @@ impl<C: Clock> Update for Watch<'_, C> {
         }
     }
 
+    fn warm_up(&mut self) {
+        for step in &mut self.updates {
+            if step.is_called() {
+                step.call(|update| update.warm_up());
+            }
+        }
+        // What it took is no evaluation's.
+        self.slept = true;
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         let known = self.known(element.stream);
         let sensor = known.sensor;

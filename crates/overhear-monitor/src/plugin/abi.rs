@@ -113,6 +113,7 @@ type OnAdvance = unsafe extern "C" fn(*mut c_void, *mut RawHost, u64) -> c_int;
 type OnReport = unsafe extern "C" fn(*mut c_void, *mut RawHost) -> c_int;
 type OnPrepare =
     unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawInPlace, *mut c_int) -> c_int;
+type OnWarmUp = unsafe extern "C" fn(*mut c_void, *mut RawHost) -> c_int;
 type OnCommit = unsafe extern "C" fn(*mut c_void, *mut RawHost, *const RawKey, c_int) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void);
 
@@ -137,6 +138,7 @@ pub(crate) struct RawUpdate {
     pub(crate) destroy: Option<Destroy>,
     pub(crate) prepare: Option<OnPrepare>,
     pub(crate) commit: Option<OnCommit>,
+    pub(crate) warm_up: Option<OnWarmUp>,
 }
 
 /// Size of `oh_update` in the first release: what plug-ins have at least.
@@ -201,7 +203,8 @@ const _: () = {
     assert!(offset_of!(RawUpdate, name) == 8);
     assert!(offset_of!(RawUpdate, create) == 48);
     assert!(offset_of!(RawUpdate, prepare) == LEAST_UPDATE);
-    assert!(size_of::<RawUpdate>() == 120);
+    assert!(offset_of!(RawUpdate, warm_up) == 120);
+    assert!(size_of::<RawUpdate>() == 128);
     assert!(offset_of!(RawInPlace, load) == 40);
     assert!(size_of::<RawInPlace>() == 48);
     assert!(size_of::<RawKey>() == 24);

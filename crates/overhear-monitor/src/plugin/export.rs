@@ -94,6 +94,7 @@ pub fn entry<U: Exported>() -> ExportedEntry {
         destroy: Some(destroy::<U>),
         prepare: None,
         commit: None,
+        warm_up: Some(warm_up::<U>),
     };
     if U::READS_IN_PLACE {
         raw.prepare = Some(prepare::<U>);
@@ -335,6 +336,11 @@ unsafe extern "C" fn open<U: Exported>(
     };
     // SAFETY: called by the host as update.h says.
     unsafe { call::<U>(own, host, opened) }
+}
+
+unsafe extern "C" fn warm_up<U: Exported>(own: *mut c_void, host: *mut RawHost) -> c_int {
+    // SAFETY: called by the host as update.h says.
+    unsafe { call::<U>(own, host, |instance| instance.update.warm_up()) }
 }
 
 unsafe extern "C" fn element<U: Exported>(

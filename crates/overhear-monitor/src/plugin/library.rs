@@ -9,6 +9,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use overhear_event::{Field, FieldKind, TypeSchema};
 
 use super::abi::{GetPlugin, RawField, RawPlugin, RawUpdate, ABI, LEAST_UPDATE, SYMBOL};
+use super::locals::ThreadLocals;
 use super::update::PluginUpdate;
 
 /// A plug-in cannot be used; the sentence names the file, and the update where it is about one.
@@ -92,6 +93,7 @@ pub(super) struct Entry {
     pub(super) sensors: Option<String>,
     pub(super) type_id: Option<String>,
     pub(super) expected: Option<TypeSchema>,
+    pub(super) locals: ThreadLocals,
 }
 
 // SAFETY: the entry is read-only data of a loaded shared object and copies of it; its functions may be
@@ -118,7 +120,7 @@ impl Plugin {
         let table = unsafe { function() };
         // It stays loaded until the process ends: updates hold pointers into it, and what its threads
         // and destructors still want to run is not for us to know.
-        std::mem::forget(library);
+        let locals = ThreadLocals::of(library.into_raw());
         let malformed = |update: &str, reason: &str| PluginError::Malformed {
             file: file.clone(),
             update: update.to_string(),
@@ -142,7 +144,7 @@ impl Plugin {
             // SAFETY: the table has this many pointers, each to an update that says its size.
             let raw = unsafe { sized(table.updates.add(index).read(), LEAST_UPDATE) };
             let raw = raw.ok_or_else(|| malformed(&number, "it is NULL, or too small"))?;
-            let entry = Entry::new(raw);
+            let entry = Entry::new(raw, locals);
             let entry = entry.map_err(|(name, reason)| {
                 malformed(
                     &name.map_or(number, |name| format!("update `{name}`")),
@@ -260,7 +262,10 @@ pub(super) unsafe fn text(text: *const c_char) -> Option<String> {
 
 impl Entry {
     /// The error is the update's name, if it has one, and what is wrong.
-    pub(super) fn new(raw: RawUpdate) -> Result<Self, (Option<String>, String)> {
+    pub(super) fn new(
+        raw: RawUpdate,
+        locals: ThreadLocals,
+    ) -> Result<Self, (Option<String>, String)> {
         // SAFETY: strings of the plug-in, by update.h.
         let (name, sensors, type_id) =
             unsafe { (text(raw.name), text(raw.sensors), text(raw.type_id)) };
@@ -292,6 +297,7 @@ impl Entry {
             sensors,
             type_id,
             expected,
+            locals,
         })
     }
 }

@@ -54,6 +54,7 @@ mod carrier;
 mod export;
 mod host;
 mod library;
+mod locals;
 mod results;
 mod update;
 

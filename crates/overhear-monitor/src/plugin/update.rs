@@ -19,6 +19,7 @@ use super::abi::{
 };
 use super::host::Host;
 use super::library::{sized, Entry};
+use super::locals::ThreadLocals;
 use super::results::Results;
 use crate::executor::UpdateIndex;
 use crate::merge::Spread;
@@ -126,7 +127,9 @@ impl PluginUpdate {
         // SAFETY: by contract.
         let raw = unsafe { sized::<RawUpdate>(update.cast(), LEAST_UPDATE) };
         let raw = raw.ok_or_else(|| "the update is NULL, or too small".to_string())?;
-        let entry = Entry::new(raw).map_err(|(name, reason)| match name {
+        // Those of this program have their place from the thread's begin on.
+        let entry = Entry::new(raw, ThreadLocals::none());
+        let entry = entry.map_err(|(name, reason)| match name {
             Some(name) => format!("update `{name}`: {reason}"),
             None => format!("the update: {reason}"),
         })?;
@@ -312,6 +315,17 @@ impl Update for PluginUpdate {
 
     fn open(&mut self, stream: &StreamDescriptor) {
         let _ = self.stream(stream);
+    }
+
+    fn warm_up(&mut self) {
+        self.entry.locals.touch();
+        let Some(function) = self.entry.raw.warm_up.filter(|_| self.failure.is_none()) else {
+            return;
+        };
+        self.host.at = None;
+        // SAFETY: a function of the plug-in, called as update.h says; `own` came from create.
+        let code = unsafe { function(self.own, host_pointer(&mut self.host)) };
+        self.note("warm_up", code);
     }
 
     fn element(&mut self, element: &ElementView<'_>) {

@@ -114,6 +114,10 @@ impl Member {
         self.call(|update| update.open(stream))
     }
 
+    pub(crate) fn warm_up(&mut self) -> Next {
+        self.call(|update| update.warm_up())
+    }
+
     #[inline]
     pub(crate) fn element(&mut self, element: &ElementView<'_>) -> Next {
         if element.time < self.start {

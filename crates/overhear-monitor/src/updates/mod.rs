@@ -91,6 +91,8 @@ pub struct UpdateSet {
     elements: u64,
     // Whether missed elements stop nobody yet.
     lenient: bool,
+    // Whether members were warmed up: then those that come later are, too.
+    warm: bool,
 }
 
 impl Default for UpdateSet {
@@ -107,6 +109,7 @@ impl Default for UpdateSet {
             evaluated: Timestamp::ZERO,
             elements: 0,
             lenient: false,
+            warm: false,
         }
     }
 }
@@ -217,6 +220,9 @@ impl UpdateSet {
                     next = member.open(stream);
                 }
             }
+        }
+        if next == Next::GoOn && self.warm {
+            next = member.warm_up();
         }
         if next == Next::GoOn {
             self.active |= bit;
@@ -354,6 +360,11 @@ impl Update for UpdateSet {
             self.streams.retain(|known| known.id != stream.id);
         }
         self.meet(stream);
+    }
+
+    fn warm_up(&mut self) {
+        self.warm = true;
+        self.call(u64::MAX, Member::warm_up);
     }
 
     #[inline]

@@ -19,6 +19,7 @@ mod rings;
 #[path = "../../examples/stress/scenario.rs"]
 mod scenario;
 mod stress;
+mod warm;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -26,6 +26,10 @@ impl Update for Fragile {
         self.reached("open");
     }
 
+    fn warm_up(&mut self) {
+        self.reached("warm_up");
+    }
+
     fn element(&mut self, _: &ElementView<'_>) {
         self.reached("element");
     }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first element of a guarantee finds everything there: plug-ins in C, C++ and Rust count the page
+//! faults of the thread that evaluates, from within.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use overhear_event::Nanos;
+use overhear_monitor::plugin::{Plugin, PluginUpdate, Told};
+
+use crate::admitted::{lasting, run, terms};
+use crate::alone;
+use crate::deadline::{lateness, may_reserve};
+use crate::rings::rings;
+
+/// Compiles a plug-in of the tests; `None` where there is no compiler.
+fn compiled(compiler: &str, standard: &str, source: &str) -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let name = format!("{}-{compiler}.so", source.replace('.', "-"));
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let output = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-O2"])
+        .args(["-shared", "-fPIC", "-I"])
+        .arg(here.join("../../include"))
+        .arg(here.join("tests/plugins").join(source))
+        .arg("-o")
+        .arg(&place)
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: the compiler {compiler} is not installed");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    Some(place)
+}
+
+/// The plug-in in Rust, which cargo builds with the tests.
+fn in_rust() -> Option<PathBuf> {
+    let here = std::env::current_exe().unwrap();
+    let built = here.parent().unwrap().parent().unwrap();
+    let plugin = built.join("examples/libgreedy.so");
+    if !plugin.exists() {
+        println!("skipped: the examples are not built; type `cargo build --examples`");
+        return None;
+    }
+    Some(plugin)
+}
+
+/// What the kernel has done to pages that were mapped and locked: who uses one meanwhile has a fault.
+fn moved_pages() -> u64 {
+    const MOVES: [&str; 4] = [
+        "pgmigrate_success",
+        "thp_collapse_alloc",
+        "thp_split_pmd",
+        "numa_hint_faults",
+    ];
+    let all = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let counts = all.lines().filter_map(|line| line.split_once(' '));
+    let moved = counts.filter(|(name, _)| MOVES.contains(name));
+    moved
+        .filter_map(|(_, count)| count.parse::<u64>().ok())
+        .sum()
+}
+
+/// A result that is a number.
+fn told(update: &mut PluginUpdate, key: &str) -> i64 {
+    let results = update.report();
+    let found = results.iter().find_map(|(it, told)| match told {
+        Told::Unsigned(value) if it == key => i64::try_from(*value).ok(),
+        Told::Signed(value) if it == key => Some(*value),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("it did not tell `{key}`"))
+}
+
+#[test]
+fn the_first_element_of_a_guarantee_finds_all_memory_mapped() {
+    let _alone = alone();
+    if !may_reserve() {
+        return;
+    }
+    let terms = terms(Nanos::from_ms(50), lateness());
+    let plugins = [
+        compiled("gcc", "-std=c11", "greedy.c"),
+        compiled("clang-19", "-std=c11", "greedy.c"),
+        compiled("g++", "-std=c++17", "greedy.cpp"),
+        in_rust(),
+    ];
+    for place in plugins.into_iter().flatten() {
+        let moved = moved_pages();
+        let mut made = Plugin::load(&place).unwrap().create(None, "").unwrap();
+        let mut update = made.remove(0);
+        let (mut writers, source) = rings(&[("a", 512), ("b", 512)]);
+        let mut last = lasting(Nanos::from_ms(100));
+        let mut calls = 0;
+        let ended = run(&terms, source, &mut update, |monitor, guarantee| {
+            // No element has come before the guarantee began.
+            if calls < 3 {
+                writers[0].write(calls);
+                calls += 1;
+            }
+            last(monitor, guarantee) || monitor.elements() < 3
+        });
+        ended.unwrap();
+        let place = place.display();
+        assert_eq!(told(&mut update, "elements"), 3, "{place}");
+        let warmed = (told(&mut update, "warmed"), told(&mut update, "before"));
+        assert_eq!(warmed, (1, 0), "{place}");
+        let faults = (told(&mut update, "first"), told(&mut update, "faults"));
+        if faults != (0, 0) && moved_pages() > moved {
+            println!(
+                "skipped: {place}: {faults:?} page faults, and the kernel moved pages meanwhile"
+            );
+        } else {
+            assert_eq!(faults, (0, 0), "{place}");
+        }
+    }
+}
