@@ -103,6 +103,12 @@ pub(crate) fn workload() -> &'static Path {
     compiled(&PROGRAM, "workload")
 }
 
+/// Does each thing that a built-in metric measures; see `eventful.c`.
+pub(crate) fn eventful() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    compiled(&PROGRAM, "eventful")
+}
+
 /// Runs another program and tells its rusage, or takes system calls from it; see `wrapper.c`.
 pub(crate) fn wrapper() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -6,6 +6,7 @@
 
 mod experiment;
 mod harness;
+mod metrics;
 mod needed;
 mod ordinary_user;
 mod parked;

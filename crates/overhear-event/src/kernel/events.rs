@@ -86,7 +86,7 @@ pub fn syscall_schema() -> TypeSchema {
     )
 }
 
-/// A thread begins to wait for a futex, or returns.
+/// A thread begins to wait for a futex, returns, or wakes another one that waits.
 #[must_use]
 pub fn futex_schema() -> TypeSchema {
     checked(
@@ -95,7 +95,9 @@ pub fn futex_schema() -> TypeSchema {
             .field("operation", FieldKind::U32, "")
             .field("address", FieldKind::U64, "")
             .field("waited_ns", FieldKind::U64, "ns")
-            .field("result", FieldKind::I64, ""),
+            .field("result", FieldKind::I64, "")
+            .field("other_tid", FieldKind::U32, "")
+            .field("inverted", FieldKind::U32, ""),
     )
 }
 

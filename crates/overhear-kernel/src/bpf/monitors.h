@@ -128,6 +128,7 @@ struct tracking {
 	u64 call_first; /* its first arguments */
 	u64 call_second;
 	u64 holder; /* of the lock it waits for: the thread, and 1 << 32 if that is less urgent */
+	u64 wakes; /* not 0 while it is in a call that wakes those who wait for a futex */
 };
 
 struct {
@@ -303,4 +304,25 @@ struct emission {
 					      type *element)                                 \
 	{                                                                                    \
 		emit_##name##_if(words, monitors, element, 0);                               \
+	}
+
+/*
+ * Defines `emit_NAME_as_stamped`, behind `EMITTER` of the same name: the element has its stamp already. The
+ * caller sees to it that nothing younger is in the ring, and calls it only where interrupts can be masked.
+ */
+#define STAMPED_EMITTER(name, type)                                                          \
+	static always_inline void emit_##name##_as_stamped(const struct shared *words,        \
+							   u64 monitors, type *element)      \
+	{                                                                                    \
+		unsigned long interrupts;                                                    \
+		struct emission emission = {                                                 \
+			.words = words,                                                      \
+			.element = element,                                                  \
+			.monitors = monitors,                                                \
+			.cpu = bpf_get_smp_processor_id(),                                   \
+			.alone = 1,                                                          \
+		};                                                                           \
+		bpf_local_irq_save(&interrupts);                                             \
+		bpf_loop(MONITORS, put_##name, &emission, 0);                                \
+		bpf_local_irq_restore(&interrupts);                                          \
 	}

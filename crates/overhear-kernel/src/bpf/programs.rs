@@ -102,7 +102,7 @@ pub(crate) static SCHED: [Program; 10] = [
 ];
 
 /// The sensors beyond scheduling, each hook's programs together.
-pub(crate) static MORE: [Program; 42] = [
+pub(crate) static MORE: [Program; 44] = [
     program(
         "on_fault_user",
         Hook::Fault,
@@ -162,6 +162,12 @@ pub(crate) static MORE: [Program; 42] = [
         Hook::Futex,
         "sys_exit",
         "the ends of futex waits are not seen",
+    ),
+    program(
+        "on_futex_waking",
+        Hook::Futex,
+        "sched_waking",
+        "who wakes those that wait for a futex is not seen",
     ),
     program(
         "on_signal",
@@ -276,6 +282,12 @@ pub(crate) static MORE: [Program; 42] = [
         Hook::Timer,
         "hrtimer_expire_exit",
         "the ends of timers of high resolution are not seen",
+    ),
+    program(
+        "on_timer_waking",
+        Hook::Timer,
+        "sched_waking",
+        "timers that wake a thread are seen in the time of a tracked one alone",
     ),
     program(
         "on_migrate",

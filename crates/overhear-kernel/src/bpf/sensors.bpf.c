@@ -26,7 +26,16 @@
  * 5. Who holds a lock. Whoever waits is told by a tracepoint; the holder is read from the lock, where
  *    locks of its kind name theirs. It may have let go meanwhile: the reading is a hint, and a task
  *    that is gone reads as nobody. The end of a wait names the same holder as its begin. Locks with
- *    priority inheritance, those of futexes among them, are told of where they change a priority.
+ *    priority inheritance, those of futexes among them, are told of where they change a priority. Who
+ *    holds another futex is known to the program alone; but whoever wakes those that wait for it lets go of
+ *    it, and how long they have waited by then is kept since their calls.
+ *
+ * 6. Whom a timer wakes. When a timer expires nobody knows yet whom its handler will wake; on an idle CPU
+ *    nobody would hear of it. So the CPU remembers when the handler began, and the element that tells a
+ *    woken thread's monitors of it is written when the handler wakes that thread, with the time of the
+ *    begin. The ring's stamps still ascend: what could write to it in between begins a handler of its own,
+ *    which makes the CPU forget the first. That only happens to handlers in soft interrupts; those who
+ *    they wake after it are told of by sched_wake alone.
  */
 #include "monitors.h"
 #include "sensors.h"
@@ -76,6 +85,7 @@ EMITTER(signal, struct signal_element, SLOT_SIGNAL)
 EMITTER(irq, struct irq_element, SLOT_IRQ)
 EMITTER(softirq, struct softirq_element, SLOT_SOFTIRQ)
 EMITTER(timer, struct timer_element, SLOT_TIMER)
+STAMPED_EMITTER(timer, struct timer_element)
 EMITTER(migrate, struct migrate_element, SLOT_MIGRATE)
 EMITTER(idle, struct idle_element, SLOT_IDLE)
 EMITTER(frequency, struct frequency_element, SLOT_FREQUENCY)
@@ -384,6 +394,16 @@ static always_inline bool waits(u64 operation)
 	       command == WAIT_REQUEUE_PI || command == LOCK_PI2;
 }
 
+/* The calls that wake, those that move the others to another futex among them. */
+static always_inline bool wakes(u64 operation)
+{
+	enum { FUTEX_WAKE = 1, REQUEUE = 3, CMP_REQUEUE = 4, WAKE_OP = 5, WAKE_BITSET = 10 };
+	u32 command = operation & 0x7f;
+
+	return command == FUTEX_WAKE || command == REQUEUE || command == CMP_REQUEUE ||
+	       command == WAKE_OP || command == WAKE_BITSET;
+}
+
 SEC("tp_btf/sys_enter")
 int on_futex(u64 *ctx)
 {
@@ -392,7 +412,10 @@ int on_futex(u64 *ctx)
 	if (!at.words || !at.tracking)
 		return 0;
 	enter_call(at.tracking, (void *)ctx[0], ctx[1]);
-	if (ctx[1] != settings.call_futex || !waits(at.tracking->call_second))
+	if (ctx[1] != settings.call_futex)
+		return 0;
+	at.tracking->wakes = wakes(at.tracking->call_second);
+	if (!waits(at.tracking->call_second))
 		return 0;
 
 	struct futex_element element = {
@@ -414,6 +437,7 @@ int on_futex_return(u64 *ctx)
 
 	if (!at.words || !at.tracking)
 		return 0;
+	at.tracking->wakes = 0;
 	if (at.tracking->call != settings.call_futex + 1ull || !waits(at.tracking->call_second))
 		return 0;
 
@@ -428,6 +452,38 @@ int on_futex_return(u64 *ctx)
 	};
 
 	emit_futex(at.words, at.monitors, &element);
+	return 0;
+}
+
+/* Rule 5: a thread that is in a call that wakes wakes one that is in a call that waits. */
+SEC("tp_btf/sched_waking")
+int on_futex_waking(u64 *ctx)
+{
+	struct here at = here();
+
+	if (!at.words || !at.tracking || !READ_ONCE(at.tracking->wakes))
+		return 0;
+
+	struct task_struct *task = (void *)ctx[0];
+	struct tracking *waiter = tracking_of(task);
+
+	if (!waiter || waiter->call != settings.call_futex + 1ull || !waits(waiter->call_second))
+		return 0;
+
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct futex_element element = {
+		.tid = at.tid,
+		.pid = at.pid,
+		.kind = FUTEX_WAKES,
+		.operation = waiter->call_second & 0x7f,
+		.address = waiter->call_first,
+		.waited_ns = bpf_ktime_get_ns() - waiter->call_ns,
+		.other_tid = task->pid,
+		/* The kernel's priorities: less is more urgent. */
+		.inverted = task->prio < current->prio,
+	};
+
+	emit_futex(at.words, at.monitors | heard_by(at.words, waiter), &element);
 	return 0;
 }
 

@@ -11,7 +11,15 @@ enum begin_end { KIND_BEGIN = 1, KIND_END = 2, KIND_RAISE = 3 };
 enum fault_kind { FAULT_USER = 1, FAULT_KERNEL = 2, FAULT_SERVED = 3 };
 enum lock_kind { LOCK_WAITS = 1, LOCK_GOES_ON = 2, LOCK_BOOSTED = 3, LOCK_RESTORED = 4 };
 enum signal_kind { SIGNAL_GENERATE = 1, SIGNAL_DELIVER = 2 };
-enum timer_kind { TIMER_BEGIN = 1, TIMER_END = 2, HRTIMER_BEGIN = 3, HRTIMER_END = 4 };
+enum timer_kind {
+	TIMER_BEGIN = 1,
+	TIMER_END = 2,
+	HRTIMER_BEGIN = 3,
+	HRTIMER_END = 4,
+	HRTIMER_WAKES = 5, /* as 3 and 4, but in the time of the CPU and told of the woken thread */
+	HRTIMER_WOKE = 6,
+};
+enum futex_kind { FUTEX_WAKES = 3 };
 enum ipc_kind { IPC_SEND = 1, IPC_RECEIVE = 2 };
 
 struct fault_element {
@@ -50,11 +58,13 @@ struct futex_element {
 	u64 stamp_ns;
 	u32 tid;
 	u32 pid;
-	u32 kind; /* enum begin_end */
+	u32 kind; /* enum begin_end, or FUTEX_WAKES */
 	u32 operation;
 	u64 address;
 	u64 waited_ns;
 	long long result;
+	u32 other_tid;
+	u32 inverted;
 };
 
 struct signal_element {
@@ -157,7 +167,7 @@ struct lock_element {
 SIZE(fault, 24);
 SIZE(block, 48);
 SIZE(call, 24);
-SIZE(futex, 40);
+SIZE(futex, 48);
 SIZE(signal, 24);
 SIZE(irq, 32);
 SIZE(softirq, 16);

@@ -40,6 +40,7 @@ pub(crate) fn eventful() {
         unsafe { libc::syscall(libc::SYS_getppid) };
     }
     wait_for_futexes();
+    wake_by_futex();
     send_signals();
     let wrote = write_to_disk();
     pass_messages();
@@ -89,6 +90,30 @@ fn wait_for_futexes() {
             )
         };
     }
+}
+
+/// A thread of less priority wakes another one, which waits for a futex without priority inheritance.
+fn wake_by_futex() {
+    let zero = 0_u32;
+    let word = &raw const zero as usize;
+    let call = move |command: libc::c_int, value: u32| {
+        let operation = command | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word lives until both threads have ended; without a limit its place holds NULL.
+        unsafe { libc::syscall(libc::SYS_futex, word, operation, value, ptr::null::<u8>()) }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: concerns this thread alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid().cast_unsigned(), 10) };
+            for _ in 0..WAITS {
+                // The other one cannot go on, and so will wait at last.
+                while call(libc::FUTEX_WAKE, 1) == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        scope.spawn(|| (0..WAITS).for_each(|_| _ = call(libc::FUTEX_WAIT, 0)));
+    });
 }
 
 fn send_signals() {
@@ -349,6 +374,18 @@ fn each_sensor_tells_what_the_program_did() {
         assert!(timed_out >= WAITS);
         let long = |fields: &&&Fields| fields["kind"] == end && fields["waited_ns"] >= 1_000_000;
         assert!(heard(FUTEX).iter().filter(long).count() >= WAITS);
+        let wakes = count(FUTEX, &[("kind", 3), ("inverted", 1)]);
+        assert!(wakes + not_entered as usize >= WAITS, "{wakes}");
+        for wake in heard(FUTEX).iter().filter(|fields| fields["kind"] == 3) {
+            assert!(wake["other_tid"] > 0 && wake["other_tid"] != wake["tid"]);
+            assert!(wake["waited_ns"] > 0);
+        }
+    }
+    if exists(TIMER) {
+        // Most of these timeouts expire on an idle CPU, all of them are told of.
+        let (woken, handled) = (count(TIMER, &[("kind", 5)]), count(TIMER, &[("kind", 6)]));
+        assert!(woken + not_entered as usize >= WAITS, "{woken}");
+        assert!(handled + not_entered as usize >= WAITS, "{handled}");
     }
     if exists(SIGNAL) {
         let number = ("number", libc::SIGUSR2.into());

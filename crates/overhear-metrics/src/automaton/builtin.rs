@@ -14,7 +14,7 @@ use super::specification::{
 };
 
 /// The built-in metrics, in the order in which they are listed.
-const FILES: [(&str, &str); 21] = [
+const FILES: [(&str, &str); 23] = [
     (
         "wakeup_latency",
         include_str!("../../metrics/wakeup_latency.metric"),
@@ -78,6 +78,11 @@ const FILES: [(&str, &str); 21] = [
         "priority_inversion",
         include_str!("../../metrics/priority_inversion.metric"),
     ),
+    (
+        "futex_blocking",
+        include_str!("../../metrics/futex_blocking.metric"),
+    ),
+    ("lock_wait", include_str!("../../metrics/lock_wait.metric")),
 ];
 
 /// The field of kernel elements that names the thread.
