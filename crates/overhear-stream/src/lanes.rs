@@ -63,7 +63,7 @@ use crate::queue::ELEMENT_VOID;
 use crate::shape::LanePool;
 use crate::sync::{signal_fence, AtomicU32, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
-use crate::writer::{append, publish};
+use crate::writer::publish;
 
 /// A thread that wants to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -411,8 +411,14 @@ impl<W: Words> Lane<W> {
             "the payload has the wrong size"
         );
         let count = self.begin(frame, abandoned, &stamp)?;
-        let writer = Some(self.writer(0));
-        let count = append(&self.words, &self.geometry, count, writer, payload, stamp);
+        // Looked up before the stores: for all the compiler knows, they could change the lane.
+        let counter = counter(&self.words);
+        let slot = self.geometry.slot(count);
+        let slot = self.words.range(slot, 2 + payload.len().div_ceil(8));
+        // Relaxed: SYNC(publish) makes it visible.
+        slot[1].store(self.writer(0), Ordering::Relaxed);
+        store_bytes(&slot[2..], payload);
+        let count = publish(counter, &slot[0], count, stamp());
         self.end(count);
         Ok(())
     }

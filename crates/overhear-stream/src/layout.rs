@@ -20,7 +20,7 @@ pub const COUNTER_OFFSET: usize = 64;
 /// The largest capacity: sequences must be able to lap it many times.
 pub const MAX_CAPACITY: u64 = 1 << 32;
 
-const COUNTER_WORD: usize = COUNTER_OFFSET / 8;
+pub(crate) const COUNTER_WORD: usize = COUNTER_OFFSET / 8;
 
 /// Why memory or numbers do not describe a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

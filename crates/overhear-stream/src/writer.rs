@@ -20,7 +20,7 @@
 
 use overhear_event::Ticks;
 
-use crate::layout::{counter, Geometry, LayoutError};
+use crate::layout::{counter, Geometry, LayoutError, COUNTER_WORD};
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 
@@ -71,45 +71,34 @@ impl<W: Words> SimpleWriter<W> {
     /// If the payload has another size than the geometry says.
     #[inline(always)]
     pub fn write(&mut self, payload: &[u8], stamp: impl FnOnce() -> Ticks) {
-        self.count = append(
-            &self.words,
-            &self.geometry,
-            self.count,
-            None,
-            payload,
-            stamp,
+        assert!(
+            payload.len() == self.geometry.payload_bytes(),
+            "the payload has the wrong size"
         );
+        // SAFETY: the size is right by the lines above.
+        unsafe { self.write_sized(payload, stamp) };
     }
-}
 
-/// Steps 1 to 3 for a whole element; returns the new count. `writer` is the word that names the
-/// writing thread, where elements have one (section 4).
-///
-/// # Panics
-/// If the payload has another size than the geometry says.
-#[inline(always)]
-pub(crate) fn append(
-    words: &impl Words,
-    geometry: &Geometry,
-    count: u64,
-    writer: Option<u64>,
-    payload: &[u8],
-    stamp: impl FnOnce() -> Ticks,
-) -> u64 {
-    assert!(
-        payload.len() == geometry.payload_bytes(),
-        "the payload has the wrong size"
-    );
-    // Looked up before the stores: for all the compiler knows, they could change the writer.
-    let counter = counter(words);
-    let lead = 1 + usize::from(writer.is_some());
-    let slot = words.range(geometry.slot(count), lead + payload.len().div_ceil(8));
-    if let Some(writer) = writer {
-        // Relaxed: SYNC(publish) makes it visible.
-        slot[1].store(writer, Ordering::Relaxed);
+    /// The same of a payload whose size is known to be right: nothing is checked, so that there is as
+    /// little code to fetch as possible for a thread that has just been woken.
+    ///
+    /// # Safety
+    /// The payload has the size that the geometry says.
+    #[inline(always)]
+    pub unsafe fn write_sized(&mut self, payload: &[u8], stamp: impl FnOnce() -> Ticks) {
+        debug_assert!(payload.len() == self.geometry.payload_bytes());
+        let used = 1 + payload.len().div_ceil(8);
+        // SAFETY: `new` has compared the memory with the geometry, so the header lies in it, and so does
+        // each slot with the stamp and the payload, whose size is right by contract.
+        let (counter, slot) = unsafe {
+            // Looked up before the stores: for all the compiler knows, they could change the writer.
+            let counter = &self.words.range_unchecked(COUNTER_WORD, 1)[0];
+            let slot = self.geometry.slot(self.count);
+            (counter, self.words.range_unchecked(slot, used))
+        };
+        store_bytes(&slot[1..], payload);
+        self.count = publish(counter, &slot[0], self.count, stamp());
     }
-    store_bytes(&slot[lead..], payload);
-    publish(counter, &slot[0], count, stamp())
 }
 
 /// Step 1's last store, and steps 2 and 3; returns the new count.
