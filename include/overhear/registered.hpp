@@ -119,10 +119,6 @@ class options {
 namespace detail {
 
 /* The functions of C for each kind of sensor, told apart by the handle. */
-inline int register_it(oh_sensor **out, const oh_sensor_options *raw) noexcept
-{
-    return oh_sensor_register(out, raw);
-}
 inline int register_it(oh_laned_sensor **out, const oh_sensor_options *raw) noexcept
 {
     return oh_laned_register(out, raw);
@@ -131,10 +127,6 @@ inline int register_it(oh_concurrent_sensor **out, const oh_sensor_options *raw)
 {
     return oh_concurrent_register(out, raw);
 }
-inline void unregister(oh_sensor *sensor) noexcept
-{
-    oh_sensor_unregister(sensor);
-}
 inline void unregister(oh_laned_sensor *sensor) noexcept
 {
     oh_laned_unregister(sensor);
@@ -142,10 +134,6 @@ inline void unregister(oh_laned_sensor *sensor) noexcept
 inline void unregister(oh_concurrent_sensor *sensor) noexcept
 {
     oh_concurrent_unregister(sensor);
-}
-inline int register_again(oh_sensor *sensor) noexcept
-{
-    return oh_sensor_register_again(sensor);
 }
 inline int register_again(oh_laned_sensor *sensor) noexcept
 {
@@ -167,6 +155,122 @@ inline int is_heard(const oh_concurrent_sensor *sensor) noexcept
 {
     return oh_concurrent_is_heard(sensor);
 }
+
+#ifndef OVERHEAR_DISABLE
+
+/* Where a sensor is that lies in memory of liboverhear's, and where its switch is: one that is off
+   costs one load besides the switch, as in C. */
+template <class handle_type> class held {
+  public:
+    held() noexcept = default;
+
+    held(held &&other) noexcept
+        : handle_(std::exchange(other.handle_, nullptr)), switch_(std::exchange(other.switch_, nullptr))
+    {
+    }
+
+    held &operator=(held &&other) noexcept
+    {
+        std::swap(handle_, other.handle_);
+        std::swap(switch_, other.switch_);
+        return *this;
+    }
+
+    ~held()
+    {
+        unregister(handle_);
+    }
+
+    int open(const oh_sensor_options *raw) noexcept
+    {
+        const int code = register_it(&handle_, raw);
+        find_switch();
+        return code;
+    }
+
+    bool register_again() noexcept
+    {
+        const bool heard = detail::register_again(handle_) == 1;
+        find_switch();
+        return heard;
+    }
+
+    OH_ALWAYS_INLINE_ handle_type *handle() const noexcept
+    {
+        return handle_;
+    }
+
+    /* Of one that is registered. */
+    OH_ALWAYS_INLINE_ handle_type *writable() const noexcept
+    {
+        return handle_;
+    }
+
+    OH_ALWAYS_INLINE_ const std::uint32_t *enabled() const noexcept
+    {
+        return switch_;
+    }
+
+  private:
+    void find_switch() noexcept
+    {
+        switch_ = handle_ != nullptr ? handle_->enabled : nullptr;
+    }
+
+    handle_type *handle_ = nullptr;
+    const std::uint32_t *switch_ = nullptr; /* the handle's, section 8 of the layout */
+};
+
+/* A simple sensor lies in its object: after a sleep that is one line less to wait for. */
+template <> class held<oh_sensor> {
+  public:
+    held() noexcept = default;
+
+    held(held &&other) noexcept : place_(std::exchange(other.place_, oh_sensor{})) {}
+
+    held &operator=(held &&other) noexcept
+    {
+        std::swap(place_, other.place_);
+        return *this;
+    }
+
+    ~held()
+    {
+        oh_sensor_unregister(&place_);
+    }
+
+    int open(const oh_sensor_options *raw) noexcept
+    {
+        return oh_sensor_register_at(&place_, raw);
+    }
+
+    bool register_again() noexcept
+    {
+        return oh_sensor_register_again(&place_) == 1;
+    }
+
+    OH_ALWAYS_INLINE_ oh_sensor *handle() const noexcept
+    {
+        return place_.base != nullptr ? &place_ : nullptr;
+    }
+
+    OH_ALWAYS_INLINE_ oh_sensor *writable() const noexcept
+    {
+        return &place_;
+    }
+
+    OH_ALWAYS_INLINE_ const std::uint32_t *enabled() const noexcept
+    {
+        return place_.enabled;
+    }
+
+  private:
+    /* Mutable as what a pointer points to is. */
+    alignas(64) mutable oh_sensor place_ = {};
+};
+
+#endif
+
 /*
  * What all kinds of sensors have: one owner, registration, being heard.
  *
@@ -177,56 +281,36 @@ template <class payload, class handle_type> class registered {
     static_assert(is_payload<payload>(), "the type cannot be an element");
 
   public:
-#ifndef OVERHEAR_DISABLE
-    registered(registered &&other) noexcept
-        : handle_(std::exchange(other.handle_, nullptr)), switch_(std::exchange(other.switch_, nullptr))
-    {
-    }
-
-    registered &operator=(registered &&other) noexcept
-    {
-        std::swap(handle_, other.handle_);
-        std::swap(switch_, other.switch_);
-        return *this;
-    }
-
-    ~registered()
-    {
-        unregister(handle_);
-    }
-
-    explicit operator bool() const noexcept
-    {
-        return handle_ != nullptr;
-    }
-
-    /* The sensor as C knows it; it stays this object's. NULL with OVERHEAR_DISABLE. To register it
-       again is this object's as well, which keeps the place of its switch: see register_again. */
-    handle_type *handle() const noexcept
-    {
-        return handle_;
-    }
-#else
     registered(registered &&) noexcept = default;
     registered &operator=(registered &&) noexcept = default;
 
     explicit operator bool() const noexcept
     {
+#ifndef OVERHEAR_DISABLE
+        return held_.handle() != nullptr;
+#else
         return true;
+#endif
     }
 
+    /* The sensor as C knows it; it stays this object's, and a simple one lies in it, wherever it is
+       moved. NULL if it is none, and with OVERHEAR_DISABLE. To register it again is this object's as
+       well: see register_again. */
     handle_type *handle() const noexcept
     {
+#ifndef OVERHEAR_DISABLE
+        return held_.handle();
+#else
         return nullptr;
-    }
 #endif
+    }
 
     /* Whether it is switched on: one load, for observations that cost something to make. */
     OH_ALWAYS_INLINE_ bool is_enabled() const noexcept
     {
 #ifndef OVERHEAR_DISABLE
         /* Relaxed: a hint, which orders nothing. */
-        return __atomic_load_n(switch_, __ATOMIC_RELAXED) != 0;
+        return __atomic_load_n(held_.enabled(), __ATOMIC_RELAXED) != 0;
 #else
         return false;
 #endif
@@ -242,9 +326,11 @@ template <class payload, class handle_type> class registered {
        else last_error() says why not. See oh_sensor_register_again. */
     bool register_again() noexcept
     {
-        const bool heard = detail::register_again(handle()) == 1;
-        find_switch();
-        return heard;
+#ifndef OVERHEAR_DISABLE
+        return held_.register_again();
+#else
+        return false;
+#endif
     }
 
   protected:
@@ -254,9 +340,7 @@ template <class payload, class handle_type> class registered {
     {
         const oh_sensor_options raw = settings.template raw<payload>(id);
 #ifndef OVERHEAR_DISABLE
-        const int code = register_it(&handle_, &raw);
-        find_switch();
-        return code;
+        return held_.open(&raw);
 #else
         (void)raw;
         return 0;
@@ -275,30 +359,23 @@ template <class payload, class handle_type> class registered {
     OH_ALWAYS_INLINE_ handle_type *writable() const noexcept
     {
 #ifndef OVERHEAR_DISABLE
-        assert(handle_ != nullptr && "write, begin: the sensor was moved from or not registered");
+        assert(*this && "write, begin: the sensor was moved from or not registered");
+        return held_.writable();
+#else
+        return nullptr;
 #endif
-        return handle();
     }
 
-    /* Whether to write nothing. Asked of this object, not of the handle: one that is off costs one
-       load besides the switch, as in C. */
+    /* Whether to write nothing. */
     OH_ALWAYS_INLINE_ bool is_off() const noexcept
     {
         (void)writable();
         return OH_IS_OFF_(is_enabled());
     }
 
+#ifndef OVERHEAR_DISABLE
   private:
-    void find_switch() noexcept
-    {
-#ifndef OVERHEAR_DISABLE
-        switch_ = handle_ != nullptr ? handle_->enabled : nullptr;
-#endif
-    }
-
-#ifndef OVERHEAR_DISABLE
-    handle_type *handle_ = nullptr;
-    const std::uint32_t *switch_ = nullptr; /* the handle's, section 8 of the layout */
+    held<handle_type> held_;
 #endif
 };
 

@@ -71,8 +71,9 @@ typedef struct oh_sensor_options {
 } oh_sensor_options;
 
 /*
- * The hot part of a sensor, one cache line at the start of a larger object that liboverhear owns.
- * The thread that writes is the only one that touches it. Users treat it as opaque.
+ * What a write needs of a sensor: one cache line, in memory of liboverhear's or, by
+ * oh_sensor_register_at, of the program's. The rest is behind it and liboverhear's. The thread that
+ * writes is the only one that touches it. Users treat it as opaque.
  */
 typedef struct oh_sensor {
     uint8_t *base;         /* stream start: its header page */
@@ -83,7 +84,8 @@ typedef struct oh_sensor {
     uint32_t clock_id;     /* OH_CLOCK_*, section 3 */
     uint32_t reserved0;
     const uint32_t *enabled; /* section 8: the control line, or a word that is always 1 */
-    uint64_t reserved1[2];
+    void *kept;              /* liboverhear's; NULL in a place that holds no sensor */
+    uint64_t reserved1;
 } oh_sensor;
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -95,7 +97,8 @@ OH_ASSERT_FIELD(oh_sensor, payload_size, 28, 4);
 OH_ASSERT_FIELD(oh_sensor, clock_id, 32, 4);
 OH_ASSERT_FIELD(oh_sensor, reserved0, 36, 4);
 OH_ASSERT_FIELD(oh_sensor, enabled, 40, 8);
-OH_ASSERT_FIELD(oh_sensor, reserved1, 48, 16);
+OH_ASSERT_FIELD(oh_sensor, kept, 48, 8);
+OH_ASSERT_FIELD(oh_sensor, reserved1, 56, 8);
 OH_ASSERT_FIELD(oh_sensor_options, id, 0, 8);
 OH_ASSERT_FIELD(oh_sensor_options, instance, 8, 8);
 OH_ASSERT_FIELD(oh_sensor_options, type, 16, 8);
@@ -150,10 +153,43 @@ OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *opti
 }
 
 /*
+ * oh_sensor_register_at_sized: registers a sensor in the caller's memory; call oh_sensor_register_at
+ * instead, as with oh_sensor_register_sized.
+ *
+ * Ownership, returns and the fixed lines are those of oh_sensor_register_at.
+ */
+int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *options,
+                                size_t options_size);
+
+/*
+ * oh_sensor_register_at: registers a sensor that lies in the caller's memory.
+ *
+ * For sensors that are part of a larger object: a write finds what it needs there, instead of a
+ * pointer to it. After a sleep that is one cache line less to wait for. Aligned to 64 bytes it is one
+ * line.
+ *
+ * Ownership: as oh_sensor_register. The place is the caller's and must stay until
+ * oh_sensor_unregister, or be moved: its bytes are copied elsewhere, and from then on the copy alone is
+ * used.
+ *
+ * Returns 0 or a negative errno, as oh_sensor_register; after an error the place is all zero, which
+ * oh_sensor_unregister takes.
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: no.
+ * Real-time class: may block (as oh_sensor_register).
+ */
+OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *options)
+{
+    return oh_sensor_register_at_sized(place, options, sizeof *options);
+}
+
+/*
  * oh_sensor_unregister: gives the sensor back.
  *
- * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed. The directory
- * keeps the elements until monitors have read them.
+ * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed, and so is a place of
+ * the caller's that is all zero, as it is from then on. The directory keeps the elements until
+ * monitors have read them.
  *
  * Returns nothing.
  *
@@ -179,7 +215,7 @@ void oh_sensor_unregister(oh_sensor *sensor);
  *
  * Returns 1 if the sensor is heard now, 0 if it is not, and then oh_last_error says why, or a
  * negative errno:
- *   -EINVAL  the sensor is NULL
+ *   -EINVAL  the sensor is NULL or was given back
  *
  * Thread safety: may be called from any thread, while no other uses this sensor.
  * Async-signal safety: no.
@@ -538,6 +574,20 @@ OH_INLINE_ int oh_sensor_register_sized(oh_sensor **out, const oh_sensor_options
 OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *options)
 {
     return oh_sensor_register_sized(out, options, sizeof *options);
+}
+
+OH_INLINE_ int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *options,
+                                           size_t options_size)
+{
+    (void)place;
+    (void)options;
+    (void)options_size;
+    return 0;
+}
+
+OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *options)
+{
+    return oh_sensor_register_at_sized(place, options, sizeof *options);
 }
 
 OH_INLINE_ void oh_sensor_unregister(oh_sensor *sensor)

@@ -28,6 +28,7 @@ int main(void)
     struct sample *payload;
     struct sample value = {1, 2.0};
     uint64_t stamp;
+    oh_sensor place;
 
     memset(&options, 0, sizeof options);
     options.id = "disabled";
@@ -49,5 +50,8 @@ int main(void)
     tap_check(!oh_sensor_is_heard(sensor), "nobody hears it");
     tap_check(strstr(oh_last_error(), "OVERHEAR_DISABLE") != NULL, "and the sentence says why");
     oh_sensor_unregister(sensor);
+    tap_check(oh_sensor_register_at(&place, &options) == 0, "so does one in the caller's memory");
+    oh_sensor_put(&place, &value);
+    oh_sensor_unregister(&place);
     return tap_done();
 }

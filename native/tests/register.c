@@ -39,12 +39,22 @@ static oh_sensor_options good(void)
     return options;
 }
 
+static int is_zero(const oh_sensor *place)
+{
+    oh_sensor zero;
+    memset(&zero, 0, sizeof zero);
+    return memcmp(place, &zero, sizeof zero) == 0;
+}
+
 static void refused(const oh_sensor_options *options, const char *name)
 {
-    oh_sensor dummy;
-    oh_sensor *sensor = &dummy;
+    oh_sensor place;
+    oh_sensor *sensor = &place;
     const int result = oh_sensor_register(&sensor, options);
     tap_check(result == -EINVAL && sensor == NULL && oh_last_error()[0] != '\0', name);
+    memset(&place, 0xff, sizeof place);
+    tap_check(oh_sensor_register_at(&place, options) == -EINVAL && is_zero(&place), name);
+    oh_sensor_unregister(&place);
 }
 
 static void refuses_what_contradicts_itself(void)
@@ -111,6 +121,50 @@ static void registers_and_writes(void)
     tap_check(1, "NULL may be unregistered");
 }
 
+/* A sensor that lies in the caller's memory writes as any other, and may be moved. */
+static void registers_in_place(void)
+{
+    struct part {
+        uint64_t before;
+        oh_sensor sensor;
+        uint64_t behind;
+    };
+    const struct sample value = {8, 0.25};
+    const oh_sensor_options options = good();
+    struct part first, second;
+    uint64_t written;
+    int heard;
+
+    memset(&first, 0x55, sizeof first);
+    memset(&second, 0x55, sizeof second);
+    tap_check(oh_sensor_register_at(NULL, &options) == -EINVAL &&
+                  strstr(oh_last_error(), "`place` is NULL") != NULL,
+              "no place is refused");
+    tap_check(oh_sensor_register_at(&first.sensor, &options) == 0, "a place is accepted");
+    heard = oh_sensor_is_heard(&first.sensor);
+    oh_sensor_put(&first.sensor, &value);
+    second.sensor = first.sensor;
+    memset(&first.sensor, 0, sizeof first.sensor);
+    oh_sensor_unregister(&first.sensor);
+    oh_sensor_put(&second.sensor, &value);
+    tap_check(oh_sensor_is_heard(&second.sensor) == heard, "moved, it is heard as before");
+    tap_check(oh_sensor_register_again(&second.sensor) == heard, "and can be registered again");
+    memcpy(&written, second.sensor.base + OH_HEADER_SIZE + second.sensor.stride + 8, 8);
+    tap_check(second.sensor.count == 2 && written == 8, "it writes on where it was");
+    tap_check(oh_sensor_pace(&second.sensor) == -EINVAL && strstr(oh_last_error(), "rate") != NULL,
+              "what it has not declared is told");
+    oh_sensor_unregister(&second.sensor);
+    tap_check(is_zero(&second.sensor), "given back, the place is zero");
+    tap_check(oh_sensor_is_heard(&second.sensor) == 0 &&
+                  oh_sensor_register_again(&second.sensor) == -EINVAL &&
+                  oh_sensor_pace(&second.sensor) == -EINVAL,
+              "and no sensor");
+    oh_sensor_unregister(&second.sensor);
+    tap_check(first.before == second.before && first.behind == second.behind &&
+                  first.before == first.behind,
+              "what lies beside it stays");
+}
+
 static void an_event_needs_no_fields(void)
 {
     oh_sensor_options options;
@@ -131,6 +185,7 @@ int main(void)
 {
     refuses_what_contradicts_itself();
     registers_and_writes();
+    registers_in_place();
     an_event_needs_no_fields();
     return tap_done();
 }

@@ -96,14 +96,20 @@ void writes()
 void moves()
 {
     auto first = overhear::sensor<server::request>::try_register("moved");
-    const oh_sensor *handle = first.handle();
+    const std::uint8_t *const base = first.handle()->base;
+    first.write(value);
     overhear::sensor<server::request> second(std::move(first));
-    tap_check(!first && second.handle() == handle, "a moved sensor is the same one");
+    tap_check(!first && first.handle() == nullptr && second.handle()->base == base &&
+                  second.handle()->count == 1,
+              "a moved sensor is the same one");
     overhear::sensor<server::request> third;
     tap_check(!third, "no sensor yet");
     third = std::move(second);
     third.write(value);
-    tap_check(!second && third.handle()->count == 1, "and writes on");
+    tap_check(!second && third.handle()->base == base && third.handle()->count == 2, "and writes on");
+    tap_check(alignof(overhear::sensor<server::request>) == 64 &&
+                  sizeof(overhear::sensor<server::request>) == 64,
+              "what a write needs lies in the object, in one line");
 }
 
 void events()

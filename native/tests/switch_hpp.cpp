@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear. The switch of a sensor of C++, whose place the object keeps beside the handle.
+ * links: overhear. The switch of a sensor of C++, whose place the object keeps.
  *
  * A forked child has a private copy of the page with the switches, which it may write, as only the
  * directory may write its parent's.

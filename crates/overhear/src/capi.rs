@@ -18,8 +18,8 @@ use overhear_stream::Switch;
 
 use crate::sensor::{OpenStream, SensorError};
 
-/// `oh_sensor`: the hot part that the inline functions use, then what the library needs.
-#[repr(C, align(64))]
+/// `oh_sensor`: what the inline functions use. Lies in memory of the caller's or in [`Kept`].
+#[repr(C)]
 pub(crate) struct RawSensor {
     base: *mut u8,
     count: u64,
@@ -29,8 +29,15 @@ pub(crate) struct RawSensor {
     clock_id: u32,
     reserved0: u32,
     switch: Switch,
-    reserved1: [u64; 2],
-    // Behind the 64 bytes that C knows.
+    kept: *mut Kept,
+    reserved1: u64,
+}
+
+/// What the library needs of a sensor.
+#[repr(C, align(64))]
+struct Kept {
+    // Of a sensor for which the caller has no place.
+    place: MaybeUninit<RawSensor>,
     stream: OpenStream,
 }
 
@@ -42,7 +49,9 @@ const _: () = {
     assert!(offset_of!(RawSensor, payload_size) == 28);
     assert!(offset_of!(RawSensor, clock_id) == 32);
     assert!(offset_of!(RawSensor, switch) == 40);
-    assert!(offset_of!(RawSensor, stream) == 64);
+    assert!(offset_of!(RawSensor, kept) == 48);
+    assert!(size_of::<RawSensor>() == 64);
+    assert!(offset_of!(Kept, place) == 0);
 };
 
 /// `oh_field`.
@@ -105,20 +114,57 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
     options: *const RawOptions,
     options_size: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract is passed on.
-    unsafe {
-        register(
-            out,
-            options,
-            options_size,
-            "oh_sensor_register",
-            |options| {
-                let sensor = Box::new(RawSensor::of(OpenStream::open(request(options)?)?));
-                remember(&sensor.stream.unheard);
-                Ok(sensor)
-            },
-        )
+    let mut kept = std::ptr::null_mut();
+    // SAFETY: the caller's contract is passed on; `kept` is writable, unless `out` is NULL, which is refused.
+    let code = unsafe {
+        let kept = if out.is_null() {
+            std::ptr::null_mut()
+        } else {
+            &raw mut kept
+        };
+        register(kept, options, options_size, "oh_sensor_register", keep)
+    };
+    if !out.is_null() {
+        // SAFETY: `out` is writable by contract; what was made is a `Kept`, which begins with its place.
+        unsafe { out.write(Kept::begin_at(kept, kept.cast())) };
     }
+    code
+}
+
+/// `oh_sensor_register_at_sized`.
+///
+/// # Safety
+/// As the header says: `place` is writable; the rest as of [`oh_sensor_register_sized`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_sensor_register_at_sized(
+    place: *mut RawSensor,
+    options: *const RawOptions,
+    options_size: usize,
+) -> c_int {
+    let name = "oh_sensor_register_at";
+    if place.is_null() {
+        return refuse(&format!(
+            "{name}: `place` is NULL; pass the address of a sensor"
+        ));
+    }
+    let mut kept = std::ptr::null_mut();
+    // SAFETY: the caller's contract is passed on; `kept` and `place` are writable.
+    unsafe {
+        place.write_bytes(0, 1);
+        let code = register(&raw mut kept, options, options_size, name, keep);
+        let _ = Kept::begin_at(kept, place);
+        code
+    }
+}
+
+/// Opens the stream of a sensor of C or C++.
+fn keep(options: &RawOptions) -> Result<Box<Kept>, Failure> {
+    // SAFETY: the strings and fields are readable: `register` has them from its caller, who promised it.
+    let request = unsafe { request(options) }?;
+    let stream = OpenStream::open(request)?;
+    remember(&stream.unheard);
+    let place = MaybeUninit::uninit();
+    Ok(Box::new(Kept { place, stream }))
 }
 
 /// Why a registration failed: the code, and the sentence for it.
@@ -139,6 +185,12 @@ fn guard(name: &str, call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
             -libc::EINVAL
         }
     }
+}
+
+/// A call that cannot be answered.
+fn refuse(sentence: &str) -> c_int {
+    remember(sentence);
+    -libc::EINVAL
 }
 
 fn invalid(sentence: &str) -> Failure {
@@ -211,9 +263,24 @@ pub(crate) unsafe fn register<S>(
     }
 }
 
+impl Kept {
+    /// Begins to write: the place says from here on how. Returns it; NULL if nothing is kept.
+    ///
+    /// # Safety
+    /// `kept` is NULL or came from `keep`; `place` is writable, or nothing is kept.
+    unsafe fn begin_at(kept: *mut Self, place: *mut RawSensor) -> *mut RawSensor {
+        if kept.is_null() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: by contract. The stream is borrowed alone: the place may lie beside it.
+        unsafe { place.write(RawSensor::of(&(*kept).stream, kept)) };
+        place
+    }
+}
+
 impl RawSensor {
     /// The right to write a stream that nobody has written yet.
-    fn of(stream: OpenStream) -> Self {
+    fn of(stream: &OpenStream, kept: *mut Kept) -> Self {
         let geometry = *stream.shape.elements();
         Self {
             base: stream.mapping.base().as_ptr(),
@@ -224,8 +291,27 @@ impl RawSensor {
             clock_id: stream.clock.as_raw(),
             reserved0: 0,
             switch: stream.switch,
-            reserved1: [0; 2],
-            stream,
+            kept,
+            reserved1: 0,
+        }
+    }
+
+    /// The stream that this sensor writes; NULL if there is none.
+    ///
+    /// # Safety
+    /// `sensor` is NULL, or registered, or all zero, as a place is that was given back.
+    unsafe fn stream(sensor: *const Self) -> *mut OpenStream {
+        if sensor.is_null() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: readable by contract; what is kept came from `keep`. No reference is made: the place may
+        // lie beside the stream, and the switch of a place that was given back is none.
+        unsafe {
+            let kept = (&raw const (*sensor).kept).read();
+            if kept.is_null() {
+                return std::ptr::null_mut();
+            }
+            &raw mut (*kept).stream
         }
     }
 }
@@ -237,28 +323,23 @@ impl RawSensor {
 /// it.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor) -> c_int {
-    // SAFETY: by contract.
-    let Some(sensor) = (unsafe { sensor.as_mut() }) else {
-        remember("oh_sensor_register_again: the sensor is NULL");
-        return -libc::EINVAL;
+    // SAFETY: by contract; no other thread uses the sensor, so nobody else borrows its stream.
+    let Some(stream) = (unsafe { RawSensor::stream(sensor).as_mut() }) else {
+        return refuse("oh_sensor_register_again: the sensor is NULL or was given back");
     };
-    // Nothing may unwind into C.
-    let heard = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(stream) = sensor.stream.again() {
-            *sensor = RawSensor::of(stream);
+    guard("oh_sensor_register_again", || {
+        if let Some(again) = stream.again() {
+            *stream = again;
+            // SAFETY: registered by contract, so the place says what is kept; it is written as a whole,
+            // beside the stream that is borrowed.
+            unsafe {
+                let kept = (*sensor).kept;
+                sensor.write(RawSensor::of(stream, kept));
+            }
         }
-        remember(&sensor.stream.unheard);
-        sensor.stream.is_heard()
-    }));
-    match heard {
-        Ok(heard) => heard.into(),
-        Err(_) => {
-            remember(
-                "oh_sensor_register_again failed inside liboverhear; this is a bug of the library",
-            );
-            -libc::EINVAL
-        }
-    }
+        remember(&stream.unheard);
+        Ok(stream.is_heard().into())
+    })
 }
 
 /// `oh_sensor_pace`.
@@ -268,24 +349,16 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor)
 /// it.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_pace(sensor: *mut RawSensor) -> c_int {
-    // SAFETY: by contract.
-    let Some(sensor) = (unsafe { sensor.as_mut() }) else {
-        remember("oh_sensor_pace: the sensor is NULL");
-        return -libc::EINVAL;
+    // SAFETY: by contract; no other thread uses the sensor, so nobody else borrows its stream.
+    let Some(stream) = (unsafe { RawSensor::stream(sensor).as_mut() }) else {
+        return refuse("oh_sensor_pace: the sensor is NULL or was given back");
     };
-    // Nothing may unwind into C.
-    let waited = catch_unwind(AssertUnwindSafe(|| sensor.stream.pace(sensor.count)));
-    match waited {
-        Ok(Ok(_)) => 0,
-        Ok(Err(error)) => {
-            remember(&format!("oh_sensor_pace: {error}"));
-            -libc::EINVAL
-        }
-        Err(_) => {
-            remember("oh_sensor_pace failed inside liboverhear; this is a bug of the library");
-            -libc::EINVAL
-        }
-    }
+    // SAFETY: registered, so readable.
+    let count = unsafe { (*sensor).count };
+    guard("oh_sensor_pace", || match stream.pace(count) {
+        Ok(_) => Ok(0),
+        Err(error) => Err(invalid(&format!("oh_sensor_pace: {error}"))),
+    })
 }
 
 /// # Safety
@@ -369,11 +442,18 @@ unsafe fn text(text: *const c_char) -> Option<String> {
 /// `sensor` is NULL or came from `oh_sensor_register` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_unregister(sensor: *mut RawSensor) {
-    if !sensor.is_null() {
-        // SAFETY: made by Box::into_raw in register; the caller gives it back.
-        let sensor = unsafe { Box::from_raw(sensor) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(sensor)));
+    // SAFETY: by contract.
+    if unsafe { RawSensor::stream(sensor).is_null() } {
+        return;
     }
+    let kept = unsafe {
+        // SAFETY: registered by contract; what is kept was made by Box in `keep`, and the caller gives it
+        // back. A place of the caller's says from here on that it holds none.
+        let kept = (*sensor).kept;
+        sensor.write_bytes(0, 1);
+        Box::from_raw(kept)
+    };
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(kept)));
 }
 
 /// `oh_sensor_is_heard`.
@@ -382,9 +462,9 @@ pub(crate) unsafe extern "C" fn oh_sensor_unregister(sensor: *mut RawSensor) {
 /// `sensor` is NULL or came from `oh_sensor_register` and is still registered.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_is_heard(sensor: *const RawSensor) -> c_int {
-    // SAFETY: by contract.
-    unsafe { sensor.as_ref() }
-        .is_some_and(|sensor| sensor.stream.is_heard())
+    // SAFETY: by contract; shared: while it is written, others may ask.
+    unsafe { RawSensor::stream(sensor).as_ref() }
+        .is_some_and(OpenStream::is_heard)
         .into()
 }
 
