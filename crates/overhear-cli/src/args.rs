@@ -115,8 +115,9 @@ pub(crate) struct RunArguments {
     /// it requires are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
-    /// Switches sensors of the program off that no metric and no constraint requires.
-    #[arg(long, conflicts_with = "updates")]
+    /// Switches sensors of the program off that neither metrics, constraints and updates nor a monitor
+    /// need: that of --config, or one that attaches to --socket, as long as it does.
+    #[arg(long)]
     pub(crate) only_needed: bool,
     /// Runs the monitor of this file beside the program, on the terms of its admission, and carries out
     /// its reactions; see docs/executors.md and docs/reactions.md. Refused is exit status 4, without the

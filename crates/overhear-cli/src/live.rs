@@ -100,6 +100,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
         count: arguments.count,
         duration: arguments.duration,
         until_ended: arguments.until_ended,
+        only_needed: arguments.only_needed,
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };

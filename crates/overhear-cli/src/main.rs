@@ -92,11 +92,6 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         }
         _ => None,
     };
-    if plan.is_some() && arguments.only_needed {
-        let sentence =
-            "--only-needed would switch off what the [monitor] of --config reads; leave it out";
-        return Err(Failure::new(USAGE, sentence));
-    }
     if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
         say(&format!("overhear: {warning}\n"));
     }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use overhear_directory::{monotonic_now, Directory, ProgramSource, SOCKET_VARIABLE};
+use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{ClockId, Nanos, StreamId, Update};
 use overhear_kernel::{Active, Choice, Kernel, Sensor};
 use overhear_metrics::automaton::Metric;
@@ -123,7 +123,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Sensors of programs that no constraint or metric requires begin switched off.
+    /// Sensors of programs that neither a constraint, a metric, an update nor a monitor needs are switched
+    /// off, as long as that is so.
     #[must_use]
     pub fn only_needed(mut self, only: bool) -> Self {
         self.only_needed = only;
@@ -255,7 +256,8 @@ impl SessionBuilder {
         let socket = socket.unwrap_or_else(|| scratch.path().join("directory.sock"));
         let mut directory = Directory::builder().first_stream(behind);
         if self.only_needed {
-            directory = directory.required(required);
+            let needs = Needs::events(required);
+            directory = directory.needs(plugins.queries().fold(needs, Needs::and));
         }
         let directory = directory.start(&socket).map_err(|error| {
             // A place that the user has chosen is the user's to change.

@@ -107,6 +107,7 @@ impl UpdateSpecification {
 pub struct Updates {
     set: UpdateSet,
     members: Vec<(UpdateReport, UpdateRef<PluginUpdate>)>,
+    queries: Vec<Query>,
 }
 
 impl Updates {
@@ -166,8 +167,9 @@ impl Updates {
         let wrong = |error: &dyn std::fmt::Display| {
             format!("plug-in {}: update `{}`: {error}", report.file, report.name)
         };
-        let streams = Query::streams(update.sensors().unwrap_or("*"));
-        let streams = streams.map_err(|error| wrong(&error))?;
+        let pattern = update.sensors().unwrap_or("*");
+        let query = Query::parse(pattern).map_err(|error| wrong(&error))?;
+        let streams = Query::streams(pattern).map_err(|error| wrong(&error))?;
         let subscription = Subscription::all().matching(streams);
         let binding = Binding::new(update.name())
             .subscribe(subscription)
@@ -175,7 +177,13 @@ impl Updates {
         let added = self.set.add(update, binding);
         let member = added.map_err(|error| wrong(&error))?;
         self.members.push((report, member));
+        self.queries.push(query);
         Ok(())
+    }
+
+    /// The sensors that they evaluate.
+    pub(crate) fn queries(&self) -> impl Iterator<Item = Query> + '_ {
+        self.queries.iter().cloned()
     }
 
     /// Begins with rounds in which missed elements stop nobody; whoever has the answer ends that.
@@ -197,7 +205,7 @@ impl Updates {
     /// What they have found.
     #[must_use]
     pub fn finish(self) -> Vec<UpdateReport> {
-        let Self { set, members } = self;
+        let Self { set, members, .. } = self;
         drop(set);
         members.into_iter().map(finish).collect()
     }

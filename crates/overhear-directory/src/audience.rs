@@ -8,6 +8,7 @@ use overhear_event::StreamId;
 use rustix::io::Errno;
 
 use crate::connection::{Connection, Next};
+use crate::needs::Needs;
 use crate::packet::MAX_REQUEST;
 use crate::protocol::{About, Attached, Opened, Reply, Switch, VERSION};
 use crate::query::Matcher;
@@ -95,9 +96,13 @@ impl Connection {
         if let Err(sentence) = self.become_monitor() {
             return self.deny(&sentence);
         }
+        let needs = match about.needs.compile() {
+            Ok(needs) => needs,
+            Err(error) => return self.deny(&error.to_string()),
+        };
         let mut registry = lock(registry);
         let peer = self.peer().clone();
-        let (denied, sentence) = registry.attach(self.monitor(), peer, matcher);
+        let (denied, sentence) = registry.attach(self.monitor(), peer, matcher, needs);
         let reply = Reply::Attached(Attached {
             directory: registry.identity,
             denied,
@@ -115,6 +120,7 @@ impl Connection {
         let about = About {
             version: switch.version,
             query: switch.query.clone(),
+            needs: Needs::all(),
         };
         let matcher = match self.matcher(&about) {
             Ok(matcher) => matcher,

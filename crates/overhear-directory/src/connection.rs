@@ -321,7 +321,7 @@ impl Connection {
         // Counted from here on, mapped or not: the pages are about to exist.
         let bytes = shape.bytes() as u64;
         registry.reserve(uid, bytes)?;
-        let enabled = registry.is_required(descriptor);
+        let enabled = !registry.is_unneeded(uid, descriptor);
         let placed = registry
             .take_streams(shape.streams())
             .and_then(|id| Ok((id, registry.place(pid, shape.lanes(), enabled)?)));
@@ -355,7 +355,6 @@ impl Connection {
                     self.peer.uid,
                 );
                 sensor.place = Some(pending.place);
-                sensor.enabled = registry.is_required(&sensor.registered.descriptor);
                 registry.open(sensor);
                 drop(registry);
                 self.reply(&Reply::Sealed, &[]);

@@ -75,6 +75,11 @@ pub(crate) enum Entry {
         stream: u32,
         unread: bool,
     },
+    /// Nobody needs a sensor, where only what is needed is observed, or no longer.
+    Spared {
+        stream: u32,
+        spared: bool,
+    },
     TaskGone {
         pid: u32,
     },
@@ -92,6 +97,8 @@ pub(crate) struct KeptSensor {
     pub(crate) uid: u32,
     pub(crate) state: SensorState,
     pub(crate) was_read: bool,
+    #[serde(default)]
+    pub(crate) spared: bool,
     /// Page and line; none once it is not live.
     pub(crate) place: Option<(usize, u32)>,
 }

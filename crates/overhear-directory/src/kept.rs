@@ -84,6 +84,11 @@ impl Account {
                         sensor.place = None;
                     }
                 }
+                Entry::Spared { stream, spared } => {
+                    if let Some(sensor) = all.sensors.get_mut(&stream) {
+                        sensor.spared = spared;
+                    }
+                }
                 Entry::Freed { stream, unread } => {
                     all.sensors.remove(&stream);
                     if let Some(directory) = &mut all.directory {
@@ -185,7 +190,7 @@ impl Registry {
         );
         sensor.place = kept.place.map(|(page, line)| Place { page, line });
         sensor.was_read = kept.was_read;
-        self.readmit(sensor, kept.state);
+        self.readmit(sensor, kept.state, kept.spared);
         Some(())
     }
 
@@ -250,6 +255,7 @@ impl Sensor {
             uid: self.uid,
             state: self.state,
             was_read: self.was_read,
+            spared: self.spared,
             place: self.place.map(|place| (place.page, place.line)),
         }
     }

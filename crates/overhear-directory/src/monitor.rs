@@ -12,6 +12,7 @@ use overhear_stream::{LayoutError, Segment};
 
 use crate::clock::page_geometry;
 use crate::memory::{MapError, Mapping};
+use crate::needs::Needs;
 use crate::packet::{Link, LinkError, MAX_REPLY};
 use crate::protocol::{About, Attached, Opened, Reply, Request, Switch, VERSION};
 use crate::query::Query;
@@ -98,6 +99,7 @@ impl MonitorConnection {
         About {
             version: VERSION,
             query: query.clone(),
+            needs: Needs::all(),
         }
     }
 
@@ -156,8 +158,23 @@ impl MonitorConnection {
     /// # Errors
     /// [`AttachError`].
     pub fn attach(self, query: Query, begin: Begin) -> Result<AttachedSource, AttachError> {
+        self.attach_needing(query, begin, Needs::all())
+    }
+
+    /// The same, and says which of these are evaluated: where only what is needed is observed, these are
+    /// switched on.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn attach_needing(
+        self,
+        query: Query,
+        begin: Begin,
+        needs: Needs,
+    ) -> Result<AttachedSource, AttachError> {
         let mut source = AttachedSource {
             query,
+            needs,
             begin: Some(begin),
             link: None,
             socket: self.link.socket().to_path_buf(),
@@ -191,6 +208,7 @@ impl MonitorConnection {
 #[derive(Debug)]
 pub struct AttachedSource {
     query: Query,
+    needs: Needs,
     // Of sensors that were there before: none once the monitor has seen them all.
     begin: Option<Begin>,
     // None while the directory is gone.
@@ -242,7 +260,10 @@ impl AttachedSource {
 
     /// Subscribes; returns why some sensors are not heard, if that is so.
     fn subscribe(&mut self, connection: MonitorConnection) -> Result<Option<String>, AttachError> {
-        let request = Request::Attach(MonitorConnection::about(&self.query));
+        let request = Request::Attach(About {
+            needs: self.needs.clone(),
+            ..MonitorConnection::about(&self.query)
+        });
         connection.link.send(&request)?;
         let (reply, files) = connection.link.receive()?;
         let Attached {

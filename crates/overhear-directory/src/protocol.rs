@@ -13,6 +13,7 @@
 use overhear_event::{ClockId, Rate, TypeSchema, WriterKind};
 use serde::{Deserialize, Serialize};
 
+use crate::needs::Needs;
 use crate::query::Query;
 use crate::record::SensorRecord;
 
@@ -69,6 +70,9 @@ pub(crate) struct Unregister {
 pub(crate) struct About {
     pub(crate) version: u32,
     pub(crate) query: Query,
+    /// Of a monitor that attaches: what it evaluates of these.
+    #[serde(default)]
+    pub(crate) needs: Needs,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

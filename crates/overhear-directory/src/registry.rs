@@ -11,18 +11,20 @@
 //!   user's quota is needed for a new sensor.
 
 mod subscriptions;
+mod switching;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, EventSet, StreamDescriptor, StreamId};
+use overhear_event::{ClockId, StreamDescriptor, StreamId};
 use overhear_stream::{Header, Shape, Tally};
 
 use crate::control::Place;
 use crate::journal::{sensor_name, Entry, Journal};
 use crate::memory::{Mapping, MemoryFile};
+use crate::needs::Needed;
 use crate::poller::Poller;
 use crate::quota::{Quotas, Usage};
 use crate::record::{DirectoryStatus, SensorRecord, SensorState};
@@ -83,8 +85,8 @@ pub(crate) struct Registry {
     pub(crate) quotas: Quotas,
     pub(crate) retention: Duration,
     pub(crate) sizing: Sizing,
-    /// The events that somebody requires; all where it is not said. Sensors of others begin switched off.
-    pub(crate) required: Option<EventSet>,
+    /// What this directory's own process needs, where only what is needed is to be observed.
+    pub(crate) needs: Option<Needed>,
     /// How many descriptors sensors and tasks may take.
     pub(crate) most_files: usize,
     /// Tells directories apart.
@@ -120,6 +122,12 @@ pub(crate) struct Sensor {
     pub(crate) uid: u32,
     pub(crate) place: Option<Place>,
     pub(crate) enabled: bool,
+    /// What somebody has switched it to (`switching`, rule 2).
+    chosen: Option<bool>,
+    /// Whether nobody needs it, where only what is needed is observed.
+    unneeded: bool,
+    /// Whether it is unneeded, and nobody has switched it off besides: what the journal says.
+    pub(crate) spared: bool,
     pub(crate) state: SensorState,
     freed_at: Option<Instant>,
     holders: BTreeSet<MonitorId>,
@@ -144,6 +152,9 @@ impl Sensor {
             uid,
             place: None,
             enabled: true,
+            chosen: None,
+            unneeded: false,
+            spared: false,
             state: SensorState::Live,
             freed_at: None,
             holders: BTreeSet::new(),
@@ -194,7 +205,7 @@ impl Registry {
             quotas,
             retention: Duration::from_secs(60),
             sizing: Sizing::default(),
-            required: None,
+            needs: None,
             most_files: usize::MAX,
             identity: random(),
             restarts: 0,
@@ -211,12 +222,6 @@ impl Registry {
             all_unheard: 0,
             freed_unread: 0,
         }
-    }
-
-    /// Whether a sensor begins switched on.
-    pub(crate) fn is_required(&self, descriptor: &StreamDescriptor) -> bool {
-        let required = self.required.as_ref();
-        required.is_none_or(|required| required.contains(&descriptor.event()))
     }
 
     /// Whether there are descriptors for another sensor: one to hand to monitors, and two for the
@@ -287,7 +292,7 @@ impl Registry {
     }
 
     /// Takes a sensor of an earlier life back.
-    pub(crate) fn readmit(&mut self, mut sensor: Sensor, state: SensorState) {
+    pub(crate) fn readmit(&mut self, mut sensor: Sensor, state: SensorState, spared: bool) {
         let stream = sensor.registered.descriptor.id;
         let bytes = sensor.registered.shape.bytes() as u64;
         self.quotas.count(sensor.uid, Usage { bytes, sensors: 1 });
@@ -298,10 +303,13 @@ impl Registry {
             if let Some(place) = sensor.place {
                 task.control.claim(place, lanes);
                 let line = task.control.line(place, lanes);
-                sensor.enabled = line.is_none_or(|line| line.is_enabled());
+                let enabled = line.is_none_or(|line| line.is_enabled());
+                sensor.recall(enabled, spared);
             }
         }
         self.insert(sensor);
+        // Nobody who could need it is attached yet.
+        self.settle(stream);
         if state != SensorState::Live {
             self.end(stream, state);
         }
@@ -318,14 +326,18 @@ impl Registry {
 
     /// Opens a sensor for monitors. A process that has ended meanwhile is no error: its sensor has
     /// ended.
-    pub(crate) fn open(&mut self, sensor: Sensor) {
+    pub(crate) fn open(&mut self, mut sensor: Sensor) {
         let stream = sensor.registered.descriptor.id;
         let pid = sensor.pid;
+        sensor.unneeded = self.is_unneeded(sensor.uid, &sensor.registered.descriptor);
+        sensor.enabled = !sensor.unneeded;
         if let (Some(journal), Some(file)) = (&mut self.journal, &sensor.file) {
             journal.keep(&sensor_name(stream.as_raw()), file);
             journal.write(&Entry::Sensor(Box::new(sensor.kept())));
         }
         self.insert(sensor);
+        // Its line was written when it was granted, and somebody may have come or gone since.
+        self.settle(stream);
         let interested: Vec<MonitorId> = self
             .monitors
             .iter()

@@ -92,16 +92,36 @@ impl Rules {
 
     /// Whether this peer may read this sensor; the rule that forbids it.
     pub(crate) fn attach(&self, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        self.own(Action::Attach, peer, sensor)
+        self.own(
+            Action::Attach,
+            peer,
+            sensor.uid,
+            &sensor.registered.descriptor,
+        )
     }
 
     /// Whether this peer may switch this sensor on and off; the rule that forbids it.
     pub(crate) fn switch(&self, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        self.own(Action::Switch, peer, sensor)
+        self.may_switch(peer, sensor.uid, &sensor.registered.descriptor)
     }
 
-    fn own(&self, action: Action, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        let (owner, descriptor) = (sensor.uid, &sensor.registered.descriptor);
+    /// The same of a sensor of the user `owner` that need not exist yet.
+    pub(crate) fn may_switch(
+        &self,
+        peer: &Peer,
+        owner: u32,
+        sensor: &StreamDescriptor,
+    ) -> Result<(), String> {
+        self.own(Action::Switch, peer, owner, sensor)
+    }
+
+    fn own(
+        &self,
+        action: Action,
+        peer: &Peer,
+        owner: u32,
+        descriptor: &StreamDescriptor,
+    ) -> Result<(), String> {
         match self.decide(action, peer, owner, descriptor) {
             Some(decided) => decided,
             None if peer.uid == owner || peer.uid == 0 => Ok(()),

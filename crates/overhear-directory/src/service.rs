@@ -21,6 +21,7 @@ use crate::connection::{Connection, Next};
 use crate::journal::Store;
 use crate::kept::{Left, CLOCK_NAME};
 use crate::memory::{MapError, Mapping};
+use crate::needs::Needs;
 use crate::peer::Peer;
 use crate::poller::{Poller, Token};
 use crate::quota::{Quotas, Usage};
@@ -70,7 +71,7 @@ pub struct DirectoryBuilder {
     retention: Duration,
     sizing: Sizing,
     rules: Rules,
-    required: Option<EventSet>,
+    needs: Option<Needs>,
 }
 
 /// What comes from the service manager, if there is one.
@@ -141,8 +142,15 @@ impl DirectoryBuilder {
     /// Resolves what evaluations require: the sensors of these events begin switched on, all others
     /// switched off, until a monitor switches them. Without it all begin switched on.
     #[must_use]
-    pub fn required(mut self, events: EventSet) -> Self {
-        self.required = Some(events);
+    pub fn required(self, events: EventSet) -> Self {
+        self.needs(Needs::events(events))
+    }
+
+    /// The same for sensors that are named in other ways. What a monitor needs that attaches is switched on
+    /// as long as it does, here as everywhere.
+    #[must_use]
+    pub fn needs(mut self, needs: Needs) -> Self {
+        self.needs = Some(needs);
         self
     }
 
@@ -223,7 +231,8 @@ impl DirectoryBuilder {
         );
         registry.retention = self.retention;
         registry.sizing = self.sizing;
-        registry.required = self.required;
+        let needs = self.needs.as_ref().map(Needs::compile).transpose();
+        registry.needs = needs.expect("queries are compiled when they are made");
         registry.most_files = most_files();
         let mut complaints = Vec::new();
         match store {
@@ -304,7 +313,7 @@ impl Directory {
             retention: Duration::from_secs(60),
             sizing: Sizing::default(),
             rules: Rules::default(),
-            required: None,
+            needs: None,
         }
     }
 

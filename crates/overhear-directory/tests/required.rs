@@ -1,38 +1,151 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What evaluations require, resolved: exactly the sensors of these events begin switched on.
+//! What evaluations require, resolved: exactly the sensors of these events are switched on, and what was
+//! switched off for that is as it was when nobody wishes it any more.
 
 mod support;
 
-use overhear_directory::{Directory, MonitorConnection, Query};
+use std::time::{Duration, Instant};
+
+use overhear_directory::{AttachedSource, Begin, Directory, MonitorConnection, Needs, Query};
 use overhear_event::{EventName, EventSet};
 
-use support::Here;
+use support::{Here, Raw};
+
+fn events(sensors: &[&str]) -> EventSet {
+    sensors
+        .iter()
+        .map(|sensor| EventName::user(sensor))
+        .collect()
+}
+
+fn connect(here: &Here) -> MonitorConnection {
+    MonitorConnection::connect(here.directory.socket()).unwrap()
+}
+
+fn attach(here: &Here, names: &str, needs: Needs) -> AttachedSource {
+    let query = Query::parse(names).unwrap();
+    let attached = connect(here).attach_needing(query, Begin::Now, needs);
+    attached.unwrap()
+}
+
+/// The sensors that are switched on.
+fn on(here: &Here) -> Vec<String> {
+    let sensors = connect(here).list(&Query::all()).unwrap().into_iter();
+    let enabled = sensors.filter(|sensor| sensor.enabled);
+    enabled.map(|sensor| sensor.descriptor.sensor).collect()
+}
+
+/// Waits until the directory has heard that a monitor is gone.
+#[track_caller]
+fn until_on(here: &Here, sensors: &[&str]) {
+    let begun = Instant::now();
+    while on(here) != sensors {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{:?} instead of {sensors:?}",
+            on(here)
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 #[test]
 fn exactly_the_required_sensors_begin_switched_on() {
-    let required: EventSet = ["request", "absent"]
-        .map(EventName::user)
-        .into_iter()
-        .collect();
+    let required = events(&["request", "absent"]);
     let here = Here::with(Directory::builder().standalone().required(required));
-    let _sensors = ["request", "queue"].map(|sensor| here.register(sensor));
-    let mut monitor = MonitorConnection::connect(here.directory.socket()).unwrap();
-    let mut enabled = || -> Vec<(String, bool)> {
-        let sensors = monitor.list(&Query::all()).unwrap().into_iter();
-        sensors
-            .map(|sensor| (sensor.descriptor.sensor.clone(), sensor.enabled))
-            .collect()
-    };
-    let of = |names: &[(&str, bool)]| -> Vec<(String, bool)> {
-        names
-            .iter()
-            .map(|(name, on)| ((*name).to_owned(), *on))
-            .collect()
-    };
-    assert_eq!(enabled(), of(&[("request", true), ("queue", false)]));
+    let sensors = ["request", "queue"].map(|sensor| here.register(sensor));
+    let lines = sensors.each_ref().map(|sensor| {
+        let control = sensor.control.as_ref().expect("a control page");
+        control.line().unwrap()
+    });
+    assert_eq!(on(&here), ["request"]);
+    assert_eq!(
+        [lines[0].is_enabled(), lines[1].is_enabled()],
+        [true, false]
+    );
     // Whoever may switch sensors still can.
     let queue = Query::parse("queue").unwrap();
-    let mut other = MonitorConnection::connect(here.directory.socket()).unwrap();
-    assert_eq!(other.set_enabled(&queue, true).unwrap(), 1);
-    assert_eq!(enabled(), of(&[("request", true), ("queue", true)]));
+    assert_eq!(connect(&here).set_enabled(&queue, true).unwrap(), 1);
+    assert_eq!(on(&here), ["request", "queue"]);
+    assert!(lines[1].is_enabled());
+    assert_eq!(connect(&here).set_enabled(&queue, false).unwrap(), 1);
+    assert_eq!(on(&here), ["request"]);
+}
+
+#[test]
+fn what_a_monitor_needs_is_on_as_long_as_it_is_attached() {
+    let here = Here::with(Directory::builder().standalone().required(events(&[])));
+    let _sensors = ["a", "b", "c"].map(|sensor| here.register(sensor));
+    assert!(on(&here).is_empty());
+    let one = attach(&here, "a", Needs::all());
+    assert_eq!(on(&here), ["a"]);
+    // It attaches to all of them, and evaluates two.
+    let needs = Needs::events(events(&["b"])).and(Query::parse("[cd]").unwrap());
+    let other = attach(&here, "*", needs);
+    assert_eq!(on(&here), ["a", "b", "c"]);
+    let _late = here.register("d");
+    let _unneeded = here.register("e");
+    assert_eq!(on(&here), ["a", "b", "c", "d"]);
+    drop(one);
+    until_on(&here, &["b", "c", "d"]);
+    drop(other);
+    until_on(&here, &[]);
+}
+
+#[test]
+fn who_wishes_only_what_is_needed_leaves_everything_as_it_was() {
+    let here = Here::standalone();
+    let _sensors = ["a", "b", "c", "d"].map(|sensor| here.register(sensor));
+    connect(&here)
+        .set_enabled(&Query::parse("d").unwrap(), false)
+        .unwrap();
+    assert_eq!(on(&here), ["a", "b", "c"]);
+    // Others' needs are respected, before and after.
+    let _other = attach(&here, "b", Needs::all());
+    let sparing = attach(&here, "*", Needs::events(events(&["a", "d"])).only());
+    // What somebody has switched off stays off, needed or not.
+    assert_eq!(on(&here), ["a", "b"]);
+    let second = attach(&here, "c", Needs::events(events(&["x"])).only());
+    assert_eq!(on(&here), ["a", "b"]);
+    let third = attach(&here, "c", Needs::all());
+    assert_eq!(on(&here), ["a", "b", "c"]);
+    drop(third);
+    until_on(&here, &["a", "b"]);
+    // Somebody chooses otherwise while it is unneeded; what he has switched off stays off.
+    let mut chooser = connect(&here);
+    assert_eq!(
+        chooser
+            .set_enabled(&Query::parse("c").unwrap(), true)
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        chooser
+            .set_enabled(&Query::parse("b").unwrap(), false)
+            .unwrap(),
+        1
+    );
+    assert_eq!(on(&here), ["a", "c"]);
+    drop(sparing);
+    // The second one still wishes it.
+    until_on(&here, &["c"]);
+    drop(second);
+    until_on(&here, &["a", "c"]);
+    chooser.set_enabled(&Query::all(), true).unwrap();
+    assert_eq!(on(&here), ["a", "b", "c", "d"]);
+    // And no choice is left behind.
+    let _sparing = attach(&here, "*", Needs::events(events(&["a"])).only());
+    assert_eq!(on(&here), ["a", "b"], "b is attached to");
+}
+
+#[test]
+fn needs_that_make_no_sense_are_refused() {
+    let here = Here::standalone();
+    let raw = Raw::connect(here.directory.socket());
+    let packet = serde_json::json!({ "attach": {
+        "version": 1,
+        "query": {},
+        "needs": { "all": false, "sensors": [{ "names": "[" }] },
+    } });
+    raw.is_refused(&packet, &["is not a pattern for sensors"]);
 }

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use overhear_directory::client::{register_at, RegisterError, Registration};
-use overhear_directory::{Begin, MonitorConnection, Query, SensorState};
-use overhear_event::{GapCause, Source, WriterKind};
+use overhear_directory::{Begin, MonitorConnection, Needs, Query, SensorState};
+use overhear_event::{EventName, GapCause, Source, WriterKind};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{Shape, Words};
 
@@ -368,4 +368,25 @@ fn a_manager_that_keeps_nothing_gets_a_directory_that_begins_anew() {
     assert_eq!(heard.opened[1].sensor, "new");
     assert!(!heard.complaints.is_empty());
     source.poll(&mut heard).unwrap();
+}
+
+#[test]
+fn what_was_off_because_nobody_needed_it_is_on_again_after_a_restart() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let sensors = ["needed", "unneeded", "off"].map(|sensor| register(&manager, sensor));
+    let off = Query::parse("off").unwrap();
+    connect(&manager).set_enabled(&off, false).unwrap();
+    let needs = Needs::events([EventName::user("needed")].into_iter().collect());
+    let attached = connect(&manager).attach_needing(Query::all(), Begin::Now, needs.only());
+    let mut source = attached.unwrap();
+    assert_eq!(sensors.each_ref().map(is_on), [true, false, false]);
+    manager.kill();
+    manager.start();
+    // The monitor that wished it is not back yet.
+    connect(&manager).status().unwrap();
+    assert_eq!(sensors.each_ref().map(is_on), [true, true, false]);
+    let mut heard = Heard::default();
+    heard.until(&mut source, |_| !is_on(&sensors[1]));
+    assert_eq!(sensors.each_ref().map(is_on), [true, false, false]);
 }

@@ -89,6 +89,10 @@ pub(crate) struct AttachArguments {
     /// Ends when all sensors that matched have ended.
     #[arg(long)]
     pub(crate) until_ended: bool,
+    /// Switches sensors off that no monitor needs, this one or another, until it ends: those that this
+    /// user may switch. Then they are as they were.
+    #[arg(long)]
+    pub(crate) only_needed: bool,
     /// In CSV, only these fields, as one table for all types.
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     pub(crate) fields: Option<Vec<String>>,

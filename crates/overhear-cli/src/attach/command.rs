@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
+use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Needs, Query};
 use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
 use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
 use overhear_trace::TraceWriter;
@@ -40,6 +40,8 @@ pub struct Wishes {
     pub duration: Option<Nanos>,
     /// Until all sensors have ended that matched.
     pub until_ended: bool,
+    /// Switches sensors off meanwhile that no monitor needs.
+    pub only_needed: bool,
     /// Records a trace there too.
     pub out: Option<PathBuf>,
     /// The command as the recording remembers it.
@@ -69,8 +71,12 @@ impl<'a> Attachment<'a> {
             .iter()
             .filter(|sensor| place::state(sensor) == State::Off)
             .count();
+        let needs = match wishes.only_needed {
+            true => Needs::all().only(),
+            false => Needs::all(),
+        };
         let source = connection
-            .attach(wishes.query.clone(), wishes.begin)
+            .attach_needing(wishes.query.clone(), wishes.begin, needs)
             .map_err(place::refused)?;
         let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
         if let Some(writer) = &mut writer {

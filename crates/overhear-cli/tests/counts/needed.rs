@@ -59,4 +59,17 @@ fn sensors_that_nobody_needs_write_nothing() {
     };
     assert_eq!(named("battery"), sensing::SENSORS * sensing::ELEMENTS);
     assert_eq!(named("another"), 0);
+    // What the file's monitor evaluates is needed, too.
+    let monitored = |sensor: &str| {
+        let text = format!(
+            "[monitor]\nlatency = \"1 s\"\nexecutor = \"best_effort\"\n\
+             [[sensor]]\nid = \"{sensor}\"\nperiod = \"50 us\"\ncount = {}\n\
+             [[update]]\nname = \"counts\"\nwcet = \"1 us\"\n",
+            sensing::SENSORS
+        );
+        std::fs::write(&file, text).unwrap();
+        elements(&["--only-needed", "--config", file.to_str().unwrap()])
+    };
+    assert_eq!(monitored("battery"), sensing::SENSORS * sensing::ELEMENTS);
+    assert_eq!(monitored("another"), 0);
 }

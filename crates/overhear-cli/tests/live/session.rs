@@ -30,6 +30,12 @@ impl Live {
     /// Runs a command; `SOCKET` exists when this returns.
     #[track_caller]
     pub(crate) fn start(command: &[&str]) -> Self {
+        Self::start_with(&[], command)
+    }
+
+    /// The same with further options of `overhear run`.
+    #[track_caller]
+    pub(crate) fn start_with(more: &[&str], command: &[&str]) -> Self {
         let folder = folder();
         let socket = folder.path().join("directory.sock");
         let options = [
@@ -39,9 +45,9 @@ impl Live {
             "--quiet",
             "--socket",
             path(&socket),
-            "--",
         ];
-        let run = Started::spawn(&mut overhear(&[&options, command].concat()));
+        let words = [&options, more, &["--"], command].concat();
+        let run = Started::spawn(&mut overhear(&words));
         eventually("the directory listens", || socket.exists());
         Self {
             folder,

@@ -2,13 +2,16 @@
 //! Listing, switching, looking, and what comes from the definitions of the command line.
 
 use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
+use overhear_directory::Directory;
 use serde_json::Value;
 
 use crate::on_terminal::OnTerminal;
+use crate::program::program;
 use crate::session::Live;
-use crate::support::{eventually, finish, folder, overhear, path};
+use crate::support::{eventually, finish, folder, overhear, path, Started};
 
 #[test]
 fn a_list_says_who_is_there() {
@@ -221,4 +224,64 @@ fn one_look_draws_what_updates_count() {
     std::fs::write(&file, text.replace("field = \"number\"\n", "")).unwrap();
     live.ask(&[&["top"], &options[..]].concat())
         .says_only(2, &[path(&file), "nothing to draw"]);
+}
+
+#[test]
+fn a_monitor_that_attaches_gets_what_it_needs() {
+    let live = Live::start_with(&["--only-needed"], &[path(program()), "paced", "8000"]);
+    eventually("the program registers its sensor", || {
+        live.listed().len() == 1
+    });
+    let state = || live.listed()[0]["state"].clone();
+    assert_eq!(state(), "off");
+    let heard = live.ask(&["attach", "pace", "--count", "5", "--format", "csv"]);
+    assert_eq!(heard.status, 0, "{heard:#?}");
+    assert_eq!(heard.stdout.lines().count(), 6, "{heard:#?}");
+    eventually("the monitor is gone", || state() == "off");
+    live.kill_program();
+}
+
+#[test]
+fn only_what_is_needed_is_on_while_somebody_wishes_it() {
+    let place = folder();
+    let socket = place.path().join("directory.sock");
+    let directory = Directory::builder().standalone().start(&socket).unwrap();
+    let ask = |arguments: &[&str]| {
+        let mut command = overhear(arguments);
+        finish(command.env("OVERHEAR_DIRECTORY", directory.socket()))
+    };
+    let programs: Vec<Started> = (0..2)
+        .map(|_| {
+            let mut program = Command::new(program());
+            program.args(["paced", "100000"]);
+            Started::spawn(program.env("OVERHEAR_DIRECTORY", directory.socket()))
+        })
+        .collect();
+    let states = || -> Vec<(String, String)> {
+        let listing: Value =
+            serde_json::from_str(&ask(&["list", "--json"]).stdout).unwrap_or_default();
+        let sensors = listing["sensors"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
+        let state = |sensor: &Value| (text(&sensor["pid"]), text(&sensor["state"]));
+        sensors.iter().map(state).collect()
+    };
+    eventually("both are there", || states().len() == 2);
+    let [one, other] = [&states()[0].0, &states()[1].0].map(Clone::clone);
+    let names = format!("{one}/pace");
+    let mut attach = overhear(&["attach", &names, "--only-needed"]);
+    let attached = Started::spawn(attach.env("OVERHEAR_DIRECTORY", directory.socket()));
+    let is =
+        |on: &str, off: &str| states() == [(one.clone(), on.into()), (other.clone(), off.into())];
+    eventually("the other is switched off", || is("on", "off"));
+    // What another monitor needs is on as long as it is there.
+    let heard = ask(&["attach", &format!("{other}/pace"), "--count", "3"]);
+    assert_eq!(heard.status, 0, "{heard:#?}");
+    eventually("that one is gone", || is("on", "off"));
+    attached.signal(libc::SIGINT);
+    attached.end();
+    eventually("everything is as it was", || is("on", "on"));
+    for program in programs {
+        program.signal(libc::SIGKILL);
+        program.end();
+    }
 }

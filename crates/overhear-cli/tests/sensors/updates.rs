@@ -115,6 +115,25 @@ fn an_update_finds_the_same_in_every_language_live_and_over_the_recording() {
     assert_eq!(again, live);
 }
 
+#[test]
+fn what_an_update_evaluates_is_needed() {
+    let folder = folder();
+    let source = "examples/updates/late_elements.c";
+    let Some(plugin) = plugin("gcc", "-std=c11", source, &folder.path().join("late.so")) else {
+        return;
+    };
+    let update = format!("{}:late_elements=1", path(&plugin));
+    let command = [path(program()), "paced", "20"];
+    let elements = |options: &[&str]| {
+        let (ended, report) = run_json(options, &command);
+        ended.does_not_panic();
+        report["sensors"][0]["elements"].as_u64().unwrap()
+    };
+    let flags = ["--kernel", "off", "--only-needed"];
+    assert_eq!(elements(&flags), 0);
+    assert_eq!(elements(&[&flags[..], &["--update", &update]].concat()), 20);
+}
+
 /// Runs the program under an update of `updates.cpp`; `None` without a compiler.
 fn run_update(name: &str) -> Option<(Ended, Value, Ended)> {
     let folder = folder();

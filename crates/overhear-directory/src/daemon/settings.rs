@@ -6,9 +6,10 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use overhear_event::Nanos;
+use overhear_event::{EventSet, Nanos};
 use serde::Deserialize;
 
+use crate::needs::Needs;
 use crate::query::{Query, QueryError};
 use crate::quota::{Quotas, Usage};
 use crate::rules::{Action, Rule, Rules};
@@ -43,6 +44,8 @@ pub(crate) struct Settings {
     retention_seconds: Option<u64>,
     /// The largest period of a monitor that streams with a declared rate are sized for.
     largest_period_ms: Option<NonZeroU32>,
+    /// Whether sensors are switched off that no monitor needs.
+    only_needed: bool,
     quota: QuotaSettings,
     rule: Vec<RuleSettings>,
 }
@@ -128,6 +131,7 @@ fn usual_file() -> Option<PathBuf> {
 pub(crate) struct Checked {
     retention: Duration,
     largest_period: Option<Nanos>,
+    only_needed: bool,
     quotas: Quotas,
     rules: Rules,
 }
@@ -137,6 +141,10 @@ impl Checked {
         let builder = match self.largest_period {
             Some(period) => builder.largest_period(period),
             None => builder,
+        };
+        let builder = match self.only_needed {
+            true => builder.needs(Needs::events(EventSet::new())),
+            false => builder,
         };
         builder
             .retention(self.retention)
@@ -175,6 +183,7 @@ fn check(settings: Settings) -> Result<Checked, String> {
         largest_period: settings
             .largest_period_ms
             .map(|ms| Nanos::from_ms(ms.get().into())),
+        only_needed: settings.only_needed,
         quotas: Quotas::new(total, each, of_users),
         rules: Rules::new(rules?),
     })
@@ -245,6 +254,7 @@ mod tests {
         let text = r#"
             retention_seconds = 5
             largest_period_ms = 10000
+            only_needed = true
             [quota]
             total_bytes = 1000
             bytes = 500
@@ -267,6 +277,7 @@ mod tests {
         let checked = parse(text).unwrap();
         assert_eq!(checked.retention.as_secs(), 5);
         assert_eq!(checked.largest_period, Some(Nanos::from_ms(10_000)));
+        assert!(checked.only_needed && !parse("").unwrap().only_needed);
         let mut quotas = checked.quotas;
         let usage = |bytes, sensors| Usage { bytes, sensors };
         quotas.reserve(0, usage(400, 1)).unwrap();

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::StreamId;
+use overhear_event::{StreamDescriptor, StreamId};
 
 use super::Registry;
+use crate::needs::Needed;
 use crate::peer::Peer;
 use crate::query::Matcher;
 use crate::record::SensorState;
@@ -33,8 +34,23 @@ pub(crate) enum Event {
 pub(super) struct Monitor {
     // Who it is and what it wants; the monitor in this process wants everything.
     wants: Option<(Peer, Matcher)>,
+    /// What it evaluates of that.
+    pub(super) needs: Needed,
     pub(super) events: std::collections::VecDeque<Event>,
     pub(super) holds: BTreeSet<StreamId>,
+}
+
+impl Monitor {
+    /// Who it is; nobody in particular in this process.
+    pub(super) fn peer(&self) -> Option<&Peer> {
+        self.wants.as_ref().map(|(peer, _)| peer)
+    }
+
+    /// Whether it attaches to this sensor, as far as names decide.
+    pub(super) fn wants(&self, sensor: &StreamDescriptor) -> bool {
+        let wants = self.wants.as_ref();
+        wants.is_none_or(|(_, matcher)| matcher.matches(sensor))
+    }
 }
 
 impl Registry {
@@ -73,8 +89,16 @@ impl Registry {
 
     /// The monitor in this process takes part: every sensor waits for it.
     pub(crate) fn attach_embedded(&mut self) {
-        self.monitors
-            .insert(MonitorId::Embedded, Monitor::default());
+        // Where the directory was told what is needed, that is what this monitor needs.
+        let needs = match self.needs {
+            Some(_) => Needed::default(),
+            None => Needed::all(),
+        };
+        let monitor = Monitor {
+            needs,
+            ..Monitor::default()
+        };
+        self.monitors.insert(MonitorId::Embedded, monitor);
     }
 
     pub(crate) fn has_embedded_monitor(&self) -> bool {
@@ -82,9 +106,16 @@ impl Registry {
     }
 
     /// A monitor takes part. Says how many sensors that match it may not hear, and why.
-    pub(crate) fn attach(&mut self, id: MonitorId, peer: Peer, matcher: Matcher) -> (u32, String) {
+    pub(crate) fn attach(
+        &mut self,
+        id: MonitorId,
+        peer: Peer,
+        matcher: Matcher,
+        needs: Needed,
+    ) -> (u32, String) {
         let monitor = Monitor {
             wants: Some((peer, matcher)),
+            needs,
             ..Monitor::default()
         };
         let (mut denied, mut sentence) = (0, String::new());
@@ -101,6 +132,10 @@ impl Registry {
         }
         self.detach(id);
         self.monitors.insert(id, monitor);
+        // Before it hears of them, so that it finds them as they are.
+        if self.is_sparing() {
+            self.settle_all();
+        }
         for stream in wanted {
             self.hand_out(id, stream, false);
         }
@@ -112,9 +147,13 @@ impl Registry {
 
     /// A monitor is gone. What it held and nobody has read is kept as if it had not been there.
     pub(crate) fn detach(&mut self, id: MonitorId) {
+        let was_sparing = self.is_sparing();
         let Some(monitor) = self.monitors.remove(&id) else {
             return;
         };
+        if was_sparing {
+            self.settle_all();
+        }
         for stream in monitor.holds {
             self.let_go(id, stream, false);
         }

@@ -143,20 +143,6 @@ impl Registry {
         }
     }
 
-    /// Switches a sensor; says whether that changed anything.
-    pub(crate) fn set_enabled(&mut self, stream: StreamId, enabled: bool) -> bool {
-        let Some(sensor) = self.sensors.get_mut(&stream) else {
-            return false;
-        };
-        let line = sensor.place.and_then(|place| {
-            let lanes = sensor.registered.shape.lanes();
-            self.tasks.get(&sensor.pid)?.control.line(place, lanes)
-        });
-        let Some(line) = line else { return false };
-        line.set_enabled(enabled);
-        std::mem::replace(&mut sensor.enabled, enabled) != enabled
-    }
-
     /// Gives the lanes of threads that have ended back.
     pub(crate) fn reclaim_lanes(&self) {
         for stream in &self.laned {
