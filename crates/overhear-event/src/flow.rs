@@ -160,6 +160,14 @@ pub trait Update {
     /// Evaluates one element.
     fn element(&mut self, element: &ElementView<'_>);
 
+    /// Evaluates elements between which nothing else comes: as [`Update::element`] of one after the other,
+    /// which is what is done unless an evaluation knows a faster way.
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        for element in elements {
+            self.element(element);
+        }
+    }
+
     /// Whether the elements of this stream are to be evaluated in place, by [`Update::prepare`] and
     /// [`Update::commit`]. Asked when the stream appears, and only where its payload has more than
     /// [`IN_PLACE_BYTES`](crate::IN_PLACE_BYTES).

@@ -14,6 +14,9 @@ use crate::scan::Packets;
 /// how often they learn the time: it is told once this span of trace time has passed.
 const ADVANCE: Nanos = Nanos::from_ms(1);
 
+/// So many elements at most are handed over at once: few enough to stay in the nearest cache.
+const BATCH: usize = 128;
+
 /// What a replay delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplaySummary {
@@ -155,6 +158,7 @@ impl TraceReader {
             reader: self,
             cursors,
             turns,
+            batch: Vec::with_capacity(BATCH),
             summary: ReplaySummary::default(),
             has_begun: false,
             has_ended: false,
@@ -168,12 +172,14 @@ pub struct Replay<'a> {
     reader: &'a TraceReader,
     cursors: Vec<Cursor<'a>>,
     turns: Turns,
+    /// Elements that follow each other and have not been handed over; empty between steps.
+    batch: Vec<ElementView<'a>>,
     summary: ReplaySummary,
     has_begun: bool,
     has_ended: bool,
 }
 
-impl Replay<'_> {
+impl<'a> Replay<'a> {
     /// Delivers what comes next, until so many more elements have been delivered, and says whether
     /// something may be left. The last step delivers the last advance.
     ///
@@ -182,6 +188,7 @@ impl Replay<'_> {
         let Self {
             cursors,
             turns,
+            batch,
             summary,
             ..
         } = self;
@@ -192,31 +199,36 @@ impl Replay<'_> {
                 }
             }
         }
-        let enough = summary.events.saturating_add(elements);
+        let mut left = elements;
         while let Some(turn) = turns.top() {
             // This stream goes on until another one's turn has come: the heap is asked once per
             // run of elements.
             let until = turns.runner_up();
             let cursor = &mut cursors[turn.index()];
             loop {
-                if summary.events >= enough {
+                if left == 0 {
                     turns.replace_top(turn.at(cursor.time));
+                    hand_over(batch, updates, summary);
                     return true;
                 }
-                advance(updates, summary, cursor.time);
+                if cursor.time > summary.advanced_to.plus(ADVANCE) {
+                    hand_over(batch, updates, summary);
+                    tell(updates, summary, cursor.time);
+                }
                 if let Some(payload) = cursor.records.get(TIME_BYTES..cursor.record_bytes) {
-                    let element = ElementView {
+                    if batch.len() == BATCH {
+                        hand_over(batch, updates, summary);
+                    }
+                    batch.push(ElementView {
                         stream: &cursor.stream.descriptor,
                         sequence: cursor.sequence,
                         time: cursor.time,
                         payload,
-                    };
-                    summary.events += 1;
-                    for update in updates.iter_mut() {
-                        update.element(&element);
-                    }
+                    });
+                    left -= 1;
                     cursor.next_record();
                 } else if let Some(gap) = cursor.gap {
+                    hand_over(batch, updates, summary);
                     summary.gaps += 1;
                     summary.discarded = summary.discarded.saturating_add(gap.missed);
                     for update in updates.iter_mut() {
@@ -235,6 +247,7 @@ impl Replay<'_> {
                 }
             }
         }
+        hand_over(batch, updates, summary);
         if !self.has_ended {
             self.has_ended = true;
             self.conclude(updates);
@@ -278,14 +291,21 @@ impl Replay<'_> {
     }
 }
 
-/// Tells the time, unless it was told not long ago. What follows is not older than `now`.
-#[inline]
-fn advance(updates: &mut [&mut dyn Update], summary: &mut ReplaySummary, now: Timestamp) {
-    if now > summary.advanced_to.plus(ADVANCE) {
-        tell(updates, summary, now);
+/// Has the elements evaluated.
+#[inline(never)]
+fn hand_over(
+    batch: &mut Vec<ElementView<'_>>,
+    updates: &mut [&mut dyn Update],
+    summary: &mut ReplaySummary,
+) {
+    summary.events += batch.len() as u64;
+    for update in updates.iter_mut() {
+        update.elements(batch);
     }
+    batch.clear();
 }
 
+/// Tells the time. What follows is not older than `now`.
 #[cold]
 fn tell(updates: &mut [&mut dyn Update], summary: &mut ReplaySummary, now: Timestamp) {
     summary.advanced_to = now;
