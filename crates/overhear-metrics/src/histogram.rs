@@ -1,85 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts of values over a wide range, in bounded memory.
 
-/// A histogram of whole numbers with three significant digits (HdrHistogram).
+use std::borrow::Cow;
+
+use crate::buckets::Buckets;
+
+/// A histogram of whole numbers with three significant digits, as HdrHistogram has them.
 ///
 /// The first few values are kept as they are, because most histograms have no more: one of a
-/// thread that ran ten times takes a hundred bytes instead of 16 KiB.
+/// thread that ran ten times takes a hundred bytes instead of 16 KiB. Later ones are collected and counted
+/// many at once: of histograms that are used by turns, the caches hold what was collected, but not all
+/// buckets.
 ///
 /// Minimum, maximum and mean are exact; quantiles are exact to a thousandth. Values above 2^48
 /// (78 hours in nanoseconds) count as 2^48.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    counts: Counts,
+    /// At most [`FEW`] values that are not counted yet, in the order of their coming.
+    recent: Vec<u64>,
+    /// All others, if there are any.
+    counted: Option<Counted>,
+}
+
+#[derive(Clone, Debug)]
+struct Counted {
+    buckets: Buckets,
     // Exact, where the buckets are not.
     min: u64,
     max: u64,
     sum: u128,
 }
 
-#[derive(Clone, Debug)]
-enum Counts {
-    /// At most [`FEW`] values, in the order of their coming.
-    Few(Vec<u64>),
-    Many(Box<hdrhistogram::Histogram<u64>>),
-}
-
-/// As many values as a quarter of the smallest bucketed histogram has room for.
+/// As many values as half a power of two has buckets.
 const FEW: usize = 512;
 
-impl Counts {
-    fn record(&mut self, value: u64, count: u64) {
-        if let Self::Few(values) = self {
-            if values.len() as u64 + count <= FEW as u64 {
-                values.extend((0..count).map(|_| value));
-                return;
-            }
-            let mut many = hdrhistogram::Histogram::new(3).expect("three digits are supported");
-            many.auto(true);
-            for &value in values.iter() {
-                // Growing on demand, recording a value up to LARGEST cannot fail.
-                let _ = many.record(value);
-            }
-            *self = Self::Many(Box::new(many));
-        }
-        if let Self::Many(many) = self {
-            let _ = many.record_n(value, count);
+impl Counted {
+    const fn new(buckets: Buckets) -> Self {
+        Self {
+            buckets,
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
         }
     }
 
-    fn len(&self) -> u64 {
-        match self {
-            Self::Few(values) => values.len() as u64,
-            Self::Many(many) => many.len(),
-        }
-    }
-
-    fn quantile(&self, fraction: f64) -> u64 {
-        match self {
-            Self::Few(values) => {
-                let mut sorted = values.clone();
-                sorted.sort_unstable();
-                // The rank that HdrHistogram takes: the smallest value that at least this
-                // fraction of the values does not exceed.
-                let rank = (fraction.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
-                sorted
-                    .get(rank.saturating_sub(1))
-                    .copied()
-                    .unwrap_or_default()
-            }
-            Self::Many(many) => many.value_at_quantile(fraction),
-        }
-    }
-
-    /// Values and how often each occurred; a value may be told more than once.
-    fn for_each(&self, mut told: impl FnMut(u64, u64)) {
-        match self {
-            Self::Few(values) => values.iter().for_each(|&value| told(value, 1)),
-            Self::Many(many) => {
-                for value in many.iter_recorded() {
-                    told(value.value_iterated_to(), value.count_at_value());
-                }
-            }
+    fn count(&mut self, values: &[u64]) {
+        for &value in values {
+            self.buckets.record(value.min(LARGEST));
+            self.min = self.min.min(value);
+            self.max = self.max.max(value);
+            self.sum += u128::from(value);
         }
     }
 }
@@ -105,87 +75,134 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram. It grows with its values and their range, to 300 KiB at most.
+    /// An empty histogram. It grows with its values and their range, to 160 KiB at most.
     #[must_use]
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
-            counts: Counts::Few(Vec::new()),
-            min: u64::MAX,
-            max: 0,
-            sum: 0,
+            recent: Vec::new(),
+            counted: None,
         }
     }
 
-    /// An empty histogram with all the memory that it can ever need, 300 KiB: counting allocates nothing.
-    ///
-    /// # Panics
-    /// Never: the bounds are constants that are supported.
+    /// An empty histogram with all the memory that it can ever need, 160 KiB: counting allocates nothing.
     #[must_use]
     pub fn preallocated() -> Self {
-        let all = hdrhistogram::Histogram::new_with_bounds(1, LARGEST, 3);
         Self {
-            counts: Counts::Many(Box::new(all.expect("the bounds are supported"))),
-            ..Self::new()
+            recent: Vec::with_capacity(FEW),
+            counted: Some(Counted::new(Buckets::up_to(LARGEST))),
         }
     }
 
     /// Bytes that its counts take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let counts = match &self.counts {
-            Counts::Few(values) => values.capacity(),
-            Counts::Many(all) => all.distinct_values(),
-        };
-        counts * size_of::<u64>()
+        let counted = self.counted.as_ref().map(|it| it.buckets.memory_bytes());
+        self.recent.capacity() * size_of::<u64>() + counted.unwrap_or(0)
     }
 
     /// Counts a value.
+    #[inline]
     pub fn record(&mut self, value: u64) {
-        self.counts.record(value.min(LARGEST), 1);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-        self.sum += u128::from(value);
+        if self.recent.len() == FEW {
+            self.count_recent();
+        }
+        self.recent.push(value);
+    }
+
+    #[inline(never)]
+    fn count_recent(&mut self) {
+        let counted = self
+            .counted
+            .get_or_insert_with(|| Counted::new(Buckets::default()));
+        counted.count(&self.recent);
+        self.recent.clear();
     }
 
     /// Counts everything that another histogram has counted.
     pub fn add(&mut self, other: &Self) {
-        other
-            .counts
-            .for_each(|value, count| self.counts.record(value, count));
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
-        self.sum += other.sum;
+        for &value in &other.recent {
+            self.record(value);
+        }
+        if let Some(other) = &other.counted {
+            let counted = self
+                .counted
+                .get_or_insert_with(|| Counted::new(Buckets::default()));
+            for (value, count) in other.buckets.counted() {
+                counted.buckets.record_many(value.min(LARGEST), count);
+            }
+            counted.min = counted.min.min(other.min);
+            counted.max = counted.max.max(other.max);
+            counted.sum += other.sum;
+        }
     }
 
     /// How many values were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts.len()
+        let counted = self.counted.as_ref().map(|it| it.buckets.total());
+        self.recent.len() as u64 + counted.unwrap_or(0)
     }
 
     /// The smallest value, `None` if there was none.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
-        (self.count() > 0).then_some(self.min)
+        let counted = self.counted.iter().map(|it| it.min);
+        let least = self.recent.iter().copied().chain(counted).min();
+        least.filter(|_| self.count() > 0)
     }
 
     /// The largest value, `None` if there was none.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
-        (self.count() > 0).then_some(self.max)
+        let counted = self.counted.iter().map(|it| it.max);
+        let most = self.recent.iter().copied().chain(counted).max();
+        most.filter(|_| self.count() > 0)
     }
 
     /// The mean, `None` if there was no value.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.count() > 0).then(|| self.sum as f64 / self.count() as f64)
+        let recent: u128 = self.recent.iter().map(|&value| u128::from(value)).sum();
+        let sum = recent + self.counted.as_ref().map_or(0, |it| it.sum);
+        (self.count() > 0).then(|| sum as f64 / self.count() as f64)
     }
 
     /// The smallest recorded value that at least this fraction of the values does not exceed;
     /// never below the minimum nor above the maximum. `None` if there was no value.
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<u64> {
-        (self.count() > 0).then(|| self.counts.quantile(fraction).clamp(self.min, self.max))
+        let (min, max) = (self.min()?, self.max()?);
+        let found = match self.all_counted() {
+            Some(buckets) => buckets.quantile(fraction),
+            None => {
+                let mut sorted = self.recent.clone();
+                sorted.sort_unstable();
+                // The rank that HdrHistogram takes: the smallest value that at least this
+                // fraction of the values does not exceed.
+                let rank = (fraction.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
+                sorted[rank.saturating_sub(1)].min(LARGEST)
+            }
+        };
+        Some(found.clamp(min, max))
+    }
+
+    /// The buckets with what is not counted yet, `None` if nothing is counted.
+    fn all_counted(&self) -> Option<Cow<'_, Buckets>> {
+        let counted = self.counted.as_ref().filter(|it| it.buckets.total() > 0)?;
+        let mut buckets = Cow::Borrowed(&counted.buckets);
+        for &value in &self.recent {
+            buckets.to_mut().record(value.min(LARGEST));
+        }
+        Some(buckets)
+    }
+
+    /// Values and how often each occurred; a value may be told more than once.
+    fn for_each(&self, mut told: impl FnMut(u64, u64)) {
+        for &value in &self.recent {
+            told(value.min(LARGEST), 1);
+        }
+        let counted = self.counted.iter().flat_map(|it| it.buckets.counted());
+        counted.for_each(|(value, count)| told(value, count));
     }
 
     /// The histogram in few buckets for people, from the first to the last one with a value. The
@@ -206,7 +223,7 @@ impl Histogram {
                 count: 0,
             })
             .collect();
-        self.counts.for_each(|value, count| {
+        self.for_each(|value, count| {
             // The ends are exact; in between a value is known to a thousandth.
             let at = value.clamp(min, max);
             let index = edges.partition_point(|&edge| edge <= at) - 1;

@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod automaton;
+mod buckets;
 pub mod compensation;
 mod cost;
 mod histogram;
