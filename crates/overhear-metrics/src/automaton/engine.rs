@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several metrics in one pass over the elements.
 
-use overhear_event::kernel::{Life, Switch, SCHED_SWITCH};
-use overhear_event::{
-    ElementView, EventName, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update,
-};
+use overhear_event::kernel::Life;
+use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 use rustc_hash::FxHashMap;
 
-use super::group::{Group, MetricStatistics, Moment};
+use super::group::{Group, Input, MetricStatistics, Moment};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{sole_task, Lives, Route};
+use super::route::{sole_task, Lives, Route, Slots};
+use super::tasks::{Tasks, NOBODY};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
 const INSTANCES: usize = 16_384;
 /// How many sentences about unfit streams are kept.
 const COMPLAINTS: usize = 32;
-/// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
-/// TASK_DEAD.
-const DEAD: u16 = 0x10 | 0x20 | 0x80;
 
 /// Evaluates metrics: an [`Update`] whose results go to a [`Sink`].
 ///
@@ -28,8 +24,9 @@ const DEAD: u16 = 0x10 | 0x20 | 0x80;
 pub struct Metrics<S> {
     groups: Vec<Group>,
     routes: Routes,
-    /// The tasks that the present element names.
-    named: Vec<Option<u32>>,
+    tasks: Tasks,
+    /// The slots of the tasks that the present element names.
+    slots: Box<Slots>,
     sink: S,
     ordinal: u64,
     instances: usize,
@@ -43,7 +40,8 @@ impl<S: Sink> Metrics<S> {
         Self {
             groups: Vec::new(),
             routes: Routes::default(),
-            named: Vec::new(),
+            tasks: Tasks::default(),
+            slots: Box::new([NOBODY; 1 << u8::BITS]),
             sink,
             ordinal: 0,
             instances: INSTANCES,
@@ -62,7 +60,9 @@ impl<S: Sink> Metrics<S> {
     /// Adds a metric. It starts with the next element.
     pub fn add(&mut self, metric: Metric) {
         let index = self.groups.len();
-        self.groups.push(Group::new(metric, index, self.instances));
+        let tallies = self.sink.counts_intermediate(&metric);
+        let group = Group::new(metric, index, self.instances, tallies);
+        self.groups.push(group);
         self.routes = Routes::default();
     }
 
@@ -100,7 +100,7 @@ impl<S: Sink> Metrics<S> {
     /// Ends the observation: what is still being measured counts as unfinished.
     pub fn finish(&mut self) {
         for group in &mut self.groups {
-            group.finish();
+            group.finish(&mut self.tasks);
         }
     }
 }
@@ -150,39 +150,124 @@ impl Routes {
 
 /// What an element says about the lives of threads, before its symbols are input: the id of a new
 /// thread has no past, and an id that is taken over ends.
-fn begin_lives(groups: &mut [Group], life: &Life) {
-    for group in groups {
-        match life.kind {
-            Life::FORK => group.end(life.tid, false),
-            Life::EXEC if life.parent_tid != 0 => group.rename(life.parent_tid, life.tid),
-            _ => {}
+#[inline(never)]
+fn begin_lives(groups: &mut [Group], tasks: &mut Tasks, element: &ElementView<'_>) {
+    let Some(life) = Life::parse(element.payload) else {
+        return;
+    };
+    match life.kind {
+        Life::FORK => end(groups, tasks, life.tid, false),
+        Life::EXEC if life.parent_tid != 0 => rename(groups, tasks, life.parent_tid, life.tid),
+        _ => {}
+    }
+    // What is looked up from here on is looked up anew.
+    tasks.sweep();
+}
+
+/// What it says about ends, after its symbols were input.
+#[inline(never)]
+fn end_lives(groups: &mut [Group], tasks: &mut Tasks, element: &ElementView<'_>) {
+    if let Some(life) = Life::parse(element.payload).filter(|life| life.kind == Life::EXIT) {
+        end(groups, tasks, life.tid, true);
+    }
+}
+
+/// The thread has ended. `departs`: who hears of departures hears of its last one later.
+#[inline(never)]
+fn end(groups: &mut [Group], tasks: &mut Tasks, thread: u32, departs: bool) {
+    if let Some(slot) = tasks.find(thread) {
+        for group in groups {
+            let departs = departs && group.hears_departures;
+            group.end(slot, departs, tasks);
         }
     }
 }
 
-/// What it says about ends, after its symbols were input.
-#[inline]
-fn end_lives(groups: &mut [Group], lives: Lives, element: &ElementView<'_>) {
-    match lives {
-        Lives::Silent => {}
-        Lives::Life => {
-            let life = Life::parse(element.payload).filter(|life| life.kind == Life::EXIT);
-            for group in groups.iter_mut().filter(|_| life.is_some()) {
-                let departs = group
-                    .metric()
-                    .source(&EventName::kernel(SCHED_SWITCH))
-                    .is_some();
-                group.end(life.map_or(0, |life| life.tid), departs);
-            }
+/// The thread goes on under another id, and who had that one has ended.
+fn rename(groups: &mut [Group], tasks: &mut Tasks, old: u32, new: u32) {
+    if let Some(slot) = tasks.find(new) {
+        for group in groups.iter_mut() {
+            group.remove(slot, tasks);
         }
-        Lives::Switch => {
-            let switch = Switch::parse(element.payload);
-            if let Some(switch) = switch.filter(|switch| switch.prev_state & DEAD != 0) {
-                for group in groups {
-                    group.end(switch.prev_tid, false);
+        tasks.sweep();
+    }
+    if let Some(slot) = tasks.find(old) {
+        for group in groups {
+            group.rename(slot, new);
+        }
+        tasks.rename(slot, new);
+    }
+}
+
+impl<S: Sink> Metrics<S> {
+    #[inline(always)]
+    fn evaluate(&mut self, element: &ElementView<'_>) {
+        let Self {
+            groups,
+            routes,
+            tasks,
+            slots,
+            sink,
+            complaints,
+            ..
+        } = self;
+        let route = routes.of(element.stream, || {
+            let mut complain = |sentence| {
+                if complaints.len() < COMPLAINTS {
+                    complaints.push(sentence);
+                }
+            };
+            let metrics = groups.iter();
+            let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
+            Route::new(element.stream, metrics, &mut complain)
+        });
+        if route.is_idle || !route.fits(element) {
+            return;
+        }
+        self.ordinal += 1;
+        if route.lives == Lives::Life {
+            begin_lives(groups, tasks, element);
+        }
+        let held = route.held(element);
+        let mut counted = None;
+        for rule in route.rules(held, element, tasks, slots) {
+            if route.is_long && !route.matches(rule, held, element) {
+                continue;
+            }
+            let group = &mut groups[rule.metric as usize];
+            let input = Input {
+                symbol: usize::from(rule.symbol),
+                slot: slots[usize::from(rule.task)],
+                moment: Moment {
+                    time: element.time.minus(route.ago(rule, element)),
+                    ordinal: self.ordinal,
+                    element: Position::of(element),
+                },
+                key: route.key(rule, element),
+            };
+            if rule.is_plain {
+                if input.slot != NOBODY {
+                    group.input_plain(&input, tasks, sink);
+                }
+                continue;
+            }
+            if counted != Some(rule.metric) {
+                group.see(usize::from(rule.source));
+                counted = Some(rule.metric);
+            }
+            group.input(&input, tasks, sink);
+        }
+        match route.lives {
+            Lives::Silent => {}
+            Lives::Life => end_lives(groups, tasks, element),
+            Lives::Switch(thread, alive) => {
+                if held & alive == 0 {
+                    let thread = thread.bits(element.payload).unwrap_or(0);
+                    end(groups, tasks, thread as u32, false);
                 }
             }
         }
+        tasks.sweep();
     }
 }
 
@@ -193,54 +278,13 @@ impl<S: Sink> Update for Metrics<S> {
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
-        let groups = &mut self.groups;
-        let complaints = &mut self.complaints;
-        let route = self.routes.of(element.stream, || {
-            let mut complain = |sentence| {
-                if complaints.len() < COMPLAINTS {
-                    complaints.push(sentence);
-                }
-            };
-            Route::new(
-                element.stream,
-                groups.iter().map(Group::metric),
-                &mut complain,
-            )
-        });
-        if route.is_idle() {
-            return;
+        self.elements(std::slice::from_ref(element));
+    }
+
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        for element in elements {
+            self.evaluate(element);
         }
-        self.ordinal += 1;
-        if route.lives == Lives::Life {
-            if let Some(life) = Life::parse(element.payload) {
-                begin_lives(groups, &life);
-            }
-        }
-        let held = route.held(element);
-        route.name_tasks(element, &mut self.named);
-        let mut counted = None;
-        for rule in route.rules(held) {
-            if !rule.matches(held, element) {
-                continue;
-            }
-            let group = &mut groups[rule.metric];
-            if counted != Some(rule.metric) {
-                group.count(rule.source);
-                counted = Some(rule.metric);
-            }
-            group.input(
-                rule.symbol,
-                self.named[rule.task],
-                Moment {
-                    time: element.time.minus(rule.ago(element)),
-                    ordinal: self.ordinal,
-                    element: Position::of(element),
-                },
-                rule.key(element),
-                &mut self.sink,
-            );
-        }
-        end_lives(groups, route.lives, element);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {

@@ -10,21 +10,20 @@
 //! which elements of other tasks matter; these are listed by state. So an element costs as much as
 //! the automata that it moves, however many there are or have been.
 
-use std::collections::VecDeque;
-
-use overhear_event::{Gap, Timestamp};
-use rustc_hash::FxHashMap;
+use overhear_event::{Gap, Nanos, Timestamp};
 
 pub(super) use super::instance::Moment;
-use super::instance::{Finished, Input, Instance};
-use super::measurement::{Doubt, Measurement, Sink};
+use super::instance::{Instance, Keyed, Tallies};
+use super::measurement::{Doubt, Measurement, Missed, Sink};
 use super::metric::{Column, Metric};
+use super::program::{Effects, Program, Row, Step};
+use super::tasks::{Tasks, NOBODY};
 
 /// How many reported measurements are remembered for gaps that become known later.
 const RECENT: usize = 1_024;
 
-/// Places for tasks that are found without asking the index.
-const NEAR: usize = 64;
+/// Where nothing is missing.
+static NOTHING_MISSED: Missed = Missed::NOTHING;
 
 /// What the automata of a metric have done, and what they could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,14 +47,33 @@ pub struct MetricStatistics {
     pub instances: usize,
 }
 
-/// A measurement that was reported.
+/// A measurement that was reported. The last ones are kept, each at the place that its number has
+/// modulo [`RECENT`].
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    number: u64,
     task: u32,
+    complete: bool,
     end: Timestamp,
     key: Option<u64>,
-    complete: bool,
+}
+
+/// The automata that heed others, by the rows in which they are.
+#[derive(Debug)]
+struct Heeding {
+    rows: Vec<Vec<u32>>,
+    /// By slot, the place in its row.
+    places: Vec<u32>,
+    scratch: Vec<u32>,
+}
+
+/// A symbol that is input: which one, whose, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input {
+    pub(super) symbol: usize,
+    pub(super) slot: u32,
+    pub(super) moment: Moment,
+    /// The key that the element gives, if the symbol gives one.
+    pub(super) key: Option<Option<u64>>,
 }
 
 /// The automata of one metric.
@@ -63,62 +81,57 @@ struct Recent {
 pub(super) struct Group {
     metric: Metric,
     index: usize,
-    instances: Vec<Option<Instance>>,
-    free: Vec<u32>,
-    by_task: FxHashMap<u32, u32>,
-    /// Tasks that were found lately and their slots, by the low bits of the task. Task 0 is nobody's.
-    near: [(u32, u32); NEAR],
-    stranger: Instance,
-    /// Per state, the instances that are there, if others' elements matter there.
-    heeding: Vec<Vec<u32>>,
-    /// Per symbol, the states in which it matters although it belongs to others.
-    heeded_in: Vec<Vec<u16>>,
-    /// Whether there is any such symbol.
-    heeds_any: bool,
-    seen: Vec<u64>,
+    program: Program,
+    /// By slot; the stranger is at that of nobody.
+    instances: Vec<Instance>,
+    /// By slot, if the metric divides its measurements.
+    keys: Option<Vec<Keyed>>,
+    /// If the sink asks for intermediate elements.
+    tallies: Option<Tallies>,
+    /// By slot, as far as something has been missed.
+    missed: Vec<Missed>,
+    /// If others' elements matter at all.
+    heeding: Option<Heeding>,
+    /// Whether it hears of the last departures of threads.
+    pub(super) hears_departures: bool,
     limit: usize,
     /// Refusals after which it is worth looking again for automata that can go.
     patience: usize,
-    recent: VecDeque<Recent>,
+    recent: Vec<Recent>,
     /// The latest end that is no longer remembered.
     forgotten: Option<Timestamp>,
     statistics: MetricStatistics,
-    scratch: Vec<u32>,
 }
 
 impl Group {
-    /// For the how many-th metric of its engine.
-    pub(super) fn new(metric: Metric, index: usize, limit: usize) -> Self {
-        let states = metric.states();
-        let symbols = metric.specification().symbols.len();
-        let heeded_in: Vec<Vec<u16>> = (0..symbols)
-            .map(|symbol| {
-                let column = Column::new(symbol, false);
-                let states = (0..states).filter_map(|state| u16::try_from(state).ok());
-                states
-                    .filter(|&state| metric.next(state, column).is_some())
-                    .collect()
-            })
-            .collect();
+    /// For the how many-th metric of its engine. `tallies`: its intermediate elements are counted.
+    pub(super) fn new(metric: Metric, index: usize, limit: usize, tallies: bool) -> Self {
+        let program = Program::new(&metric);
         let sources = metric.sources().len();
+        let switches = overhear_event::EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
         Self {
-            instances: Vec::new(),
-            free: Vec::new(),
-            by_task: FxHashMap::default(),
-            near: [(0, 0); NEAR],
-            stranger: Instance::new(sources),
-            heeding: vec![Vec::new(); states],
-            heeds_any: heeded_in.iter().any(|states| !states.is_empty()),
-            heeded_in,
-            seen: vec![0; sources],
+            index,
+            instances: vec![Instance::at(program.start())],
+            keys: metric
+                .specification()
+                .key
+                .as_ref()
+                .map(|_| vec![Keyed::default()]),
+            tallies: tallies.then(|| Tallies::new(sources)),
+            missed: Vec::new(),
+            heeding: program.heeds_any().then(|| Heeding {
+                rows: vec![Vec::new(); program.rows()],
+                places: Vec::new(),
+                scratch: Vec::new(),
+            }),
+            hears_departures: metric.source(&switches).is_some(),
             limit,
             patience: 0,
-            recent: VecDeque::new(),
+            recent: Vec::new(),
             forgotten: None,
             statistics: MetricStatistics::default(),
-            scratch: Vec::new(),
+            program,
             metric,
-            index,
         }
     }
 
@@ -126,259 +139,358 @@ impl Group {
         &self.metric
     }
 
-    pub(super) fn statistics(&self) -> MetricStatistics {
-        MetricStatistics {
-            instances: self.by_task.len(),
-            ..self.statistics
-        }
+    pub(super) const fn statistics(&self) -> MetricStatistics {
+        self.statistics
     }
 
     /// An element of this source is in the alphabet.
-    pub(super) fn count(&mut self, source: usize) {
-        self.seen[source] += 1;
+    pub(super) fn see(&mut self, source: usize) {
+        if let Some(tallies) = &mut self.tallies {
+            tallies.see(source);
+        }
+    }
+
+    /// Whether all that its elements do is to move the automata of their own tasks, and nothing is
+    /// counted: then [`Group::input_plain`] is enough.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.heeding.is_none() && self.tallies.is_none()
+    }
+
+    /// As [`Group::input`], where the metric is plain and the symbol has a task.
+    #[inline(always)]
+    pub(super) fn input_plain<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
+        let at = input.slot as usize;
+        let Some(instance) = self.instances.get_mut(at) else {
+            return self.input(input, tasks, sink);
+        };
+        let step = self
+            .program
+            .step(instance.row, Column::new(input.symbol, true));
+        if step.effects.has(Effects::RARE) {
+            return self.input(input, tasks, sink);
+        }
+        if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
+            let ordinal = input.moment.ordinal;
+            keys[at] = Keyed { key, ordinal };
+        }
+        // Most input leaves the automaton where it is.
+        if step.effects == Effects::STAY {
+            return;
+        }
+        let told = input.moment.time;
+        let now = if step.effects.has(Effects::TOLD_LATE) {
+            told
+        } else {
+            told.max(instance.changed)
+        };
+        instance.row = step.to;
+        instance.changed = now;
+        if step.effects.has(Effects::CLOSE) {
+            instance.length = instance.length.plus(now.since(instance.since));
+        }
+        if step.effects.has(Effects::END) {
+            self.report(input.slot, input, sink);
+        }
+        if step.effects.has(Effects::BEGIN) {
+            self.begin(input.slot, input);
+        }
+        if step.effects.has(Effects::OPEN) {
+            self.instances[at].since = now;
+        }
     }
 
     /// Hands a symbol to every automaton that heeds it: first to that of its task, then to the
     /// others in the order of their tasks.
-    #[inline]
-    pub(super) fn input<S: Sink>(
-        &mut self,
-        symbol: usize,
-        task: Option<u32>,
-        moment: Moment,
-        key: Option<Option<u64>>,
-        sink: &mut S,
-    ) {
-        let own = task.and_then(|task| self.find_or_introduce(task));
+    #[inline(never)]
+    pub(super) fn input<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
         // Most symbols matter to their own task alone.
-        if self.heeded_in[symbol].is_empty() {
-            if let Some(slot) = own {
-                self.step(slot, symbol, true, moment, key, sink);
-            }
-            return;
+        if !self.program.heeded_in(input.symbol).is_empty() {
+            self.input_for_all(input, tasks, sink);
+        } else if input.slot != NOBODY {
+            self.input_for_own(input, tasks, sink);
         }
-        self.input_for_all(symbol, own, moment, key, sink);
     }
 
     /// As [`Group::input`], of a symbol that matters to others than its own task, too.
-    fn input_for_all<S: Sink>(
-        &mut self,
-        symbol: usize,
-        own: Option<u32>,
-        moment: Moment,
-        key: Option<Option<u64>>,
-        sink: &mut S,
-    ) {
-        self.scratch.clear();
-        for &state in &self.heeded_in[symbol] {
-            self.scratch.extend(&self.heeding[usize::from(state)]);
-        }
-        if let Some(slot) = own {
-            self.step(slot, symbol, true, moment, key, sink);
-        }
-        if !self.scratch.is_empty() {
-            let mut others = std::mem::take(&mut self.scratch);
-            others.retain(|&slot| Some(slot) != own);
-            others.sort_unstable_by_key(|&slot| self.task_of(slot));
-            for &slot in &others {
-                self.step(slot, symbol, false, moment, None, sink);
+    fn input_for_all<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
+        let mut others = Vec::new();
+        if let Some(heeding) = &mut self.heeding {
+            others = std::mem::take(&mut heeding.scratch);
+            others.clear();
+            for &row in self.program.heeded_in(input.symbol) {
+                others.extend(&heeding.rows[self.program.number(row)]);
             }
-            self.scratch = others;
         }
-        let input = Input {
-            moment,
-            source: self.metric.source_of(symbol),
-            seen: &self.seen,
-        };
+        if input.slot != NOBODY {
+            self.input_for_own(input, tasks, sink);
+        }
+        others.retain(|&slot| slot != input.slot);
+        others.sort_unstable_by_key(|&slot| tasks.of(slot));
+        let column = Column::new(input.symbol, false);
         // What a stranger's automaton completes belongs to nobody.
-        if let Some(next) = self
-            .metric
-            .next(self.stranger.state, Column::new(symbol, false))
-        {
-            self.stranger.go(&self.metric, next, &input, &mut |_| {});
+        for &slot in others.iter().chain([&NOBODY]) {
+            let step = self.program.step(self.instances[slot as usize].row, column);
+            if step.effects != Effects::STAY && !step.effects.has(Effects::ABSENT) {
+                self.go(slot, step, input, sink);
+            }
+        }
+        if let Some(heeding) = &mut self.heeding {
+            heeding.scratch = others;
         }
     }
 
-    fn task_of(&self, slot: u32) -> Option<u32> {
-        self.instances[slot as usize]
-            .as_ref()
-            .map(|instance| instance.task)
-    }
-
-    #[inline]
-    fn step<S: Sink>(
-        &mut self,
-        slot: u32,
-        symbol: usize,
-        own: bool,
-        moment: Moment,
-        key: Option<Option<u64>>,
-        sink: &mut S,
-    ) {
-        let Some(instance) = &mut self.instances[slot as usize] else {
-            return;
-        };
-        if own {
-            instance.count_own(self.metric.source_of(symbol), moment.ordinal);
+    fn input_for_own<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
+        let slot = input.slot as usize;
+        let column = Column::new(input.symbol, true);
+        let row = self.instances.get(slot).map_or(Row::ABSENT, |it| it.row);
+        let mut step = self.program.step(row, column);
+        if step.effects.has(Effects::ABSENT) {
+            if !self.introduce(input.slot, tasks) {
+                return;
+            }
+            step = self.program.step(self.instances[slot].row, column);
         }
-        if let Some(key) = key {
-            instance.set_key(key, moment.ordinal);
+        if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
+            let ordinal = input.moment.ordinal;
+            keys[slot] = Keyed { key, ordinal };
+        }
+        if let Some(tallies) = &mut self.tallies {
+            let source = self.metric.source_of(input.symbol);
+            tallies.own(slot, source, input.moment.ordinal);
         }
         // Most input leaves the automaton where it is.
-        if let Some(next) = self.metric.next(instance.state, Column::new(symbol, own)) {
-            self.go(slot, next, symbol, moment, sink);
+        if step.effects != Effects::STAY {
+            self.go(input.slot, step, input, sink);
         }
     }
 
-    /// Lets an automaton enter a state, and those behind it.
-    fn go<S: Sink>(&mut self, slot: u32, next: u16, symbol: usize, moment: Moment, sink: &mut S) {
-        let Some(instance) = &mut self.instances[slot as usize] else {
-            return;
+    /// Lets an automaton take a step.
+    fn go<S: Sink>(&mut self, slot: u32, step: Step, input: &Input, sink: &mut S) {
+        let instance = &mut self.instances[slot as usize];
+        let before = std::mem::replace(&mut instance.row, step.to);
+        let told = input.moment.time;
+        instance.changed = if step.effects.has(Effects::TOLD_LATE) {
+            told
+        } else {
+            told.max(instance.changed)
         };
-        let (metric, index) = (&self.metric, self.index);
-        let (before, task) = (instance.state, instance.task);
-        let input = Input {
-            moment,
-            source: metric.source_of(symbol),
-            seen: &self.seen,
-        };
-        let (statistics, recent, forgotten) =
-            (&mut self.statistics, &mut self.recent, &mut self.forgotten);
-        let mut report = |finished: &Finished<'_>| {
-            let measurement = Measurement {
-                metric,
-                metric_index: index,
-                number: statistics.completed,
-                task,
-                begin: finished.begin,
-                end: finished.end,
-                begin_at: finished.begin_at,
-                end_at: finished.end_at,
-                length: finished.length,
-                intermediate: finished.intermediate,
-                key: finished.key,
-                missed: finished.missed,
-            };
-            statistics.completed += 1;
-            statistics.incomplete += u64::from(!measurement.is_complete());
-            if recent.len() == RECENT {
-                let oldest = recent.pop_front().map(|oldest| oldest.end);
-                *forgotten = oldest.max(*forgotten);
+        self.take_effect(slot, step.effects, input, sink);
+        if step.effects.has(Effects::FURTHER) {
+            for at in 0..self.program.further(step).len() {
+                let effects = self.program.further(step)[at];
+                self.take_effect(slot, effects, input, sink);
             }
-            recent.push_back(Recent {
-                number: measurement.number,
-                task,
-                end: measurement.end,
-                key: measurement.key,
-                complete: measurement.is_complete(),
-            });
-            sink.measurement(&measurement);
-        };
-        instance.go(metric, next, &input, &mut report);
-        if instance.state != before {
+        }
+        if self.heeding.is_some() && before != step.to {
             self.unlist(slot, before);
             self.list(slot);
         }
     }
 
-    /// The automaton of a task.
-    #[inline]
-    fn find_or_introduce(&mut self, task: u32) -> Option<u32> {
-        let (known, slot) = self.near[task as usize % NEAR];
-        if known == task {
-            return Some(slot);
+    /// What happens to the measurement, in this order.
+    fn take_effect<S: Sink>(&mut self, slot: u32, effects: Effects, input: &Input, sink: &mut S) {
+        let at = slot as usize;
+        let ordinal = input.moment.ordinal;
+        let instance = &mut self.instances[at];
+        let now = instance.changed;
+        if effects.has(Effects::CLOSE) {
+            instance.length = instance.length.plus(now.since(instance.since));
+            if let Some(tallies) = &mut self.tallies {
+                tallies.close(at, self.metric.source_of(input.symbol), ordinal);
+            }
         }
-        let slot = self.ask_index(task)?;
-        self.near[task as usize % NEAR] = (task, slot);
-        Some(slot)
+        if effects.has(Effects::END) && slot != NOBODY {
+            self.report(slot, input, sink);
+        }
+        if effects.has(Effects::BEGIN) {
+            self.begin(slot, input);
+            if let Some(tallies) = &mut self.tallies {
+                tallies.begin(at);
+            }
+        }
+        if effects.has(Effects::OPEN) {
+            self.instances[at].since = now;
+            if let Some(tallies) = &mut self.tallies {
+                tallies.open(at, ordinal);
+            }
+        }
+        if let Some(tallies) = &mut self.tallies {
+            if effects.has(Effects::ENTER) {
+                tallies.enter(at, ordinal);
+            }
+        }
     }
 
-    fn ask_index(&mut self, task: u32) -> Option<u32> {
-        if let Some(&slot) = self.by_task.get(&task) {
-            return Some(slot);
+    /// A measurement begins.
+    #[inline(always)]
+    fn begin(&mut self, slot: u32, input: &Input) {
+        let at = slot as usize;
+        let instance = &mut self.instances[at];
+        instance.begin = instance.changed;
+        instance.begin_at = input.moment.element;
+        instance.length = Nanos::ZERO;
+        if std::mem::take(&mut instance.has_missed) {
+            self.missed[at] = Missed::default();
         }
-        if self.by_task.len() >= self.limit && !self.make_room() {
-            self.statistics.refused += 1;
-            return None;
-        }
-        let instance = self.stranger.introduce(task);
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                self.instances.push(None);
-                u32::try_from(self.instances.len() - 1).ok()?
+        if let Some(keys) = &mut self.keys {
+            if keys[at].ordinal != input.moment.ordinal {
+                keys[at].key = None;
             }
+        }
+    }
+
+    /// A measurement is completed.
+    #[inline(always)]
+    fn report<S: Sink>(&mut self, slot: u32, input: &Input, sink: &mut S) {
+        let at = slot as usize;
+        let instance = &self.instances[at];
+        let measurement = Measurement {
+            metric: &self.metric,
+            metric_index: self.index,
+            number: self.statistics.completed,
+            task: instance.task,
+            begin: instance.begin,
+            end: instance.changed,
+            begin_at: instance.begin_at,
+            end_at: input.moment.element,
+            length: instance.length,
+            intermediate: match &self.tallies {
+                Some(tallies) => tallies.totals(at),
+                None => &[],
+            },
+            key: self.keys.as_ref().and_then(|keys| keys[at].key),
+            missed: if instance.has_missed {
+                &self.missed[at]
+            } else {
+                &NOTHING_MISSED
+            },
         };
-        self.instances[slot as usize] = Some(instance);
-        self.by_task.insert(task, slot);
+        let recent = Recent {
+            task: measurement.task,
+            complete: measurement.is_complete(),
+            end: measurement.end,
+            key: measurement.key,
+        };
+        let place = self.statistics.completed as usize % RECENT;
+        match self.recent.get_mut(place) {
+            Some(oldest) => {
+                let oldest = std::mem::replace(oldest, recent);
+                self.forgotten = self.forgotten.max(Some(oldest.end));
+            }
+            None => self.recent.push(recent),
+        }
+        self.statistics.completed += 1;
+        self.statistics.incomplete += u64::from(!recent.complete);
+        sink.measurement(&measurement);
+    }
+
+    /// Makes the automaton of a task that has not been named before: what the stranger has become by the
+    /// elements that name others. Says whether there is room.
+    #[inline(never)]
+    fn introduce(&mut self, slot: u32, tasks: &mut Tasks) -> bool {
+        if self.statistics.instances >= self.limit && !self.make_room(tasks) {
+            self.statistics.refused += 1;
+            return false;
+        }
+        let at = slot as usize;
+        let slots = self.instances.len().max(at + 1);
+        self.instances.resize(slots, Instance::at(Row::ABSENT));
+        self.instances[at] = self.instances[NOBODY as usize];
+        self.instances[at].task = tasks.of(slot);
+        if self.instances[at].has_missed {
+            let missed = self.missed[NOBODY as usize].clone();
+            *self.missed_of(at) = missed;
+        }
+        if let Some(keys) = &mut self.keys {
+            keys.resize(slots, Keyed::default());
+            keys[at] = Keyed::default();
+        }
+        if let Some(tallies) = &mut self.tallies {
+            tallies.copy(NOBODY as usize, at);
+        }
+        self.statistics.instances += 1;
+        tasks.hold(slot);
         self.list(slot);
-        Some(slot)
+        true
+    }
+
+    fn missed_of(&mut self, at: usize) -> &mut Missed {
+        if self.missed.len() <= at {
+            self.missed.resize(at + 1, Missed::NOTHING);
+        }
+        &mut self.missed[at]
+    }
+
+    /// The slots of the automata that there are.
+    fn present(&self) -> impl Iterator<Item = u32> + '_ {
+        let slots = (0..).zip(&self.instances).skip(1);
+        slots
+            .filter(|(_, instance)| instance.row != Row::ABSENT)
+            .map(|(slot, _)| slot)
     }
 
     /// Removes the automata that a stranger's could replace unnoticed. They are looked for once in
     /// as many refusals as there may be automata, so that refusing stays cheap.
-    fn make_room(&mut self) -> bool {
+    fn make_room(&mut self, tasks: &mut Tasks) -> bool {
         if self.patience > 0 {
             self.patience -= 1;
             return false;
         }
-        let stranger = &self.stranger;
-        let instances = self.instances.iter().flatten();
-        let replaceable = instances.filter(|instance| instance.is_like(stranger));
-        let tasks: Vec<u32> = replaceable.map(|instance| instance.task).collect();
-        for task in &tasks {
-            self.remove(*task);
+        let row = self.instances[NOBODY as usize].row;
+        let mut replaceable = Vec::new();
+        if !self.program.measures(row) {
+            let like = |slot: &u32| self.instances[*slot as usize].row == row;
+            replaceable.extend(self.present().filter(like));
         }
-        if tasks.is_empty() {
+        for &slot in &replaceable {
+            self.remove(slot, tasks);
+        }
+        if replaceable.is_empty() {
             self.patience = self.limit;
         }
-        !tasks.is_empty()
+        !replaceable.is_empty()
     }
 
-    /// The task has ended. If it is measured and a last departure is still to come, its automaton
-    /// waits for that.
-    pub(super) fn end(&mut self, task: u32, departs_later: bool) {
-        let slot = self.by_task.get(&task).copied();
-        let measures = slot.and_then(|slot| self.instances[slot as usize].as_ref());
-        if !(departs_later && measures.is_some_and(Instance::measures)) {
-            self.remove(task);
+    /// The task of this slot has ended. If it is measured and a last departure is still to come, its
+    /// automaton waits for that.
+    pub(super) fn end(&mut self, slot: u32, departs_later: bool, tasks: &mut Tasks) {
+        let row = self.instances.get(slot as usize).map(|it| it.row);
+        let measures = row.is_some_and(|row| self.program.measures(row));
+        if !(departs_later && measures) {
+            self.remove(slot, tasks);
         }
     }
 
-    /// The task goes on under another id.
-    pub(super) fn rename(&mut self, old: u32, new: u32) {
-        self.remove(new);
-        self.near[old as usize % NEAR] = (0, 0);
-        if let Some(slot) = self.by_task.remove(&old) {
-            if let Some(instance) = &mut self.instances[slot as usize] {
-                instance.task = new;
-            }
-            self.by_task.insert(new, slot);
+    /// The task of this slot goes on under another id.
+    pub(super) fn rename(&mut self, slot: u32, task: u32) {
+        if let Some(instance) = self.instances.get_mut(slot as usize) {
+            instance.task = task;
         }
     }
 
-    fn remove(&mut self, task: u32) {
-        let Some(slot) = self.by_task.remove(&task) else {
+    /// Removes the automaton of this slot, if there is one.
+    pub(super) fn remove(&mut self, slot: u32, tasks: &mut Tasks) {
+        let Some(instance) = self.instances.get_mut(slot as usize) else {
             return;
         };
-        self.near[task as usize % NEAR] = (0, 0);
-        if let Some(state) = self.instances[slot as usize]
-            .as_ref()
-            .map(|instance| instance.state)
-        {
-            self.unlist(slot, state);
+        let row = std::mem::replace(&mut instance.row, Row::ABSENT);
+        if row == Row::ABSENT {
+            return;
         }
-        let instance = self.instances[slot as usize].take();
-        let measured = instance.is_some_and(|instance| instance.measures());
-        self.statistics.unfinished += u64::from(measured);
-        self.free.push(slot);
+        if std::mem::take(&mut instance.has_missed) {
+            self.missed[slot as usize] = Missed::default();
+        }
+        self.unlist(slot, row);
+        self.statistics.unfinished += u64::from(self.program.measures(row));
+        self.statistics.instances -= 1;
+        tasks.let_go(slot);
     }
 
     /// Ends the observation: measurements that are running are unfinished.
-    pub(super) fn finish(&mut self) {
-        let tasks: Vec<u32> = self.by_task.keys().copied().collect();
-        for task in tasks {
-            self.remove(task);
+    pub(super) fn finish(&mut self, tasks: &mut Tasks) {
+        let slots: Vec<u32> = self.present().collect();
+        for slot in slots {
+            self.remove(slot, tasks);
         }
     }
 
@@ -386,35 +498,30 @@ impl Group {
     pub(super) fn gap<S: Sink>(&mut self, gap: &Gap, only: Option<u32>, sink: &mut S) {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
-        for slot in 0..self.instances.len() {
-            let Some(instance) = &mut self.instances[slot] else {
-                continue;
-            };
-            if only.is_some_and(|task| task != instance.task) {
-                continue;
-            }
-            let before = instance.state;
-            instance.miss(gap);
-            if instance.state != before {
-                let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-                self.unlist(slot, before);
-                self.list(slot);
+        let slots: Vec<u32> = self.present().collect();
+        for slot in slots {
+            let task = self.instances[slot as usize].task;
+            if only.is_none_or(|only| only == task) {
+                self.miss(slot, gap);
             }
         }
         if only.is_none() {
-            self.stranger.miss(gap);
+            self.miss(NOBODY, gap);
         }
         if self.forgotten.is_some_and(|end| end > gap.from) {
             self.statistics.undoubted += 1;
         }
-        for recent in &mut self.recent {
+        // From the oldest to the newest.
+        let kept = self.recent.len() as u64;
+        for number in self.statistics.completed - kept..self.statistics.completed {
+            let recent = &mut self.recent[number as usize % RECENT];
             if recent.end <= gap.from || only.is_some_and(|task| task != recent.task) {
                 continue;
             }
             sink.doubt(&Doubt {
                 metric: &self.metric,
                 metric_index: self.index,
-                number: recent.number,
+                number,
                 task: recent.task,
                 key: recent.key,
                 was_complete: recent.complete,
@@ -425,36 +532,46 @@ impl Group {
         }
     }
 
-    #[inline]
-    fn list(&mut self, slot: u32) {
-        if !self.heeds_any {
-            return;
-        }
-        if let Some(instance) = &mut self.instances[slot as usize] {
-            if self.metric.heeds_others(instance.state) {
-                let members = &mut self.heeding[usize::from(instance.state)];
-                instance.member = u32::try_from(members.len()).unwrap_or(u32::MAX);
-                members.push(slot);
-            }
+    /// Elements that the automaton might have needed are missing: a measurement is incomplete, and
+    /// without one it is not known where the task is.
+    fn miss(&mut self, slot: u32, gap: &Gap) {
+        let (at, start) = (slot as usize, self.program.start());
+        let row = self.instances[at].row;
+        if self.program.measures(row) {
+            self.instances[at].has_missed = true;
+            self.missed_of(at).add(gap);
+        } else if row != start {
+            self.instances[at].row = start;
+            self.unlist(slot, row);
+            self.list(slot);
         }
     }
 
-    #[inline]
-    fn unlist(&mut self, slot: u32, state: u16) {
-        if !self.heeds_any || !self.metric.heeds_others(state) {
-            return;
-        }
-        let Some(place) = self.instances[slot as usize]
-            .as_ref()
-            .map(|instance| instance.member)
-        else {
+    fn list(&mut self, slot: u32) {
+        let Some(heeding) = self.heeding.as_mut().filter(|_| slot != NOBODY) else {
             return;
         };
-        let members = &mut self.heeding[usize::from(state)];
-        members.swap_remove(place as usize);
-        if let Some(&moved) = members.get(place as usize) {
-            if let Some(instance) = &mut self.instances[moved as usize] {
-                instance.member = place;
+        let row = self.instances[slot as usize].row;
+        if self.program.heeds_others(row) {
+            let members = &mut heeding.rows[self.program.number(row)];
+            if heeding.places.len() <= slot as usize {
+                heeding.places.resize(slot as usize + 1, 0);
+            }
+            heeding.places[slot as usize] = members.len() as u32;
+            members.push(slot);
+        }
+    }
+
+    fn unlist(&mut self, slot: u32, row: Row) {
+        let Some(heeding) = self.heeding.as_mut().filter(|_| slot != NOBODY) else {
+            return;
+        };
+        if self.program.heeds_others(row) {
+            let members = &mut heeding.rows[self.program.number(row)];
+            let place = heeding.places[slot as usize];
+            members.swap_remove(place as usize);
+            if let Some(&moved) = members.get(place as usize) {
+                heeding.places[moved as usize] = place;
             }
         }
     }

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The automaton of one task: its state, and the measurement that is running.
 
-use overhear_event::{Gap, Nanos, Timestamp};
+use overhear_event::{Nanos, StreamId, Timestamp};
 
-use super::measurement::{Intermediate, Missed, Position};
-use super::metric::Metric;
-use super::specification::StateKind;
-
-/// The stretch of states that is a segment, or may become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stretch {
-    /// Outside.
-    None,
-    /// Of `in` states, perhaps begun by `cond` states.
-    Segment(Timestamp),
-    /// Of `cond` states alone.
-    Pending(Timestamp),
-}
+use super::measurement::{Intermediate, Position};
+use super::program::Row;
 
 /// Which element is input, and for when it speaks.
 #[derive(Clone, Copy, Debug)]
@@ -29,15 +17,50 @@ pub(super) struct Moment {
     pub(super) element: Position,
 }
 
-/// An element as the instances see it.
+/// The automaton of one task: a line of the cache. What few metrics or sinks ask for stands elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Input<'a> {
-    /// Which one.
-    pub(super) moment: Moment,
-    /// Its source.
-    pub(super) source: usize,
-    /// Elements per source so far, the present one included.
-    pub(super) seen: &'a [u64],
+#[repr(align(64))]
+pub(super) struct Instance {
+    pub(super) row: Row,
+    pub(super) task: u32,
+    /// The time of the last change, so that times that are told late do not go back.
+    pub(super) changed: Timestamp,
+    /// When the stretch began.
+    pub(super) since: Timestamp,
+    /// When the measurement began.
+    pub(super) begin: Timestamp,
+    /// The element that began it.
+    pub(super) begin_at: Position,
+    /// The sum of its segments so far.
+    pub(super) length: Nanos,
+    /// Whether something was missed while it was running.
+    pub(super) has_missed: bool,
+}
+
+impl Instance {
+    /// At this row, of no task.
+    pub(super) const fn at(row: Row) -> Self {
+        Self {
+            row,
+            task: 0,
+            changed: Timestamp::ZERO,
+            since: Timestamp::ZERO,
+            begin: Timestamp::ZERO,
+            begin_at: Position {
+                stream: StreamId::from_raw(0),
+                sequence: 0,
+            },
+            length: Nanos::ZERO,
+            has_missed: false,
+        }
+    }
+}
+
+/// The newest value of the key, and the element that gave it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Keyed {
+    pub(super) key: Option<u64>,
+    pub(super) ordinal: u64,
 }
 
 /// Counters of one source.
@@ -49,218 +72,130 @@ struct Count {
     opened: Intermediate,
 }
 
-/// The automaton of one task.
-#[derive(Clone, Debug)]
-pub(super) struct Instance {
-    pub(super) task: u32,
-    pub(super) state: u16,
-    /// Its place in the list of those that heed others in this state.
-    pub(super) member: u32,
-    /// The element that it has seen as its own last.
-    own_ordinal: u64,
-    /// When the measurement began.
-    begin: Option<(Timestamp, Position)>,
-    length: Nanos,
-    stretch: Stretch,
-    /// The element by which the stretch began.
+/// The elements by which an automaton has gone on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    /// The one that it has seen as its own last.
+    own: u64,
+    /// By which the stretch began.
     opened: u64,
-    /// The element by which it entered the last state of the stretch.
+    /// By which it entered the last state of the stretch.
     entered: u64,
-    /// The time of the last change, so that times that are told late do not go back.
-    changed: Timestamp,
-    pub(super) key: Option<u64>,
-    /// The element that gave the key.
-    keyed: u64,
-    counts: Box<[Count]>,
-    totals: Box<[Intermediate]>,
-    pub(super) missed: Missed,
 }
 
-/// A measurement as it is when its end is entered.
-pub(super) struct Finished<'a> {
-    pub(super) begin: Timestamp,
-    pub(super) end: Timestamp,
-    pub(super) begin_at: Position,
-    pub(super) end_at: Position,
-    pub(super) length: Nanos,
-    pub(super) key: Option<u64>,
-    pub(super) intermediate: &'a [Intermediate],
-    pub(super) missed: &'a Missed,
+/// The intermediate elements of all automata of a metric.
+#[derive(Debug)]
+pub(super) struct Tallies {
+    /// Elements per source so far, the present one included.
+    seen: Vec<u64>,
+    /// By slot.
+    marks: Vec<Marks>,
+    /// By slot and source.
+    counts: Vec<Count>,
+    totals: Vec<Intermediate>,
 }
 
-impl Instance {
+impl Tallies {
     pub(super) fn new(sources: usize) -> Self {
-        Self {
-            task: 0,
-            state: 0,
-            member: 0,
-            own_ordinal: 0,
-            begin: None,
-            length: Nanos::ZERO,
-            stretch: Stretch::None,
-            opened: 0,
-            entered: 0,
-            changed: Timestamp::ZERO,
-            key: None,
-            keyed: 0,
-            counts: vec![Count::default(); sources].into(),
-            totals: vec![Intermediate::default(); sources].into(),
-            missed: Missed::default(),
-        }
+        let mut tallies = Self {
+            seen: vec![0; sources],
+            marks: Vec::new(),
+            counts: Vec::new(),
+            totals: Vec::new(),
+        };
+        tallies.reach(0);
+        tallies
     }
 
-    /// The automaton of a task that has not been named before: what a stranger's automaton has
-    /// become by the elements that name others.
-    pub(super) fn introduce(&self, task: u32) -> Self {
-        Self {
-            task,
-            ..self.clone()
-        }
+    /// Has counters for the automaton of this slot, and all before it.
+    fn reach(&mut self, slot: usize) {
+        let slots = self.marks.len().max(slot + 1);
+        let sources = self.seen.len();
+        self.marks.resize(slots, Marks::default());
+        self.counts.resize(slots * sources, Count::default());
+        self.totals.resize(slots * sources, Intermediate::default());
     }
 
-    pub(super) const fn measures(&self) -> bool {
-        self.begin.is_some()
+    /// An element of this source is in the alphabet.
+    pub(super) fn see(&mut self, source: usize) {
+        self.seen[source] += 1;
     }
 
-    /// Whether a stranger's automaton could take its place unnoticed.
-    pub(super) fn is_like(&self, stranger: &Self) -> bool {
-        self.state == stranger.state && self.begin.is_none() && stranger.begin.is_none()
+    /// The automaton of this slot is a copy of that of another one.
+    pub(super) fn copy(&mut self, from: usize, to: usize) {
+        self.reach(to);
+        let sources = self.seen.len();
+        self.marks[to] = self.marks[from];
+        let from = from * sources..(from + 1) * sources;
+        self.counts.copy_within(from.clone(), to * sources);
+        self.totals.copy_within(from, to * sources);
     }
 
-    /// Counts an element of this source as its own, once.
-    #[inline]
-    pub(super) fn count_own(&mut self, source: usize, ordinal: u64) {
-        if self.own_ordinal != ordinal {
-            self.own_ordinal = ordinal;
-            let count = &mut self.counts[source];
+    /// Counts an element of this source as the automaton's own, once.
+    pub(super) fn own(&mut self, slot: usize, source: usize, ordinal: u64) {
+        let marks = &mut self.marks[slot];
+        if marks.own != ordinal {
+            marks.own = ordinal;
+            let count = &mut self.counts[slot * self.seen.len() + source];
             count.own += 1;
             // The element that opened the stretch is not one of its own, even if that it belongs to
             // the task shows only by a later symbol.
-            count.opened.own += u64::from(self.opened == ordinal);
+            count.opened.own += u64::from(marks.opened == ordinal);
         }
     }
 
-    /// Takes the newest value of the key.
-    pub(super) fn set_key(&mut self, key: Option<u64>, ordinal: u64) {
-        (self.key, self.keyed) = (key, ordinal);
+    /// A measurement begins.
+    pub(super) fn begin(&mut self, slot: usize) {
+        let sources = self.seen.len();
+        self.totals[slot * sources..(slot + 1) * sources].fill(Intermediate::default());
     }
 
-    /// Enters this state by the input, and those behind it by lambda transitions.
-    #[inline]
-    pub(super) fn go(
-        &mut self,
-        metric: &Metric,
-        mut next: u16,
-        input: &Input<'_>,
-        report: &mut impl FnMut(&Finished<'_>),
-    ) {
-        // A begin may be told late, and lie before the end of the last measurement.
-        let now = match metric.kind(next) {
-            StateKind::Begin => input.moment.time,
-            _ => input.moment.time.max(self.changed),
-        };
-        self.changed = now;
-        loop {
-            self.enter(metric.kind(next), now, input, report);
-            self.state = next;
-            match metric.lambda(next) {
-                Some(further) => next = further,
-                None => return,
-            }
-        }
-    }
-
-    #[inline]
-    fn enter(
-        &mut self,
-        kind: StateKind,
-        now: Timestamp,
-        input: &Input<'_>,
-        report: &mut impl FnMut(&Finished<'_>),
-    ) {
-        // A stretch ends where a state of another kind begins; only `cond` turns into `in`.
-        match (kind, self.stretch) {
-            (StateKind::In, Stretch::Segment(_)) | (StateKind::Cond, Stretch::Pending(_)) => {}
-            (StateKind::In, Stretch::Pending(since)) => self.stretch = Stretch::Segment(since),
-            (_, Stretch::Segment(since)) => self.close(since, now, input),
-            (_, Stretch::Pending(_)) => self.stretch = Stretch::None,
-            (_, Stretch::None) => {}
-        }
-        match kind {
-            StateKind::Begin => {
-                self.begin = Some((now, input.moment.element));
-                self.length = Nanos::ZERO;
-                for total in &mut self.totals {
-                    *total = Intermediate::default();
-                }
-                if self.missed.count > 0 {
-                    self.missed = Missed::default();
-                }
-                if self.keyed != input.moment.ordinal {
-                    self.key = None;
-                }
-            }
-            StateKind::In | StateKind::Cond => {
-                if self.stretch == Stretch::None {
-                    self.open(kind, now, input);
-                }
-                self.entered = input.moment.ordinal;
-            }
-            StateKind::Out => {}
-            StateKind::Cancel => self.begin = None,
-            StateKind::End => {
-                if let Some((begin, begin_at)) = self.begin.take() {
-                    report(&Finished {
-                        begin,
-                        end: now,
-                        begin_at,
-                        end_at: input.moment.element,
-                        length: self.length,
-                        key: self.key,
-                        intermediate: &self.totals,
-                        missed: &self.missed,
-                    });
-                }
-            }
-        }
-    }
-
-    fn open(&mut self, kind: StateKind, now: Timestamp, input: &Input<'_>) {
-        for (count, &all) in self.counts.iter_mut().zip(input.seen) {
+    /// A stretch begins.
+    pub(super) fn open(&mut self, slot: usize, ordinal: u64) {
+        let counts = &mut self.counts[slot * self.seen.len()..];
+        for (count, &all) in counts.iter_mut().zip(&self.seen) {
             count.opened = Intermediate {
                 all,
                 own: count.own,
             };
         }
-        self.opened = input.moment.ordinal;
-        self.stretch = match kind {
-            StateKind::In => Stretch::Segment(now),
-            _ => Stretch::Pending(now),
-        };
+        self.marks[slot].opened = ordinal;
     }
 
-    /// Adds a segment. The element that leaves it is not one of its own unless it has entered a
+    /// A state of the stretch is entered.
+    pub(super) fn enter(&mut self, slot: usize, ordinal: u64) {
+        self.marks[slot].entered = ordinal;
+    }
+
+    /// A segment ends by an element of this source. That is not one of its own unless it has entered a
     /// state of the segment before.
-    fn close(&mut self, since: Timestamp, now: Timestamp, input: &Input<'_>) {
-        self.stretch = Stretch::None;
-        self.length = self.length.plus(now.since(since));
-        let leaves = self.entered != input.moment.ordinal;
-        let counts = self.counts.iter().zip(input.seen);
-        for (source, (total, (count, &all))) in self.totals.iter_mut().zip(counts).enumerate() {
-            let leaving = u64::from(leaves && source == input.source);
-            let leaving_own = u64::from(leaving == 1 && self.own_ordinal == input.moment.ordinal);
+    pub(super) fn close(&mut self, slot: usize, source: usize, ordinal: u64) {
+        let marks = self.marks[slot];
+        let leaves = marks.entered != ordinal;
+        let first = slot * self.seen.len();
+        let counts = self.counts[first..].iter().zip(&self.seen);
+        let totals = self.totals[first..].iter_mut();
+        for (at, (total, (count, &all))) in totals.zip(counts).enumerate() {
+            let leaving = u64::from(leaves && at == source);
+            let leaving_own = u64::from(leaving == 1 && marks.own == ordinal);
             total.all += all - count.opened.all - leaving;
             total.own += count.own - count.opened.own - leaving_own;
         }
     }
 
-    /// Elements that it might have needed are missing: a measurement is incomplete, and without
-    /// one it is not known where the task is.
-    pub(super) fn miss(&mut self, gap: &Gap) {
-        if self.measures() {
-            self.missed.add(gap);
-        } else {
-            self.state = 0;
-        }
+    /// The elements in the segments of the measurement, by source.
+    pub(super) fn totals(&self, slot: usize) -> &[Intermediate] {
+        let sources = self.seen.len();
+        &self.totals[slot * sources..(slot + 1) * sources]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Instance;
+
+    #[test]
+    fn an_automaton_takes_one_line_of_the_cache() {
+        assert_eq!(size_of::<Instance>(), 64);
     }
 }

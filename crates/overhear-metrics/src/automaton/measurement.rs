@@ -49,6 +49,12 @@ pub struct Missed {
 }
 
 impl Missed {
+    pub(super) const NOTHING: Self = Self {
+        gaps: Vec::new(),
+        count: 0,
+        elements: 0,
+    };
+
     pub(super) fn add(&mut self, gap: &Gap) {
         if self.gaps.len() < GAPS {
             self.gaps.push(*gap);
@@ -79,7 +85,8 @@ pub struct Measurement<'a> {
     pub end_at: Position,
     /// The sum of its segments; at most `end - begin`.
     pub length: Nanos,
-    /// The elements in its segments, in the order of [`Metric::sources`].
+    /// The elements in its segments, in the order of [`Metric::sources`]; empty where the sink does
+    /// without them ([`Sink::counts_intermediate`]).
     pub intermediate: &'a [Intermediate],
     /// The value that says of which kind it is, where the metric divides them.
     pub key: Option<u64>,
@@ -152,6 +159,13 @@ pub struct Doubt<'a> {
 
 /// Takes the results.
 pub trait Sink {
+    /// Whether the elements in the segments of this metric's measurements are to be counted, which
+    /// doubles what an element costs. Asked when the metric is added.
+    fn counts_intermediate(&self, metric: &Metric) -> bool {
+        let _ = metric;
+        true
+    }
+
     /// A measurement was completed.
     fn measurement(&mut self, measurement: &Measurement<'_>);
 
@@ -163,6 +177,10 @@ pub trait Sink {
 }
 
 impl<S: Sink + ?Sized> Sink for &mut S {
+    fn counts_intermediate(&self, metric: &Metric) -> bool {
+        (**self).counts_intermediate(metric)
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         (**self).measurement(measurement);
     }

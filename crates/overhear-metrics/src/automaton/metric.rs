@@ -31,8 +31,6 @@ pub struct Metric {
     // The distinct sources of the symbols, and the index of each symbol's.
     sources: Vec<EventName>,
     source_of: Vec<usize>,
-    // Per state and symbol, the states in which others' input matters.
-    heeds_others: Vec<bool>,
     // Per source: every label with a symbol of it says `i`, and the task is the writer.
     private: Vec<bool>,
 }
@@ -44,6 +42,12 @@ pub(super) struct Column(usize);
 impl Column {
     pub(super) const fn new(symbol: usize, own: bool) -> Self {
         Self(2 * symbol + own as usize)
+    }
+
+    /// Its place in a row.
+    #[inline(always)]
+    pub(super) const fn index(self) -> usize {
+        self.0
     }
 }
 
@@ -77,9 +81,6 @@ impl Metric {
                 sources.len() - 1
             }));
         }
-        let heeds_others = (0..states)
-            .map(|state| (0..symbols).any(|symbol| next[(state * symbols + symbol) * 2] != STAY))
-            .collect();
         let mut private = vec![true; sources.len()];
         for (symbol, &source) in specification.symbols.iter().zip(&source_of) {
             private[source] &= symbol.task == TaskOf::Writer;
@@ -99,7 +100,6 @@ impl Metric {
             lambda,
             sources,
             source_of,
-            heeds_others,
             private,
         })
     }
@@ -153,10 +153,6 @@ impl Metric {
         self.kinds[usize::from(state)]
     }
 
-    pub(super) fn states(&self) -> usize {
-        self.kinds.len()
-    }
-
     /// Where the input leads, `None` if the automaton stays.
     pub(super) fn next(&self, state: u16, column: Column) -> Option<u16> {
         let row = usize::from(state) * self.source_of.len() * 2;
@@ -173,11 +169,6 @@ impl Metric {
 
     pub(super) fn source(&self, event: &EventName) -> Option<usize> {
         self.sources.iter().position(|source| source == event)
-    }
-
-    /// Whether input of other tasks can lead out of this state.
-    pub(super) fn heeds_others(&self, state: u16) -> bool {
-        self.heeds_others[usize::from(state)]
     }
 
     /// Whether elements of this source concern no task but their writer.

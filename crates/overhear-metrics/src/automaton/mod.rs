@@ -137,11 +137,13 @@ mod metric;
 mod parse;
 mod pattern;
 mod print;
+mod program;
 mod reading;
 mod results;
 mod route;
 mod specification;
 mod summary;
+mod tasks;
 
 pub use builtin::{
     events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,

@@ -161,6 +161,68 @@ impl Test {
     }
 }
 
+/// A condition on a number that is a mask and a comparison in the payload itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Probe {
+    /// Where the word begins.
+    word: usize,
+    mask: u64,
+    value: u64,
+}
+
+impl Probe {
+    /// The probe for a test, and whether the test holds where the probe does, or where it does not.
+    /// `None` if it takes more.
+    pub(super) fn of(test: &Test) -> Option<(Self, bool)> {
+        let Test::Number {
+            number,
+            mask,
+            value,
+            equal,
+        } = test
+        else {
+            return None;
+        };
+        if number.bytes != size_of::<u64>() {
+            return None;
+        }
+        // A number that is negative has ones above it, any other has zeros: the sign stands for them.
+        let above = mask & !number.mask;
+        let wanted = value & !number.mask;
+        let (mask, value) = if above == 0 || number.sign == 0 {
+            if wanted != 0 {
+                return None;
+            }
+            (mask & number.mask, *value)
+        } else {
+            let is_negative = match wanted {
+                0 => 0,
+                all if all == above => number.sign,
+                _ => return None,
+            };
+            let low = mask & number.mask;
+            let value = value & low;
+            if low & number.sign != 0 && value & number.sign != is_negative {
+                return None;
+            }
+            (low | number.sign, value | is_negative)
+        };
+        let probe = Self {
+            word: number.word,
+            mask: mask << number.shift,
+            value: value << number.shift,
+        };
+        Some((probe, *equal))
+    }
+
+    /// Whether it holds; not where the payload is too short.
+    #[inline(always)]
+    pub(super) fn holds(&self, payload: &[u8]) -> bool {
+        let word = payload.get(self.word..).and_then(<[u8]>::first_chunk);
+        word.is_some_and(|word| u64::from_ne_bytes(*word) & self.mask == self.value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -169,7 +231,7 @@ mod tests {
         ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
-    use super::{Number, Test};
+    use super::{Number, Probe, Test};
     use crate::automaton::{Condition, Constant, Place, Relation, Word};
 
     fn stream() -> StreamDescriptor {
@@ -247,6 +309,58 @@ mod tests {
             assert_eq!(found, expected, "{field} {relation:?} {constant:#x}");
         }
         assert!(!holds("byte", Unequal, number(1), &all[..10]));
+    }
+
+    #[test]
+    fn probes_hold_where_their_tests_do() {
+        let constants = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xfffe, 1 << 40]
+            .into_iter()
+            .flat_map(|low| [low, low | 0xffff << 48, !low, u64::MAX >> 1, u64::MAX]);
+        let relations = [
+            Relation::Equal,
+            Relation::Unequal,
+            Relation::Has,
+            Relation::Lacks,
+        ];
+        let stream = stream();
+        let mut probes = 0;
+        for constant in constants {
+            let payloads = [
+                payload(
+                    constant,
+                    constant.cast_signed(),
+                    constant as i16,
+                    constant as u8,
+                ),
+                payload(0, -1, -2, 0x85),
+                payload(u64::MAX, i64::MIN, i16::MIN, 0),
+            ];
+            for (field, relation) in ["word", "signed", "short", "byte"]
+                .into_iter()
+                .flat_map(|field| relations.map(|relation| (field, relation)))
+            {
+                let condition = Condition {
+                    field: Word::new(field),
+                    relation,
+                    constant: Constant::Number(constant),
+                    constant_at: Place::default(),
+                };
+                let test = Test::of(&stream.schema, &condition).unwrap();
+                let Some((probe, where_it_holds)) = Probe::of(&test) else {
+                    continue;
+                };
+                probes += 1;
+                for payload in &payloads {
+                    let expected = holds(field, relation, Constant::Number(constant), payload);
+                    assert_eq!(
+                        probe.holds(payload) == where_it_holds,
+                        expected,
+                        "{field} {relation:?} {constant:#x}"
+                    );
+                }
+            }
+        }
+        assert!(probes > 400, "{probes}");
     }
 
     #[test]

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the elements of one stream mean to the metrics: names of fields become their indices once,
+//! What the elements of one stream mean to the metrics: names of fields become their places once,
 //! when the stream appears.
+//!
+//! The metrics ask for much the same: a condition that several symbols have is looked at once per
+//! element, a task that several name is read once. The conditions that hold, a bit each, choose a
+//! [`Letter`]: all symbols of all metrics that the element is.
+
+use std::ops::Range;
 
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, WRITER_TID};
@@ -8,11 +14,15 @@ use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, WRITER_TID};
 use super::check::whole_number;
 use super::metric::Metric;
 use super::pattern::BoundPattern;
-use super::reading::{Number, Test};
-use super::specification::{Symbol, TaskOf};
+use super::reading::{Number, Probe, Test};
+use super::specification::{Condition, Constant, Place, Relation, Symbol, TaskOf, Word};
+use super::tasks::{Tasks, NOBODY};
 
 /// As many conditions as there may be for a table of all their combinations.
 const FEW_TESTS: usize = 8;
+/// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
+/// TASK_DEAD.
+const DEAD: u64 = 0x10 | 0x20 | 0x80;
 
 /// The lives of threads that a stream tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,43 +31,69 @@ pub(super) enum Lives {
     Silent,
     /// Their forks, execs and exits.
     Life,
-    /// Their last departures.
-    Switch,
+    /// Their last departures. What is read is the thread; the bit that says that it will run again.
+    Switch(Number, u64),
 }
 
 /// What the elements of a stream mean.
-///
-/// The metrics ask for much the same: a condition that several symbols have is looked at once per
-/// element, a task that several name is read once.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// In the order of the metrics, and within one in that of its symbols.
-    rules: Vec<Rule>,
     pub(super) lives: Lives,
-    /// Distinct conditions, as many as a word has bits.
+    /// Whether no metric wants to know of the elements.
+    pub(super) is_idle: bool,
+    /// Bytes of an element; there are no shorter ones.
+    bytes: usize,
+    /// Distinct conditions, as many as a word has bits: those that are a mask and a comparison.
+    probes: Vec<Probe>,
+    /// And those that are more, at the bits behind them.
     tests: Vec<Test>,
     /// Distinct places where tasks are named.
     tasks: Vec<TaskSource>,
-    /// By the conditions that hold, the rules that match, where there are few conditions.
-    chosen: Vec<Box<[usize]>>,
-    /// All rules, where there are many.
-    every: Box<[usize]>,
+    /// Distinct fields that hold a key, or say how long ago the event was.
+    numbers: Vec<Number>,
+    /// By the conditions that hold, where there are few; else one, of all rules.
+    letters: Vec<Letter>,
+    /// Whether [`Route::matches`] has to be asked: the table of letters would be too long.
+    pub(super) is_long: bool,
+    /// The rules of all letters, one letter behind the other.
+    rules: Vec<Rule>,
+    /// Conditions for which the word had no bit, and the rules' places in `every`.
+    further: Vec<(usize, Test)>,
+    /// Each rule once, in the order of the metrics, and within one in that of its symbols.
+    every: Vec<Rule>,
 }
 
+/// The slots of the tasks that an element names.
+pub(super) type Slots = [u32; 1 << u8::BITS];
+
+/// Which rules apply to an element, by its conditions.
+#[derive(Clone, Debug)]
+struct Letter {
+    rules: Range<usize>,
+    /// The places where their tasks are named.
+    tasks: Box<[u8]>,
+}
+
+/// No number.
+const NONE: u16 = u16::MAX;
+
 /// When an element of the stream is a certain symbol of a certain metric.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    pub(super) metric: usize,
-    pub(super) symbol: usize,
-    pub(super) source: usize,
+    pub(super) metric: u32,
+    pub(super) symbol: u16,
+    pub(super) source: u16,
     /// Which of the route's tasks is the symbol's.
-    pub(super) task: usize,
-    /// The conditions of the route that must hold.
+    pub(super) task: u8,
+    /// Whether [`Group::input_plain`](super::group::Group::input_plain) is enough for it.
+    pub(super) is_plain: bool,
+    ago: u16,
+    key: u16,
+    /// Its place among all rules.
+    number: u16,
+    /// The conditions of the route on which it depends, and which of them must hold.
+    cares: u64,
     needs: u64,
-    /// Conditions for which the word had no bit.
-    further: Vec<Test>,
-    ago: Option<Number>,
-    key: Option<Number>,
 }
 
 /// Where an element says whose it is.
@@ -97,24 +133,37 @@ impl TaskSource {
     }
 }
 
+/// A rule as it is found, before its conditions have bits.
+struct Draft {
+    rule: Rule,
+    tests: Vec<Test>,
+}
+
 impl Route {
-    /// Finds what the stream means to the metrics. Sentences about those that cannot use it, since
+    /// Finds what the stream means to the metrics, of which some are plain. Sentences about those that cannot use it, since
     /// it lacks their fields, go to `complain`.
     pub(super) fn new<'a>(
         stream: &StreamDescriptor,
-        metrics: impl Iterator<Item = &'a Metric>,
+        metrics: impl Iterator<Item = (&'a Metric, bool)>,
         complain: &mut dyn FnMut(String),
     ) -> Self {
         let event = stream.event();
         let mut route = Self {
-            rules: Vec::new(),
-            lives: lives(stream),
+            lives: Lives::Silent,
+            is_idle: false,
+            bytes: stream.schema.size() as usize,
+            probes: Vec::new(),
             tests: Vec::new(),
             tasks: Vec::new(),
-            chosen: Vec::new(),
-            every: Box::default(),
+            numbers: Vec::new(),
+            letters: Vec::new(),
+            is_long: false,
+            rules: Vec::new(),
+            further: Vec::new(),
+            every: Vec::new(),
         };
-        for (index, metric) in metrics.enumerate() {
+        let mut drafts = Vec::new();
+        for (index, (metric, is_plain)) in metrics.enumerate() {
             let Some(source) = metric.source(&event) else {
                 continue;
             };
@@ -123,7 +172,9 @@ impl Route {
                     continue;
                 }
                 match key_and_pattern(stream, metric, symbol) {
-                    Ok((key, pattern)) => route.add([index, number, source], key, pattern),
+                    Ok((key, pattern)) => {
+                        drafts.push(route.draft([index, number, source], is_plain, key, pattern));
+                    }
                     Err(sentence) => complain(format!(
                         "metric {} cannot use {}: {sentence}",
                         metric.name(),
@@ -132,83 +183,201 @@ impl Route {
                 }
             }
         }
+        route.lives = route.lives_of(stream);
+        // All probes come first: their bits are known only when all of them are.
+        for probe in drafts
+            .iter()
+            .flat_map(|draft| &draft.tests)
+            .filter_map(Probe::of)
+        {
+            if route.probes.len() < u64::BITS as usize {
+                place_of(&mut route.probes, &probe.0);
+            }
+        }
+        for draft in drafts {
+            route.add(draft);
+        }
         route.choose();
+        route.is_idle = route.every.is_empty() && route.lives == Lives::Silent;
         route
+    }
+
+    fn draft(
+        &mut self,
+        [metric, symbol, source]: [usize; 3],
+        is_plain: bool,
+        key: Option<Number>,
+        pattern: BoundPattern,
+    ) -> Draft {
+        let mut number = |field: Option<Number>| {
+            field.map_or(NONE, |field| narrow(place_of(&mut self.numbers, &field)))
+        };
+        Draft {
+            rule: Rule {
+                metric: u32::try_from(metric).expect("nobody adds so many metrics"),
+                symbol: narrow(symbol),
+                source: narrow(source),
+                ago: number(pattern.ago),
+                key: number(key),
+                task: u8::try_from(place_of(&mut self.tasks, &pattern.task))
+                    .expect("a type has fewer fields"),
+                is_plain,
+                number: 0,
+                cares: 0,
+                needs: 0,
+            },
+            tests: pattern.tests,
+        }
+    }
+
+    /// Gives the conditions of a rule their bits.
+    fn add(&mut self, Draft { mut rule, tests }: Draft) {
+        rule.number = narrow(self.every.len());
+        for test in tests {
+            let probe = Probe::of(&test).and_then(|(probe, holds)| {
+                let place = self.probes.iter().position(|known| *known == probe)?;
+                Some((place, holds))
+            });
+            let (place, holds) = probe.unwrap_or_else(|| {
+                let place = self.probes.len() + place_of(&mut self.tests, &test);
+                (place, true)
+            });
+            if place < u64::BITS as usize {
+                if rule.cares >> place & 1 == 1 && (rule.needs >> place & 1 == 1) != holds {
+                    // Opposites never hold together, and nothing is ever equal to this.
+                    (rule.cares, rule.needs) = (0, 1);
+                    break;
+                }
+                rule.cares |= 1 << place;
+                rule.needs |= u64::from(holds) << place;
+            } else {
+                self.tests.truncate(u64::BITS as usize - self.probes.len());
+                self.further.push((self.every.len(), test));
+            }
+        }
+        self.every.push(rule);
     }
 
     /// Finds the rules for each combination of conditions.
     fn choose(&mut self) {
-        let rules = &self.rules;
-        let that_match = |held: u64| {
-            let matching =
-                (0..rules.len()).filter(|&rule| rules[rule].needs & held == rules[rule].needs);
-            matching.collect()
-        };
-        if self.tests.len() <= FEW_TESTS {
-            self.chosen = (0..1 << self.tests.len()).map(that_match).collect();
+        let tests = self.probes.len() + self.tests.len();
+        self.is_long = tests > FEW_TESTS;
+        if self.is_long {
+            return self.letter(|_| true);
         }
-        self.every = (0..self.rules.len()).collect();
+        for held in 0..1 << tests {
+            self.letter(|rule| rule.cares & held == rule.needs);
+        }
     }
 
-    fn add(
-        &mut self,
-        [metric, symbol, source]: [usize; 3],
-        key: Option<Number>,
-        pattern: BoundPattern,
-    ) {
-        let (mut needs, mut further) = (0, Vec::new());
-        for test in pattern.tests {
-            let place = place_of(&mut self.tests, &test);
-            if place < u64::BITS as usize {
-                needs |= 1 << place;
-            } else {
-                self.tests.truncate(place);
-                further.push(test);
-            }
+    fn letter(&mut self, applies: impl Fn(&Rule) -> bool) {
+        let begin = self.rules.len();
+        let rules = self.every.iter().filter(|rule| applies(rule));
+        self.rules.extend(rules);
+        let mut tasks: Vec<u8> = Vec::new();
+        for rule in &self.rules[begin..] {
+            place_of(&mut tasks, &rule.task);
         }
-        self.rules.push(Rule {
-            metric,
-            symbol,
-            source,
-            task: place_of(&mut self.tasks, &pattern.task),
-            needs,
-            further,
-            ago: pattern.ago,
-            key,
+        self.letters.push(Letter {
+            rules: begin..self.rules.len(),
+            tasks: tasks.into(),
         });
     }
 
-    /// Whether no metric wants to know of the elements.
-    pub(super) fn is_idle(&self) -> bool {
-        self.rules.is_empty() && self.lives == Lives::Silent
+    /// The lives that the stream tells of. Whether a departure is the last one is a condition like others.
+    fn lives_of(&mut self, stream: &StreamDescriptor) -> Lives {
+        let of_kernel = matches!(stream.origin, Origin::Kernel { .. });
+        let schema = &stream.schema;
+        match stream.sensor.as_str() {
+            TASK_LIFE if of_kernel => Lives::Life,
+            SCHED_SWITCH if of_kernel => {
+                let condition = Condition {
+                    field: Word::new("prev_state"),
+                    relation: Relation::Lacks,
+                    constant: Constant::Number(DEAD),
+                    constant_at: Place::default(),
+                };
+                let alive = Test::of(schema, &condition);
+                let probe = alive.as_ref().and_then(Probe::of);
+                match (Number::of(schema, "prev_tid"), probe) {
+                    (Some(thread), Some((probe, true))) => {
+                        Lives::Switch(thread, 1 << place_of(&mut self.probes, &probe))
+                    }
+                    _ => Lives::Silent,
+                }
+            }
+            _ => Lives::Silent,
+        }
     }
 
-    /// The rules that may match where these conditions hold; [`Rule::matches`] says whether they do.
-    #[inline]
-    pub(super) fn rules(&self, held: u64) -> impl Iterator<Item = &Rule> {
-        let chosen = usize::try_from(held)
-            .ok()
-            .and_then(|held| self.chosen.get(held));
-        let places = chosen.unwrap_or(&self.every).iter();
-        places.map(|&place| &self.rules[place])
+    /// Whether the element has all of its bytes.
+    #[inline(always)]
+    pub(super) fn fits(&self, element: &ElementView<'_>) -> bool {
+        element.payload.len() >= self.bytes
+    }
+
+    /// The rules that apply where these conditions hold. The slots of the
+    /// tasks that they name go to `slots`, in the order to which [`Rule::task`] refers.
+    #[inline(always)]
+    pub(super) fn rules(
+        &self,
+        held: u64,
+        element: &ElementView<'_>,
+        tasks: &mut Tasks,
+        slots: &mut Slots,
+    ) -> &[Rule] {
+        let place = if self.is_long { 0 } else { held as usize };
+        let letter = &self.letters[place];
+        for &place in &letter.tasks {
+            let task = self.tasks[usize::from(place)].named_by(element);
+            slots[usize::from(place)] = task.map_or(NOBODY, |task| tasks.slot(task));
+        }
+        &self.rules[letter.rules.clone()]
+    }
+
+    /// Whether the element is the symbol: `held` says which conditions of the route hold.
+    #[inline(never)]
+    pub(super) fn matches(&self, rule: &Rule, held: u64, element: &ElementView<'_>) -> bool {
+        let number = usize::from(rule.number);
+        let mut further = self.further.iter().filter(|(place, _)| *place == number);
+        held & rule.cares == rule.needs && further.all(|(_, test)| test.holds(element))
     }
 
     /// Looks at all conditions, a bit each.
-    #[inline]
+    #[inline(always)]
     pub(super) fn held(&self, element: &ElementView<'_>) -> u64 {
         let mut held = 0;
-        for (place, test) in self.tests.iter().enumerate() {
+        for (place, probe) in self.probes.iter().enumerate() {
+            held |= u64::from(probe.holds(element.payload)) << place;
+        }
+        for (place, test) in (self.probes.len()..).zip(&self.tests) {
             held |= u64::from(test.holds(element)) << place;
         }
         held
     }
 
-    /// Reads the tasks that the element names, in the order to which [`Rule::task`] refers.
-    #[inline]
-    pub(super) fn name_tasks(&self, element: &ElementView<'_>, tasks: &mut Vec<Option<u32>>) {
-        tasks.clear();
-        tasks.extend(self.tasks.iter().map(|source| source.named_by(element)));
+    /// How long before the element the event was.
+    #[inline(always)]
+    pub(super) fn ago(&self, rule: &Rule, element: &ElementView<'_>) -> Nanos {
+        if rule.ago == NONE {
+            return Nanos::ZERO;
+        }
+        let field = self.numbers[usize::from(rule.ago)];
+        Nanos::from_ns(field.bits(element.payload).unwrap_or(0))
     }
+
+    /// The key that the element gives, if the symbol gives one.
+    #[inline(always)]
+    pub(super) fn key(&self, rule: &Rule, element: &ElementView<'_>) -> Option<Option<u64>> {
+        if rule.key == NONE {
+            return None;
+        }
+        Some(self.numbers[usize::from(rule.key)].bits(element.payload))
+    }
+}
+
+fn narrow(place: usize) -> u16 {
+    u16::try_from(place).expect("the check limits the number of symbols")
 }
 
 /// The place of this one, at the end if it is new.
@@ -219,15 +388,6 @@ fn place_of<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) -> usize {
             all.push(one.clone());
             all.len() - 1
         })
-}
-
-fn lives(stream: &StreamDescriptor) -> Lives {
-    let of_kernel = matches!(stream.origin, Origin::Kernel { .. });
-    match stream.sensor.as_str() {
-        TASK_LIFE if of_kernel => Lives::Life,
-        SCHED_SWITCH if of_kernel => Lives::Switch,
-        _ => Lives::Silent,
-    }
 }
 
 fn key_and_pattern(
@@ -261,26 +421,5 @@ pub(super) fn sole_task(stream: &StreamDescriptor) -> Option<u32> {
     match writer(stream) {
         TaskSource::Always(task) => Some(task),
         _ => None,
-    }
-}
-
-impl Rule {
-    /// Whether the element is the symbol: `held` says which conditions of the route hold.
-    #[inline]
-    pub(super) fn matches(&self, held: u64, element: &ElementView<'_>) -> bool {
-        held & self.needs == self.needs && self.further.iter().all(|test| test.holds(element))
-    }
-
-    /// How long before the element the event was.
-    #[inline]
-    pub(super) fn ago(&self, element: &ElementView<'_>) -> Nanos {
-        let ago = self.ago.and_then(|field| field.bits(element.payload));
-        Nanos::from_ns(ago.unwrap_or(0))
-    }
-
-    /// The key that the element gives, if the symbol gives one.
-    #[inline]
-    pub(super) fn key(&self, element: &ElementView<'_>) -> Option<Option<u64>> {
-        self.key.map(|field| field.bits(element.payload))
     }
 }

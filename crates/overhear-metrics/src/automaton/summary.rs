@@ -5,10 +5,11 @@ use overhear_event::Nanos;
 use rustc_hash::FxHashMap;
 
 use super::measurement::{Doubt, Measurement, Sink};
+use super::metric::Metric;
 use crate::cost::Costs;
 use crate::histogram::Histogram;
 
-/// How many summaries are kept of each metric: a histogram takes up to 300 KiB.
+/// How many summaries are kept of each metric: a histogram takes up to 160 KiB.
 const SUMMARIES: usize = 4_096;
 
 /// The measurements of one task and kind.
@@ -32,13 +33,20 @@ pub struct Summaries {
 }
 
 /// Places for rows that are found without asking the index.
-const NEAR: usize = 64;
-/// Lengths that are counted at once: a histogram is larger than a cache is, so that single lengths of many
-/// rows in turns would fetch it anew each time.
-const PENDING: usize = 1_024;
+const NEAR: usize = 256;
 
 /// What measurements are told apart by: task and kind.
 type RowKey = (u32, Option<u64>);
+
+/// Where a row stands that was found lately: rows of neighbouring tasks and of few kinds stand apart.
+#[inline(always)]
+const fn near((task, key): RowKey) -> usize {
+    let kind = match key {
+        Some(key) => key as usize,
+        None => 0,
+    };
+    (task as usize).wrapping_add(kind.wrapping_mul(37)) % NEAR
+}
 
 /// The summaries of one metric.
 #[derive(Clone, Debug)]
@@ -47,17 +55,9 @@ struct Rows {
     /// What an element of each of its event types costs.
     prices: Vec<Nanos>,
     places: FxHashMap<RowKey, usize>,
-    /// Rows that were found lately and their places, by the low bits of the task.
+    /// Rows that were found lately and their places; see [`near`].
     near: Box<[(RowKey, usize)]>,
-    all: Vec<Row>,
-}
-
-/// A summary, and what it does not yet hold.
-#[derive(Clone, Debug)]
-struct Row {
-    key: RowKey,
-    summary: Summary,
-    pending: Vec<u64>,
+    all: Vec<(RowKey, Summary)>,
 }
 
 impl Summaries {
@@ -75,11 +75,9 @@ impl Summaries {
         let rows = self.metrics.iter().flatten();
         let rows = rows.filter(|rows| rows.metric == metric);
         let mut all: Vec<_> = rows.flat_map(|rows| rows.all.iter().cloned()).collect();
-        all.sort_by_key(|row| row.key);
-        all.into_iter().map(|mut row| {
-            row.count_pending();
-            (row.key.0, row.key.1, row.summary)
-        })
+        all.sort_by_key(|(key, _)| *key);
+        all.into_iter()
+            .map(|((task, key), summary)| (task, key, summary))
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
@@ -96,57 +94,38 @@ impl Rows {
             metric: measurement.metric.name().to_owned(),
             prices: costs.of_sources(measurement.metric),
             places: FxHashMap::default(),
-            // No row is beyond all of them.
+            // No row is of task 0.
             near: vec![((0, None), usize::MAX); NEAR].into(),
             all: Vec::new(),
         }
     }
 
     /// The row of a task and kind, `None` if there is no room.
-    fn row(&mut self, task: u32, key: Option<u64>) -> Option<&mut Row> {
-        let wanted = (task, key);
-        let near = task as usize % NEAR;
-        let (known, place) = self.near[near];
-        let place = if known == wanted && place < self.all.len() {
+    #[inline(always)]
+    fn row(&mut self, task: u32, key: Option<u64>) -> Option<&mut Summary> {
+        let (known, place) = self.near[near((task, key))];
+        let place = if known == (task, key) {
             place
         } else {
-            let place = self.ask_index(wanted)?;
-            self.near[near] = (wanted, place);
-            place
+            self.ask_index((task, key))
         };
-        Some(&mut self.all[place])
+        self.all.get_mut(place).map(|(_, summary)| summary)
     }
 
-    fn ask_index(&mut self, key: RowKey) -> Option<usize> {
-        if let Some(&place) = self.places.get(&key) {
-            return Some(place);
-        }
-        if self.all.len() >= SUMMARIES {
-            return None;
-        }
-        self.places.insert(key, self.all.len());
-        self.all.push(Row {
-            key,
-            summary: Summary::default(),
-            pending: Vec::new(),
-        });
-        Some(self.all.len() - 1)
-    }
-}
-
-impl Row {
-    fn count(&mut self, length: Nanos) {
-        self.pending.push(length.as_ns());
-        self.summary.total = self.summary.total.plus(length);
-        if self.pending.len() == PENDING {
-            self.count_pending();
-        }
-    }
-
-    fn count_pending(&mut self) {
-        for length in self.pending.drain(..) {
-            self.summary.lengths.record(length);
-        }
+    /// The place of a row, beyond all of them if there is no room: then there never will be.
+    #[inline(never)]
+    fn ask_index(&mut self, key: RowKey) -> usize {
+        let place = match self.places.get(&key) {
+            Some(&place) => place,
+            None if self.all.len() >= SUMMARIES => usize::MAX,
+            None => {
+                self.places.insert(key, self.all.len());
+                self.all.push((key, Summary::default()));
+                self.all.len() - 1
+            }
+        };
+        self.near[near(key)] = (key, place);
+        place
     }
 }
 
@@ -163,16 +142,23 @@ pub(super) fn at_index<T>(
 }
 
 impl Sink for Summaries {
+    /// Only where they cost something.
+    fn counts_intermediate(&self, metric: &Metric) -> bool {
+        !self.costs.of_sources(metric).is_empty()
+    }
+
+    #[inline(always)]
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let (costs, index) = (&self.costs, measurement.metric_index);
         let rows = at_index(&mut self.metrics, index, || Rows::new(measurement, costs));
         let length = measurement.less_own(&rows.prices);
-        let Some(row) = rows.row(measurement.task, measurement.key) else {
+        let Some(summary) = rows.row(measurement.task, measurement.key) else {
             self.refused += 1;
             return;
         };
-        row.count(length);
-        row.summary.incomplete += u64::from(!measurement.is_complete());
+        summary.lengths.record(length.as_ns());
+        summary.total = summary.total.plus(length);
+        summary.incomplete += u64::from(!measurement.is_complete());
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
@@ -180,7 +166,7 @@ impl Sink for Summaries {
         let rows = rows.and_then(Option::as_mut);
         if let Some(rows) = rows.filter(|_| doubt.was_complete) {
             if let Some(&place) = rows.places.get(&(doubt.task, doubt.key)) {
-                rows.all[place].summary.incomplete += 1;
+                rows.all[place].1.incomplete += 1;
             }
         }
     }

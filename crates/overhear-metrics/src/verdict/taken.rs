@@ -46,6 +46,10 @@ impl Taken {
 }
 
 impl Sink for Taken {
+    fn counts_intermediate(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let Some(metric) = self.index(measurement.metric) else {
             return;

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A metric compiled to one look-up per symbol.
+//!
+//! An automaton at *rest* is in a state that no lambda leaves, measures or does not, and is within a
+//! stretch of states that is a segment, or may become one, or outside. These three things together are a
+//! row of the table; a symbol, own or another's, is a column. The place where they meet says to which row
+//! the symbol leads, and what happens to the measurement on the way there through all lambdas: its
+//! [`Effects`], a bit each, in the order in which they come to pass.
+
+use rustc_hash::FxHashMap;
+
+use super::metric::{Column, Metric};
+use super::specification::StateKind;
+
+/// A row of the table, as the place of its first step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row(u32);
+
+impl Row {
+    /// There is no automaton.
+    pub(super) const ABSENT: Self = Self(0);
+}
+
+/// What a step does, one after the other from the lowest bit to the highest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Effects(u16);
+
+impl Effects {
+    /// Nothing: the automaton stays where it is.
+    pub(super) const STAY: Self = Self(0);
+    /// It goes somewhere.
+    const MOVED: Self = Self(1);
+    /// It happens when it is told, even if that lies before the last change.
+    pub(super) const TOLD_LATE: Self = Self(1 << 1);
+    /// A segment ends.
+    pub(super) const CLOSE: Self = Self(1 << 2);
+    /// The measurement is completed.
+    pub(super) const END: Self = Self(1 << 3);
+    /// A measurement begins.
+    pub(super) const BEGIN: Self = Self(1 << 4);
+    /// A stretch begins that is a segment, or may become one.
+    pub(super) const OPEN: Self = Self(1 << 5);
+    /// A state of a stretch is entered.
+    pub(super) const ENTER: Self = Self(1 << 6);
+    /// More happens behind these: see [`Program::further`].
+    pub(super) const FURTHER: Self = Self(1 << 7);
+    /// There is no automaton that could go anywhere.
+    pub(super) const ABSENT: Self = Self(1 << 8);
+    /// What the shortest way does not provide for.
+    pub(super) const RARE: Self = Self::FURTHER.with(Self::ABSENT);
+
+    /// Whether one of these is among them.
+    #[inline(always)]
+    pub(super) const fn has(self, any: Self) -> bool {
+        self.0 & any.0 != 0
+    }
+
+    const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Where a symbol leads, and what happens on the way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) to: Row,
+    pub(super) effects: Effects,
+    /// Which of the further effects come behind them.
+    further: u16,
+}
+
+/// The stretch of states that is a segment, or may become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stretch {
+    /// Outside.
+    None,
+    /// Of `in` states, perhaps begun by `cond` states.
+    Segment,
+    /// Of `cond` states alone.
+    Pending,
+}
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Rest {
+    state: u16,
+    measures: bool,
+    stretch: Stretch,
+}
+
+/// The rests that were found, in the order of their rows, which begin behind that of the absent.
+#[derive(Default)]
+struct Rests {
+    all: Vec<Rest>,
+    places: FxHashMap<Rest, usize>,
+}
+
+impl Rests {
+    /// The number of its row.
+    fn number(&mut self, rest: Rest) -> usize {
+        let place = *self.places.entry(rest).or_insert(self.all.len());
+        if place == self.all.len() {
+            self.all.push(rest);
+        }
+        place + 1
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Program {
+    steps: Vec<Step>,
+    width: usize,
+    /// Whether a row measures.
+    measures: Vec<bool>,
+    further: Vec<Box<[Effects]>>,
+    /// Per symbol, the rows in which it matters although it belongs to others.
+    heeded_in: Vec<Vec<Row>>,
+    /// Whether a row heeds others.
+    heeds: Vec<bool>,
+}
+
+impl Program {
+    /// Compiles a metric.
+    pub(super) fn new(metric: &Metric) -> Self {
+        let symbols = metric.specification().symbols.len();
+        let width = 2 * symbols;
+        let absent = Step {
+            to: Row::ABSENT,
+            effects: Effects::ABSENT,
+            further: 0,
+        };
+        let mut program = Self {
+            steps: vec![absent; width],
+            width,
+            measures: vec![false],
+            further: Vec::new(),
+            heeded_in: vec![Vec::new(); symbols],
+            heeds: vec![false],
+        };
+        let mut rests = Rests::default();
+        rests.number(Rest {
+            state: 0,
+            measures: false,
+            stretch: Stretch::None,
+        });
+        let mut next = 0;
+        while let Some(&rest) = rests.all.get(next) {
+            let row = program.row(next + 1);
+            let mut heeds = false;
+            for symbol in 0..symbols {
+                for own in [false, true] {
+                    let step = match metric.next(rest.state, Column::new(symbol, own)) {
+                        Some(state) => program.walk(metric, rest, state, &mut rests),
+                        None => Step {
+                            to: row,
+                            effects: Effects::STAY,
+                            further: 0,
+                        },
+                    };
+                    if !own && step.effects != Effects::STAY {
+                        heeds = true;
+                        program.heeded_in[symbol].push(row);
+                    }
+                    program.steps.push(step);
+                }
+            }
+            program.measures.push(rest.measures);
+            program.heeds.push(heeds);
+            next += 1;
+        }
+        program
+    }
+
+    /// Follows the lambdas from the state that a symbol leads to.
+    fn walk(&mut self, metric: &Metric, mut rest: Rest, state: u16, rests: &mut Rests) -> Step {
+        let mut row = vec![match metric.kind(state) {
+            // A begin may be told late, and lie before the end of the last measurement.
+            StateKind::Begin => Effects::MOVED.with(Effects::TOLD_LATE),
+            _ => Effects::MOVED,
+        }];
+        let mut next = Some(state);
+        while let Some(state) = next {
+            enter(&mut rest, metric.kind(state), &mut row);
+            rest.state = state;
+            next = metric.lambda(state);
+        }
+        let mut step = Step {
+            to: self.row(rests.number(rest)),
+            effects: row[0],
+            further: 0,
+        };
+        if row.len() > 1 {
+            step.effects = step.effects.with(Effects::FURTHER);
+            let known = self.further.iter().position(|known| **known == row[1..]);
+            let place = known.unwrap_or_else(|| {
+                self.further.push(row[1..].into());
+                self.further.len() - 1
+            });
+            // They follow from the state that is entered first and from what the stretch was: there are
+            // no more of them than four times the states.
+            step.further = u16::try_from(place).expect("the check limits the number of states");
+        }
+        step
+    }
+
+    /// Where an automaton begins.
+    pub(super) fn start(&self) -> Row {
+        self.row(1)
+    }
+
+    fn row(&self, number: usize) -> Row {
+        Row(u32::try_from(number * self.width).expect("the check limits states and symbols"))
+    }
+
+    /// Where the symbol of this column leads from a row.
+    #[inline(always)]
+    pub(super) fn step(&self, row: Row, column: Column) -> Step {
+        self.steps[row.0 as usize + column.index()]
+    }
+
+    /// What happens behind the effects of a step that has [`Effects::FURTHER`].
+    pub(super) fn further(&self, step: Step) -> &[Effects] {
+        &self.further[usize::from(step.further)]
+    }
+
+    /// The how many-th row it is; there are [`Program::rows`].
+    pub(super) fn number(&self, row: Row) -> usize {
+        row.0 as usize / self.width
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.measures.len()
+    }
+
+    /// Whether a measurement is running there.
+    pub(super) fn measures(&self, row: Row) -> bool {
+        self.measures[self.number(row)]
+    }
+
+    /// Whether input of other tasks can lead out of it.
+    pub(super) fn heeds_others(&self, row: Row) -> bool {
+        self.heeds[self.number(row)]
+    }
+
+    /// Whether any row does.
+    pub(super) fn heeds_any(&self) -> bool {
+        self.heeds.contains(&true)
+    }
+
+    /// The rows in which this symbol matters although it belongs to others.
+    #[inline]
+    pub(super) fn heeded_in(&self, symbol: usize) -> &[Row] {
+        &self.heeded_in[symbol]
+    }
+}
+
+/// Enters a state of this kind, and appends what that does.
+fn enter(rest: &mut Rest, kind: StateKind, effects: &mut Vec<Effects>) {
+    let mut put = |effect: Effects| {
+        let last = effects.last_mut().expect("a step has effects");
+        // What has to come after a higher bit, or once more, waits; an entry may be told twice.
+        if last.0 < effect.0 || (*last).has(effect) && effect == Effects::ENTER {
+            *last = last.with(effect);
+        } else {
+            effects.push(effect);
+        }
+    };
+    // A stretch ends where a state of another kind begins; only `cond` turns into `in`.
+    rest.stretch = match (kind, rest.stretch) {
+        (StateKind::In, Stretch::Pending) => Stretch::Segment,
+        (StateKind::In, Stretch::Segment) | (StateKind::Cond, Stretch::Pending) => rest.stretch,
+        (_, Stretch::Segment) => {
+            put(Effects::CLOSE);
+            Stretch::None
+        }
+        _ => Stretch::None,
+    };
+    match kind {
+        StateKind::Begin => {
+            rest.measures = true;
+            put(Effects::BEGIN);
+        }
+        StateKind::In | StateKind::Cond => {
+            if rest.stretch == Stretch::None {
+                put(Effects::OPEN);
+                rest.stretch = match kind {
+                    StateKind::In => Stretch::Segment,
+                    _ => Stretch::Pending,
+                };
+            }
+            put(Effects::ENTER);
+        }
+        StateKind::Out => {}
+        StateKind::Cancel => rest.measures = false,
+        StateKind::End => {
+            if std::mem::take(&mut rest.measures) {
+                put(Effects::END);
+            }
+        }
+    }
+}

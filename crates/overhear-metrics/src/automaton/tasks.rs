@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who has which slot: the same one in all metrics, so that a task is looked up once per element.
+
+use rustc_hash::FxHashMap;
+
+/// Places for tasks that are found without asking the index.
+const NEAR: usize = 64;
+
+/// The slot of nobody; the metrics keep their strangers there.
+pub(super) const NOBODY: u32 = 0;
+
+/// The slots of tasks.
+///
+/// A task has a slot as long as an automaton holds it. Who lets go during an element leaves the slot as it
+/// is until the element is done ([`Tasks::sweep`]): what was looked up before stays true.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    /// Tasks that were found lately and their slots, by the low bits of the task.
+    near: [(u32, u32); NEAR],
+    index: FxHashMap<u32, u32>,
+    /// By slot, the task and how many automata hold it.
+    slots: Vec<(u32, u32)>,
+    free: Vec<u32>,
+    /// Slots that nobody may hold.
+    idle: Vec<u32>,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self {
+            near: [(0, NOBODY); NEAR],
+            index: FxHashMap::default(),
+            slots: vec![(0, 0)],
+            free: Vec::new(),
+            idle: Vec::new(),
+        }
+    }
+}
+
+impl Tasks {
+    /// The slot of a task, a new one if it has none. Task 0 is nobody.
+    #[inline(always)]
+    pub(super) fn slot(&mut self, task: u32) -> u32 {
+        let (known, slot) = self.near[task as usize % NEAR];
+        if known == task {
+            return slot;
+        }
+        self.ask_index(task)
+    }
+
+    #[inline(never)]
+    fn ask_index(&mut self, task: u32) -> u32 {
+        if task == 0 {
+            return NOBODY;
+        }
+        let slot = match self.index.get(&task) {
+            Some(&slot) => slot,
+            None => self.give(task),
+        };
+        self.near[task as usize % NEAR] = (task, slot);
+        slot
+    }
+
+    fn give(&mut self, task: u32) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, 0));
+            u32::try_from(self.slots.len() - 1).expect("there are fewer automata than task ids")
+        });
+        self.slots[slot as usize] = (task, 0);
+        self.index.insert(task, slot);
+        self.idle.push(slot);
+        slot
+    }
+
+    /// The slot that the task has.
+    pub(super) fn find(&self, task: u32) -> Option<u32> {
+        self.index.get(&task).copied()
+    }
+
+    /// The task that has the slot.
+    pub(super) fn of(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].0
+    }
+
+    /// An automaton holds the slot.
+    pub(super) fn hold(&mut self, slot: u32) {
+        self.slots[slot as usize].1 += 1;
+    }
+
+    /// An automaton holds it no longer.
+    pub(super) fn let_go(&mut self, slot: u32) {
+        let (_, holders) = &mut self.slots[slot as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            self.idle.push(slot);
+        }
+    }
+
+    /// Takes the slots back that nobody holds.
+    #[inline(always)]
+    pub(super) fn sweep(&mut self) {
+        if !self.idle.is_empty() {
+            self.take_back();
+        }
+    }
+
+    #[inline(never)]
+    fn take_back(&mut self) {
+        while let Some(slot) = self.idle.pop() {
+            let (task, holders) = self.slots[slot as usize];
+            // It may have found a holder, or stand here twice.
+            if holders == 0 && task != 0 {
+                self.forget(task);
+                self.slots[slot as usize] = (0, 0);
+                self.free.push(slot);
+            }
+        }
+    }
+
+    fn forget(&mut self, task: u32) {
+        self.index.remove(&task);
+        self.near[task as usize % NEAR] = (0, NOBODY);
+    }
+
+    /// The task of this slot goes on under another id, which nobody has.
+    pub(super) fn rename(&mut self, slot: u32, new: u32) {
+        self.forget(self.of(slot));
+        self.near[new as usize % NEAR] = (0, NOBODY);
+        self.slots[slot as usize].0 = new;
+        self.index.insert(new, slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tasks, NOBODY};
+
+    #[test]
+    fn slots_are_given_again_once_nobody_holds_them() {
+        let mut tasks = Tasks::default();
+        assert_eq!(tasks.slot(0), NOBODY);
+        let first = tasks.slot(7);
+        tasks.hold(first);
+        tasks.hold(first);
+        tasks.sweep();
+        // Nobody holds this one, and it is kept only as long as the element lasts.
+        let second = tasks.slot(7 + 64);
+        assert_ne!(first, second);
+        assert_eq!(tasks.slot(7 + 64), second);
+        tasks.sweep();
+        assert_eq!((tasks.find(7), tasks.find(7 + 64)), (Some(first), None));
+        assert_eq!(tasks.slot(7 + 128), second);
+        tasks.let_go(first);
+        tasks.let_go(first);
+        assert_eq!(tasks.slot(7), first);
+        tasks.sweep();
+        assert_eq!(tasks.find(7), None);
+    }
+
+    #[test]
+    fn a_renamed_task_keeps_its_slot() {
+        let mut tasks = Tasks::default();
+        let slot = tasks.slot(7);
+        tasks.hold(slot);
+        tasks.rename(slot, 9);
+        assert_eq!((tasks.find(7), tasks.slot(9)), (None, slot));
+        tasks.sweep();
+        assert_eq!((tasks.of(slot), tasks.find(9)), (9, Some(slot)));
+    }
+}
