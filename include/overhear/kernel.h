@@ -240,10 +240,11 @@ int oh_kernel_all_monitor(oh_kernel_monitor *monitor);
  * oh_kernel_monitor_give: hands the monitor over to whoever receives it from the other end of a connected Unix
  * socket, with its buffers and all that is in them, its threads, and as resumed or suspended as it is. From
  * then on the receiver alone reads and controls it, and it ends with the receiver. Here all further calls but
- * oh_kernel_monitor_free return -EINVAL. Waits while the socket has no room.
+ * oh_kernel_monitor_free return -EINVAL. Waits while the socket has no room, and with perf records until the
+ * receiver has mapped their rings.
  *
  * Returns 0, -EBUSY if other monitors of this process use the same BPF programs (see `apart`), -ENOTSUP with
- * perf records and probes, -EPIPE if the socket does not take it; then the monitor stays.
+ * probes before Linux 6.6, -EPIPE if the socket does not take it; then the monitor stays.
  */
 int oh_kernel_monitor_give(oh_kernel_monitor *monitor, int socket);
 

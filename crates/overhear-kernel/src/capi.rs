@@ -82,7 +82,7 @@ impl From<GiveError> for Failure {
         let code = match error {
             GiveError::Gone(_) | GiveError::Finished => -libc::EINVAL,
             GiveError::Shared { .. } => -libc::EBUSY,
-            GiveError::NotBpf | GiveError::Probes => -libc::ENOTSUP,
+            GiveError::Nothing | GiveError::Probes => -libc::ENOTSUP,
             GiveError::Send { .. } => -libc::EPIPE,
         };
         Self(code, error.to_string())

@@ -108,9 +108,9 @@ pub enum GiveError {
     /// It has finished: there is nothing to go on with.
     #[error("a kernel monitor that has finished cannot be handed over; read what is left here")]
     Finished,
-    /// Its events would go with this process.
-    #[error("a kernel monitor can be handed over only if it hears by BPF programs")]
-    NotBpf,
+    /// It hears nothing.
+    #[error("a kernel monitor that hears nothing cannot be handed over")]
+    Nothing,
     /// Others of this process use the same programs, and would be reached with it.
     #[error(
         "this kernel monitor shares its BPF programs with {others} of this process; create it \
@@ -120,8 +120,11 @@ pub enum GiveError {
         /// How many others.
         others: u32,
     },
-    /// Its probes would end with this process.
-    #[error("a kernel monitor with probes cannot be handed over; let the receiver create it")]
+    /// Its probes would end with this process: before Linux 6.6 they are perf events of who attached them.
+    #[error(
+        "a kernel monitor with probes cannot be handed over before Linux 6.6; let the receiver \
+         create it"
+    )]
     Probes,
     /// The socket does not take it.
     #[error("the kernel monitor could not be handed over ({why}); it is still here")]

@@ -2,14 +2,16 @@
 //! [`Kernel`]: whichever kernel sensor this machine and this user permit.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use overhear_event::{Inbox, Source, SourceError, StreamId};
 
-use crate::bpf::{BpfSource, Settings};
+use crate::bpf::{self, BpfSource, Settings};
 use crate::machine;
-use crate::perf::PerfSource;
+use crate::passing::{self, Unpacker};
+use crate::perf::{self, PerfSource};
 use crate::probe::MOST_PROBES;
 use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
 use crate::{
@@ -416,19 +418,38 @@ impl Kernel {
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>) -> Result<(), GiveError> {
         match &mut self.engine {
             Engine::Bpf(source) => source.give(to, &self.status.sentence),
-            Engine::Perf(_) | Engine::None => Err(GiveError::NotBpf),
+            Engine::Perf(source) => source.give(to, &self.status.sentence),
+            Engine::None => Err(GiveError::Nothing),
         }
     }
 
     /// Takes what another process hands over.
     pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<Self, ReceiveError> {
-        let (source, numbering, sentence) = BpfSource::receive(from)?;
+        let (body, files) = passing::take(from).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => ReceiveError::Closed,
+            io::ErrorKind::InvalidData => ReceiveError::Misunderstood,
+            _ => ReceiveError::Refused {
+                why: machine::error_text(error),
+            },
+        })?;
+        let mut body = Unpacker::new(&body);
+        let (engine, numbering, sentence) = match body.word() {
+            Some(bpf::KIND) => {
+                let (source, numbering, sentence) = BpfSource::receive(body, files)?;
+                (Engine::Bpf(Box::new(source)), numbering, sentence)
+            }
+            Some(perf::KIND) => {
+                let (source, numbering, sentence) = PerfSource::receive(from, body, files)?;
+                (Engine::Perf(Box::new(source)), numbering, sentence)
+            }
+            _ => return Err(ReceiveError::Misunderstood),
+        };
         Ok(Self {
-            engine: Engine::Bpf(Box::new(source)),
             status: Status {
-                active: Active::Bpf,
+                active: engine.active(),
                 sentence,
             },
+            engine,
             numbering,
         })
     }

@@ -197,9 +197,10 @@ impl KernelMonitor {
     /// the receiver alone reads and controls it, and it ends with the receiver, whatever becomes of this
     /// process. Nothing is missed in between, as long as the buffers last.
     ///
-    /// It waits while the socket has no room. The monitor must have programs of its own
-    /// ([`KernelBuilder::apart`]), or be the only one of this process, and have no probes. The receiver
-    /// needs no privilege.
+    /// It waits while the socket has no room, and with perf records until the receiver has mapped their rings:
+    /// the kernel gives a ring up as soon as nobody has it mapped. A monitor of BPF programs must have
+    /// programs of its own ([`KernelBuilder::apart`]), or be the only one of this process. The receiver needs
+    /// no privilege, but as many descriptors as the monitor has.
     ///
     /// # Errors
     /// [`GiveError`]; the monitor stays then.

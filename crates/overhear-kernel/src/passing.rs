@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A message with descriptors through a Unix socket, which may be a stream or keep messages apart.
+//!
+//! 1. The head says how many bytes and how many descriptors there are. The kernel passes at most 253
+//!    descriptors at once, so they come in groups: the first with the head, each other one with a byte of
+//!    its own, and then the bytes.
+//! 2. Nobody answers, unless both sides have agreed on it: [`acknowledge`] and [`await_acknowledgement`].
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,30 +16,52 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
-/// As many as the kernel passes on with one message.
-pub(crate) const MOST_FILES: usize = 253;
+/// As many as the kernel passes on at once.
+const GROUP: usize = 253;
+/// No message has more: as many as a process may have open where the limit is high.
+pub(crate) const MOST_FILES: usize = 1 << 16;
 /// No message is longer.
-const MOST_BYTES: u64 = 1 << 20;
-/// What a message begins with, before its length.
+const MOST_BYTES: u64 = 16 << 20;
+/// What a message begins with, before its length and the number of its descriptors.
 const MAGIC: u64 = u64::from_le_bytes(*b"ohkernel");
+/// What a group of descriptors comes with.
+const MORE: u8 = b'+';
+/// What a receiver answers.
+const TAKEN: u8 = b'!';
 
-/// Sends a message, and the files with its head. Waits while there is no room.
+/// Sends a message and files. Waits while there is no room.
 pub(crate) fn pass(to: BorrowedFd<'_>, body: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut head = [0; 16];
-    head[..8].copy_from_slice(&MAGIC.to_le_bytes());
-    head[8..].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    if files.len() > MOST_FILES || body.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other("it is too large for one message"));
+    }
+    let head: Vec<u8> = [MAGIC, body.len() as u64, files.len() as u64]
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let (first, rest) = files.split_at(files.len().min(GROUP));
+    send_with(to, &head, first)?;
+    for group in rest.chunks(GROUP) {
+        send_with(to, &[MORE], group)?;
+    }
+    send_all(to, body)
+}
+
+/// Sends bytes that no socket divides, and a group of files with them.
+fn send_with(to: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GROUP))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
-        return Err(io::Error::other("too many descriptors for one message"));
+    if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other("too many descriptors for one group"));
     }
     // NOSIGNAL: a peer that went away must not kill this process.
     let flags = SendFlags::NOSIGNAL;
-    // A head is shorter than anything that a socket divides.
-    retry_on_intr(|| sendmsg(to, &[IoSlice::new(&head)], &mut ancillary, flags))?;
-    let mut rest = body;
+    retry_on_intr(|| sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, flags))?;
+    Ok(())
+}
+
+fn send_all(to: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
     while !rest.is_empty() {
-        let sent = retry_on_intr(|| send(to, rest, flags))?;
+        let sent = retry_on_intr(|| send(to, rest, SendFlags::NOSIGNAL))?;
         rest = &rest[sent..];
     }
     Ok(())
@@ -43,41 +70,25 @@ pub(crate) fn pass(to: BorrowedFd<'_>, body: &[u8], files: &[BorrowedFd<'_>]) ->
 /// Waits for a message. An error of the kind `UnexpectedEof` says that the other side has closed, of the kind
 /// `InvalidData` that what came is no such message.
 pub(crate) fn take(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut head = [0; 16];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let message = loop {
-        match recvmsg(
-            from,
-            &mut [IoSliceMut::new(&mut head)],
-            &mut ancillary,
-            flags,
-        ) {
-            Err(Errno::INTR) => {}
-            result => break result?,
-        }
-    };
-    // Drained before anything else: files that are not taken out would stay open.
-    let files: Vec<OwnedFd> = ancillary
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => Some(files),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    if message.bytes == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    let mut head = [0; 24];
+    let mut files = Vec::new();
+    if receive_with(from, &mut head, &mut files)? != head.len() {
+        return Err(io::ErrorKind::InvalidData.into());
     }
-    let [magic, bytes] = [0, 8].map(|at| {
+    let [magic, bytes, count] = [0, 8, 16].map(|at| {
         let mut word = [0; 8];
         word.copy_from_slice(&head[at..at + 8]);
         u64::from_le_bytes(word)
     });
-    let is_cut = message.flags.contains(ReturnFlags::CTRUNC);
-    if message.bytes != head.len() || is_cut || magic != MAGIC || bytes > MOST_BYTES {
+    if magic != MAGIC || bytes > MOST_BYTES || count > MOST_FILES as u64 {
         return Err(io::ErrorKind::InvalidData.into());
+    }
+    while (files.len() as u64) < count {
+        let (mut more, before) = ([0], files.len());
+        receive_with(from, &mut more, &mut files)?;
+        if more != [MORE] || files.len() == before {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
     }
     let mut body = vec![0; bytes as usize];
     let mut filled = 0;
@@ -90,6 +101,131 @@ pub(crate) fn take(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> 
     Ok((body, files))
 }
 
+/// Receives bytes and the files that come with them.
+fn receive_with(
+    from: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    files: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GROUP))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let message = loop {
+        match recvmsg(from, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            result => break result?,
+        }
+    };
+    // Drained before anything else: files that are not taken out would stay open.
+    let came = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    files.extend(came.flatten());
+    if message.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    // The room is enough for all that can come, so this process may have no more descriptors.
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE.into());
+    }
+    Ok(message.bytes)
+}
+
+/// Tells the sender that all is in place.
+pub(crate) fn acknowledge(to: BorrowedFd<'_>) -> io::Result<()> {
+    send_all(to, &[TAKEN])
+}
+
+/// Waits until the receiver has everything in place.
+pub(crate) fn await_acknowledgement(from: BorrowedFd<'_>) -> io::Result<()> {
+    let mut answer = [0];
+    match retry_on_intr(|| read(from, &mut answer))? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ if answer == [TAKEN] => Ok(()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Reads what came as words and texts; `None` where it ends.
+pub(crate) struct Unpacker<'a>(&'a [u8]);
+
+impl<'a> Unpacker<'a> {
+    pub(crate) const fn new(body_untrusted: &'a [u8]) -> Self {
+        Self(body_untrusted)
+    }
+
+    pub(crate) fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    /// A word that is at most so large.
+    pub(crate) fn up_to(&mut self, most: u64) -> Option<u64> {
+        self.word().filter(|word| *word <= most)
+    }
+
+    /// A word that fits into 32 bits.
+    pub(crate) fn half(&mut self) -> Option<u32> {
+        self.up_to(u32::MAX.into()).map(|word| word as u32)
+    }
+
+    pub(crate) fn flag(&mut self) -> Option<bool> {
+        self.up_to(1).map(|word| word == 1)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let count = self.up_to(self.0.len() as u64)? as usize;
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<String> {
+        let bytes = self.bytes()?;
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// So many things that each take at least a word, by a function that reads one.
+    pub(crate) fn list<T>(
+        &mut self,
+        mut one: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let count = self.up_to(self.0.len() as u64 / 8)?;
+        (0..count).map(|_| one(self)).collect()
+    }
+
+    /// Whether nothing is left.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Writes what [`Unpacker`] reads.
+#[derive(Default)]
+pub(crate) struct Packer(pub(crate) Vec<u8>);
+
+impl Packer {
+    pub(crate) fn words(&mut self, words: impl IntoIterator<Item = u64>) {
+        self.0.extend(words.into_iter().flat_map(u64::to_le_bytes));
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.words([bytes.len() as u64]);
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn list<T>(
+        &mut self,
+        list: impl ExactSizeIterator<Item = T>,
+        mut one: impl FnMut(&mut Self, T),
+    ) {
+        self.words([list.len() as u64]);
+        list.for_each(|item| one(self, item));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -97,7 +233,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    use super::{pass, take};
+    use super::{acknowledge, await_acknowledgement, pass, take, GROUP};
 
     #[test]
     fn a_message_brings_its_files() {
@@ -120,6 +256,36 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn more_files_than_the_kernel_passes_at_once_come_in_groups() {
+        for count in [0, 1, GROUP, GROUP + 1, 2 * GROUP, 2 * GROUP + 7] {
+            let (here, there) = UnixStream::pair().unwrap();
+            let (_reader, writer) = std::io::pipe().unwrap();
+            let files = vec![writer.as_fd(); count];
+            pass(here.as_fd(), b"body", &files).unwrap();
+            // What comes behind it is not touched.
+            (&here).write_all(b"next").unwrap();
+            let (body, came) = take(there.as_fd()).unwrap();
+            assert_eq!((body.as_slice(), came.len()), (&b"body"[..], count));
+            let mut next = [0; 4];
+            (&there).read_exact(&mut next).unwrap();
+            assert_eq!(next, *b"next");
+        }
+    }
+
+    #[test]
+    fn a_receiver_says_that_it_has_everything() {
+        let (here, there) = UnixStream::pair().unwrap();
+        acknowledge(there.as_fd()).unwrap();
+        await_acknowledgement(here.as_fd()).unwrap();
+        (&there).write_all(b"?").unwrap();
+        let error = await_acknowledgement(here.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        drop(there);
+        let error = await_acknowledgement(here.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }
 
     #[test]

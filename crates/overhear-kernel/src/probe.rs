@@ -11,6 +11,12 @@ use overhear_event::TypeSchema;
 /// How many probes a monitor can have.
 pub(crate) const MOST_PROBES: usize = 16;
 
+/// The end of a text that names a function's return.
+const RETURN: &str = ":return";
+/// What begins the texts by which processes tell each other of probes.
+const FUNCTION: &str = "probe ";
+const STATIC: &str = "usdt ";
+
 /// A place in programs that becomes a sensor while a monitor runs: the entry of a function, its
 /// return, or a static probe (USDT). No program needs to be built for it or started again.
 ///
@@ -96,7 +102,7 @@ impl Probe {
     /// # Errors
     /// [`ProbeError::Form`].
     pub fn function(text: &str) -> Result<Self, ProbeError> {
-        let (rest, returns) = match text.strip_suffix(":return") {
+        let (rest, returns) = match text.strip_suffix(RETURN) {
             Some(rest) => (rest, true),
             None => (text, false),
         };
@@ -138,6 +144,24 @@ impl Probe {
                 form: "PATH:PROVIDER:NAME",
             }),
         }
+    }
+
+    /// A text from which [`Self::of_text`] makes the same.
+    pub(crate) fn text(&self) -> String {
+        let path = self.path.display();
+        match &self.place {
+            Place::Entry(symbol) => format!("{FUNCTION}{path}:{symbol}"),
+            Place::Return(symbol) => format!("{FUNCTION}{path}:{symbol}{RETURN}"),
+            Place::Static { provider, name } => format!("{STATIC}{path}:{provider}:{name}"),
+        }
+    }
+
+    /// `None` if it is no such text.
+    pub(crate) fn of_text(text_untrusted: &str) -> Option<Self> {
+        if let Some(text) = text_untrusted.strip_prefix(FUNCTION) {
+            return Self::function(text).ok();
+        }
+        Self::usdt(text_untrusted.strip_prefix(STATIC)?).ok()
     }
 
     /// The name of its streams.
@@ -201,6 +225,25 @@ impl Probe {
                 Err(refuse(crate::machine::error_text(error)))
             }
             _ => Err(refuse("it is no program or library (not ELF)".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Probe;
+
+    #[test]
+    fn a_text_names_the_same_probe() {
+        for probe in [
+            Probe::function("/bin/a server:handle").unwrap(),
+            Probe::function("/bin/a:b:handle:return").unwrap(),
+            Probe::usdt("/bin/server:app:phase").unwrap(),
+        ] {
+            assert_eq!(Probe::of_text(&probe.text()), Some(probe));
+        }
+        for text in ["", "probe", "probe x", "usdt /bin/a:b", "/bin/a:b:c"] {
+            assert_eq!(Probe::of_text(text), None, "{text}");
         }
     }
 }

@@ -35,6 +35,21 @@ impl Clerk {
         self.pids.contains(&pid)
     }
 
+    /// The processes, and the sequence of the next sample. What was not delivered is sampled again.
+    pub(crate) fn progress(&self) -> (Vec<u32>, u64) {
+        let delivered = self.next_sequence - self.collected.len() as u64;
+        (self.pids.iter().copied().collect(), delivered)
+    }
+
+    /// Goes on where another process has ended.
+    pub(crate) fn resumed((pids, next_sequence): (Vec<u32>, u64)) -> Self {
+        Self {
+            pids: pids.into_iter().collect(),
+            next_sequence,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn sample_if_due(&mut self) {
         if now_ns() >= self.due_ns {
             self.sample();

@@ -10,6 +10,7 @@ use overhear_event::kernel::{
 use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 use overhear_stream::{Geometry, LayoutError};
 
+use crate::passing::Unpacker;
 use crate::Probe;
 
 /// A place in the kernel where elements come from; each has one stream per CPU. The numbers are
@@ -208,6 +209,16 @@ impl Numbering {
     /// The arguments of [`Self::new`].
     pub(crate) const fn as_raw(self) -> [u32; 3] {
         [self.first, self.cpus, self.feeds]
+    }
+
+    /// What [`Self::as_raw`] was packed from, if it can be; there are at most so many feeds.
+    pub(crate) fn unpack(from_untrusted: &mut Unpacker<'_>, most_feeds: u32) -> Option<Self> {
+        /// More than any kernel has.
+        const MOST_CPUS: u64 = 65_536;
+        let first = from_untrusted.half()?;
+        let cpus = from_untrusted.up_to(MOST_CPUS)? as u32;
+        let feeds = from_untrusted.up_to(most_feeds.into())? as u32;
+        Some(Self { first, cpus, feeds })
     }
 
     /// Possible CPUs.

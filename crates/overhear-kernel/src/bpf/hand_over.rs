@@ -8,7 +8,8 @@
 //!
 //! 1. A monitor that shares its programs with others of its process cannot be given: the receiver
 //!    could reach those, too, because the words that say who is tracked are one page
-//!    (`monitors.h`, rule 3). Nor can probes, whose events in the kernel end with who attached them.
+//!    (`monitors.h`, rule 3). Nor can probes on kernels before 6.6, where each place is a perf event that
+//!    ends with who attached it; later ones have links for them.
 //! 2. What comes is not believed. A ring or the page is mapped only if the descriptor is a map of the
 //!    very shape that is needed (and rings are frozen), so that no access leaves a map; numbers that
 //!    do not fit are refused. What cannot be told from outside is whether the programs do what
@@ -16,19 +17,18 @@
 //! 3. While the message is under way the socket has the descriptors: the monitor goes on recording, and
 //!    ends if nobody takes it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-use overhear_event::StreamId;
 
 use super::host::NotEntered;
 use super::shared::{MONITORS, SHARED_BYTES, SLOTS};
 use crate::machine;
-use crate::streams::{Hook, Numbering};
+use crate::passing::{self, Packer, Unpacker};
+use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
+use crate::Probe;
 
 /// Changes with the message and with what programs and owner share.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Descriptors before those of rings, links and programs: four maps and `select`.
 const FIXED: usize = 5;
 
@@ -49,6 +49,8 @@ pub(crate) struct Heard {
     /// The number of the feed, by which its streams are numbered.
     pub(crate) number: u32,
     pub(crate) hook: Hook,
+    /// What it is, if the hook is [`Hook::Probe`].
+    pub(crate) probe: Option<Probe>,
     pub(crate) capacity: u32,
     /// By CPU.
     pub(crate) progress: Vec<Progress>,
@@ -181,26 +183,31 @@ fn are_shared_maps(files: &Files<OwnedFd>) -> bool {
         })
 }
 
-/// The message's words, and then its sentence.
-pub(crate) fn pack(parcel: &Parcel) -> Vec<u8> {
-    let [first, cpus, feeds] = parcel.numbering.as_raw();
-    let mut words: Vec<u64> = vec![
-        VERSION,
-        first.into(),
-        cpus.into(),
-        feeds.into(),
+impl Heard {
+    /// What it is called and made of.
+    pub(crate) fn feed(&self) -> Feed {
+        match &self.probe {
+            Some(probe) => feed_of_probe(probe, 0, self.capacity),
+            None => self.hook.feed(self.capacity),
+        }
+    }
+}
+
+/// The message behind the word that says what kind of monitor it is.
+pub(crate) fn pack(parcel: &Parcel, into: &mut Packer) {
+    into.words([VERSION]);
+    into.words(parcel.numbering.as_raw().map(u64::from));
+    into.words([
         parcel.number.into(),
         parcel.moves_seen.is_some().into(),
         parcel.moves_seen.unwrap_or(0),
-        parcel.heard.len() as u64,
-        parcel.links as u64,
-        parcel.writers.len() as u64,
-        parcel.before.len() as u64,
-    ];
-    for heard in &parcel.heard {
-        words.extend([heard.number, heard.hook as u32, heard.capacity].map(u64::from));
+    ]);
+    into.list(parcel.heard.iter(), |into, heard| {
+        into.words([heard.number, heard.hook as u32, heard.capacity].map(u64::from));
+        let probe = heard.probe.as_ref().map(Probe::text).unwrap_or_default();
+        into.bytes(probe.as_bytes());
         for progress in &heard.progress {
-            words.extend([
+            into.words([
                 progress.position,
                 progress.refused,
                 progress.nested_seen,
@@ -209,20 +216,20 @@ pub(crate) fn pack(parcel: &Parcel) -> Vec<u8> {
                 progress.damaged.into(),
             ]);
         }
-    }
-    words.extend(parcel.writers.iter().map(|hook| *hook as u64));
-    for (hook, count) in &parcel.before {
-        words.extend([*hook as u64, *count]);
-    }
-    words.push(parcel.sentence.len() as u64);
-    let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-    bytes.extend_from_slice(parcel.sentence.as_bytes());
-    bytes
+    });
+    into.words([parcel.links as u64]);
+    into.list(parcel.writers.iter(), |into, hook| {
+        into.words([*hook as u64]);
+    });
+    into.list(parcel.before.iter(), |into, (hook, count)| {
+        into.words([*hook as u64, *count]);
+    });
+    into.bytes(parcel.sentence.as_bytes());
 }
 
 /// What came, checked; `None` if it is not to be understood.
 pub(crate) fn unpack(
-    body_untrusted: &[u8],
+    body_untrusted: Unpacker<'_>,
     files_untrusted: Vec<OwnedFd>,
 ) -> Option<(Parcel, Files<OwnedFd>)> {
     let parcel = parse(body_untrusted)?;
@@ -230,93 +237,100 @@ pub(crate) fn unpack(
     are_shared_maps(&files).then_some((parcel, files))
 }
 
-fn parse(body_untrusted: &[u8]) -> Option<Parcel> {
-    /// More than any kernel has.
-    const MOST_CPUS: u64 = 65_536;
-    const MOST_FEEDS: u64 = SLOTS as u64;
-    let mut rest = body_untrusted;
-    let mut next = || {
-        let (word, tail) = rest.split_first_chunk::<8>()?;
-        rest = tail;
-        Some(u64::from_le_bytes(*word))
-    };
-    let up_to = |value: u64, most: u64| (value <= most).then_some(value as u32);
-    let hook = |value: u64| {
-        let mut all = Hook::SCHED.into_iter().chain(Hook::MORE);
-        all.find(|hook| *hook as u64 == value)
-    };
-    if next()? != VERSION {
+fn parse(mut body_untrusted: Unpacker<'_>) -> Option<Parcel> {
+    let from = &mut body_untrusted;
+    if from.word()? != VERSION {
         return None;
     }
-    let first = up_to(next()?, u64::from(u32::MAX))?;
-    let cpus = up_to(next()?, MOST_CPUS)?;
-    let feeds = up_to(next()?, MOST_FEEDS)?;
-    let number = up_to(next()?, u64::from(MONITORS - 1))?;
-    let has_moves = up_to(next()?, 1)? == 1;
-    let moves = next()?;
-    let [heard_count, links, writers_count, before_count] = [next()?, next()?, next()?, next()?];
-    let heard_count = up_to(heard_count, feeds.into())?;
-    let links = up_to(links, crate::passing::MOST_FILES as u64)? as usize;
-    let writers_count = up_to(writers_count, crate::passing::MOST_FILES as u64)?;
-    let before_count = up_to(before_count, MOST_FEEDS)?;
+    let numbering = Numbering::unpack(from, SLOTS)?;
+    let feeds = numbering.as_raw()[2];
+    let number = from.up_to(u64::from(MONITORS - 1))? as u32;
+    let (has_moves, moves) = (from.flag()?, from.word()?);
     let mut heard: Vec<Heard> = Vec::new();
-    for _ in 0..heard_count {
-        let number = up_to(next()?, u64::from(feeds) - 1)?;
-        let hook = hook(next()?)?;
-        let capacity = up_to(next()?, 65_536)?;
-        if !capacity.is_power_of_two() || capacity < 8 {
-            return None;
-        }
+    for one in from.list(|from| parse_heard(from, numbering))? {
         // Each once: their streams are numbered by them.
-        if heard
-            .iter()
-            .any(|known| known.number == number || known.hook == hook)
-        {
+        let is_known = |known: &Heard| {
+            known.number == one.number || known.hook == one.hook && one.hook != Hook::Probe
+        };
+        if heard.iter().any(is_known) {
             return None;
         }
-        let mut progress = Vec::new();
-        for _ in 0..cpus {
-            progress.push(Progress {
-                position: next()?,
-                refused: next()?,
-                nested_seen: next()?,
-                inherit_seen: next()?,
-                last_ns: next()?,
-                damaged: up_to(next()?, 1)? == 1,
-            });
-        }
-        heard.push(Heard {
-            number,
-            hook,
-            capacity,
-            progress,
-        });
+        heard.push(one);
     }
-    let writers: Option<Vec<Hook>> = (0..writers_count).map(|_| hook(next()?)).collect();
-    let mut before = BTreeMap::new();
-    for _ in 0..before_count {
-        before.insert(hook(next()?)?, next()?);
-    }
-    let bytes = next()?;
-    if rest.len() as u64 != bytes {
-        return None;
-    }
-    Some(Parcel {
-        numbering: Numbering::new(StreamId::from_raw(first), cpus, feeds),
+    let links = from.up_to(passing::MOST_FILES as u64)? as usize;
+    let writers = from.list(parse_hook)?;
+    let before = from.list(|from| Some((parse_hook(from)?, from.word()?)))?;
+    let sentence = from.text()?;
+    (from.is_empty() && heard.len() <= feeds as usize).then(|| Parcel {
+        numbering,
         number,
         moves_seen: has_moves.then_some(moves),
         heard,
         links,
-        writers: writers?,
-        before,
-        sentence: String::from_utf8_lossy(rest).into_owned(),
+        writers,
+        before: before.into_iter().collect(),
+        sentence,
+    })
+}
+
+fn parse_hook(from: &mut Unpacker<'_>) -> Option<Hook> {
+    let value = from.word()?;
+    let mut all = Hook::SCHED.into_iter().chain(Hook::MORE);
+    all.find(|hook| *hook as u64 == value)
+        .or_else(|| (value == Hook::Probe as u64).then_some(Hook::Probe))
+}
+
+fn parse_heard(from: &mut Unpacker<'_>, numbering: Numbering) -> Option<Heard> {
+    let [_, cpus, feeds] = numbering.as_raw();
+    let number = from.up_to(u64::from(feeds.checked_sub(1)?))? as u32;
+    let hook = parse_hook(from)?;
+    let capacity = from.up_to(65_536)? as u32;
+    if !capacity.is_power_of_two() || capacity < 8 {
+        return None;
+    }
+    let probe = match from.text()? {
+        text if text.is_empty() => None,
+        text => Some(Probe::of_text(&text)?),
+    };
+    if probe.is_some() != (hook == Hook::Probe) {
+        return None;
+    }
+    let mut progress = Vec::new();
+    for _ in 0..cpus {
+        progress.push(Progress {
+            position: from.word()?,
+            refused: from.word()?,
+            nested_seen: from.word()?,
+            inherit_seen: from.word()?,
+            last_ns: from.word()?,
+            damaged: from.flag()?,
+        });
+    }
+    Some(Heard {
+        number,
+        hook,
+        probe,
+        capacity,
+        progress,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{pack, parse, Heard, Parcel, Progress};
-    use super::{AsFd, Hook, Numbering, StreamId};
+    use overhear_event::StreamId;
+
+    use super::{AsFd, Hook, Numbering, Packer, Probe, Unpacker};
+    use super::{Heard, Parcel, Progress};
+
+    fn pack(parcel: &Parcel) -> Vec<u8> {
+        let mut packer = Packer::default();
+        super::pack(parcel, &mut packer);
+        packer.0
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Parcel> {
+        super::parse(Unpacker::new(bytes))
+    }
 
     fn parcel() -> Parcel {
         let progress = |position| Progress {
@@ -330,6 +344,7 @@ mod tests {
         let heard = |number, hook| Heard {
             number,
             hook,
+            probe: (hook == Hook::Probe).then(|| Probe::usdt("/bin/server:app:phase").unwrap()),
             capacity: 1024,
             progress: vec![progress(7), progress(8)],
         };
@@ -337,7 +352,12 @@ mod tests {
             numbering: Numbering::new(StreamId::from_raw(5), 2, 4),
             number: 3,
             moves_seen: Some(9),
-            heard: vec![heard(0, Hook::Switch), heard(3, Hook::Irq)],
+            heard: vec![
+                heard(0, Hook::Switch),
+                heard(1, Hook::Irq),
+                heard(2, Hook::Probe),
+                heard(3, Hook::Probe),
+            ],
             links: 12,
             writers: vec![Hook::Switch, Hook::Life, Hook::Irq],
             before: [(Hook::Life, 6)].into(),
@@ -358,7 +378,7 @@ mod tests {
         let expected = super::FIXED + parcel.heard.len() + parcel.links + parcel.writers.len();
         for files in [0, 1, expected, expected + 1] {
             let files = (0..files).map(|_| file()).collect();
-            assert!(super::unpack(&whole, files).is_none());
+            assert!(super::unpack(Unpacker::new(&whole), files).is_none());
         }
         assert!(!super::is_ring_map(file().as_fd(), 4096, 1));
     }
@@ -369,14 +389,12 @@ mod tests {
         for bytes in 0..whole.len() {
             assert_eq!(parse(&whole[..bytes]), None, "{bytes} bytes");
         }
-        // Each word by itself as large as can be: it is refused, or changes nothing but a number.
-        for word in 0..whole.len() / 8 {
+        // Whatever stands anywhere, it is refused or changes nothing but numbers and names.
+        for at in 0..whole.len() - 8 {
             let mut changed = whole.clone();
-            changed[word * 8..word * 8 + 8].fill(0xff);
+            changed[at..at + 8].fill(0xff);
             if let Some(understood) = parse(&changed) {
-                let (known, found) = (parcel(), understood);
-                assert_eq!(found.heard.len(), known.heard.len());
-                assert_eq!((found.links, found.writers), (known.links, known.writers));
+                assert_eq!(understood.heard.len(), parcel().heard.len());
             }
         }
     }

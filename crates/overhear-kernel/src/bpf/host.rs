@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::{fs, mem};
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::Object;
 
 use super::hand_over::{Files, Parcel};
-use super::load::{self, Loaded, Maps};
+use super::load::{self, Attached, Loaded, Maps};
 use super::map::Map;
 use super::rings::Rings;
 use super::select::{visit, Target};
@@ -83,7 +83,7 @@ pub(crate) struct Seat {
     /// The hooks beyond scheduling that it hears.
     hooks: Vec<Hook>,
     /// Its probes. libbpf keeps what a static probe needs with the programs, which outlive it.
-    probes: Vec<Link>,
+    probes: Vec<Attached>,
     left: bool,
 }
 
@@ -148,9 +148,9 @@ impl Seat {
         self.host.locked().retired = false;
     }
 
-    /// Whether it has probes.
-    pub(crate) fn has_probes(&self) -> bool {
-        !self.probes.is_empty()
+    /// Whether it has probes that cannot be handed over.
+    pub(crate) fn has_bound_probes(&self) -> bool {
+        self.probes.iter().any(|probe| probe.links.is_empty())
     }
 
     /// What was not entered when the monitor began.
@@ -175,7 +175,11 @@ impl Seat {
             cgroups: state.maps.cgroups.as_fd(),
             select: state.select.as_fd(),
             buffers,
-            links: all().flat_map(|it| &it.links).map(AsFd::as_fd).collect(),
+            links: all()
+                .flat_map(|it| &it.links)
+                .chain(self.probes.iter().flat_map(|probe| &probe.links))
+                .map(AsFd::as_fd)
+                .collect(),
             writers: all()
                 .flat_map(|it| &it.writers)
                 .map(|(_, program)| program.as_fd())
@@ -188,7 +192,8 @@ impl Seat {
         call(files, hooks)
     }
 
-    /// The monitor is another process' now: its programs and maps are not touched any more.
+    /// The monitor is another process' now: its programs and maps are not touched any more. What keeps its
+    /// probes here is closed, and the receiver has it, too.
     pub(crate) fn forget(mut self) {
         self.left = true;
     }

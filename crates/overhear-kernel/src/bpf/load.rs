@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads and attaches the programs, and turns libbpf's log into one phrase.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
-use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::btf::types::{Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     libbpf_sys, set_print, Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel,
-    ProgramMut, UprobeOpts, UsdtOpts,
+    ProgramAttachType, ProgramMut, UprobeMultiOpts, UprobeOpts, UsdtOpts,
 };
 
 use super::layout;
@@ -125,8 +126,20 @@ pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Object, 
     result.map_err(|error| explain(&error, &log))
 }
 
+/// A probe at its place, for as long as this lives.
+pub(crate) struct Attached {
+    /// Its links, if that is all that keeps it there: whoever has descriptors of them has the probe. None before
+    /// Linux 6.6, where it is a perf event that libbpf keeps, and switches off when it is dropped.
+    pub(crate) links: Vec<OwnedFd>,
+    _link: Link,
+}
+
 /// Attaches a program to the place of a probe.
-pub(crate) fn attach(object: &mut Object, probe: &Probe, cookie: u64) -> Result<Link, ProbeError> {
+pub(crate) fn attach(
+    object: &mut Object,
+    probe: &Probe,
+    cookie: u64,
+) -> Result<Attached, ProbeError> {
     const ALL_PROCESSES: i32 = -1;
     let (number, symbol) = match probe.place() {
         Place::Entry(symbol) => (0, symbol),
@@ -142,6 +155,8 @@ pub(crate) fn attach(object: &mut Object, probe: &Probe, cookie: u64) -> Result<
         .progs_mut()
         .find(|program| program.name() == PROBES[number]);
     let program = program.ok_or_else(|| refuse("the build is broken".to_owned()))?;
+    let known = multi_links(&program);
+    let retprobe = matches!(probe.place(), Place::Return(_));
     let (result, log) = quietly(|| match probe.place() {
         Place::Static { provider, name } => {
             let options = UsdtOpts {
@@ -150,17 +165,28 @@ pub(crate) fn attach(object: &mut Object, probe: &Probe, cookie: u64) -> Result<
             };
             program.attach_usdt_with_opts(ALL_PROCESSES, probe.path(), provider, name, options)
         }
+        Place::Entry(_) | Place::Return(_)
+            if matches!(program.attach_type(), ProgramAttachType::TraceUprobeMulti) =>
+        {
+            let options = UprobeMultiOpts {
+                syms: vec![symbol.clone()],
+                cookies: vec![cookie],
+                retprobe,
+                ..UprobeMultiOpts::default()
+            };
+            program.attach_uprobe_multi_with_opts(ALL_PROCESSES, probe.path(), "", options)
+        }
         Place::Entry(_) | Place::Return(_) => {
             let options = UprobeOpts {
                 cookie,
-                retprobe: matches!(probe.place(), Place::Return(_)),
+                retprobe,
                 func_name: Some(symbol.clone()),
                 ..UprobeOpts::default()
             };
             program.attach_uprobe_with_opts(ALL_PROCESSES, probe.path(), 0, options)
         }
     });
-    result.map_err(|error| match error.kind() {
+    let link = result.map_err(|error| match error.kind() {
         libbpf_rs::ErrorKind::NotFound => ProbeError::Missing {
             path: probe.path().to_path_buf(),
             what: probe.what(),
@@ -169,13 +195,57 @@ pub(crate) fn attach(object: &mut Object, probe: &Probe, cookie: u64) -> Result<
             let first = log.into_iter().find(|line| !line.trim().is_empty());
             refuse(first.unwrap_or_else(|| error.to_string()))
         }
+    })?;
+    let mut links = multi_links(&program);
+    links.retain(|id, _| !known.contains_key(id));
+    Ok(Attached {
+        links: links.into_values().collect(),
+        _link: link,
     })
+}
+
+/// Descriptors of this process' links of a program to many places, by the kernel's number of the link. libbpf has
+/// no call for those of a static probe; but it makes them of this program, which nobody else attaches.
+fn multi_links(program: &ProgramMut<'_>) -> BTreeMap<u32, OwnedFd> {
+    let info = |fd: RawFd| fs::read_to_string(format!("/proc/self/fdinfo/{fd}"));
+    let own = info(program.as_fd().as_raw_fd()).unwrap_or_default();
+    let Some(own) = machine::field(&own, "prog_id:") else {
+        return BTreeMap::new();
+    };
+    let descriptors = fs::read_dir("/proc/self/fdinfo").into_iter().flatten();
+    let descriptors =
+        descriptors.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let link = |fd: RawFd| {
+        let info = info(fd).ok()?;
+        let kind = machine::field(&info, "link_type:")?;
+        let is_ours = machine::field(&info, "prog_id:") == Some(own);
+        // Links to returns are called otherwise by kernels of today.
+        if !["uprobe_multi", "uretprobe_multi"].contains(&kind) || !is_ours {
+            return None;
+        }
+        let id = machine::field(&info, "link_id:")?.parse().ok()?;
+        // SAFETY: it is one of libbpf's links of this program, which are closed by nobody but the owner of
+        // `program`, who has lent it to us.
+        let link = unsafe { BorrowedFd::borrow_raw(fd) };
+        Some((id, link.try_clone_to_owned().ok()?))
+    };
+    descriptors.filter_map(link).collect()
 }
 
 fn of_hook(programs: &'static [Program], hook: Hook) -> impl Iterator<Item = &'static Program> {
     programs
         .iter()
         .filter(move |program| program.hook == Some(hook))
+}
+
+/// Whether the kernel has links of a program to places in files, which came with Linux 6.6.
+fn has_multi_links() -> bool {
+    let types = Btf::from_vmlinux();
+    types.is_ok_and(|types| {
+        types
+            .type_by_name::<Struct<'_>>("bpf_uprobe_multi_link")
+            .is_some()
+    })
 }
 
 /// Whether the kernel refused the caller rather than the program.
@@ -241,6 +311,10 @@ fn try_load(
         let name = program.name().to_string_lossy().into_owned();
         let load = wanted.iter().any(|wanted| wanted.name == name);
         program.set_autoload(load || unattached.contains(&name.as_str()));
+        // A static probe's program libbpf sets itself.
+        if PROBES[..2].contains(&name.as_str()) && has_multi_links() {
+            program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+        }
     }
     configure_maps(&mut object, mask_interrupts, maps)?;
     let object = object.load().map_err(into_io)?;

@@ -23,13 +23,13 @@ mod select;
 mod shared;
 mod stream;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use std::{fs, io};
 
 use overhear_event::{GapCause, Inbox, SourceError, StreamId};
 use overhear_stream::Reader;
@@ -42,10 +42,12 @@ use shared::Operation;
 use stream::KernelStream;
 
 use crate::machine;
-use crate::passing;
+use crate::passing::{self, Packer, Unpacker};
 use crate::streams::{Feed, Hook, Numbering};
 use crate::{GiveError, Probe, ProbeError, ReceiveError, SelectError};
 
+/// What a message about a monitor of BPF programs begins with.
+pub(crate) const KIND: u64 = 1;
 /// How often a process' threads are visited before `follow` gives up on one that creates threads
 /// faster than they can be visited.
 const FOLLOW_PASSES: u32 = 100;
@@ -74,6 +76,16 @@ enum Phase {
     Closed,
 }
 
+/// What rings are of.
+#[derive(Clone)]
+struct Place {
+    /// The number of the feed.
+    number: u32,
+    hook: Hook,
+    /// What it is, if the hook is [`Hook::Probe`].
+    probe: Option<Probe>,
+}
+
 /// A monitor: its place among those that the programs serve, and its rings.
 pub(crate) struct BpfSource {
     streams: Vec<KernelStream>,
@@ -87,7 +99,7 @@ pub(crate) struct BpfSource {
     /// `None` when the monitor has ended.
     seat: Option<Seat>,
     /// The maps of the rings, and what each is of; a share of each is mapped by the streams.
-    rings: Vec<(Rings, u32, Hook)>,
+    rings: Vec<(Rings, Place)>,
     numbering: Numbering,
 }
 
@@ -114,7 +126,12 @@ impl BpfSource {
             let (rings, more) = rings_of(&seat, number, feed, numbering)?;
             streams.extend(more);
             granted_bytes += rings.element_bytes();
-            all_rings.push((rings, number, feed.hook));
+            let place = Place {
+                number,
+                hook: feed.hook,
+                probe: None,
+            };
+            all_rings.push((rings, place));
         }
         Ok(Self {
             streams,
@@ -146,7 +163,12 @@ impl BpfSource {
             seat.probe(probe, feed.slot)?;
             self.streams.extend(streams);
             self.granted_bytes += rings.element_bytes();
-            self.rings.push((rings, number + offset as u32, feed.hook));
+            let place = Place {
+                number: number + offset as u32,
+                hook: feed.hook,
+                probe: Some(probe.clone()),
+            };
+            self.rings.push((rings, place));
         }
         Ok(())
     }
@@ -154,16 +176,17 @@ impl BpfSource {
     /// Hands the monitor over; on failure it stays. See `hand_over.rs`.
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>, sentence: &str) -> Result<(), GiveError> {
         let seat = self.seat.as_ref().ok_or(GiveError::Finished)?;
-        if seat.has_probes() {
+        if seat.has_bound_probes() {
             return Err(GiveError::Probes);
         }
         seat.close()
             .map_err(|others| GiveError::Shared { others })?;
         let mut streams = self.streams.iter();
         let cpus = self.numbering.cpus() as usize;
-        let heard = self.rings.iter().map(|(rings, number, hook)| Heard {
-            number: *number,
-            hook: *hook,
+        let heard = self.rings.iter().map(|(rings, place)| Heard {
+            number: place.number,
+            hook: place.hook,
+            probe: place.probe.clone(),
             capacity: rings.geometry().capacity() as u32,
             progress: streams
                 .by_ref()
@@ -184,7 +207,10 @@ impl BpfSource {
                 before: seat.before().clone(),
                 sentence: sentence.to_owned(),
             };
-            passing::pass(to, &pack(&parcel), &files.in_order())
+            let mut body = Packer::default();
+            body.words([KIND]);
+            pack(&parcel, &mut body);
+            passing::pass(to, &body.0, &files.in_order())
         });
         if let Err(error) = sent {
             seat.open_again();
@@ -198,19 +224,16 @@ impl BpfSource {
     }
 
     /// Takes a monitor that another process hands over, and the sentence of its status.
-    pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<(Self, Numbering, String), ReceiveError> {
-        let came = passing::take(from).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ReceiveError::Closed,
-            io::ErrorKind::InvalidData => ReceiveError::Misunderstood,
-            _ => ReceiveError::Refused {
-                why: machine::error_text(error),
-            },
-        })?;
-        let (parcel, mut files) = unpack(&came.0, came.1).ok_or(ReceiveError::Misunderstood)?;
+    pub(crate) fn receive(
+        body_untrusted: Unpacker<'_>,
+        files_untrusted: Vec<OwnedFd>,
+    ) -> Result<(Self, Numbering, String), ReceiveError> {
+        let (parcel, mut files) =
+            unpack(body_untrusted, files_untrusted).ok_or(ReceiveError::Misunderstood)?;
         let numbering = parcel.numbering;
         let (mut streams, mut all_rings, mut granted_bytes) = (Vec::new(), Vec::new(), 0);
         for (heard, map) in parcel.heard.iter().zip(files.buffers.drain(..)) {
-            let feed = heard.hook.feed(heard.capacity);
+            let feed = heard.feed();
             let rings = Rings::received(map, &feed, numbering);
             let rings = rings.ok_or(ReceiveError::Misunderstood)?;
             let geometry = rings.geometry();
@@ -222,7 +245,12 @@ impl BpfSource {
                 streams.push(stream.resumed(progress));
             }
             granted_bytes += rings.element_bytes();
-            all_rings.push((rings, heard.number, heard.hook));
+            let place = Place {
+                number: heard.number,
+                hook: heard.hook,
+                probe: heard.probe.clone(),
+            };
+            all_rings.push((rings, place));
         }
         let seat = Seat::received(&parcel, files).map_err(|error| ReceiveError::Refused {
             why: machine::error_text(error),

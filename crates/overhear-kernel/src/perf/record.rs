@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses the records of a perf ring. Pure: bytes in, records out.
 
+use crate::passing::Unpacker;
+
 /// What happened to a thread, from a record with the trailer `{pid, tid, time, cpu}` that
 /// `sample_id_all` puts behind every record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,89 @@ pub(super) enum What {
     Damaged,
     /// A record that does not concern us.
     Other,
+}
+
+impl Record {
+    /// The same as words, for another process: kind and time, whom it is about, two numbers, a name.
+    pub(super) fn to_words(self) -> [u64; 8] {
+        let nobody = Who { pid: 0, tid: 0 };
+        let (kind, who, other, number, comm) = match self.what {
+            What::Departure {
+                who,
+                still_runnable,
+            } => (0, who, nobody, still_runnable.into(), [0; 16]),
+            What::Arrival { who } => (1, who, nobody, 0, [0; 16]),
+            What::Fork { child, parent } => (2, child, parent, 0, [0; 16]),
+            What::Exit { who } => (3, who, nobody, 0, [0; 16]),
+            What::Name { who, comm, exec } => (4, who, nobody, exec.into(), comm),
+            What::Tracked { who, unique_id } => (5, who, nobody, unique_id.into(), [0; 16]),
+            What::Untracked { who } => (6, who, nobody, 0, [0; 16]),
+            What::Lost { records } => (7, nobody, nobody, records, [0; 16]),
+            What::Damaged => (8, nobody, nobody, 0, [0; 16]),
+            What::Other => (9, nobody, nobody, 0, [0; 16]),
+        };
+        let pair = |who: Who| u64::from(who.pid) << 32 | u64::from(who.tid);
+        let [first, second] = [0, 8].map(|at| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&comm[at..at + 8]);
+            u64::from_le_bytes(word)
+        });
+        let whom = [pair(who), pair(other)];
+        [
+            kind,
+            self.time_ns,
+            whom[0],
+            whom[1],
+            number,
+            first,
+            second,
+            0,
+        ]
+    }
+
+    /// What another process packed; `None` if it is no record.
+    pub(super) fn of_words(from_untrusted: &mut Unpacker<'_>) -> Option<Self> {
+        let mut words = [0; 8];
+        for word in &mut words {
+            *word = from_untrusted.word()?;
+        }
+        let [kind, time_ns, who, other, number, first, second, _] = words;
+        let pair = |word: u64| Who {
+            pid: (word >> 32) as u32,
+            tid: word as u32,
+        };
+        let (who, other) = (pair(who), pair(other));
+        let mut comm = [0; 16];
+        comm[..8].copy_from_slice(&first.to_le_bytes());
+        comm[8..].copy_from_slice(&second.to_le_bytes());
+        let what = match kind {
+            0 => What::Departure {
+                who,
+                still_runnable: number != 0,
+            },
+            1 => What::Arrival { who },
+            2 => What::Fork {
+                child: who,
+                parent: other,
+            },
+            3 => What::Exit { who },
+            4 => What::Name {
+                who,
+                comm,
+                exec: number != 0,
+            },
+            5 => What::Tracked {
+                who,
+                unique_id: number as u32,
+            },
+            6 => What::Untracked { who },
+            7 => What::Lost { records: number },
+            8 => What::Damaged,
+            9 => What::Other,
+            _ => return None,
+        };
+        Some(Self { time_ns, what })
+    }
 }
 
 /// The bytes do not have the form of records.
@@ -166,7 +251,7 @@ fn double(bytes: &[u8], offset: usize) -> Result<u64, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::{split_first, Malformed, What, Who};
+    use super::{split_first, Malformed, Record, Unpacker, What, Who};
 
     fn record(kind: u32, misc: u16, body: &[u8], pid: u32, tid: u32, time: u64) -> Vec<u8> {
         let mut bytes = kind.to_ne_bytes().to_vec();
@@ -226,6 +311,19 @@ mod tests {
             What::Other,
         ];
         assert_eq!(seen.iter().map(|r| r.what).collect::<Vec<_>>(), expected);
+        // And all of them as words.
+        let more = [
+            What::Tracked { who, unique_id: 5 },
+            What::Untracked { who },
+            What::Damaged,
+        ];
+        let more = more.map(|what| Record { time_ns: 9, what });
+        for record in seen.iter().copied().chain(more) {
+            let words = record.to_words();
+            let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            let again = Record::of_words(&mut Unpacker::new(&bytes));
+            assert_eq!(again, Some(record));
+        }
         assert_eq!(seen[5].time_ns, 105);
     }
 

@@ -12,16 +12,19 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
-use overhear_kernel::{Choice, GiveError, KernelMonitor, Probe, ReceiveError, SelectError};
+use overhear_kernel::{
+    Active, Choice, GiveError, KernelMonitor, Probe, ReceiveError, SelectError, Sensor,
+};
 
-use crate::harness::{is_root, turn, Program};
+use crate::harness::{is_root, turn, Program, Recorder};
 use crate::monitors::{create, named};
 use crate::owners::{held_by, Held};
 use crate::perf::NOBODY;
+use crate::probes::probes;
 use crate::roles::{ENTRY, ROLE};
 
 /// The variable that names the threads that a role tracks or counts.
-const THREADS: &str = "OVERHEAR_KERNEL_TEST_THREADS";
+pub(crate) const THREADS: &str = "OVERHEAR_KERNEL_TEST_THREADS";
 
 /// Departures of tracked threads, and what was missed, from wherever reading begins.
 #[derive(Default)]
@@ -33,6 +36,10 @@ struct Departures {
 }
 
 impl Departures {
+    fn all(&self) -> u64 {
+        self.by_thread.values().sum()
+    }
+
     fn of(&self, tid: u32) -> u64 {
         self.by_thread.get(&tid).copied().unwrap_or(0)
     }
@@ -125,7 +132,7 @@ impl Drop for Peer {
     }
 }
 
-fn threads() -> Vec<u32> {
+pub(crate) fn threads() -> Vec<u32> {
     let text = env::var(THREADS).unwrap();
     text.split(',').map(|tid| tid.parse().unwrap()).collect()
 }
@@ -325,14 +332,8 @@ fn what_cannot_be_given_stays() {
     monitor.resume().unwrap();
     monitor.terminate().unwrap();
 
-    if let Ok(probe) = Probe::function("/proc/self/exe:main") {
-        if let Ok(mut probing) = small().apart().choice(Choice::Bpf).probes([probe]).create() {
-            assert_eq!(probing.give(&here), Err(GiveError::Probes));
-        }
-    }
-    if let Ok(mut perf) = small().choice(Choice::Perf).create() {
-        assert_eq!(perf.give(&here), Err(GiveError::NotBpf));
-    }
+    let mut nothing = small().choice(Choice::Off).create().unwrap();
+    assert_eq!(nothing.give(&here), Err(GiveError::Nothing));
     (&here).write_all(&[1; 64]).unwrap();
     let error = KernelMonitor::receive(&there).unwrap_err();
     assert_eq!(error, ReceiveError::Misunderstood);
@@ -341,4 +342,175 @@ fn what_cannot_be_given_stays() {
     drop(here);
     let error = KernelMonitor::receive(&there).unwrap_err();
     assert_eq!(error, ReceiveError::Closed);
+}
+
+/// Plays an owner of a monitor by perf records, which gives it away and is killed.
+pub(crate) fn perf_giver() {
+    let mut socket = socket();
+    let created = KernelMonitor::builder().choice(Choice::Perf).create();
+    let Ok(mut monitor) = created.map_err(|error| println!("@ skipped: {error}")) else {
+        return;
+    };
+    let threads = threads();
+    if let Err(error) = monitor.process_monitor(threads[0]) {
+        return println!("@ skipped: {error}");
+    }
+    monitor.resume().unwrap();
+    println!("@ ready");
+    socket.read_exact(&mut [0]).unwrap();
+    let mut heard = Departures::default();
+    heard.read(&mut monitor);
+    // What is there when it is given goes with it, delivered or not.
+    socket.read_exact(&mut [0]).unwrap();
+    monitor.give(&socket).unwrap();
+    assert_eq!(monitor.resume(), Err(SelectError::Given));
+    println!("@ {} {}", heard.all(), heard.missed);
+    let _ = socket.read_exact(&mut [0]);
+}
+
+#[test]
+fn a_monitor_of_perf_records_is_given_with_all_its_events() {
+    let _turn = turn();
+    let mut program = Program::start("choir", |_| {});
+    program.until_parked(|| {});
+    let threads = named(&program);
+    let begin = program.switches();
+    let mut giver = Peer::start("perf_giver", None, &[program.pid]).unwrap();
+    let said = giver.line();
+    if said != "ready" {
+        return println!("{said}");
+    }
+    let sing = |program: &mut Program| {
+        program.release(threads.len());
+        program.until_parked_again(|| {});
+        program.switches()
+    };
+    // Of the first verse the giver hears, the second lies in the rings, the third is heard here.
+    let first = sing(&mut program);
+    giver.socket.write_all(&[0]).unwrap();
+    let second = sing(&mut program);
+    giver.socket.write_all(&[0]).unwrap();
+    let mut monitor = KernelMonitor::receive(&giver.socket).unwrap();
+    let said = giver.line();
+    assert_eq!(monitor.status().unwrap().active, Active::Perf);
+    println!("{}", monitor.status().unwrap().sentence);
+    drop(giver);
+    let third = sing(&mut program);
+    let mut departures = Departures::default();
+    departures.read(&mut monitor);
+    let between = |from: &BTreeMap<u32, (u64, u64)>, to: &BTreeMap<u32, (u64, u64)>| -> u64 {
+        let sum =
+            |counts: &BTreeMap<u32, (u64, u64)>| counts.values().map(|c| c.0 + c.1).sum::<u64>();
+        sum(to) - sum(from)
+    };
+    // The giver reads while the second verse may have begun, so only both together are known.
+    let (heard, missed) = said.split_once(' ').unwrap();
+    let heard: u64 = heard.parse().unwrap();
+    assert_eq!((missed, departures.missed), ("0", 0));
+    assert!(
+        heard >= between(&begin, &first),
+        "{heard} in the first verse"
+    );
+    assert!(departures.all() >= between(&second, &third));
+    assert_eq!(heard + departures.all(), between(&begin, &third));
+    monitor.suspend().unwrap();
+    sing(&mut program);
+    departures.read(&mut monitor);
+    assert_eq!(
+        heard + departures.all(),
+        between(&begin, &third),
+        "suspended"
+    );
+    let error = monitor.process_monitor(u32::MAX - 1).unwrap_err();
+    assert!(
+        matches!(error, SelectError::NoSuchProcess { .. }),
+        "{error}"
+    );
+    program.end();
+    monitor.finish().unwrap();
+    departures.read(&mut monitor);
+    monitor.terminate().unwrap();
+}
+
+#[test]
+fn a_monitor_of_perf_records_that_nobody_takes_stays() {
+    let _turn = turn();
+    let Ok(mut monitor) = KernelMonitor::builder().choice(Choice::Perf).create() else {
+        return println!("skipped: no perf records here");
+    };
+    monitor.process_monitor(std::process::id()).unwrap();
+    monitor.resume().unwrap();
+    let (here, there) = UnixStream::pair().unwrap();
+    let taking = std::thread::spawn(move || {
+        // It looks at the message, and goes.
+        let mut some = [0; 8];
+        (&there).read_exact(&mut some).unwrap();
+    });
+    let error = monitor.give(&here).unwrap_err();
+    println!("{error}");
+    assert!(matches!(error, GiveError::Send { .. }), "{error}");
+    taking.join().unwrap();
+    let mut departures = Departures::default();
+    departures.read(&mut monitor);
+    assert!(departures.all() > 0, "it has heard that thread come and go");
+}
+
+/// Plays an owner of a monitor with every sensor and with probes, which gives it away and is killed.
+pub(crate) fn probing_giver() {
+    let mut socket = socket();
+    let builder = KernelMonitor::builder().elements(1024).apart();
+    let builder = builder.sensors(Sensor::all()).probes(probes());
+    let Some(mut monitor) = create(builder) else {
+        return println!("@ skipped");
+    };
+    monitor.process_monitor(threads()[0]).unwrap();
+    monitor.resume().unwrap();
+    match monitor.give(&socket) {
+        Ok(()) => println!("@ given"),
+        // Before Linux 6.6.
+        Err(GiveError::Probes) => println!("@ skipped: {}", GiveError::Probes),
+        Err(error) => panic!("{error}"),
+    }
+    let _ = socket.read_exact(&mut [0]);
+}
+
+#[test]
+fn probes_are_given_with_their_monitor() {
+    let _turn = turn();
+    let mut program = Program::start("probed", |_| {});
+    program.until_parked(|| {});
+    let mut giver = Peer::start("probing_giver", None, &[program.pid]).unwrap();
+    let (there, told) = std::sync::mpsc::channel();
+    let socket = giver.socket.try_clone().unwrap();
+    let receiving = std::thread::spawn(move || there.send(KernelMonitor::receive(&socket)));
+    let said = giver.line();
+    if said != "given" {
+        giver.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        receiving.join().unwrap().unwrap();
+        return println!("{said}");
+    }
+    let mut monitor = told.recv().unwrap().unwrap();
+    receiving.join().unwrap().unwrap();
+    let held = held_by(std::process::id());
+    drop(giver);
+    program.release(1);
+    let mut recorder = Recorder::default();
+    program.until_parked_again(|| recorder.poll(&mut monitor));
+    recorder.poll(&mut monitor);
+    let names: Vec<String> = probes().iter().map(Probe::sensor).collect();
+    for name in &names {
+        let heard = recorder.others.get(name).map_or(0, Vec::len);
+        assert_eq!(heard, crate::probes::TURNS as usize, "{name}");
+    }
+    assert_eq!(
+        recorder.others[&names[0]][7]["argument_2"], -7,
+        "a function's arguments"
+    );
+    assert!(recorder.others.contains_key("syscall"));
+    monitor.terminate().unwrap();
+    // The probes have gone, too.
+    let kept = held_by(std::process::id());
+    let given: Vec<Held> = held.into_iter().filter(|it| !kept.contains(it)).collect();
+    Held::until_gone(&given);
+    program.end();
 }

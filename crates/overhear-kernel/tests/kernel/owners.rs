@@ -2,25 +2,37 @@
 //! Who has kernel monitors: processes that are killed, in a PID namespace, without privileges.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use libbpf_rs::{MapHandle, Program as BpfProgram};
-use overhear_kernel::{Active, Choice, KernelMonitor, SelectError};
+use overhear_kernel::{Active, Choice, KernelMonitor, SelectError, Sensor};
 
+use crate::hand_over::{threads, THREADS};
 use crate::harness::{is_root, run_role, turn, Program, Recorder};
 use crate::monitors::{finish, named, resumed};
 use crate::perf::NOBODY;
+use crate::probes::probes;
 use crate::roles::{ENTRY, ROLE};
 
-/// Plays a process with a monitor that is killed.
+/// Plays a process with monitors that is killed: by BPF programs with every sensor and with probes, and by perf
+/// records of the threads that are named.
 pub(crate) fn monitor_and_wait() {
-    let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
+    let builder = KernelMonitor::builder().elements(1024);
+    let builder = builder.sensors(Sensor::all()).probes(probes());
+    let Some(mut monitor) = resumed(builder) else {
         println!("@ skipped");
         return;
     };
     monitor.all_monitor().unwrap();
+    let mut perf = KernelMonitor::builder().choice(Choice::Perf).create().ok();
+    if let Some(perf) = &mut perf {
+        perf.process_monitor(threads()[0]).unwrap();
+        perf.resume().unwrap();
+    }
     println!("@ ready");
     let mut byte = 0_u8;
     // SAFETY: `byte` has room for the one byte asked for.
@@ -82,32 +94,84 @@ pub(crate) fn held_by(pid: u32) -> Vec<Held> {
     held
 }
 
+/// How many perf events a process holds.
+fn perf_events_of(pid: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let names = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let is_event = |name: &PathBuf| name.as_os_str() == "anon_inode:[perf_event]";
+    names.filter(is_event).count()
+}
+
+/// The instruction at an address of another process, as it is in its memory: a probe replaces it.
+fn instruction(pid: u32, address: u64) -> Vec<u8> {
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut bytes = vec![0; 8];
+    memory.read_exact_at(&mut bytes, address).unwrap();
+    bytes
+}
+
 #[test]
 fn a_killed_process_leaves_nothing_in_the_kernel() {
-    use std::io::{BufRead, BufReader};
     let _turn = turn();
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut program = Program::start("probed", |_| {});
+    program.until_parked(|| {});
+    let address: u64 = program.said[0].parse().unwrap();
+    let untouched = instruction(program.pid, address);
+    let mut monitoring = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
         .env(ROLE, "monitor_and_wait")
+        .env(THREADS, program.pid.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(monitoring.stdout.take().unwrap()).lines();
     let mut said = lines
         .map_while(Result::ok)
         .filter(|line| line.contains("@ "));
     let ready = said.next().is_some_and(|line| line.contains("ready"));
-    let held = held_by(child.id());
+    let held = held_by(monitoring.id());
     let seen = held.iter().filter(|held| held.exists()).count();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let events = perf_events_of(monitoring.id());
+    let probed = instruction(program.pid, address);
+    monitoring.kill().unwrap();
+    monitoring.wait().unwrap();
     if !ready || seen == 0 {
         println!("skipped: no BPF here, or no right to look at it");
         return;
     }
-    println!("{} programs, maps and links", held.len());
+    println!(
+        "{} programs, maps and links, {events} perf events",
+        held.len()
+    );
+    assert_ne!(probed, untouched, "nothing was probed");
+    // Events that count page faults are links by now; those that record switches have descriptors.
+    assert!(held.iter().any(|held| held.0 == "link_id:"));
+    if fs::metadata("/proc/sys/kernel/perf_event_paranoid").is_ok() {
+        assert!(events > 0, "it holds no perf event");
+    }
     Held::until_gone(&held);
+    // The probe's event has gone with its link: the program is as it was, and runs on.
+    while instruction(program.pid, address) != untouched {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // Nobody has inherited an event.
+    for pid in [std::process::id(), program.pid] {
+        assert_eq!(perf_events_of(pid), 0, "process {pid}");
+    }
+    for place in [
+        "/sys/kernel/tracing/uprobe_events",
+        "/sys/kernel/debug/tracing/uprobe_events",
+    ] {
+        let named = fs::read_to_string(place).unwrap_or_default();
+        let own = std::env::current_exe().unwrap();
+        assert!(!named.contains(&own.display().to_string()), "{named}");
+    }
+    program.release(1);
+    program.until_parked_again(|| {});
+    program.end();
 }
 
 /// A monitor inside a PID namespace, where this process has another id than outside.

@@ -10,7 +10,7 @@ use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
 
 /// How often the program passes each probe.
-const TURNS: i64 = 100;
+pub(crate) const TURNS: i64 = 100;
 
 /// A function that can be found by its name.
 #[no_mangle]
@@ -57,8 +57,12 @@ fn pass_static_probe(value: i64) {
 #[cfg(not(target_arch = "x86_64"))]
 fn pass_static_probe(_: i64) {}
 
-/// Passes each probe in turn.
+/// Passes each probe in turn. Says where the probed function is.
 pub(crate) fn probed() {
+    println!(
+        "@ {}",
+        overhear_test_probed as extern "C" fn(i64, i64) -> i64 as usize
+    );
     println!("@ parked");
     park();
     for turn in 0..TURNS {
@@ -74,9 +78,8 @@ fn own(place: &str) -> String {
     format!("{}:{place}", path.display())
 }
 
-#[test]
-fn functions_and_static_probes_tell_their_arguments() {
-    let _turn = turn();
+/// The places that [`probed`] passes.
+pub(crate) fn probes() -> Vec<Probe> {
     let mut probes = vec![
         Probe::function(&own("overhear_test_probed")).unwrap(),
         Probe::function(&own("overhear_test_probed:return")).unwrap(),
@@ -84,6 +87,13 @@ fn functions_and_static_probes_tell_their_arguments() {
     if cfg!(target_arch = "x86_64") {
         probes.push(Probe::usdt(&own("overhear_test:phase")).unwrap());
     }
+    probes
+}
+
+#[test]
+fn functions_and_static_probes_tell_their_arguments() {
+    let _turn = turn();
+    let probes = probes();
     let names: Vec<String> = probes.iter().map(Probe::sensor).collect();
     let builder = KernelMonitor::builder().choice(Choice::Bpf).probes(probes);
     let mut monitor = match builder.create() {

@@ -29,12 +29,19 @@ fn play() {
         "chorus" => chorus(12, 300, 1),
         "refrain" => chorus(4, 300, 3),
         "crowd" => chorus(2_000, 1, 1),
+        "choir" => {
+            // As many that their perf events are more than can be passed on at once.
+            let cpus = thread::available_parallelism().map_or(1, usize::from);
+            chorus(280 / cpus + 2, 10, 4);
+        }
         "churn" => churn(),
         "probed" => crate::probes::probed(),
         "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::owners::monitor_and_wait(),
         "giver" => crate::hand_over::giver(),
         "receiver" => crate::hand_over::receiver(),
+        "perf_giver" => crate::hand_over::perf_giver(),
+        "probing_giver" => crate::hand_over::probing_giver(),
         "inside_a_namespace" => crate::owners::inside_a_namespace(),
         "perf_monitor" => crate::owners::perf_monitor(),
         "usurper" => usurper(),
