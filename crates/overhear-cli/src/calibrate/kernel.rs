@@ -10,7 +10,7 @@ use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
 
 use super::loops::{Loop, Loops};
-use super::{least, Cost, KernelCost, REPEATS};
+use super::{lower_quartile, undisturbed, Cost, KernelCost, REPEATS};
 use crate::exit::{Failure, UNAVAILABLE};
 
 /// Fewer elements of its own sensor than this per turn, and a loop does not fire it.
@@ -153,20 +153,21 @@ pub(super) fn measure_perf(rounds: u64) -> Result<Option<Cost>, Failure> {
 fn perf_round(loops: &mut Loops) -> Result<f64, Box<dyn std::error::Error>> {
     let turns = Loop::Yield.turns();
     loops.run(Loop::Yield, turns / 10);
-    let out = least(|| loops.run(Loop::Yield, turns));
+    let out = undisturbed(|| loops.run(Loop::Yield, turns));
     let mut monitor = KernelMonitor::builder().choice(Choice::Perf).create()?;
     for tid in loops.players(Loop::Yield) {
         monitor.thread_monitor(tid, tid)?;
     }
     monitor.resume()?;
     let mut tally = Tally::default();
-    let mut on = f64::INFINITY;
+    let mut on = Vec::new();
     for _ in 0..REPEATS {
         monitor.read(&mut tally)?;
         tally.clear();
-        on = on.min(loops.run(Loop::Yield, turns));
+        on.push(loops.run(Loop::Yield, turns));
         monitor.read(&mut tally)?;
     }
+    let on = lower_quartile(&on);
     let elements = tally.elements.get(SCHED_SWITCH).copied().unwrap_or(0) + tally.missed;
     match elements as f64 / turns as f64 {
         own if own >= FIRES => Ok((on - out) / own),
@@ -191,7 +192,7 @@ fn round(
     let turns = which.turns();
     let measure = |loops: &mut Loops| {
         loops.run(which, turns / 10);
-        least(|| loops.run(which, turns))
+        undisturbed(|| loops.run(which, turns))
     };
     let mut out = 0.0;
     if !backwards {
@@ -205,14 +206,14 @@ fn round(
     }
     loops.run(which, turns / 10);
     let mut tally = Tally::default();
-    let (mut on, mut reading) = (f64::INFINITY, f64::INFINITY);
+    let (mut on, mut reading) = (Vec::new(), Vec::new());
     for _ in 0..REPEATS {
         monitor.read(&mut tally)?;
         tally.clear();
-        on = on.min(loops.run(which, turns));
+        on.push(loops.run(which, turns));
         let begun = Instant::now();
         monitor.read(&mut tally)?;
-        reading = reading.min(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
+        reading.push(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
         if tally.missed > 0 {
             return Err(format!("{} elements of the loop were missed", tally.missed).into());
         }
@@ -225,9 +226,9 @@ fn round(
         |(sensor, count): (&String, &u64)| (sensor.clone(), *count as f64 / turns as f64);
     Ok(Round {
         constant: within - out,
-        firing: on - out,
+        firing: lower_quartile(&on) - out,
         elements: tally.elements.iter().map(per_turn).collect(),
-        reading,
+        reading: lower_quartile(&reading),
     })
 }
 

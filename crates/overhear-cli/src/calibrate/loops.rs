@@ -60,13 +60,13 @@ impl Loop {
         }
     }
 
-    /// Turns of one measurement: some milliseconds.
+    /// Turns of one measurement: about a millisecond.
     pub(super) const fn turns(self) -> u64 {
         match self {
-            Self::Yield => 4_000,
-            Self::Pipe | Self::Migrate => 1_000,
-            Self::Fault | Self::Signal | Self::Message => 5_000,
-            Self::Call | Self::Futex => 10_000,
+            Self::Yield => 1_000,
+            Self::Pipe | Self::Migrate => 200,
+            Self::Fault | Self::Signal | Self::Message => 1_000,
+            Self::Call | Self::Futex => 4_000,
         }
     }
 

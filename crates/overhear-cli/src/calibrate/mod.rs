@@ -5,8 +5,9 @@
 //! The method is that of seed 003, section 5.5. A loop that makes the kernel fire one kind of element
 //! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
 //! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on* less
-//! *out* the cost of firing. Each round gives one value, the least of three measurements, so that what
-//! else the machine does stays out; and the table shows their mean and its confidence interval of 99 %.
+//! *out* the cost of firing. Each round gives one value, the lower quartile of short measurements, so that what
+//! else the machine does stays out; and the table shows their mean without outliers, and its confidence
+//! interval of 99 %.
 //! Loops fire other elements, too: those are counted, and subtracted at the price that the same round
 //! has found.
 
@@ -113,10 +114,32 @@ impl From<Estimate> for Cost {
 }
 
 impl Cost {
-    /// From the values of the rounds; `None` for fewer than two.
+    /// From the values of the rounds, without the outliers; `None` for fewer than two.
     fn of(values: &[f64]) -> Option<Self> {
-        Estimate::of(values).map(Self::from)
+        Estimate::of(&without_outliers(values)).map(Self::from)
     }
+}
+
+/// What lies further from the median than three standard deviations, which are estimated by the median of the
+/// distances from it: 1.4826 times as much where values are normally distributed.
+const OUTLIER: f64 = 3.0 * 1.4826;
+
+/// The values without outliers, which the seed discounts, too (section 5.3): rounds in which a state was
+/// disturbed from its begin to its end, and another was not.
+fn without_outliers(values: &[f64]) -> Vec<f64> {
+    let Some(middle) = median(values.to_vec()) else {
+        return Vec::new();
+    };
+    let distances = values.iter().map(|value| (value - middle).abs());
+    let usual = median(distances.collect()).unwrap_or(0.0);
+    let near = |value: &&f64| (*value - middle).abs() <= OUTLIER * usual;
+    values.iter().filter(near).copied().collect()
+}
+
+/// `None` of nothing.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 impl Calibration {
@@ -157,13 +180,25 @@ impl Calibration {
     }
 }
 
-/// A measurement is the least of so many.
-const REPEATS: usize = 3;
+/// A measurement is made so many times, each of about a millisecond. They are short and many rather than
+/// long and few, because where two CPUs share a core whatever runs on the other one slows the loop down:
+/// only a measurement that fits between two disturbances is free of them.
+const REPEATS: usize = 15;
 
-fn least(mut measure: impl FnMut() -> f64) -> f64 {
-    (0..REPEATS)
-        .map(|_| measure())
-        .fold(f64::INFINITY, f64::min)
+/// What a quarter of the measurements do not exceed. Disturbances only add, so that the low ones are those that are
+/// looked for; but the least of all would be the lower the more there are, and the more they vary, and
+/// states are compared that do not vary alike.
+#[must_use]
+pub fn lower_quartile(measurements: &[f64]) -> f64 {
+    let mut sorted = measurements.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let quarter = sorted.len().saturating_sub(1) / 4;
+    sorted.get(quarter).copied().unwrap_or(0.0)
+}
+
+fn undisturbed(mut measure: impl FnMut() -> f64) -> f64 {
+    let measurements: Vec<f64> = (0..REPEATS).map(|_| measure()).collect();
+    lower_quartile(&measurements)
 }
 
 /// Measures, in so many rounds. `tell` hears of each that is done.
@@ -197,4 +232,31 @@ pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, 
             .collect(),
         notes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{lower_quartile, without_outliers, Cost};
+
+    #[test]
+    fn a_quarter_is_not_longer() {
+        assert_eq!(lower_quartile(&[]), 0.0);
+        assert_eq!(lower_quartile(&[3.0]), 3.0);
+        assert_eq!(lower_quartile(&[9.0, 2.0, 8.0, 1.0, 7.0]), 2.0);
+    }
+
+    #[test]
+    fn disturbed_rounds_are_discounted() {
+        let mut rounds: Vec<f64> = (0..40).map(|round| 200.0 + f64::from(round % 5)).collect();
+        let calm = Cost::of(&rounds).unwrap();
+        rounds.extend([900.0, -400.0]);
+        assert_eq!(Cost::of(&rounds).unwrap(), calm);
+        assert_eq!(calm.samples, 40);
+        // What is merely wide stays.
+        let wide: Vec<f64> = (0..41).map(|round| f64::from(round * round)).collect();
+        assert_eq!(without_outliers(&wide).len(), wide.len());
+        assert_eq!(Cost::of(&[]), None);
+        assert_eq!(Cost::of(&[1.0]), None);
+        assert_eq!(Cost::of(&[1.0, 1.0]).unwrap().mean_ns, 1.0);
+    }
 }

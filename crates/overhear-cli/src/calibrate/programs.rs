@@ -9,12 +9,12 @@ use overhear_directory::{Directory, MonitorConnection, ProgramSource, Query, SOC
 use overhear_event::Source;
 use overhear_kernel::Count;
 
-use super::{least, Cost, ProgramCost};
+use super::{undisturbed, Cost, ProgramCost};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::scratch::Scratch;
 
-/// Elements of one measurement: a fifth of a millisecond.
-const ELEMENTS: u64 = 20_000;
+/// Elements of one measurement: a fifteenth of a millisecond.
+const ELEMENTS: u64 = 6_000;
 
 #[derive(Element)]
 #[repr(C)]
@@ -51,7 +51,7 @@ impl Kind {
 
 fn time(write: &mut dyn FnMut(u64)) -> f64 {
     write(ELEMENTS / 10);
-    least(|| {
+    undisturbed(|| {
         let begun = Instant::now();
         write(ELEMENTS);
         begun.elapsed().as_nanos() as f64 / ELEMENTS as f64

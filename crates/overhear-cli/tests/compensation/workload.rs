@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workload: two threads on one CPU pass a byte to and fro, a fixed number of times.
+//! The workload: two threads on one CPU pass a byte to and fro, a fixed number of times, and work for some
+//! microseconds whenever they get it.
 //!
 //! It is this test's own program, run again with a variable that asks for it, so that nothing else has to be
 //! built. It writes an element of a sensor of its own at the begin and the end of each lap, and prints how
@@ -15,8 +16,8 @@ use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
 
 /// How much is to be done: laps, trips of the byte in each, and the CPU.
 const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
-/// Between laps.
-const PAUSE: Duration = Duration::from_millis(40);
+/// Between laps, for the monitor to catch up.
+const PAUSE: Duration = Duration::from_millis(20);
 /// The sensor's id.
 pub(crate) const SENSOR: &str = "lap";
 /// What each line about a lap begins with.
@@ -27,6 +28,8 @@ const LAP: &str = "lap_ns=";
 pub(crate) struct Work {
     pub(crate) laps: usize,
     pub(crate) trips: usize,
+    /// Steps of work of each thread in each trip.
+    pub(crate) steps: usize,
     /// Where. It binds itself: it inherits another CPU.
     pub(crate) cpu: u32,
 }
@@ -53,7 +56,7 @@ impl Work {
     pub(crate) fn ask(self, command: &mut Command) {
         command.env(
             VARIABLE,
-            format!("{} {} {}", self.laps, self.trips, self.cpu),
+            format!("{} {} {} {}", self.laps, self.trips, self.steps, self.cpu),
         );
     }
 }
@@ -71,9 +74,34 @@ pub(crate) fn cpus() -> Option<(u32, u32)> {
     (first != last).then_some((last, first))
 }
 
-fn answer(mut input: PipeReader, mut output: PipeWriter) {
+/// Work that stays in registers, so that it takes as long each time.
+fn toil(steps: usize) {
+    let mut state = 1_u64;
+    for _ in 0..steps {
+        state = std::hint::black_box(state ^ state << 13);
+    }
+}
+
+/// So many steps take about this long.
+pub(crate) fn steps_in(time: Duration) -> usize {
+    const MANY: usize = 100_000;
+    let measure = || {
+        let begun = Instant::now();
+        toil(MANY);
+        begun.elapsed()
+    };
+    let shortest = (0..5).map(|_| measure()).min().unwrap_or(time);
+    (MANY as u128 * time.as_nanos() / shortest.as_nanos().max(1)) as usize
+}
+
+fn answer(mut input: PipeReader, mut output: PipeWriter, steps: usize) {
     let mut byte = [0];
-    while input.read_exact(&mut byte).is_ok() && output.write_all(&byte).is_ok() {}
+    while input.read_exact(&mut byte).is_ok() {
+        toil(steps);
+        if output.write_all(&byte).is_err() {
+            return;
+        }
+    }
 }
 
 /// Not a test: the workload, if it is asked for.
@@ -85,26 +113,30 @@ fn ping_pong() {
     let mut numbers = work
         .split(' ')
         .map(|number| number.parse::<usize>().unwrap());
-    let (laps, trips) = (numbers.next().unwrap(), numbers.next().unwrap());
-    run_on(u32::try_from(numbers.next().unwrap()).unwrap()).unwrap();
+    let mut next = || numbers.next().unwrap();
+    let (laps, trips, steps) = (next(), next(), next());
+    run_on(u32::try_from(next()).unwrap()).unwrap();
     let _ = take_precedence();
     let mut sensor = Sensor::<Edge>::builder(SENSOR).register().unwrap();
     let ((there, mut out), (mut back, output)) = (pipe().unwrap(), pipe().unwrap());
     // It inherits the CPU and the priority.
-    let answerer = std::thread::spawn(move || answer(there, output));
+    let answerer = std::thread::spawn(move || answer(there, output, steps));
     let mut trip = || {
         let mut byte = [0];
+        toil(steps);
         out.write_all(&byte).unwrap();
         back.read_exact(&mut byte).unwrap();
     };
-    for _ in 0..trips / 4 {
+    for _ in 0..trips {
         trip();
     }
     let mut lengths = Vec::with_capacity(laps);
     for lap in 0..laps {
         // The monitor's rings hold what a lap fires; between laps it may catch up.
         std::thread::sleep(PAUSE);
-        trip();
+        for _ in 0..trips / 10 {
+            trip();
+        }
         sensor.write(&Edge { lap: lap as u64 });
         let begun = Instant::now();
         for _ in 0..trips {
