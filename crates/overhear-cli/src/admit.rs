@@ -29,7 +29,7 @@ use beside::reserve_beside;
 use entries::{entries, loads, Entry};
 pub(crate) use hint::fitting_latency;
 use hint::hint;
-pub(crate) use memory::mapped_bytes;
+pub(crate) use memory::{load_plugins, mapped_bytes, LoadedPlugin, MemoryBytes};
 pub use report::{render, AdmissionReport, CopyingAdmission, SensorAdmission, UpdateAdmission};
 
 /// What `admit` asks the machine for.
@@ -39,6 +39,8 @@ pub struct Machine {
     pub cpus: u32,
     /// What others have reserved.
     pub present: Vec<DeadlineReservation>,
+    // Of each update, its plug-in; none where nobody has loaded them.
+    pub(crate) plugins: Vec<Option<LoadedPlugin>>,
 }
 
 impl Machine {
@@ -48,6 +50,7 @@ impl Machine {
         Self {
             cpus: config.monitor.cpus.unwrap_or(cpus),
             present: present_reservations(),
+            plugins: Vec::new(),
         }
     }
 }
@@ -59,6 +62,8 @@ pub struct Admitted {
     pub report: AdmissionReport,
     /// What an executor keeps; none without admission.
     pub terms: Option<Terms>,
+    // The most memory, by what has it.
+    pub(crate) memory: MemoryBytes,
 }
 
 /// Admits the monitor that the file `path` describes, on this machine.
@@ -77,9 +82,21 @@ pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
 /// Admits the monitor of a file that was read from `path`, on this machine, without asking the kernel.
 ///
 /// # Errors
-/// [`Failure`] for a file that makes no sense. A refusal is no error.
+/// [`Failure`] for a file that makes no sense, and for plug-ins that cannot be used. A refusal is no error.
 pub fn admit_config(config: &Config, path: &Path) -> Result<Admitted, Failure> {
-    let machine = Machine::here(config);
+    admit_loaded(config, path, load_plugins(config, path)?)
+}
+
+/// The same, with plug-ins that are loaded already.
+pub(crate) fn admit_loaded(
+    config: &Config,
+    path: &Path,
+    plugins: Vec<Option<LoadedPlugin>>,
+) -> Result<Admitted, Failure> {
+    let machine = Machine {
+        plugins,
+        ..Machine::here(config)
+    };
     let base = path.parent().unwrap_or(Path::new(""));
     plan(config, base, &machine)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))
@@ -124,7 +141,15 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
              give more"
         ));
     }
+    let mut updates = config.updates.iter();
+    if let Some(update) = updates.find(|it| it.plugin.is_none() && it.memory.is_some()) {
+        return Err(format!(
+            "update `{}` has a `memory`, which is for updates of plug-ins; leave it out",
+            update.name
+        ));
+    }
     let level = level_of(monitor.level);
+    let memory = memory::stated(config, &entries, &selection, &machine.plugins);
     let mut report = AdmissionReport {
         accepted: false,
         reason: String::new(),
@@ -138,11 +163,16 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         lateness_ns: total.as_ns(),
         kernel: "not_asked",
         others: machine.present.len(),
-        memory_bytes: memory::stated(config, &entries, &selection),
+        memory_bytes: memory.total(),
+        plugin_memory_bytes: memory.of_plugins(),
         sensors: entries.iter().map(Entry::report).collect(),
         updates: config.updates.iter().map(|it| config.answer(it)).collect(),
         copying: None,
     };
+    if let Some(refusal) = memory::too_large(config, &machine.plugins) {
+        report.reason = refusal;
+        return Ok(report.refused());
+    }
     let mut present = machine.present.clone();
     if let Some(refusal) = reserve_beside(config, base, machine, &mut report, &mut present)? {
         report.reason = refusal;
@@ -199,6 +229,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     Ok(Admitted {
         report,
         terms: Some(terms),
+        memory,
     })
 }
 

@@ -238,6 +238,10 @@ pub struct UpdateConfig {
     /// updates of the plug-in together. The file lies below this one.
     #[serde(default)]
     pub plugin: Option<String>,
+    /// The most bytes that the update of a plug-in may allocate; by default what it takes when it is created and
+    /// a MiB more. What is mapped of the plug-in itself is not in it.
+    #[serde(default)]
+    pub memory: Option<u64>,
     /// What becomes of it when elements of its sensors were missed: it goes on and counts them, unless its
     /// plug-in says otherwise, by default.
     #[serde(default)]

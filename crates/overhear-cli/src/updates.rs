@@ -4,6 +4,7 @@
 //! Everything that can be wrong with a specification is found before anything runs. Live and over a
 //! recording the same updates are called, so they find the same.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use overhear_directory::Query;
@@ -41,6 +42,10 @@ pub struct UpdateReport {
     pub results: serde_json::Map<String, serde_json::Value>,
     /// Sentences: sensors of another type, results that are no JSON.
     pub complaints: Vec<String>,
+    // Bytes that it had of the allocator's memory: at its begin or at its end, whichever is more. No result: a
+    // replay has its own.
+    #[serde(skip)]
+    pub(crate) memory_bytes: u64,
 }
 
 impl UpdateReport {
@@ -108,6 +113,8 @@ pub struct Updates {
     set: UpdateSet,
     members: Vec<(UpdateReport, UpdateRef<PluginUpdate>)>,
     queries: Vec<Query>,
+    // Bytes that are mapped of each plug-in.
+    mapped: BTreeMap<PathBuf, u64>,
 }
 
 impl Updates {
@@ -133,6 +140,8 @@ impl Updates {
         for specification in specifications {
             let usage = |error: &dyn std::fmt::Display| Failure::new(USAGE, error.to_string());
             let plugin = Plugin::load(&specification.file).map_err(|error| usage(&error))?;
+            let file = specification.file.clone();
+            updates.mapped.insert(file, plugin.mapped_bytes());
             let name = specification.name.as_deref();
             let made = plugin.create(name, &specification.argument);
             for mut update in made.map_err(|error| usage(&error))? {
@@ -163,6 +172,7 @@ impl Updates {
             missed: 0,
             results: serde_json::Map::new(),
             complaints: Vec::new(),
+            memory_bytes: update.allocated_bytes(),
         };
         let wrong = |error: &dyn std::fmt::Display| {
             format!("plug-in {}: update `{}`: {error}", report.file, report.name)
@@ -197,6 +207,16 @@ impl Updates {
         &mut self.set
     }
 
+    /// Bytes that are mapped of each plug-in that they come from.
+    pub(crate) const fn mapped_bytes(&self) -> &BTreeMap<PathBuf, u64> {
+        &self.mapped
+    }
+
+    /// Bytes that all of them took when they were created.
+    pub(crate) fn created_bytes(&self) -> u64 {
+        self.members.iter().map(|(it, _)| it.memory_bytes).sum()
+    }
+
     /// Elements that reached at least one of them.
     pub(crate) fn elements(&self) -> u64 {
         self.set.elements()
@@ -229,6 +249,8 @@ fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> Upda
             end = Some(("failed", format!("{entry}: {sentence}")));
         }
         tell(&results, &mut report);
+        report.memory_bytes = report.memory_bytes.max(update.allocated_bytes());
+        report.memory_bytes = report.memory_bytes.max(update.destroy());
     }
     let (state, sentence) = end.map_or(("finished", None), |(state, why)| (state, Some(why)));
     report.state = state.to_string();

@@ -9,7 +9,7 @@ use overhear_monitor::scheduler::KernelVerdict;
 use serde::Serialize;
 
 use super::entries::{loads, Entry};
-use super::{nanos, narrow, Admitted};
+use super::{nanos, narrow, Admitted, MemoryBytes};
 use crate::columns::Table;
 use crate::config::selection::{Runner, Selection};
 use crate::config::Config;
@@ -43,9 +43,11 @@ pub struct AdmissionReport {
     pub kernel: &'static str,
     /// Reservations of others that were present.
     pub others: usize,
-    /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to, and the
-    /// distributions that it counts. What plug-ins have comes on top.
+    /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to, the
+    /// distributions that it counts, and what plug-ins have.
     pub memory_bytes: u64,
+    /// What plug-ins have of that: what was mapped to load them, and what their updates may allocate.
+    pub plugin_memory_bytes: u64,
     /// One per sensor, in the order of the file.
     pub sensors: Vec<SensorAdmission>,
     /// One per update, in the order of the file.
@@ -137,6 +139,7 @@ impl AdmissionReport {
         Admitted {
             report: self,
             terms: None,
+            memory: MemoryBytes::default(),
         }
     }
 
@@ -261,7 +264,11 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
     };
     let _ = writeln!(text, "{kernel}");
     let kib = report.memory_bytes.div_ceil(1024);
-    let _ = writeln!(text, "memory of the monitor: at most {kib} KiB");
+    let plugins = match report.plugin_memory_bytes.div_ceil(1024) {
+        0 => String::new(),
+        kib => format!(", {kib} KiB of it for plug-ins"),
+    };
+    let _ = writeln!(text, "memory of the monitor: at most {kib} KiB{plugins}");
     if let Some(copying) = &report.copying {
         let _ = writeln!(
             text,

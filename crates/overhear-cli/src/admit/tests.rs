@@ -19,6 +19,7 @@ fn machine(present: &[(u64, u64)]) -> Machine {
     Machine {
         cpus: 2,
         present: present.collect(),
+        plugins: Vec::new(),
     }
 }
 

@@ -22,13 +22,12 @@ use overhear_monitor::executor::{may_guarantee, share_of_cpu, DeadlineRefusal, T
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
-use crate::admit::{self, terms_without_guarantee};
+use crate::admit::{self, terms_without_guarantee, LoadedPlugin, MemoryBytes};
 use crate::config::selection::{Runner, Selection};
 use crate::config::{Config, ExecutorConfig};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::place;
 use crate::reactions::Deciders;
-use crate::updates::{UpdateSpecification, Updates};
 
 pub(crate) use evaluation::Counting;
 pub use report::{render, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
@@ -67,8 +66,8 @@ pub struct Plan {
     // What is guaranteed comes first.
     monitors: Vec<MonitorPlan>,
     measures: bool,
-    /// Of each update in the file, the plug-in that it names.
-    plugins: Vec<Option<UpdateSpecification>>,
+    // Of each update in the file, the plug-in that it names.
+    plugins: Vec<Option<LoadedPlugin>>,
     /// The CPU that was set apart for the guaranteed one.
     partition: Option<Arc<Partition>>,
     /// Why there will be no guarantee although one was wished for.
@@ -82,7 +81,7 @@ struct MonitorPlan {
     terms: Terms,
     executor: Executor,
     // What admission said of its memory.
-    stated_bytes: Option<u64>,
+    stated: Option<MemoryBytes>,
 }
 
 impl Plan {
@@ -93,7 +92,7 @@ impl Plan {
     /// was demanded and this user or machine cannot give one (5).
     pub fn read(path: &Path, measures: bool) -> Result<Self, Failure> {
         let config = Config::read(path)?;
-        let plugins = plugins(&config, path)?;
+        let plugins = admit::load_plugins(&config, path)?;
         let mut plan = Self {
             config,
             path: path.to_path_buf(),
@@ -136,7 +135,7 @@ impl Plan {
             terms: terms_without_guarantee(&self.config, &self.path, &selection)?,
             selection,
             executor,
-            stated_bytes: None,
+            stated: None,
         });
         Ok(())
     }
@@ -148,7 +147,8 @@ impl Plan {
             .filter(|(index, _)| selection.has_update(*index))
             .map(|(_, update)| self.config.executor_of(update));
         let is_demanded = wishes.any(|wished| wished == ExecutorConfig::Deadline);
-        let admitted = admit::admit_config(&self.config, &self.path)?;
+        let plugins = self.plugins.clone();
+        let admitted = admit::admit_loaded(&self.config, &self.path, plugins)?;
         let Some(terms) = admitted.terms else {
             return Err(Failure::new(REFUSED, admitted.report.reason));
         };
@@ -165,7 +165,7 @@ impl Plan {
                 if let Some(monitor) = self.monitors.last_mut() {
                     monitor.terms = terms;
                     monitor.executor = Executor::Deadline;
-                    monitor.stated_bytes = Some(admitted.report.memory_bytes);
+                    monitor.stated = Some(admitted.memory);
                 }
                 Ok(())
             }
@@ -221,24 +221,6 @@ fn may_reserve(reservation: DeadlineReservation) -> Result<(), Failure> {
             Err(Failure::new(UNAVAILABLE, refusal.to_string()))
         }
     }
-}
-
-/// The plug-ins that the file names, each loaded once, so that one that cannot be used is told before
-/// anything runs.
-fn plugins(config: &Config, path: &Path) -> Result<Vec<Option<UpdateSpecification>>, Failure> {
-    let base = path.parent().unwrap_or(Path::new(""));
-    let updates = config.updates.iter().map(|update| {
-        let Some(plugin) = &update.plugin else {
-            return Ok(None);
-        };
-        let specification = UpdateSpecification::parse(&base.join(plugin).to_string_lossy());
-        Updates::load(std::slice::from_ref(&specification)).map_err(|failure| {
-            let sentence = format!("update `{}`: {}", update.name, failure.sentence);
-            Failure::new(failure.status, sentence)
-        })?;
-        Ok(Some(specification))
-    });
-    updates.collect()
 }
 
 /// All sensors of a selection in one question. Alternatives stand for ids; of tasks and instances there can

@@ -8,10 +8,10 @@ use overhear_monitor::executor::{DeadlineRun, Guarantee, Terms};
 use serde::{Deserialize, Serialize};
 
 use super::suggestion::{self, Suggestion};
-use crate::admit;
+use crate::admit::{self, MemoryBytes};
 use crate::columns::{printable, Table};
 use crate::config::selection::Selection;
-use crate::config::Config;
+use crate::config::{Config, UpdateConfig};
 use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
 use crate::report::{HistogramReport, Quantiles};
 use crate::table;
@@ -58,8 +58,8 @@ pub struct GuaranteeReport {
     /// overruns. Null where it was not asked to tell.
     #[serde(default)]
     pub kernel_overruns: Option<u64>,
-    /// Memory that it took: its maps of the sensors' buffers, what it copies to, and the distributions that
-    /// it counts.
+    /// Memory that it took: its maps of the sensors' buffers, what it copies to, the distributions that it
+    /// counts, and what plug-ins had.
     #[serde(default)]
     pub memory_bytes: u64,
     /// The most that admission stated; null where nothing was guaranteed.
@@ -67,7 +67,7 @@ pub struct GuaranteeReport {
     pub stated_memory_bytes: Option<u64>,
     /// Elements missed, for whatever cause.
     pub missed: u64,
-    /// What should be known besides: sentences about memory.
+    /// What should be known besides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// What happened in monitors of other executors: sensors that never appeared.
@@ -144,6 +144,10 @@ pub struct MeasuredUpdate {
     /// Sentences: sensors that do not have the field, values that are no numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
+    /// What the updates of its plug-in had of the allocator's memory, at their begin or at their end, whichever
+    /// is more; null without a plug-in.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
     /// What the updates of its plug-in found, as in `updates` of the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin: Vec<UpdateReport>,
@@ -226,6 +230,25 @@ impl GuaranteeReport {
                     .to_string(),
             );
         }
+    }
+
+    /// Holds the memory that the monitor has taken against what had been stated: more than that is an assumption
+    /// that did not hold, from the guarantee's begin on.
+    pub(super) fn account(
+        &mut self,
+        taken: &MemoryBytes,
+        stated: Option<&MemoryBytes>,
+        updates: &[UpdateConfig],
+    ) {
+        self.memory_bytes = taken.total();
+        let Some(stated) = stated else { return };
+        self.stated_memory_bytes = Some(stated.total());
+        let excess = taken.excess_over(stated, updates);
+        if !excess.is_empty() && self.verdict.as_deref() == Some("held") {
+            self.verdict = Some("inconclusive".to_string());
+            self.since_ns = self.begun_ns;
+        }
+        self.reasons.extend(excess);
     }
 
     fn plugins(&self) -> impl Iterator<Item = &UpdateReport> {

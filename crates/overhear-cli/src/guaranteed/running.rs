@@ -21,7 +21,7 @@ use super::evaluation::Counting;
 use super::report::{suggested, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 use super::suggestion::{suggest, QuietRounds};
 use super::{query, Executor, MonitorPlan, Plan};
-use crate::admit;
+use crate::admit::{self, MemoryBytes};
 use crate::config::{MissedConfig, UpdateConfig};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::place;
@@ -133,18 +133,27 @@ impl<'a> Running<'a> {
             report.suggestion = Some(suggest(&self.plan.path, &report, quiet));
         }
         drop(watch);
-        let counted: usize = evaluations.iter().map(Evaluation::memory_bytes).sum();
-        self.account(&mut report, &mut monitor, counted as u64);
+        let streams = monitor.take_opened();
+        let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
+        let mut taken = MemoryBytes {
+            sensors: mapped + monitor.memory_bytes() as u64,
+            ..MemoryBytes::default()
+        };
         let own_evaluations = evaluations.into_iter().enumerate();
         let own_evaluations = own_evaluations.filter(|(index, _)| own.selection.has_update(*index));
-        for (update, (_, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
+        for (update, (index, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
             match evaluation {
                 Evaluation::Plugin(updates) => {
+                    taken.mapped.extend(updates.mapped_bytes().clone());
                     // What is of another type, or came when it had failed, did not reach it.
                     update.elements = updates.elements();
                     update.plugin = updates.finish();
+                    let bytes = update.plugin.iter().map(|it| it.memory_bytes).sum();
+                    taken.updates.insert(index, bytes);
+                    update.memory_bytes = Some(bytes);
                 }
                 Evaluation::Counting(counting) => {
+                    taken.counting += counting.memory_bytes() as u64;
                     update.elements = counting.elements;
                     update.complaints = counting.complaints();
                     update.values = Quantiles::of(&counting.values);
@@ -152,6 +161,7 @@ impl<'a> Running<'a> {
                 }
             }
         }
+        report.account(&taken, own.stated.as_ref(), &config.updates);
         Ok(report)
     }
 
@@ -173,7 +183,7 @@ impl<'a> Running<'a> {
                     update.reacting(decider, number);
                 }
             };
-            let plugin = std::slice::from_ref(plugin);
+            let plugin = std::slice::from_ref(&plugin.specification);
             Updates::load_with(plugin, missed, prepare).map(Evaluation::Plugin)
         });
         made.collect()
@@ -354,24 +364,10 @@ impl<'a> Running<'a> {
                 values: None,
                 histogram: None,
                 complaints: Vec::new(),
+                memory_bytes: None,
                 plugin: Vec::new(),
             })
             .collect();
-    }
-
-    /// Counts the memory that the monitor has taken, and holds it against what was stated.
-    fn account(&self, report: &mut GuaranteeReport, monitor: &mut Monitor, counted: u64) {
-        let streams = monitor.take_opened();
-        let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
-        report.memory_bytes = mapped + monitor.memory_bytes() as u64 + counted;
-        report.stated_memory_bytes = self.own.stated_bytes;
-        if let Some(stated) = self.own.stated_bytes.filter(|&it| it < report.memory_bytes) {
-            report.notes.push(format!(
-                "the monitor took {} bytes of memory, {stated} had been stated: a sensor has more room or larger \
-                 elements than the file says; give its `buffer`, `payload` and `lanes`",
-                report.memory_bytes
-            ));
-        }
     }
 
     fn indices(&self, ids: &[String]) -> Vec<SensorIndex> {
@@ -416,13 +412,6 @@ impl Evaluation {
         match self {
             Self::Counting(_) => None,
             Self::Plugin(updates) => Some(updates.lenient()),
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Counting(counting) => counting.memory_bytes(),
-            Self::Plugin(_) => 0,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! Shared objects with updates, and what they export.
 
 use std::ffi::{c_char, CStr};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use overhear_event::{Field, FieldKind, TypeSchema};
 
 use super::abi::{GetPlugin, RawField, RawPlugin, RawUpdate, ABI, LEAST_UPDATE, SYMBOL};
+use super::footprint::open_measured;
 use super::locals::ThreadLocals;
 use super::update::PluginUpdate;
 
@@ -82,6 +84,7 @@ pub enum PluginError {
 pub struct Plugin {
     file: String,
     entries: Vec<Arc<Entry>>,
+    mapped_bytes: u64,
 }
 
 /// One of the updates that a plug-in exports.
@@ -112,15 +115,17 @@ impl Plugin {
     /// [`PluginError`] if it does not load, or what it exports is not as `update.h` says.
     pub fn load(path: &Path) -> Result<Self, PluginError> {
         let file = path.display().to_string();
-        let library = open_library(path)?;
+        // It stays loaded until the process ends: updates hold pointers into it, and what its threads
+        // and destructors still want to run is not for us to know.
+        let (handle, mapped_bytes) = open_measured(path)?;
+        // SAFETY: a handle of the loader, which is never closed.
+        let library = ManuallyDrop::new(unsafe { Library::from_raw(handle) });
         // SAFETY: a plug-in's function of this name is of this type: update.h declares it.
         let symbol = unsafe { library.get::<GetPlugin>(SYMBOL.to_bytes_with_nul()) };
         let function = *symbol.map_err(|_| PluginError::NoSymbol { file: file.clone() })?;
         // SAFETY: as above; it returns a table that stays as long as the library is loaded.
         let table = unsafe { function() };
-        // It stays loaded until the process ends: updates hold pointers into it, and what its threads
-        // and destructors still want to run is not for us to know.
-        let locals = ThreadLocals::of(library.into_raw());
+        let locals = ThreadLocals::of(handle);
         let malformed = |update: &str, reason: &str| PluginError::Malformed {
             file: file.clone(),
             update: update.to_string(),
@@ -159,7 +164,17 @@ impl Plugin {
             }
             entries.push(Arc::new(entry));
         }
-        Ok(Self { file, entries })
+        Ok(Self {
+            file,
+            entries,
+            mapped_bytes,
+        })
+    }
+
+    /// Bytes of memory that were mapped to load it, with the libraries that came with it, in whole pages.
+    #[must_use]
+    pub const fn mapped_bytes(&self) -> u64 {
+        self.mapped_bytes
     }
 
     /// The names of its updates.

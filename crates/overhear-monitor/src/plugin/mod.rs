@@ -52,6 +52,7 @@
 mod abi;
 mod carrier;
 mod export;
+mod footprint;
 mod host;
 mod library;
 mod locals;

@@ -17,6 +17,7 @@ use super::abi::{
     RawElement, RawField, RawGap, RawHost, RawInPlace, RawKey, RawStream, RawUpdate, LEAST_UPDATE,
     MISSED_STOP,
 };
+use super::footprint::allocated_in;
 use super::host::Host;
 use super::library::{sized, Entry};
 use super::locals::ThreadLocals;
@@ -38,6 +39,9 @@ pub struct PluginUpdate {
     // A payload that does not lie aligned.
     aligned: Vec<u64>,
     failure: Option<String>,
+    // What it has taken of the allocator's memory, and whether that is still measured: not once it is warm.
+    allocated: i64,
+    is_warm: bool,
 }
 
 // SAFETY: update.h demands that the functions of an update may be called from any one thread at a
@@ -155,7 +159,8 @@ impl PluginUpdate {
             return Err("`create` is missing".to_string());
         };
         // SAFETY: a function of the plug-in, called as update.h says.
-        let own = unsafe { create(host_pointer(&mut host), argument.as_ptr()) };
+        let create = || unsafe { create(host_pointer(&mut host), argument.as_ptr()) };
+        let (own, allocated) = allocated_in(create);
         if own.is_null() {
             let said = host.failed.take();
             return Err(said.unwrap_or_else(|| "`create` returned NULL".to_string()));
@@ -168,6 +173,8 @@ impl PluginUpdate {
             // As large as a payload can be.
             aligned: vec![0; 512],
             failure: None,
+            allocated,
+            is_warm: false,
         })
     }
 
@@ -190,6 +197,20 @@ impl PluginUpdate {
             MISSED_STOP => MissedPolicy::Stop,
             _ => MissedPolicy::Continue,
         }
+    }
+
+    /// Bytes that it has taken from the allocator when it was created, met streams, and was warmed up.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        u64::try_from(self.allocated).unwrap_or(0)
+    }
+
+    /// Destroys it, and says how many bytes it gave back to the allocator: what it had in the end, if it forgets
+    /// nothing.
+    #[must_use]
+    pub fn destroy(self) -> u64 {
+        let ((), grown) = allocated_in(|| drop(self));
+        u64::try_from(-grown).unwrap_or(0)
     }
 
     /// Has this decider called when the update asks for reactions, as the one of this number.
@@ -239,6 +260,19 @@ impl PluginUpdate {
 
     #[cold]
     fn meet(&mut self, descriptor: &StreamDescriptor) {
+        match self.is_warm {
+            true => self.open_stream(descriptor),
+            false => self.measured(|update| update.open_stream(descriptor)),
+        }
+    }
+
+    /// Calls, and counts what is allocated meanwhile.
+    fn measured(&mut self, call: impl FnOnce(&mut Self)) {
+        let ((), grown) = allocated_in(|| call(self));
+        self.allocated = self.allocated.saturating_add(grown);
+    }
+
+    fn open_stream(&mut self, descriptor: &StreamDescriptor) {
         let is_wanted = self.refuses(descriptor).is_none();
         let stream = Stream::new(descriptor, is_wanted);
         let pointer = &raw const stream.raw;
@@ -249,6 +283,19 @@ impl PluginUpdate {
             let code = unsafe { open(self.own, host_pointer(&mut self.host), pointer) };
             self.note("open", code);
         }
+    }
+}
+
+impl PluginUpdate {
+    fn become_warm(&mut self) {
+        self.entry.locals.touch();
+        let Some(function) = self.entry.raw.warm_up.filter(|_| self.failure.is_none()) else {
+            return;
+        };
+        self.host.at = None;
+        // SAFETY: a function of the plug-in, called as update.h says; `own` came from create.
+        let code = unsafe { function(self.own, host_pointer(&mut self.host)) };
+        self.note("warm_up", code);
     }
 }
 
@@ -318,14 +365,9 @@ impl Update for PluginUpdate {
     }
 
     fn warm_up(&mut self) {
-        self.entry.locals.touch();
-        let Some(function) = self.entry.raw.warm_up.filter(|_| self.failure.is_none()) else {
-            return;
-        };
-        self.host.at = None;
-        // SAFETY: a function of the plug-in, called as update.h says; `own` came from create.
-        let code = unsafe { function(self.own, host_pointer(&mut self.host)) };
-        self.note("warm_up", code);
+        self.measured(Self::become_warm);
+        // From now on nothing is allocated, and the allocator is not asked.
+        self.is_warm = true;
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
