@@ -178,7 +178,8 @@ typedef struct oh_update {
     int (*gap)(void *self, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_;
     /* Nothing older than now_ns can still come; UINT64_MAX at the end. */
     int (*advance)(void *self, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_;
-    /* Tells the results, by oh_tell_*. Not in a real-time thread. */
+    /* Tells the results, by oh_tell_*. Not in a real-time thread. It leaves what it tells as it is: `overhear
+     * top` asks for each picture. */
     int (*report)(void *self, oh_host *host) OH_NOEXCEPT_;
     /* Gives back what create made. Not in a real-time thread. */
     void (*destroy)(void *self)OH_NOEXCEPT_;

@@ -129,7 +129,7 @@ class update {
     virtual void gap(const oh_gap &) {}
     /* Nothing older than now_ns can still come. */
     virtual void advance(std::uint64_t now_ns) { (void)now_ns; }
-    /* Tells the results. */
+    /* Tells the results, and leaves them as they are: `overhear top` asks for each picture. */
     virtual void report(overhear::report &) {}
 
   protected:

@@ -12,6 +12,7 @@ use overhear_event::{Gap, Update as _};
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
 use overhear_monitor::{
     Binding, MissedPolicy, Subscription, Supervisor, UpdateRef, UpdateSet, UpdateState,
+    UpdateStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -222,17 +223,37 @@ impl Updates {
         self.set.elements()
     }
 
+    /// What they have found so far, asked between two rounds.
+    pub(crate) fn look(&mut self) -> Vec<UpdateReport> {
+        let (set, members) = (&mut self.set, &self.members);
+        let looked = members.iter().map(|(report, member)| {
+            let mut report = report.clone();
+            fill(&mut report, member.status(), set.get_mut(member));
+            report
+        });
+        looked.collect()
+    }
+
     /// What they have found.
     #[must_use]
     pub fn finish(self) -> Vec<UpdateReport> {
         let Self { set, members, .. } = self;
         drop(set);
-        members.into_iter().map(finish).collect()
+        let finished = members.into_iter().map(|(mut report, member)| {
+            let mut update = member.take();
+            fill(&mut report, member.status(), update.as_mut());
+            if let Some(update) = update {
+                report.memory_bytes = report.memory_bytes.max(update.allocated_bytes());
+                report.memory_bytes = report.memory_bytes.max(update.destroy());
+            }
+            report
+        });
+        finished.collect()
     }
 }
 
-fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> UpdateReport {
-    let status = member.status();
+/// Fills in how an update is doing, and what it tells.
+fn fill(report: &mut UpdateReport, status: UpdateStatus, update: Option<&mut PluginUpdate>) {
     report.elements = status.elements;
     report.missed = status.missed;
     report.complaints = status.complaints;
@@ -241,21 +262,18 @@ fn finish((mut report, member): (UpdateReport, UpdateRef<PluginUpdate>)) -> Upda
         UpdateState::Failed(sentence) => Some(("failed", sentence)),
         _ => None,
     };
-    if let Some(mut update) = member.take() {
+    if let Some(update) = update {
         let results = update.report();
         // `report` may have failed as well.
         if let Some(sentence) = update.failure() {
             let entry = format!("plug-in {}: update `{}`", report.file, report.name);
             end = Some(("failed", format!("{entry}: {sentence}")));
         }
-        tell(&results, &mut report);
-        report.memory_bytes = report.memory_bytes.max(update.allocated_bytes());
-        report.memory_bytes = report.memory_bytes.max(update.destroy());
+        tell(&results, report);
     }
     let (state, sentence) = end.map_or(("finished", None), |(state, why)| (state, Some(why)));
     report.state = state.to_string();
     report.sentence = sentence;
-    report
 }
 
 /// Why an update was stopped.

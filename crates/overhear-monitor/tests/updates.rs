@@ -127,7 +127,11 @@ fn who_comes_after_the_warm_up_is_warmed_up_as_well() {
         guest.unwrap(),
         supervisor.add(broken(), Binding::new("worse")),
     );
+    // It has no place until the end of a round.
+    assert!(set.get_mut(&guest).is_none());
     set.advance(at(1));
+    assert_eq!(set.get_mut(&guest).map(|it| it.times), Some(1));
+    assert!(UpdateSet::new().get_mut(&guest).is_none());
     let cold = UpdateState::Failed("it panicked: too cold".to_string());
     assert_eq!(bad.status().state, cold);
     assert_eq!(worse.unwrap().status().state, cold);

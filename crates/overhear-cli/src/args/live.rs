@@ -131,7 +131,7 @@ pub(crate) struct TopArguments {
     #[arg(long)]
     pub(crate) pid: Option<u32>,
     /// Draws the distributions that the updates of this file find: those that count the values of a
-    /// field (see docs/displays.md).
+    /// field, and those of plug-ins (see docs/displays.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Listens for one window, prints one look, and ends.

@@ -16,7 +16,7 @@ use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::DefaultTerminal;
 
-use super::updates::Counted;
+use super::updates::Drawn;
 use super::{draw, sensor_row, tasks, Model, Request, Snapshot, ThreadRates};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
@@ -61,7 +61,7 @@ struct Listener {
     recent: RecentSensors,
     scheduling: Scheduling<()>,
     rates: ThreadRates,
-    counted: Vec<Counted>,
+    drawn: Vec<Drawn>,
     // Asked again for each snapshot; none while the directory is away.
     asking: Option<MonitorConnection>,
     states: BTreeMap<u32, State>,
@@ -73,7 +73,7 @@ struct Listener {
 
 impl Listener {
     fn start(wishes: &Wishes, step: Nanos) -> Result<Self, Failure> {
-        let counted = wishes.config.as_deref().map(Counted::of).transpose()?;
+        let drawn = wishes.config.as_deref().map(Drawn::of).transpose()?;
         let mut asking = place::connect(&wishes.socket)?;
         let source = place::connect(&wishes.socket)?
             .attach(wishes.query.clone(), Begin::Now)
@@ -108,7 +108,7 @@ impl Listener {
             recent: RecentSensors::new(step, window),
             scheduling,
             rates: ThreadRates::default(),
-            counted: counted.unwrap_or_default(),
+            drawn: drawn.unwrap_or_default(),
             asking: Some(asking),
             states,
             notes: Vec::new(),
@@ -120,8 +120,8 @@ impl Listener {
     /// One round of the monitor.
     fn round(&mut self, now: Timestamp) {
         let mut fanout = Fanout(vec![&mut self.recent, &mut self.scheduling]);
-        let counted = self.counted.iter_mut();
-        fanout.0.extend(counted.map(|it| it as &mut dyn Update));
+        let drawn = self.drawn.iter_mut();
+        fanout.0.extend(drawn.map(|it| it as &mut dyn Update));
         self.monitor.round(now, &mut fanout);
         for stream in self.monitor.take_opened() {
             self.recent.announce(&stream, now.minus(HOLD_BACK));
@@ -138,8 +138,8 @@ impl Listener {
 
     /// What is wrong, the news last.
     fn all_notes(&self) -> Vec<String> {
-        let counted = self.counted.iter().flat_map(Counted::notes);
-        counted.chain(self.notes.iter().cloned()).collect()
+        let drawn = self.drawn.iter().flat_map(Drawn::notes);
+        drawn.chain(self.notes.iter().cloned()).collect()
     }
 
     /// Asks which sensors are on, off and gone.
@@ -171,6 +171,7 @@ impl Listener {
 
     fn snapshot(&mut self, now: Timestamp) -> Snapshot {
         self.ask();
+        self.drawn.iter_mut().for_each(Drawn::look);
         // What the directory no longer knows has been read to its end.
         let sensors: Vec<_> = self
             .recent
@@ -210,7 +211,12 @@ impl Listener {
             threads,
             kernel: self.kernel_sentence.clone(),
             notes: self.all_notes(),
-            histograms: self.counted.iter().filter_map(Counted::histogram).collect(),
+            histograms: self
+                .drawn
+                .iter()
+                .flat_map(Drawn::histograms)
+                .cloned()
+                .collect(),
         }
     }
 }

@@ -1,38 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The updates of `overhear.toml` whose distributions `overhear top` shows.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use overhear_directory::Query;
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 
-use crate::config::Config;
+use crate::config::{Config, MissedConfig};
 use crate::exit::{Failure, USAGE};
 use crate::guaranteed::Counting;
 use crate::place;
 use crate::report::HistogramReport;
+use crate::updates::{UpdateSpecification, Updates};
 
-/// An update that counts the values of a field.
-pub(super) struct Counted {
+/// An update that has distributions: it counts the values of a field, or its plug-in tells some.
+pub(super) struct Drawn {
     name: String,
     // Each with its id, and whether one has appeared.
     sensors: Vec<(String, Query, bool)>,
-    counting: Counting,
+    // The streams of these.
+    streams: BTreeSet<StreamId>,
+    evaluation: Evaluation,
+    // What was told at the last look.
+    histograms: Vec<HistogramReport>,
+    notes: Vec<String>,
 }
 
-impl Counted {
-    /// Those of a file that have a `field`, which are what can be drawn while it grows.
+enum Evaluation {
+    Counting(Counting),
+    Plugin(Updates),
+}
+
+impl Evaluation {
+    fn update(&mut self) -> &mut dyn Update {
+        match self {
+            Self::Counting(counting) => counting,
+            Self::Plugin(updates) => updates.set(),
+        }
+    }
+}
+
+impl Drawn {
+    /// Those of a file that have a `field` or a `plugin`, which are what can be drawn while it grows.
     ///
     /// # Errors
-    /// [`Failure`] if the file makes no sense, or has none.
+    /// [`Failure`] if the file makes no sense, has none, or a plug-in cannot be used.
     pub(super) fn of(path: &Path) -> Result<Vec<Self>, Failure> {
         let config = Config::read(path)?;
         let every: Vec<String> = config.sensors.iter().map(|it| it.id.clone()).collect();
-        let mut counted = Vec::new();
+        let mut drawn = Vec::new();
         for update in config.updates {
-            if update.field.is_none() || update.plugin.is_some() {
-                continue;
-            }
             let ids = update.sensors.as_ref().unwrap_or(&every);
             if let Some(id) = ids.iter().find(|id| !every.contains(id)) {
                 let sentence = format!(
@@ -46,58 +64,110 @@ impl Counted {
                 .iter()
                 .map(|id| Ok((id.clone(), place::query(id, None)?, false)))
                 .collect();
-            counted.push(Self {
+            let sensors = sensors?;
+            let evaluation = match &update.plugin {
+                Some(plugin) => {
+                    let base = path.parent().unwrap_or(Path::new(""));
+                    let place = base.join(plugin);
+                    let specification = UpdateSpecification::parse(&place.to_string_lossy());
+                    let missed = update.missed.map(MissedConfig::policy);
+                    let loaded = Updates::load_with(&[specification], missed, |_| ());
+                    Evaluation::Plugin(loaded.map_err(|failure| {
+                        let sentence = format!("update `{}`: {}", update.name, failure.sentence);
+                        Failure::new(failure.status, sentence)
+                    })?)
+                }
+                None if update.field.is_none() => continue,
+                None => Evaluation::Counting(Counting::new(update.field)),
+            };
+            drawn.push(Self {
                 name: update.name,
-                sensors: sensors?,
-                counting: Counting::new(update.field),
+                sensors,
+                streams: BTreeSet::new(),
+                evaluation,
+                histograms: Vec::new(),
+                notes: Vec::new(),
             });
         }
-        match counted.is_empty() {
+        match drawn.is_empty() {
             true => Err(Failure::new(
                 USAGE,
                 format!(
-                    "{}: no [[update]] counts the values of a `field`, so there is nothing to draw",
+                    "{}: no [[update]] counts the values of a `field` or has a `plugin`, so there is nothing to draw",
                     path.display()
                 ),
             )),
-            false => Ok(counted),
+            false => Ok(drawn),
         }
     }
 
-    /// What is missing in its distribution: sensors that have not appeared or lack the field, values that are
-    /// no numbers.
+    /// Asks what there is to be drawn now, between two rounds.
+    pub(super) fn look(&mut self) {
+        (self.histograms, self.notes) = match &mut self.evaluation {
+            Evaluation::Counting(counting) => {
+                let histogram = counting.histogram(&self.name);
+                (histogram.into_iter().collect(), counting.complaints())
+            }
+            Evaluation::Plugin(updates) => {
+                let looks = updates.look();
+                let histograms = looks.iter().flat_map(|it| it.histograms()).collect();
+                let notes = looks.into_iter().flat_map(|look| {
+                    let ended = look.sentence;
+                    let ended = ended.map(|sentence| format!("{}: {sentence}", look.state));
+                    ended.into_iter().chain(look.complaints)
+                });
+                (histograms, notes.collect())
+            }
+        };
+    }
+
+    /// What is missing in its distributions: sensors that have not appeared or lack the field, values that are
+    /// no numbers, updates that have failed.
     pub(super) fn notes(&self) -> Vec<String> {
         let absent = self.sensors.iter().filter(|(_, _, met)| !met);
         let absent = absent.map(|(id, ..)| format!("no sensor `{id}` has appeared yet"));
-        let all = absent.chain(self.counting.complaints());
+        let all = absent.chain(self.notes.iter().cloned());
         all.map(|note| format!("update `{}`: {note}", self.name))
             .collect()
     }
 
-    pub(super) fn histogram(&self) -> Option<HistogramReport> {
-        self.counting.histogram(&self.name)
+    /// Its distributions at the last look.
+    pub(super) fn histograms(&self) -> &[HistogramReport] {
+        &self.histograms
+    }
+
+    fn takes(&self, stream: &StreamDescriptor) -> bool {
+        self.streams.contains(&stream.id)
     }
 }
 
-impl Update for Counted {
+impl Update for Drawn {
     /// What it is not told of is no concern of it later, either.
     fn open(&mut self, stream: &StreamDescriptor) {
         let own = self.sensors.iter_mut();
         if let Some((.., met)) = own.into_iter().find(|(_, query, _)| query.matches(stream)) {
             *met = true;
-            self.counting.open(stream);
+            self.streams.insert(stream.id);
+            self.evaluation.update().open(stream);
+        } else {
+            // A directory that begins anew gives its numbers anew.
+            self.streams.remove(&stream.id);
         }
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
-        self.counting.element(element);
+        if self.takes(element.stream) {
+            self.evaluation.update().element(element);
+        }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        self.counting.gap(stream, gap);
+        if self.takes(stream) {
+            self.evaluation.update().gap(stream, gap);
+        }
     }
 
     fn advance(&mut self, now: Timestamp) {
-        self.counting.advance(now);
+        self.evaluation.update().advance(now);
     }
 }

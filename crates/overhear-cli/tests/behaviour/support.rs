@@ -322,3 +322,28 @@ impl Drop for SmallDisk {
         let _ = Command::new("umount").arg(&self.0).status();
     }
 }
+
+/// Compiles a plug-in of this repository; `None` where there is no compiler.
+pub(crate) fn plugin(
+    compiler: &str,
+    standard: &str,
+    source: &str,
+    place: &Path,
+) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"])
+        .args(["-shared", "-fPIC", "-I"])
+        .arg(root.join("include"))
+        .arg(root.join(source))
+        .arg("-o")
+        .arg(place)
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: the compiler {compiler} is not installed");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    Some(place.to_path_buf())
+}

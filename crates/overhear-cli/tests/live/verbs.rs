@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::on_terminal::OnTerminal;
 use crate::program::program;
 use crate::session::Live;
-use crate::support::{eventually, finish, folder, overhear, path, Started};
+use crate::support::{eventually, finish, folder, overhear, path, plugin, Started};
 
 #[test]
 fn a_list_says_who_is_there() {
@@ -284,4 +284,44 @@ fn only_what_is_needed_is_on_while_somebody_wishes_it() {
         program.signal(libc::SIGKILL);
         program.end();
     }
+}
+
+#[test]
+fn what_a_plug_in_counts_is_drawn_while_it_grows() {
+    let folder = folder();
+    let source = "examples/updates/distances.c";
+    let place = folder.path().join("distances.so");
+    if plugin("gcc", "-std=c11", source, &place).is_none() {
+        return;
+    }
+    let live = Live::program(&["paced", "120000"]);
+    let file = folder.path().join("overhear.toml");
+    let text = "[monitor]\nlatency = \"1s\"\n[[sensor]]\nid = \"pace\"\nperiod = \"1ms\"\n\
+        [[update]]\nname = \"far\"\nplugin = \"distances.so\"\n";
+    std::fs::write(&file, text).unwrap();
+    let options = ["--once", "--window", "300ms", "--config", path(&file)];
+    let ended = live.ask(&[&["top", "--json"], &options[..]].concat());
+    let look: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let histogram = &look["histograms"][0];
+    assert_eq!(histogram["title"], "distances: distances", "{look:#}");
+    assert_eq!(histogram["unit"], "ns");
+    let buckets = histogram["buckets"].as_array().unwrap().iter();
+    let counted: u64 = buckets.map(|it| it["count"].as_u64().unwrap()).sum();
+    // All distances but those across what was missed.
+    let heard = look["sensors"][0]["elements"].as_u64().unwrap();
+    let gaps = look["missed"].as_u64().unwrap();
+    assert!(
+        counted < heard && heard <= counted + 1 + 2 * gaps,
+        "{look:#}"
+    );
+    // On a terminal there is a page for it.
+    let mut top =
+        OnTerminal::spawn(live.verb(&["top", "--interval", "100ms", "--config", path(&file)]));
+    top.shows("Histograms");
+    top.keyboard.write_all(b"3q").unwrap();
+    assert_eq!(top.end().0, 0);
+    // What cannot be loaded is told before anything is drawn.
+    std::fs::write(&file, text.replace("distances.so", "nowhere.so")).unwrap();
+    live.ask(&[&["top"], &options[..]].concat())
+        .says_only(2, &["update `far`: plug-in ", "nowhere.so does not load"]);
 }

@@ -9,8 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::program::{number, program};
-use crate::support::{finish, folder, is_root, overhear, path, run_json, Ended};
-use crate::updates::plugin;
+use crate::support::{finish, folder, is_root, overhear, path, plugin, run_json, Ended};
 
 /// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is about
 /// what is said, not about the machine.

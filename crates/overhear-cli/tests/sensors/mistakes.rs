@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::guaranteed;
 use crate::program::program;
-use crate::support::{finish, folder, overhear, path, run_json_with_panics, Ended};
-use crate::updates::{in_rust, plugin};
+use crate::support::{finish, folder, overhear, path, plugin, run_json_with_panics, Ended};
+use crate::updates::in_rust;
 
 /// A file in which one thing is wrong at a time.
 const RIGHT: &str = r#"

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::guaranteed::{alone, FILE};
 use crate::program::{number, only_sensor, program};
-use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
-use crate::updates::{in_rust, plugin};
+use crate::support::{finish, folder, overhear, path, plugin, report_json, run_json, Ended};
+use crate::updates::in_rust;
 
 /// `eager` writes up to 2,000 elements per second, and the file allows one: each but the first is too
 /// early.

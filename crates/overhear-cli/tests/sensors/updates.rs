@@ -3,37 +3,11 @@
 //! user is told when something is wrong with one.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{json, Value};
 
 use crate::program::program;
-use crate::support::{finish, folder, overhear, path, report_json, run_json, Ended};
-
-/// Compiles a plug-in of this repository; `None` where there is no compiler.
-pub(crate) fn plugin(
-    compiler: &str,
-    standard: &str,
-    source: &str,
-    place: &Path,
-) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let output = Command::new(compiler)
-        .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"])
-        .args(["-shared", "-fPIC", "-I"])
-        .arg(root.join("include"))
-        .arg(root.join(source))
-        .arg("-o")
-        .arg(place)
-        .output();
-    let Ok(output) = output else {
-        println!("skipped: the compiler {compiler} is not installed");
-        return None;
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    Some(place.to_path_buf())
-}
+use crate::support::{finish, folder, overhear, path, plugin, report_json, run_json, Ended};
 
 /// A plug-in in Rust, which cargo builds with the tests.
 pub(crate) fn in_rust(name: &str) -> Option<PathBuf> {
@@ -358,4 +332,70 @@ fn what_cannot_be_loaded_is_told_before_anything_runs() {
             &["update `lost`", "is not a pattern"],
         );
     }
+}
+
+#[test]
+fn a_distribution_of_a_plug_in_is_drawn_live_and_over_the_recording() {
+    let folder = folder();
+    let source = "examples/updates/distances.c";
+    let place = folder.path().join("distances.so");
+    let Some(plugin) = plugin("gcc", "-std=c11", source, &place) else {
+        return;
+    };
+    let out = folder.path().join("out");
+    // Powers of two, and buckets of a width: the two kinds.
+    let linear = format!("{}=1000000", path(&plugin));
+    let options = [
+        "--kernel",
+        "off",
+        "--out",
+        path(&out),
+        "--update",
+        path(&plugin),
+        "--update",
+        &linear,
+    ];
+    let (ended, report) = run_json(&options, &[path(program()), "paced", "40"]);
+    let drawn = |report: &Value| {
+        let all = report["histograms"].as_array().unwrap().iter();
+        let own = all.filter(|it| it["title"] == "distances: distances");
+        own.cloned().collect::<Vec<Value>>()
+    };
+    let own = drawn(&report);
+    assert_eq!(own.len(), 2, "{ended:#?} {report:#}");
+    let widths = own.iter().map(|histogram| {
+        let buckets = histogram["buckets"].as_array().unwrap();
+        let counts = buckets.iter().map(|it| it["count"].as_u64().unwrap());
+        let missed = report["missed"].as_u64().unwrap_or(0);
+        let counted: u64 = counts.sum();
+        assert!(counted <= 39 && counted + 2 * missed >= 39, "{histogram:#}");
+        let bucket = &buckets[0];
+        (
+            bucket["low"].as_u64().unwrap(),
+            bucket["high"].as_u64().unwrap(),
+        )
+    });
+    let widths: Vec<(u64, u64)> = widths.collect();
+    assert!(
+        widths[0].0.is_power_of_two() && widths[0].1 == 2 * widths[0].0 - 1,
+        "{widths:?}"
+    );
+    assert!(widths[1].1 == widths[1].0 + 999_999, "{widths:?}");
+    // The recording has them, for people and in the page, and evaluates them again.
+    let text = finish(&mut overhear(&["report", path(&out)]));
+    assert!(text.stdout.contains("distances: distances"), "{text:#?}");
+    let page = folder.path().join("page.html");
+    let ended = finish(&mut overhear(&[
+        "report",
+        path(&out),
+        "--html",
+        path(&page),
+    ]));
+    assert!(ended.stderr.is_empty() || page.exists(), "{ended:#?}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("distances: distances"));
+    let arguments = ["report", "--json", path(&out), "--update", path(&plugin)];
+    let again = finish(&mut overhear(&arguments)).stdout;
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(drawn(&again), own[..1]);
 }

@@ -50,7 +50,7 @@ pub trait Exported: Update + Sized + 'static {
     /// A sentence for the user, if the argument does not suit it.
     fn create(argument: &str) -> Result<Self, String>;
 
-    /// Tells the results.
+    /// Tells the results. `overhear top` asks for each picture.
     fn report(&self, results: &mut Results) {
         let _ = results;
     }

@@ -82,6 +82,12 @@ impl Member {
         &self.shared
     }
 
+    /// The update, if it is of this type.
+    pub(crate) fn update_mut<U: 'static>(&mut self) -> Option<&mut U> {
+        let update: &mut dyn Any = &mut *self.update;
+        update.downcast_mut()
+    }
+
     pub(crate) fn requires(&self) -> EventSet {
         self.update.requires()
     }

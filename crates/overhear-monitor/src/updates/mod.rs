@@ -151,6 +151,14 @@ impl UpdateSet {
         })
     }
 
+    /// An update of this set, for whoever shows between two rounds what it has found so far. `None` if it was
+    /// removed, has not been placed yet, or is another set's.
+    pub fn get_mut<U: Update + Send + 'static>(&mut self, of: &UpdateRef<U>) -> Option<&mut U> {
+        let mut members = self.members.iter_mut().flatten();
+        let member = members.find(|member| Arc::ptr_eq(member.shared(), &of.shared))?;
+        member.update_mut()
+    }
+
     /// What other threads add and remove updates by, and wait for evaluations.
     #[must_use]
     pub fn supervisor(&self) -> Supervisor {
