@@ -1,40 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: one program, run and listened to from its first instruction to its end.
 
+mod keeping;
+mod outcome;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
-use overhear_event::{ClockId, Nanos, StreamId, Update};
+use overhear_event::{ClockId, StreamId, Update};
 use overhear_kernel::{Active, Choice, Kernel, Sensor};
 use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
-use overhear_metrics::{Histogram, Scheduling, SensorStatistics};
+use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
-use overhear_trace::{TraceIdentity, TraceWriter};
-use serde::Serialize;
 
 use crate::calibrate::Calibration;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::evaluations::Evaluations;
-use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE, VIOLATED};
+use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, Guard, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics;
-use crate::offline;
 use crate::progress::Progress;
 use crate::reactions::{Deciders, Reactions, ReactionsReport, Reactor, Surroundings, REACTIONS};
 use crate::record::cannot_start;
 use crate::recording::{self, Ending, Found, Recording};
-use crate::report::{HistogramReport, Report, SourceReport, TraceReport};
+use crate::report::{SourceReport, TraceReport};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::updates::{UpdateSpecification, Updates, UPDATES};
+
+use keeping::Unused;
+pub(crate) use keeping::{close_trace, create_trace, keep};
+pub use outcome::Outcome;
 
 pub use overhear_kernel::Choice as KernelChoice;
 pub use overhear_kernel::{Probe, Sensor as KernelSensor};
@@ -63,18 +67,6 @@ pub struct SessionBuilder {
 /// A program that is run and listened to.
 #[derive(Debug)]
 pub struct Session(());
-
-/// What a session found.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The report.
-    pub report: Report,
-    /// How the program ended.
-    pub exit: Exit,
-    /// The page, if something was kept.
-    pub page: Option<PathBuf>,
-    out: Option<PathBuf>,
-}
 
 impl Session {
     /// Settings for a run of `command`: the program and its arguments.
@@ -235,7 +227,7 @@ impl SessionBuilder {
         let mut unused = Unused::default();
         let new = self.out.as_deref().map(Unused::not_there_yet);
         let mut writer = self.out.as_deref().map(create_trace).transpose()?;
-        unused.0 = new.unwrap_or_default();
+        unused.note(new.unwrap_or_default());
         let first = StreamId::from_raw(1);
         let kernel = Kernel::builder()
             .choice(self.kernel)
@@ -310,7 +302,7 @@ impl SessionBuilder {
         let released = monotonic_now();
         recording.start_ns = released.as_monotonic_ns();
         let running = held.release()?;
-        unused.0.clear();
+        unused.are_used();
 
         let mut scheduling = Scheduling::new(());
         if recording.hears_wakeups() {
@@ -461,64 +453,6 @@ impl SessionBuilder {
     }
 }
 
-impl Outcome {
-    /// A report, with its page if something was kept.
-    pub(crate) fn kept(report: Report, exit: Exit, out: Option<PathBuf>) -> Self {
-        let mut outcome = Self {
-            report,
-            exit,
-            page: None,
-            out,
-        };
-        outcome.write_page();
-        outcome
-    }
-
-    /// Adds histograms of one's own to the report, the page and the recording.
-    ///
-    /// # Errors
-    /// [`Failure`] if the page or the recording cannot be written.
-    pub fn add_histograms(
-        &mut self,
-        histograms: Vec<(&str, &str, &Histogram)>,
-    ) -> Result<(), Failure> {
-        let histograms: Vec<HistogramReport> = histograms
-            .into_iter()
-            .map(|(title, unit, histogram)| HistogramReport::new(title, unit, histogram))
-            .collect();
-        if let Some(out) = &self.out {
-            offline::attach_histograms(out, &histograms)?;
-        }
-        self.report.histograms.splice(0..0, histograms);
-        self.write_page();
-        Ok(())
-    }
-
-    /// The exit status to pass on.
-    #[must_use]
-    pub fn status(&self) -> u8 {
-        let found = self.report.status();
-        match self.exit {
-            Exit::Code(0) if found == VIOLATED => VIOLATED,
-            exit => exit.status(found == COMPLETE),
-        }
-    }
-
-    fn write_page(&mut self) {
-        let Some(out) = &self.out else { return };
-        let page = out.join("report.html");
-        match offline::write_page(out, &page, Some(&self.report), None) {
-            Ok(()) => self.page = Some(page),
-            // The program has run and its numbers are there: a page that cannot be written is a
-            // note, not a failure.
-            Err(failure) => {
-                self.report.notes.push(failure.sentence);
-                self.report.complete = false;
-            }
-        }
-    }
-}
-
 /// The session ends with the program; what its children do afterwards is not heard.
 fn still_alive(scheduling: &Scheduling) -> Option<String> {
     let alive: Vec<String> = scheduling
@@ -560,98 +494,6 @@ impl Attendant<'_> {
                 _ => self.running.signal(Signal::KILL),
             }
         }
-    }
-}
-
-/// What was made for a recording that has not begun, insides first: if the program cannot be run,
-/// the place is as it was, so that the command can be corrected and repeated. Files and folders
-/// that were there before are not ours to remove, nor is anything that we do not know.
-#[derive(Default)]
-struct Unused(Vec<PathBuf>);
-
-impl Unused {
-    /// What will be made in `out`, and is not there yet.
-    fn not_there_yet(out: &Path) -> Vec<PathBuf> {
-        let trace = out.join("trace");
-        let own = trace.join("overhear");
-        let files = ["streams.json", "summary.json", "run.json", "lock"].map(|name| own.join(name));
-        let mut all = vec![trace.join("metadata")];
-        all.extend(files);
-        all.extend([own, trace, out.to_path_buf()]);
-        all.retain(|path| path.symlink_metadata().is_err());
-        all
-    }
-}
-
-impl Drop for Unused {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // A folder that somebody else has put something into stays.
-            let _ = match path.is_dir() {
-                true => std::fs::remove_dir(path),
-                false => std::fs::remove_file(path),
-            };
-        }
-    }
-}
-
-pub(crate) fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
-    let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let realtime = u64::try_from(realtime.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(realtime.tv_nsec).unwrap_or(0);
-    let hostname = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    let offset = realtime.saturating_sub(monotonic_now().as_monotonic_ns());
-    let identity = TraceIdentity {
-        hostname,
-        realtime_offset: Nanos::from_ns(offset),
-        uuid: None,
-    };
-    TraceWriter::create(out, identity).map_err(|error| {
-        let status = match &error {
-            overhear_trace::WriteError::Write { .. }
-            | overhear_trace::WriteError::Replace { .. } => INCONCLUSIVE,
-            _ => USAGE,
-        };
-        Failure::new(status, error.to_string())
-    })
-}
-
-/// Keeps what was found live and cannot be computed from the recording.
-pub(crate) fn keep(writer: &mut TraceWriter, name: &str, found: Option<&impl Serialize>) {
-    if let Some(found) = found {
-        let document = serde_json::to_value(found).unwrap_or_default();
-        // Errors are remembered by the writer and come out of `finish`.
-        let _ = writer.attach_document(name, &document);
-    }
-}
-
-pub(crate) fn close_trace(
-    mut writer: TraceWriter,
-    out: &Path,
-    recording: &mut Recording,
-    segments: &[overhear_stream::Segment],
-) -> TraceReport {
-    // Errors are remembered by the writer and come out of `finish`.
-    let _ = writer.attach_document("clock", &recording::clock_document(segments));
-    let finished = writer.finish();
-    if let Err(error) = &finished {
-        recording.notes.push(error.to_string());
-    }
-    let document = recording.to_json();
-    if writer.attach_document("run", &document).is_err() && finished.is_ok() {
-        recording
-            .notes
-            .push("the run's description could not be written".to_string());
-    }
-    let summary = writer.summary();
-    TraceReport {
-        directory: Some(out.display().to_string()),
-        events: summary.events,
-        bytes: summary.bytes,
-        unrecorded: summary.unrecorded,
     }
 }
 
