@@ -424,7 +424,7 @@ fn the_memory_that_was_stated_is_not_exceeded() {
     }
     assert_eq!(number(guarantee, "stated_memory_bytes"), stated);
     assert!(taken <= stated, "{taken} of {stated}");
-    // Stated for elements of 256 bytes, and these have 8: with their size it is close.
+    // Stated for elements of 256 bytes, and these have 8: with their size it is closer.
     let exact = FILE
         .replace("EXECUTOR", "auto")
         .replace("\"eager\"", "\"eager\"\n    payload = 8");
@@ -434,7 +434,7 @@ fn the_memory_that_was_stated_is_not_exceeded() {
         number(guarantee, "memory_bytes"),
         number(guarantee, "stated_memory_bytes"),
     );
-    assert!(taken <= stated && 2 * taken > stated, "{taken} of {stated}");
+    assert!(taken <= stated && 3 * taken > stated, "{taken} of {stated}");
     // What has more room than the file says is told, and nothing is held then.
     let small = exact.replace("payload = 8", "payload = 8\n    buffer = 500");
     let (ended, report) = run(&small, &[]);
