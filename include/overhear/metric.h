@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Metrics over a recording, for C11 and C++17: the interface of seed 004 (section 2).
+ * Metrics live and over a recording, for C11 and C++17: the interface of seed 004 (section 2).
  *
  * A metric measures a time property of a system or a program from the events that they generate: one that is
  * built in, by its name; the execution time between two events of a program; or one that is written down
  * (docs/metrics.md has the format). It knows the events that it requires, so that exactly these are
- * recorded; what `overhear run --out` kept of them is measured here.
+ * observed. The same engine measures what `overhear run --out` kept of them, and a monitor that runs.
+ *
+ * Over a recording:
  *
  *     oh_metric *metric;
  *     oh_results *results;
@@ -20,6 +22,19 @@
  *     oh_results_free(results);
  *     oh_metric_free(metric);
  *
+ * Live, in a monitor of monitor.h, of a process' system calls by a kernel monitor of kernel.h:
+ *
+ *     oh_kernel_monitor_options kernel_options = {.sensors = oh_metric_kernel_sensors(metric)};
+ *     oh_monitor_options options = {.required = oh_metric_events(metric)};
+ *     oh_kernel_monitor_create(&kernel, &kernel_options, &status);
+ *     oh_kernel_process_monitor(kernel, process);
+ *     oh_monitor_start(&monitor, &options);
+ *     int number = oh_monitor_measure(monitor, metric, 0);
+ *     oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read, status.most_events);
+ *     ...
+ *     oh_monitor_wait(monitor, oh_now_ns(), 1000000000);
+ *     oh_monitor_results(monitor, number, &results);
+ *
  * All functions that return an int return a negative errno on failure; oh_last_error has the sentence.
  */
 #ifndef OVERHEAR_METRIC_H
@@ -29,7 +44,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sensor.h"
+#include "monitor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -96,6 +111,36 @@ void oh_metric_free(oh_metric *metric);
 const char *const *oh_metric_events(const oh_metric *metric);
 
 /*
+ * oh_metric_kernel_sensors: the kernel sensors besides scheduling that the metric requires, as `sensors` of
+ * oh_kernel_monitor_options wants them; "" if there are none.
+ *
+ * Ownership and fixed lines are those of oh_metric_events. Returns NULL for NULL.
+ */
+const char *oh_metric_kernel_sensors(const oh_metric *metric);
+
+/*
+ * oh_monitor_measure: measures, beside the updates of a monitor, whatever is written from now on. element_cost_ns is
+ * as of oh_results_get.
+ *
+ * Ownership: the metric is copied. Measurements are kept until they are taken, a million of them at most.
+ * Returns the metric's number among the monitor's updates, for oh_monitor_results, _status and _remove, -EDEADLK, or
+ * -EINVAL.
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
+ */
+int oh_monitor_measure(oh_monitor *monitor, const oh_metric *metric, uint64_t element_cost_ns);
+
+/*
+ * oh_monitor_results: the measurements that were completed since the last call; with oh_monitor_wait before it, all
+ * those that were by then. Measurements that are running come with a later call. oh_last_error says which events
+ * were not heard so far, or is empty.
+ *
+ * Ownership: *out belongs to the caller until oh_results_free; it does not need the monitor any more.
+ * Returns 0, -EDEADLK, or -EINVAL if there is no such metric; then *out is NULL.
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
+ */
+int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
+
+/*
  * oh_results_get: scans a recording for the measurements of a metric. element_cost_ns is what writing one
  * element took the observed task; it is subtracted for each of its own elements in a measurement.
  *
@@ -124,8 +169,8 @@ size_t oh_results_count(const oh_results *results);
 int oh_results_at(const oh_results *results, size_t number, oh_measurement *out);
 
 /*
- * oh_results_missed: how many elements of the metric's events were missed anywhere in the recording:
- * measurements may be missing because of them. The fixed lines are those of oh_results_count.
+ * oh_results_missed: how many elements of the metric's events were missed anywhere in the recording, or while the
+ * monitor has run, or found no room: measurements may be missing because of them. The fixed lines are those of oh_results_count.
  */
 uint64_t oh_results_missed(const oh_results *results);
 

@@ -48,6 +48,11 @@ typedef struct oh_monitor_options {
     const char *announce;  /* the name by which other processes wait for it; NULL: nobody does */
     const char *directory; /* the socket of the directory; NULL: that of the environment */
     uint64_t hold_back_ns; /* how old an element must be before it is evaluated; 0: 2 ms */
+    const char *const *required; /* the events that its evaluations require, as oh_metric_events lists them, ending
+                                    with NULL; NULL: all that `sensors` names. Where only what is needed is
+                                    observed, their sensors are switched on. */
+    uint32_t only_needed; /* not 0: sensors that no monitor needs are switched off until it stops */
+    uint32_t reserved;
 } oh_monitor_options;
 
 /* How an update is doing. */
@@ -61,7 +66,8 @@ typedef struct oh_update_status {
 
 #if UINTPTR_MAX == UINT64_MAX
 OH_ASSERT_FIELD(oh_monitor_options, hold_back_ns, 24, 8);
-OH_STATIC_ASSERT(sizeof(oh_monitor_options) == 32, "oh_monitor_options: size");
+OH_ASSERT_FIELD(oh_monitor_options, required, 32, 8);
+OH_STATIC_ASSERT(sizeof(oh_monitor_options) == 48, "oh_monitor_options: size");
 OH_ASSERT_FIELD(oh_update_status, state, 16, 4);
 OH_ASSERT_FIELD(oh_update_status, refused, 20, 4);
 OH_STATIC_ASSERT(sizeof(oh_update_status) == 24, "oh_update_status: size");
@@ -98,7 +104,7 @@ int oh_monitor_start_sized(oh_monitor **out, const oh_monitor_options *options, 
  * evaluate, in a thread of its own.
  *
  * Ownership: the options are copied. *out belongs to the caller until oh_monitor_stop.
- * Returns 0, -EINVAL for a pattern that cannot be understood, -ENOENT where no directory answers or permits
+ * Returns 0, -EINVAL for a pattern or an event that cannot be understood, -ENOENT where no directory answers or permits
  * it, -EAGAIN where there is no thread; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
@@ -121,8 +127,25 @@ int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *arg
                    void *application);
 
 /*
- * oh_monitor_remove: removes an update at the end of a round, without disturbing the others, and destroys
- * it. Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
+ * oh_monitor_hear: lets the monitor resume a kernel monitor of kernel.h, and read it as well. The functions are given
+ * because they are in another library:
+ *
+ *     oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read, status.most_events);
+ *
+ * Ownership: from now on the monitor's thread alone uses the kernel monitor, whose threads have been chosen before,
+ * until oh_monitor_stop has returned; then the caller may use it, and frees it.
+ * Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
+ */
+struct oh_kernel_monitor;
+struct oh_kernel_event;
+int oh_monitor_hear(oh_monitor *monitor, struct oh_kernel_monitor *kernel,
+                    int (*resume)(struct oh_kernel_monitor *),
+                    int (*read)(struct oh_kernel_monitor *, struct oh_kernel_event *, uint64_t, uint64_t *),
+                    uint64_t most_events);
+
+/*
+ * oh_monitor_remove: removes an update, or a metric, at the end of a round, without disturbing the others, and
+ * destroys it. Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
  */
 int oh_monitor_remove(oh_monitor *monitor, int update);
 

@@ -38,9 +38,11 @@ from ._batch import Batch
 from ._image import read_image
 from ._kernel import KernelMonitor, kernel_sensors
 from ._metrics import (
+    Measuring,
     MetricResult,
     events_required_by,
     measure,
+    measuring,
     new_user_metric,
     system_metric,
     system_metrics,
@@ -62,6 +64,7 @@ __all__ = [
     "Gap",
     "KernelError",
     "KernelMonitor",
+    "Measuring",
     "Message",
     "MessageSensor",
     "Messages",
@@ -82,6 +85,7 @@ __all__ = [
     "events_required_by",
     "kernel_sensors",
     "measure",
+    "measuring",
     "new_user_metric",
     "read",
     "read_image",

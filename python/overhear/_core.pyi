@@ -127,3 +127,16 @@ def of_user(name: str, initial: str, final: str, include_system: bool) -> Metric
 def measure(
     directory: str, metrics: list[Metric], element_cost_ns: int
 ) -> list[dict[str, Any]]: ...
+
+class Measuring:
+    def __new__(
+        cls,
+        metrics: list[Metric],
+        names: str,
+        socket: Optional[str],
+        processes: list[int],
+        only_needed: bool,
+        element_cost_ns: int,
+    ) -> Self: ...
+    def read(self, timeout_s: Optional[float]) -> Optional[list[dict[str, Any]]]: ...
+    def close(self) -> None: ...

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Metrics over recordings: what is measured, and the measurements as arrays."""
+"""Metrics live and over recordings: what is measured, and the measurements as arrays."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Optional
 
 import numpy as np
 
 from . import _core
+from ._attach import Socket
 from ._core import Metric
 from ._trace import Directory
 
@@ -27,21 +30,21 @@ MEASUREMENT = np.dtype(
 
 
 class MetricResult:
-    """What a metric has measured in a recording."""
+    """What a metric has measured in a recording, or live since it was last read."""
 
     #: The metric.
     metric: Metric
     #: The measurements in the order in which they were completed: a structured array.
     array: np.ndarray
-    #: Elements of its events that were missed anywhere: measurements may be missing.
+    #: Elements of its events that were missed anywhere so far: measurements may be missing.
     missed: int
     #: Measurements that were running when their task or the recording ended.
     unfinished: int
     #: Elements and measurements that found no room.
     refused: int
-    #: Events that it needs and of which the recording has no stream.
+    #: Events that it needs and of which the recording has no stream, or none has been heard yet.
     unheard: list[str]
-    #: Sentences about what of the recording cannot be read or used.
+    #: Sentences about what cannot be read or used.
     damage: list[str]
 
     def __init__(self, metric: Metric, found: dict) -> None:
@@ -93,3 +96,68 @@ def measure(directory: Directory, *metrics: Metric, element_cost_ns: int = 0) ->
     for each element of the task itself that lies in them: what the observation took."""
     found = _core.measure(os.fspath(directory), list(metrics), element_cost_ns)
     return [MetricResult(metric, columns) for metric, columns in zip(metrics, found)]
+
+
+class Measuring:
+    """Metrics that are being measured, by a thread of its own; made by `measuring`.
+
+    It is a context manager: at the end of ``with`` it is closed.
+    """
+
+    #: The metrics, in the order of the results.
+    metrics: tuple[Metric, ...]
+
+    def __init__(self, metrics: tuple[Metric, ...], measuring: _core.Measuring) -> None:
+        self.metrics = metrics
+        self._measuring = measuring
+
+    def read(self, timeout_s: Optional[float] = None) -> list[MetricResult]:
+        """What each metric has measured since the last call.
+
+        Waits until everything that was written before the call is evaluated, some milliseconds.
+
+        :raises TimeoutError: if that takes longer than ``timeout_s`` seconds; nothing is lost then.
+        """
+        found = self._measuring.read(timeout_s)
+        if found is None:
+            raise TimeoutError(f"the metrics are not evaluated up to now after {timeout_s} s")
+        return [MetricResult(metric, columns) for metric, columns in zip(self.metrics, found)]
+
+    def close(self) -> None:
+        """Measures no more. What was measured before can still be read."""
+        self._measuring.close()
+
+    def __enter__(self) -> Measuring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def measuring(
+    *metrics: Metric,
+    names: str = "*",
+    processes: Iterable[int] = (),
+    directory: Socket = None,
+    only_needed: bool = False,
+    element_cost_ns: int = 0,
+) -> Measuring:
+    """Measures live, by the engine that measures recordings: whatever is written from now on.
+
+    What the metrics require is switched on: the directory's sensors, and the kernel's.
+
+    :param names: the sensors that are read, as of `attach`.
+    :param processes: the processes, with all that they create, whose kernel events are heard, where a metric
+        requires such.
+    :param directory: the directory's socket; by default the one of this environment. Metrics of the kernel alone
+        need none.
+    :param only_needed: switches sensors off meanwhile that no monitor needs.
+    :param element_cost_ns: as of `measure`.
+    :raises AttachError: if a directory is needed, and there is none, or it refuses.
+    :raises KernelError: if the kernel cannot be heard.
+    """
+    socket = None if directory is None else os.fspath(directory)
+    begun = _core.Measuring(
+        list(metrics), names, socket, list(processes), only_needed, element_cost_ns
+    )
+    return Measuring(metrics, begun)

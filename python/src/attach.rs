@@ -115,12 +115,12 @@ pub(crate) struct Attachment {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-fn refused(error: &Refusal) -> PyErr {
+pub(crate) fn refused(error: &Refusal) -> PyErr {
     AttachError::new_err(error.to_string())
 }
 
 /// The socket given, or where the directory of this environment listens.
-fn connect(socket: Option<PathBuf>) -> PyResult<MonitorConnection> {
+pub(crate) fn connect(socket: Option<PathBuf>) -> PyResult<MonitorConnection> {
     let socket = socket.or_else(client::socket_path).ok_or_else(|| {
         AttachError::new_err(
             "no directory listens: OVERHEAR_DIRECTORY is not set, or empty, and none of the usual \
@@ -130,7 +130,7 @@ fn connect(socket: Option<PathBuf>) -> PyResult<MonitorConnection> {
     MonitorConnection::connect(&socket).map_err(|error| refused(&error))
 }
 
-fn query(names: &str) -> PyResult<Query> {
+pub(crate) fn query(names: &str) -> PyResult<Query> {
     Query::parse(names).map_err(|error| AttachError::new_err(error.to_string()))
 }
 

@@ -21,6 +21,7 @@ mod collect;
 mod error;
 mod image;
 mod kernel;
+mod measuring;
 mod message;
 mod metrics;
 mod replay;
@@ -43,6 +44,8 @@ mod _core {
     use crate::image::read_image;
     #[pymodule_export]
     use crate::kernel::{kernel_sensors, KernelMonitor};
+    #[pymodule_export]
+    use crate::measuring::Measuring;
     #[pymodule_export]
     use crate::message::{MessageSensor, Rejoiner};
     #[pymodule_export]

@@ -20,6 +20,12 @@ use crate::error::TraceError;
 #[pyclass(module = "overhear", frozen)]
 pub(crate) struct Metric(overhear_metrics::automaton::Metric);
 
+impl Metric {
+    pub(crate) const fn metric(&self) -> &overhear_metrics::automaton::Metric {
+        &self.0
+    }
+}
+
 #[pymethods]
 impl Metric {
     /// From a text in the format of docs/metrics.md.
@@ -102,6 +108,26 @@ fn event(name: &str) -> PyResult<EventName> {
 /// One of the values of a measurement.
 type Column = fn(&MetricResult) -> u64;
 
+/// Measurements as a dictionary of columns.
+pub(crate) fn columns<'py>(py: Python<'py>, rows: &[MetricResult]) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    let column = |of: Column| -> Vec<u64> { rows.iter().map(of).collect() };
+    let columns: [(&str, Column); 8] = [
+        ("task", |row| row.task.into()),
+        ("length_ns", |row| row.length.as_ns()),
+        ("begin_ns", |row| row.begin.as_monotonic_ns()),
+        ("end_ns", |row| row.end.as_monotonic_ns()),
+        ("intermediate_events", |row| row.intermediate_events),
+        ("own_events", |row| row.own_events),
+        ("key", |row| row.key.unwrap_or(0)),
+        ("missed", |row| row.missed),
+    ];
+    for (name, of) in columns {
+        found.set_item(name, column(of).into_pyarray(py))?;
+    }
+    Ok(found)
+}
+
 /// Measures the recording in `directory`: for each metric a dictionary of columns and counters.
 #[pyfunction]
 pub(crate) fn measure<'py>(
@@ -128,21 +154,7 @@ pub(crate) fn measure<'py>(
     })?;
     let each = engine.statistics().map(|(metric, statistics)| {
         let rows = engine.sink().of(metric.name());
-        let found = PyDict::new(py);
-        let column = |of: Column| -> Vec<u64> { rows.iter().map(of).collect() };
-        let columns: [(&str, Column); 8] = [
-            ("task", |row| row.task.into()),
-            ("length_ns", |row| row.length.as_ns()),
-            ("begin_ns", |row| row.begin.as_monotonic_ns()),
-            ("end_ns", |row| row.end.as_monotonic_ns()),
-            ("intermediate_events", |row| row.intermediate_events),
-            ("own_events", |row| row.own_events),
-            ("key", |row| row.key.unwrap_or(0)),
-            ("missed", |row| row.missed),
-        ];
-        for (name, of) in columns {
-            found.set_item(name, column(of).into_pyarray(py))?;
-        }
+        let found = columns(py, rows)?;
         let unheard = metric
             .sources()
             .iter()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Metrics by name, by text and between two events; and their measurements as arrays."""
 
+import os
+import time
+
 import overhear
 import pytest
-from support import run_source
 
 WRITES = """
     import overhear
@@ -68,3 +70,56 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
         overhear.new_user_metric("mine", "a", "user:b")
     with pytest.raises(overhear.TraceError):
         overhear.measure(tmp_path, overhear.system_metric("run_delay"))
+
+
+def test_the_same_engine_measures_live(run):
+    report, out = run(
+        f"""
+    import overhear
+
+    phase = overhear.Sensor("phase", {{"number": "u32"}})
+    metric = overhear.Metric({REQUEST!r})
+    absent = overhear.new_user_metric("absent", "user:absent", "user:absent")
+    with overhear.measuring(metric, only_needed=True) as live:
+        assert live.read()[0].array.size == 0
+        for request in range(50):
+            phase.write(1)
+            phase.write(2)
+        phase.write(1)
+        [found] = live.read(60)
+        # Where the machine is late something is missed, and counted.
+        assert len(found) == 50 or found.missed
+        assert found.is_complete or found.missed
+        assert (found.array["length_ns"] == found.array["end_ns"] - found.array["begin_ns"]).all()
+        phase.write(2)
+        [more] = live.read()
+        assert len(more) == 1 or more.missed
+    # After the end as well, and each once.
+    assert len(live.read()[0]) == 0
+    try:
+        overhear.measuring(absent)
+    except ValueError as error:
+        assert "give `processes`" in str(error)
+    else:
+        raise AssertionError
+        """
+    )
+    assert report["exit"] == {"code": 0}
+
+
+def test_events_of_the_kernel_are_measured_live():
+    latency = overhear.system_metric("time_slice")
+    try:
+        live = overhear.measuring(latency, processes=[os.getpid()])
+    except overhear.KernelError as error:
+        pytest.skip(str(error))
+    with live:
+        slices = 0
+        begun = time.monotonic()
+        while slices < 20 and time.monotonic() - begun < 60:
+            time.sleep(0.001)
+            [found] = live.read()
+            slices += len(found)
+    assert slices >= 20
+    with pytest.raises(overhear.AttachError):
+        overhear.measuring(overhear.Metric(REQUEST), directory="/nonexistent/socket")

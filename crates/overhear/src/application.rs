@@ -8,8 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use overhear_directory::client::socket_path;
-use overhear_directory::{monotonic_now, AttachError, Begin, MonitorConnection, Query, QueryError};
-use overhear_event::Nanos;
+use overhear_directory::{
+    monotonic_now, AttachError, Begin, MonitorConnection, Needs, Query, QueryError,
+};
+use overhear_event::{Nanos, Source};
 use overhear_monitor::{best_effort, Monitor, Supervisor, UpdateSet};
 
 use crate::announce::Announcement;
@@ -40,6 +42,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) sensors: &'a str,
     /// The name by which other processes wait for it.
     pub(crate) announce: Option<&'a str>,
+    /// Which of these its updates evaluate, and whether others are switched off meanwhile.
+    pub(crate) needs: Needs,
     pub(crate) hold_back: Nanos,
 }
 
@@ -47,7 +51,8 @@ pub(crate) struct Wish<'a> {
 #[derive(Debug)]
 pub(crate) struct ApplicationMonitor {
     supervisor: Supervisor,
-    stop: Option<Sender<()>>,
+    // Further sources for it; it ends when this is dropped.
+    sources: Option<Sender<Box<dyn Source + Send>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,23 +83,31 @@ impl ApplicationMonitor {
             // elements before an advance have been evaluated by all.
             let _ = set.add(announcement, Announcement::binding());
         }
-        let mut source = MonitorConnection::connect(&socket)?.attach(query, Begin::Now)?;
+        let connection = MonitorConnection::connect(&socket)?;
+        let mut source = connection.attach_needing(query, Begin::Now, wish.needs.clone())?;
         source.forget_clock_segments();
         let hold_back = wish.hold_back;
         let supervisor = set.supervisor();
-        let (stop, stopped) = channel::<()>();
+        let (sources, further) = channel::<Box<dyn Source + Send>>();
         let thread = std::thread::Builder::new().name("oh-monitor".to_string());
         let thread = thread.spawn(move || {
             let mut monitor = Monitor::new(hold_back);
             monitor.add_source(Box::new(source));
-            let go_on = |_: &mut Monitor| stopped.try_recv() == Err(TryRecvError::Empty);
+            let go_on = |monitor: &mut Monitor| loop {
+                match further.try_recv() {
+                    Ok(source) => {
+                        monitor.add_source(source);
+                    }
+                    Err(end) => return end == TryRecvError::Empty,
+                }
+            };
             // Whoever waits for an evaluation waits for this, too.
             let wait = |pause: Duration| std::thread::sleep(pause.min(Duration::from_millis(1)));
             best_effort(&mut monitor, &mut set, monotonic_now, wait, go_on);
         });
         Ok(Self {
             supervisor,
-            stop: Some(stop),
+            sources: Some(sources),
             thread: Some(thread.map_err(StartError::Thread)?),
         })
     }
@@ -105,6 +118,15 @@ impl ApplicationMonitor {
         own == Some(std::thread::current().id())
     }
 
+    /// Lets it read another source, from its next round on. The streams of all sources have different
+    /// numbers.
+    pub(crate) fn add_source(&self, source: Box<dyn Source + Send>) {
+        if let Some(sources) = &self.sources {
+            // Where the thread has ended, by a panic that was printed, nobody reads.
+            let _ = sources.send(source);
+        }
+    }
+
     pub(crate) const fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
@@ -112,7 +134,7 @@ impl ApplicationMonitor {
 
 impl Drop for ApplicationMonitor {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        drop(self.sources.take());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been printed; updates have theirs caught.
             let _ = thread.join();

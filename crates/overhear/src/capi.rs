@@ -6,6 +6,7 @@ mod concurrent;
 mod laned;
 mod metric;
 mod monitor;
+mod source;
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CStr, CString};

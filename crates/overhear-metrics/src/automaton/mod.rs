@@ -141,6 +141,7 @@ mod program;
 mod reading;
 mod results;
 mod route;
+mod shared;
 mod specification;
 mod summary;
 mod tasks;
@@ -158,6 +159,7 @@ pub use metric::Metric;
 pub use pattern::Pattern;
 pub(crate) use pattern::{process, BoundPattern};
 pub use results::{MetricResult, Results};
+pub use shared::{SharedMetrics, Taken};
 pub use specification::{
     Condition, Constant, Key, Label, Place, Relation, Specification, State, StateKind, Symbol,
     TaskOf, Transition, Whose, Word,

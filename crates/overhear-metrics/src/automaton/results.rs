@@ -47,6 +47,10 @@ struct Kept {
     metric: String,
     /// What an element of each of its event types costs.
     prices: Vec<Nanos>,
+    /// Measurements so far, and how many there were when the first of `results` came.
+    seen: u64,
+    first: u64,
+    refused: u64,
     results: Vec<MetricResult>,
 }
 
@@ -85,6 +89,17 @@ impl Results {
         kept.map_or(&[], |kept| &kept.results)
     }
 
+    /// Takes the measurements of a metric that are kept, so that there is room for others; and says how many
+    /// of it have found none so far.
+    pub fn take(&mut self, metric: &str) -> (Vec<MetricResult>, u64) {
+        let mut metrics = self.metrics.iter_mut().flatten();
+        let Some(kept) = metrics.find(|kept| kept.metric == metric) else {
+            return (Vec::new(), 0);
+        };
+        kept.first = kept.seen;
+        (std::mem::take(&mut kept.results), kept.refused)
+    }
+
     /// Measurements that found no room.
     #[must_use]
     pub const fn refused(&self) -> u64 {
@@ -98,9 +113,14 @@ impl Sink for Results {
         let kept = at_index(&mut self.metrics, measurement.metric_index, || Kept {
             metric: metric.name().to_owned(),
             prices: costs.of_sources(metric),
+            seen: 0,
+            first: 0,
+            refused: 0,
             results: Vec::new(),
         });
+        kept.seen += 1;
         if kept.results.len() >= self.limit {
+            kept.refused += 1;
             self.refused += 1;
             return;
         }
@@ -119,11 +139,11 @@ impl Sink for Results {
     fn doubt(&mut self, doubt: &Doubt<'_>) {
         let kept = self.metrics.get_mut(doubt.metric_index);
         let kept = kept.and_then(Option::as_mut);
-        // Measurements are numbered from 0 on, and the first ones are kept.
-        let place = usize::try_from(doubt.number).ok();
-        let result = kept
-            .zip(place)
-            .and_then(|(kept, place)| kept.results.get_mut(place));
+        // Measurements are numbered from 0 on, and the first ones since the last time are kept.
+        let result = kept.and_then(|kept| {
+            let place = doubt.number.checked_sub(kept.first)?;
+            kept.results.get_mut(usize::try_from(place).ok()?)
+        });
         if let Some(result) = result {
             result.missed = result.missed.saturating_add(doubt.gap.missed);
         }
@@ -201,5 +221,22 @@ mod tests {
         assert_eq!((second.begin, second.missed), (at(110), 4));
         assert_eq!(results.refused(), 1);
         assert_eq!(results.of("another"), []);
+        // What was taken makes room, and a gap no longer reaches it.
+        let (taken, refused) = metrics.sink_mut().take("mine");
+        assert_eq!((taken.len(), taken[1].missed, refused), (2, 4, 1));
+        for (stream, ns) in streams.iter().zip([400, 420]) {
+            metrics.element(&ElementView {
+                stream,
+                sequence: 7,
+                time: at(ns),
+                payload: &[0; 4],
+            });
+        }
+        let late = Gap { to: at(500), ..gap };
+        metrics.gap(&streams[1], &late);
+        let [third] = metrics.sink().of("mine") else {
+            panic!("{:?}", metrics.sink());
+        };
+        assert_eq!((third.begin, third.missed), (at(400), 4));
     }
 }

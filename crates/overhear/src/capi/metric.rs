@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, CString};
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
+use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{EventName, EventSet, Nanos};
 use overhear_metrics::automaton::{
     events_required_by, new_user_metric, system_metric, Catalogue, Metric, MetricResult, Metrics,
@@ -57,6 +58,7 @@ pub(crate) struct RawMetric {
     /// What the list points to.
     _names: Vec<CString>,
     events: Vec<*const c_char>,
+    kernel_sensors: CString,
 }
 
 impl RawMetric {
@@ -67,18 +69,63 @@ impl RawMetric {
             .collect();
         let mut events: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         events.push(ptr::null());
+        let kernel = metric.sources().iter().filter_map(|event| {
+            let hook = event.as_str().strip_prefix("kernel:")?;
+            (![SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].contains(&hook)).then_some(hook)
+        });
+        let kernel_sensors = CString::new(kernel.collect::<Vec<&str>>().join(","));
         Self {
             metric,
             _names: names,
             events,
+            kernel_sensors: kernel_sensors.unwrap_or_default(),
         }
     }
+
+    pub(crate) const fn metric(&self) -> &Metric {
+        &self.metric
+    }
+}
+
+/// A list of events that ends with NULL; `None` for NULL.
+///
+/// # Safety
+/// It is NULL, or a list of strings that ends with NULL.
+pub(crate) unsafe fn events(list: *const *const c_char) -> Result<Option<EventSet>, Failure> {
+    if list.is_null() {
+        return Ok(None);
+    }
+    let mut all = EventSet::new();
+    for index in 0.. {
+        // SAFETY: by contract; the end has not come yet.
+        let Some(name) = (unsafe { text(*list.add(index)) }) else {
+            break;
+        };
+        all.insert(match name.split_once(':') {
+            Some(("user", sensor)) => EventName::user(sensor),
+            Some(("kernel", hook)) => EventName::kernel(hook),
+            Some(("clerk", sensor)) => EventName::clerk(sensor),
+            _ => {
+                let sentence = format!(
+                    "`{name}` names no event; write user:SENSOR, kernel:HOOK or clerk:SENSOR"
+                );
+                return Err(invalid(&sentence));
+            }
+        });
+    }
+    Ok(Some(all))
 }
 
 /// `oh_results`.
 pub(crate) struct RawResults {
     results: Vec<MetricResult>,
     missed: u64,
+}
+
+impl RawResults {
+    pub(crate) const fn new(results: Vec<MetricResult>, missed: u64) -> Self {
+        Self { results, missed }
+    }
 }
 
 /// Makes a metric and hands it out.
@@ -192,6 +239,19 @@ pub(crate) unsafe extern "C" fn oh_metric_events(metric: *const RawMetric) -> *c
     // SAFETY: by contract.
     let metric = unsafe { metric.as_ref() };
     metric.map_or(ptr::null(), |metric| metric.events.as_ptr())
+}
+
+/// `oh_metric_kernel_sensors`.
+///
+/// # Safety
+/// `metric` is NULL or came from one of the functions above.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_metric_kernel_sensors(
+    metric: *const RawMetric,
+) -> *const c_char {
+    // SAFETY: by contract.
+    let metric = unsafe { metric.as_ref() };
+    metric.map_or(ptr::null(), |metric| metric.kernel_sensors.as_ptr())
 }
 
 /// `oh_results_get`.

@@ -8,11 +8,16 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use overhear_directory::{Directory, Query};
+use overhear_directory::{Directory, Needs, Query};
 use overhear_event::{Nanos, Timestamp};
+use overhear_metrics::automaton::{Results, SharedMetrics};
 use overhear_monitor::plugin::PluginUpdate;
-use overhear_monitor::{Binding, Subscription, UpdateRef, UpdateState, WaitError, HOLD_BACK};
+use overhear_monitor::{
+    Binding, Subscription, UpdateRef, UpdateState, UpdateStatus, WaitError, HOLD_BACK,
+};
 
+use super::metric::{events, RawMetric, RawResults};
+use super::source::{KernelEvents, ReadEvents, Resume, STREAMS_OF_SOURCE};
 use super::{guard, invalid, remember, text, Failure};
 use crate::announce::{NotEvaluated, Waiter};
 use crate::application::{ApplicationMonitor, StartError, Wish};
@@ -25,6 +30,9 @@ pub(crate) struct RawMonitorOptions {
     announce: *const c_char,
     directory: *const c_char,
     hold_back_ns: u64,
+    required: *const *const c_char,
+    only_needed: u32,
+    reserved: u32,
 }
 
 /// `oh_update_status`.
@@ -37,7 +45,8 @@ pub(crate) struct RawUpdateStatus {
 }
 
 const _: () = {
-    assert!(size_of::<RawMonitorOptions>() == 32);
+    assert!(offset_of!(RawMonitorOptions, required) == 32);
+    assert!(size_of::<RawMonitorOptions>() == 48);
     assert!(offset_of!(RawUpdateStatus, state) == 16);
     assert!(size_of::<RawUpdateStatus>() == 24);
 };
@@ -46,10 +55,65 @@ const _: () = {
 pub(crate) struct RawMonitor {
     monitor: ApplicationMonitor,
     // By their numbers; those that were removed leave their place.
-    updates: Vec<Option<UpdateRef<PluginUpdate>>>,
+    updates: Vec<Option<Evaluation>>,
+    // Numbers for the streams of further sources, which the directory does not give.
+    next_stream: u32,
+}
+
+/// Numbers from here on are no directory's: it would have to give out so many first.
+const FURTHER_STREAMS: u32 = 1 << 30;
+
+/// What a monitor calls.
+enum Evaluation {
+    Update(UpdateRef<PluginUpdate>),
+    Metric(UpdateRef<SharedMetrics>, SharedMetrics),
+}
+
+impl Evaluation {
+    fn status(&self) -> UpdateStatus {
+        match self {
+            Self::Update(update) => update.status(),
+            Self::Metric(update, _) => update.status(),
+        }
+    }
+
+    fn remove(&self) {
+        match self {
+            Self::Update(update) => update.remove(),
+            Self::Metric(update, _) => update.remove(),
+        }
+    }
+
+    /// Drops it once it was removed; says whether it was.
+    fn is_dropped(&self) -> bool {
+        match self {
+            Self::Update(update) => update.take().is_some(),
+            Self::Metric(update, _) => update.take().is_some(),
+        }
+    }
 }
 
 impl RawMonitor {
+    /// Keeps what was added, once it has got its place; what is written from then on is evaluated by it.
+    ///
+    /// # Safety
+    /// `monitor` is not NULL, came from `oh_monitor_start`, and no other thread uses it.
+    unsafe fn keep(monitor: *mut Self, added: Evaluation, name: &str) -> Result<c_int, Failure> {
+        let wrong = |error: &dyn std::fmt::Display| invalid(&format!("{name}: {error}"));
+        // It gets its place at the end of a round.
+        loop {
+            match added.status().state {
+                UpdateState::Waiting => std::thread::sleep(Duration::from_micros(250)),
+                UpdateState::Failed(why) => return Err(wrong(&why)),
+                _ => break,
+            }
+        }
+        // SAFETY: by contract; who has borrowed it uses the reference no more.
+        let updates = unsafe { &mut (*monitor).updates };
+        updates.push(Some(added));
+        c_int::try_from(updates.len() - 1).map_err(|error| wrong(&error))
+    }
+
     /// Refuses a call of one of the monitor's own updates: it would wait for the thread that it is in.
     fn ask_from_outside(&self, name: &str) -> Result<(), Failure> {
         if !self.monitor.is_current_thread() {
@@ -97,7 +161,7 @@ pub(crate) unsafe extern "C" fn oh_directory_start(
         let socket = unsafe { text(socket) }.filter(|_| !out.is_null());
         let socket =
             socket.ok_or_else(|| invalid("oh_directory_start: give `out` and `socket`"))?;
-        let started = Directory::builder().start(Path::new(&socket));
+        let started = Directory::builder().standalone().start(Path::new(&socket));
         let directory = started
             .map_err(|error| Failure(-libc::EADDRINUSE, format!("oh_directory_start: {error}")))?;
         // SAFETY: writable by contract.
@@ -147,18 +211,25 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
                 .copy_from_nonoverlapping(options.cast(), size);
             known.assume_init()
         };
-        // SAFETY: strings by contract.
-        let (sensors, announce, directory) = unsafe {
+        // SAFETY: strings by contract, and a list of them.
+        let (sensors, announce, directory, required) = unsafe {
             (
                 text(options.sensors),
                 text(options.announce),
                 text(options.directory).map(PathBuf::from),
+                events(options.required)?,
             )
+        };
+        let needs = required.map_or(Needs::all(), Needs::events);
+        let needs = match options.only_needed {
+            0 => needs,
+            _ => needs.only(),
         };
         let monitor = ApplicationMonitor::start(&Wish {
             socket: directory.as_deref(),
             sensors: sensors.as_deref().unwrap_or("*"),
             announce: announce.as_deref(),
+            needs,
             hold_back: match options.hold_back_ns {
                 0 => HOLD_BACK,
                 ns => Nanos::from_ns(ns),
@@ -167,6 +238,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
         let monitor = RawMonitor {
             monitor,
             updates: Vec::new(),
+            next_stream: FURTHER_STREAMS,
         };
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(monitor))) };
@@ -204,18 +276,108 @@ pub(crate) unsafe extern "C" fn oh_monitor_add(
             .on_missed(update.missed_policy());
         let added = outside.monitor.supervisor().add(update, binding);
         let added = added.map_err(|error| wrong(&error))?;
-        // It gets its place at the end of a round; what is written from then on is evaluated by it.
-        loop {
-            match added.status().state {
-                UpdateState::Waiting => std::thread::sleep(Duration::from_micros(250)),
-                UpdateState::Failed(why) => return Err(wrong(&why)),
-                _ => break,
-            }
-        }
         // SAFETY: by contract; the reference above is used no more.
-        let updates = unsafe { &mut (*monitor).updates };
-        updates.push(Some(added));
-        c_int::try_from(updates.len() - 1).map_err(|error| wrong(&error))
+        unsafe { RawMonitor::keep(monitor, Evaluation::Update(added), "oh_monitor_add") }
+    })
+}
+
+/// `oh_monitor_measure`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `metric` is NULL or came
+/// from a function of `metric.h`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_measure(
+    monitor: *mut RawMonitor,
+    metric: *const RawMetric,
+    element_cost_ns: u64,
+) -> c_int {
+    const NAME: &str = "oh_monitor_measure";
+    guard(NAME, || {
+        // SAFETY: by contract.
+        let given = unsafe { (monitor.as_ref(), metric.as_ref()) };
+        let (Some(outside), Some(metric)) = given else {
+            return Err(invalid("oh_monitor_measure: give a monitor and a metric"));
+        };
+        outside.ask_from_outside(NAME)?;
+        let results = Results::default().less(Nanos::from_ns(element_cost_ns));
+        let metrics = SharedMetrics::new([metric.metric().clone()], results);
+        let binding = Binding::new(metric.metric().name()).subscribe(Subscription::of(&metrics));
+        let added = outside.monitor.supervisor().add(metrics.clone(), binding);
+        let added = added.map_err(|error| invalid(&format!("{NAME}: {error}")))?;
+        // SAFETY: by contract; the reference above is used no more.
+        unsafe { RawMonitor::keep(monitor, Evaluation::Metric(added, metrics), NAME) }
+    })
+}
+
+/// `oh_monitor_results`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`; `out` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_results(
+    monitor: *mut RawMonitor,
+    number: c_int,
+    out: *mut *mut RawResults,
+) -> c_int {
+    const NAME: &str = "oh_monitor_results";
+    guard(NAME, || {
+        if out.is_null() {
+            return Err(invalid("oh_monitor_results: give `out`"));
+        }
+        // SAFETY: writable by contract.
+        unsafe { out.write(std::ptr::null_mut()) };
+        // SAFETY: by contract.
+        let (_, found) = unsafe { update(monitor, number, NAME) }?;
+        let Evaluation::Metric(_, metrics) = found else {
+            return Err(invalid(&format!(
+                "{NAME}: the update {number} is no metric"
+            )));
+        };
+        let taken = metrics.take().into_iter().next().unwrap_or_default();
+        let unheard = taken
+            .unheard
+            .iter()
+            .map(|event| format!("{event} was not heard so far"));
+        let sentences: Vec<String> = unheard.chain(metrics.complaints()).collect();
+        remember(&sentences.join("; "));
+        let results = RawResults::new(taken.results, taken.missed.saturating_add(taken.refused));
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(results))) };
+        Ok(0)
+    })
+}
+
+/// `oh_monitor_hear`.
+///
+/// # Safety
+/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `kernel` is what `resume` and
+/// `read` take, and only used by them from now on, until the monitor has stopped.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_monitor_hear(
+    monitor: *mut RawMonitor,
+    kernel: *mut c_void,
+    resume: Option<Resume>,
+    read: Option<ReadEvents>,
+    most_events: u64,
+) -> c_int {
+    const NAME: &str = "oh_monitor_hear";
+    guard(NAME, || {
+        // SAFETY: by contract.
+        let outside = unsafe { monitor.as_mut() };
+        let calls = resume.zip(read).filter(|_| !kernel.is_null());
+        let (Some(outside), Some(calls)) = (outside, calls) else {
+            return Err(invalid(
+                "oh_monitor_hear: give a monitor, a kernel monitor and how it is read",
+            ));
+        };
+        outside.ask_from_outside(NAME)?;
+        let first = outside.next_stream;
+        outside.next_stream = first.saturating_add(STREAMS_OF_SOURCE);
+        // SAFETY: by contract.
+        let source = unsafe { KernelEvents::new(kernel, calls, most_events, first) };
+        outside.monitor.add_source(Box::new(source));
+        Ok(0)
     })
 }
 
@@ -225,7 +387,7 @@ unsafe fn update<'a>(
     monitor: *mut RawMonitor,
     number: c_int,
     name: &str,
-) -> Result<(&'a RawMonitor, &'a UpdateRef<PluginUpdate>), Failure> {
+) -> Result<(&'a RawMonitor, &'a Evaluation), Failure> {
     // SAFETY: by contract.
     let monitor = unsafe { monitor.as_ref() };
     let monitor = monitor.ok_or_else(|| invalid(&format!("{name}: the monitor is NULL")))?;
@@ -286,13 +448,9 @@ pub(crate) unsafe extern "C" fn oh_monitor_remove(
         let (_, found) = unsafe { update(monitor, number, "oh_monitor_remove") }?;
         found.remove();
         // At the end of a round, which comes as long as the thread runs.
-        let removed = loop {
-            if let Some(removed) = found.take() {
-                break removed;
-            }
+        while !found.is_dropped() {
             std::thread::sleep(Duration::from_micros(250));
-        };
-        drop(removed);
+        }
         // SAFETY: by contract; the reference above is used no more.
         if let Some(monitor) = unsafe { monitor.as_mut() } {
             monitor.updates[number.unsigned_abs() as usize] = None;
@@ -349,7 +507,9 @@ pub(crate) unsafe extern "C" fn oh_monitor_stop(monitor: *mut RawMonitor) {
         // SAFETY: made by Box::into_raw; the caller gives it back.
         let monitor = unsafe { Box::from_raw(monitor) };
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let RawMonitor { monitor, updates } = *monitor;
+            let RawMonitor {
+                monitor, updates, ..
+            } = *monitor;
             // First the thread, so that the updates are destroyed here.
             drop(monitor);
             drop(updates);
