@@ -207,9 +207,9 @@ void oh_sensor_unregister(oh_sensor *sensor);
  * the parent gave. Also for a sensor that found no directory when it was registered. What it wrote
  * before stays unheard. A sensor that is heard stays as it is.
  *
- * A child made by the raw system call clone goes past the handler of fork that gives it private memory:
- * it must call this before it writes, or its elements mix with its parent's. vfork and posix_spawn
- * need nothing, because their child only calls exec.
+ * A child made by the raw system call clone, or by glibc's _Fork, goes past the handler of fork that
+ * gives it private memory: it must call this before it writes, or its elements mix with its
+ * parent's. vfork and posix_spawn need nothing, because their child only calls exec.
  *
  * Ownership: the sensor stays the caller's, at the same address.
  *

@@ -104,6 +104,50 @@ static void a_child_has_streams_of_its_own(void)
     oh_sensor_unregister(sensor);
 }
 
+static pthread_key_t key;
+
+/* Runs behind the destructors of C++ and Rust: the thread has no thread-locals of theirs any more. */
+static void fork_at_the_end(void *of)
+{
+    oh_sensor *sensor = (oh_sensor *)of;
+    const pid_t child = fork();
+    if (child == 0) {
+        write_some(sensor, 1000);
+        _exit(oh_sensor_is_heard(sensor) ? 1 : 0);
+    }
+    tap_check(status_of(child) == 0, "a thread that ends forks a child that is not heard");
+}
+
+static void *fork_twice(void *of)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        write_some((oh_sensor *)of, 1000);
+        _exit(0);
+    }
+    tap_check(status_of(child) == 0, "a thread forks");
+    pthread_setspecific(key, of);
+    return NULL;
+}
+
+static void a_thread_that_ends_may_fork(void)
+{
+    oh_sensor *sensor = sensor_of("ending", NULL);
+    pthread_t thread;
+    if (sensor == NULL)
+        return;
+    write_some(sensor, 10);
+    if (pthread_key_create(&key, fork_at_the_end) != 0 ||
+        pthread_create(&thread, NULL, fork_twice, sensor) != 0) {
+        tap_check(0, "a thread that forks");
+        return;
+    }
+    pthread_join(thread, NULL);
+    pthread_key_delete(key);
+    tap_check(published(sensor) == 10, "neither child wrote into its parent's stream");
+    oh_sensor_unregister(sensor);
+}
+
 /* Makes a copy of the parent's sensor heard. 0, or which step went wrong. */
 static int speaks_again(oh_sensor *copy)
 {
@@ -436,6 +480,7 @@ int main(int argc, char **argv)
         return tap_done();
     }
     a_child_has_streams_of_its_own();
+    a_thread_that_ends_may_fork();
     a_copy_is_heard_after_one_call();
     a_child_has_no_memory_of_its_parents_sensors();
     a_laned_copy_is_heard_after_one_call();

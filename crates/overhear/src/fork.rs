@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A forked child never writes into its parent's streams.
 
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use overhear_directory::{Control, Mapping};
@@ -16,12 +16,17 @@ struct Inherited {
 static STREAMS: Mutex<Vec<Inherited>> = Mutex::new(Vec::new());
 static HANDLERS: Once = Once::new();
 
-thread_local! {
-    /// Held from the prepare handler to the handlers after the fork, all of which run in the
-    /// forking thread. So no other thread holds the lock while the process is copied.
-    static HELD: RefCell<Option<MutexGuard<'static, Vec<Inherited>>>> =
-        const { RefCell::new(None) };
-}
+/// Held from the prepare handler to the handlers after the fork, all of which run in the forking
+/// thread. So no other thread holds the lock while the process is copied.
+///
+/// Not thread-local: a thread that is being torn down has no thread-locals any more, and may fork all the
+/// same, in a destructor of `pthread_key_create`.
+struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<Inherited>>>>);
+
+// SAFETY: it is touched by the thread alone that holds the lock, between taking it and giving it back.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
 
 fn streams() -> MutexGuard<'static, Vec<Inherited>> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,20 +75,24 @@ fn make_private(streams: &[Inherited]) {
 
 unsafe extern "C" fn before() {
     let guard = streams();
-    // A thread that is being torn down has no thread-locals; then the lock is given back early.
-    let _ = HELD.try_with(|held| held.replace(Some(guard)));
+    // SAFETY: this thread holds the lock; see `Held`.
+    unsafe { *HELD.0.get() = Some(guard) };
+}
+
+/// Takes the lock that the prepare handler took, in the same thread or in its copy.
+fn held() -> Option<MutexGuard<'static, Vec<Inherited>>> {
+    // SAFETY: this thread holds the lock since the prepare handler; in a child it is the only one.
+    unsafe { (*HELD.0.get()).take() }
 }
 
 unsafe extern "C" fn in_parent() {
-    let _ = HELD.try_with(|held| held.take());
+    drop(held());
 }
 
 unsafe extern "C" fn in_child() {
     // The child has another thread id than its copy of the slot says, and no lane.
     crate::thread::forget();
-    let _ = HELD.try_with(|held| {
-        if let Some(streams) = held.take() {
-            make_private(&streams);
-        }
-    });
+    if let Some(streams) = held() {
+        make_private(&streams);
+    }
 }

@@ -57,8 +57,8 @@
 //! under its own process id: [`Sensor::register_again`]. Nothing is registered before that call:
 //! most children exec at once, and a child that does not ask should cost nothing.
 //!
-//! A child made by the raw `clone` system call bypasses the handler: its writes would mix with
-//! its parent's. It must call [`Sensor::register_again`] before it writes. Copies of a concurrent
+//! A child made by the raw `clone` system call, or by glibc's `_Fork`, bypasses the handler: its writes
+//! would mix with its parent's. It must call [`Sensor::register_again`] before it writes. Copies of a concurrent
 //! sensor refuse writes until then, because the private memory holds no free element. `vfork` and
 //! `posix_spawn` are harmless, because their child only execs.
 //!
