@@ -7,6 +7,7 @@ use overhear_event::{ClockId, Ticks, WriterKind, MAX_PAYLOAD_BYTES};
 
 use crate::shape::LanePool;
 use crate::sync::Ordering;
+use crate::two_words::{self, FLAG_TWO_WORD_COUNTER};
 use crate::words::Words;
 
 /// The first eight bytes of a stream: "OVHRSTR1" (section 2).
@@ -69,6 +70,9 @@ pub enum LayoutError {
         /// The element's position, counted from behind the dummy elements.
         position: u64,
     },
+    /// The writer's counter has one word.
+    #[error("the stream's counter has two words, which this writer does not write; take a TwoWordWriter")]
+    TwoWordCounter,
     /// The element counter ran backwards.
     #[error("the element counter went back from {before} to {now}: the sensor's process damaged its stream")]
     CounterBackwards {
@@ -92,7 +96,8 @@ pub struct Geometry {
     lead_words: u32,
     payload_bytes: u32,
     stride_words: u32,
-    reserved: u32,
+    // Those of the header.
+    flags: u32,
     // Power of two in [2, 2^32].
     capacity: u64,
 }
@@ -153,7 +158,7 @@ impl Geometry {
             lead_words: 1,
             payload_bytes,
             stride_words: stride_bytes / 8,
-            reserved: 0,
+            flags: 0,
             capacity,
         };
         // At most 2^32 * 4096 + 4096 bytes: fits u64; must also fit the address space.
@@ -188,6 +193,31 @@ impl Geometry {
     #[must_use]
     pub const fn stride_bytes(&self) -> usize {
         self.stride_words as usize * 8
+    }
+
+    /// The same ring with a counter of two words (section 6), as [`TwoWordWriter`](crate::TwoWordWriter)
+    /// writes it.
+    #[must_use]
+    pub const fn with_two_word_counter(mut self) -> Self {
+        self.flags |= FLAG_TWO_WORD_COUNTER;
+        self
+    }
+
+    /// Whether the counter has two words.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_two_word_counter(&self) -> bool {
+        self.flags & FLAG_TWO_WORD_COUNTER != 0
+    }
+
+    /// How many elements the counter says, loaded with this order at least; `None` if it has two words
+    /// that changed again and again.
+    #[inline(always)]
+    pub(crate) fn count(&self, words: &impl Words, order: Ordering) -> Option<u64> {
+        if self.has_two_word_counter() {
+            return two_words::load(words);
+        }
+        Some(counter(words).load(order))
     }
 
     /// Slots in the ring.
@@ -265,6 +295,7 @@ pub struct Header {
     stride: u32,
     // Slots; of a pool, lanes.
     capacity: u64,
+    flags: u32,
     kind: WriterKind,
     clock: ClockId,
     stream_id: u64,
@@ -283,6 +314,7 @@ impl Header {
             payload_bytes: geometry.payload_bytes,
             stride: geometry.stride_words * 8,
             capacity: geometry.capacity,
+            flags: geometry.flags,
             kind,
             clock,
             stream_id,
@@ -307,7 +339,7 @@ impl Header {
         [
             MAGIC,
             pair(VERSION, HEADER_SIZE as u32),
-            pair(0, self.kind.as_raw()),
+            pair(self.flags, self.kind.as_raw()),
             pair(self.payload_bytes, self.stride),
             self.capacity,
             pair(self.clock.as_raw(), 0),

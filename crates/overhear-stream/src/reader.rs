@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use overhear_event::Ticks;
 use zerocopy::IntoBytes as _;
 
-use crate::layout::{counter, pair, Geometry, LayoutError};
+use crate::layout::{pair, Geometry, LayoutError};
 use crate::queue::{QueueView, ELEMENT_VOID};
 use crate::shape::{QueueGeometry, StreamGeometry};
 use crate::sync::{fence, Ordering};
@@ -196,8 +196,12 @@ impl<W: Words> Reader<W> {
     #[must_use]
     pub fn published(&self) -> u64 {
         match self.queue() {
-            // SYNC(publish): pairs with the writer's store of the counter.
-            None => counter(&self.words).load(Ordering::Acquire),
+            // SYNC(publish): pairs with the writer's store of the counter. A counter of two words that does
+            // not come to rest tells nothing new.
+            None => self
+                .geometry
+                .count(&self.words, Ordering::Acquire)
+                .unwrap_or(self.position),
             Some(queue) => queue.published(self.position),
         }
     }
@@ -377,7 +381,10 @@ impl<W: Words> Reader<W> {
         self.copy_slots(batch);
         // SYNC(overwrite): pairs with the writer's fence before the next fill.
         fence(Ordering::Acquire);
-        let now = counter(&self.words).load(Ordering::Relaxed);
+        let Some(now) = self.geometry.count(&self.words, Ordering::Relaxed) else {
+            // So much was written meanwhile that none of them can be whole.
+            return Ok(batch);
+        };
         let ahead = self.distance(now)?;
         if ahead < batch {
             // An honest counter never runs back behind what it allowed to read.

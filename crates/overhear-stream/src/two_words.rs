@@ -2,8 +2,9 @@
 //! Appendix: an element counter in two words of 32 bits, for targets without atomics of 64
 //! (section 6 of the layout page; seed 000, section 4.1.1, figure 7).
 //!
-//! None of the writers here needs it; it shows that such a target can write streams that the readers
-//! of others follow, if they honour [`FLAG_TWO_WORD_COUNTER`].
+//! A ring whose geometry says so ([`Geometry::with_two_word_counter`]) has [`FLAG_TWO_WORD_COUNTER`] in its
+//! header. [`TwoWordWriter`] writes it, and all readers of rings follow it. No directory hands one out so
+//! far: the programs of the machines that it runs on have atomics of 64 bits.
 //!
 //! # Protocol
 //!
@@ -24,7 +25,15 @@
 //! Step 3 is never wrong by two: `low` of the count after next is stored after the next `high`, so
 //! whoever has seen it finds `high` changed. Progress: wait-free on both sides.
 
+use crate::layout::COUNTER_WORD;
 use crate::sync::{AtomicU32, Ordering};
+use crate::words::Words;
+
+#[cfg(not(loom))]
+mod writer;
+
+#[cfg(not(loom))]
+pub use writer::TwoWordWriter;
 
 /// The header's flag for such a counter (section 2).
 pub const FLAG_TWO_WORD_COUNTER: u32 = 1;
@@ -76,28 +85,139 @@ impl TwoWordCounter {
     /// The number of elements that have been published; `None` if `high` changed again and again.
     #[must_use]
     pub fn load(&self) -> Option<u64> {
-        for _ in 0..=RETRIES {
-            // SYNC(high): pairs with the writer's store.
-            let high = self.high.load(Ordering::Acquire);
-            // SYNC(low): pairs with the writer's store, and keeps the next load behind it.
-            let low = self.low.load(Ordering::Acquire);
-            // Relaxed: SYNC(low) orders it.
-            if self.high.load(Ordering::Relaxed) != high {
-                continue;
-            }
-            let behind = (low >> LOW_BITS ^ high) & 1;
-            let high = high.wrapping_add(behind);
-            let below = u64::from(low) & (LOW_MASK >> 1);
-            return Some(u64::from(high) << LOW_BITS | below);
-        }
-        None
+        // SYNC(high): pairs with the writer's store.
+        let first = || self.high.load(Ordering::Acquire);
+        // SYNC(low): pairs with the writer's store, and keeps the next load behind it.
+        let low = || self.low.load(Ordering::Acquire);
+        // Relaxed: SYNC(low) orders it.
+        read(first, low, || self.high.load(Ordering::Relaxed))
     }
+}
+
+/// The reader's steps, with its loads.
+#[inline(always)]
+fn read(first: impl Fn() -> u32, low: impl Fn() -> u32, again: impl Fn() -> u32) -> Option<u64> {
+    for _ in 0..=RETRIES {
+        let (high, low) = (first(), low());
+        if again() != high {
+            continue;
+        }
+        let behind = (low >> LOW_BITS ^ high) & 1;
+        let high = high.wrapping_add(behind);
+        let below = u64::from(low) & (LOW_MASK >> 1);
+        return Some(u64::from(high) << LOW_BITS | below);
+    }
+    None
+}
+
+/// The counter of a ring that has two words.
+#[cfg(not(loom))]
+fn counter(words: &impl Words) -> &TwoWordCounter {
+    let word = words.word(COUNTER_WORD);
+    // SAFETY: both are as large and at least as aligned as two words of 32 bits that may change while they are
+    // shared; and whoever reaches this ring's counter does so by halves.
+    unsafe { &*core::ptr::from_ref(word).cast() }
+}
+
+/// What the counter of such a ring says.
+#[cfg(not(loom))]
+pub(crate) fn load(words: &impl Words) -> Option<u64> {
+    counter(words).load()
+}
+
+/// Models have no memory that is words of 64 bits to one and of 32 to another, and none with this flag.
+#[cfg(loom)]
+pub(crate) fn load(words: &impl Words) -> Option<u64> {
+    Some(words.word(COUNTER_WORD).load(Ordering::Acquire))
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::TwoWordCounter;
+    extern crate std;
+
+    use core::cell::Cell;
+
+    use overhear_event::{ClockId, Ticks, WriterKind};
+
+    use super::{counter, read, TwoWordCounter, TwoWordWriter, RETRIES};
+    use crate::layout::{Header, HeaderUntrusted};
     use crate::sync::Ordering;
+    use crate::{Geometry, LayoutError, OwnedWords, Reader, SimpleWriter};
+
+    #[test]
+    fn a_reader_gives_up_after_its_retries() {
+        // A high word that is another one at each load, as often as it has to be.
+        for changes in 0..=2 * (RETRIES + 1) {
+            let loads = Cell::new(0);
+            let high = || {
+                loads.set(loads.get() + 1);
+                u32::min(loads.get() / 2, changes)
+            };
+            let found = read(high, || 0, high);
+            let tries = u32::min(changes, RETRIES) + 1;
+            assert_eq!(loads.get(), 2 * tries, "{changes} changes");
+            assert_eq!(found.is_none(), changes > RETRIES, "{changes} changes");
+        }
+    }
+
+    /// A writer and a reader beyond the border of the lower word.
+    #[test]
+    fn a_ring_with_two_words_is_written_and_read() {
+        let geometry = Geometry::new(8, 16).unwrap();
+        let flagged = geometry.with_two_word_counter();
+        let memory = OwnedWords::zeroed(geometry.words());
+        let header = |geometry| Header::new(geometry, WriterKind::Simple, ClockId::Monotonic, 7);
+        header(&flagged).store(&memory);
+        let found = HeaderUntrusted::load(&memory).unwrap();
+        assert_eq!(found.check(&header(&flagged)), Ok(()));
+        assert!(matches!(
+            found.check(&header(&geometry)),
+            Err(LayoutError::Contradiction {
+                field: "flags",
+                found: 1,
+                expected: 0
+            })
+        ));
+        assert!(matches!(
+            SimpleWriter::new(memory.share(), flagged),
+            Err(LayoutError::TwoWordCounter)
+        ));
+
+        let first = (1 << 31) - 100;
+        let start = TwoWordCounter::new(first);
+        counter(&memory)
+            .low
+            .store(start.low.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut reader = Reader::from_position(memory.share(), flagged, first).unwrap();
+        const ELEMENTS: u64 = 100_000;
+        let writing = memory.share();
+        let writer = std::thread::spawn(move || {
+            let mut writer = TwoWordWriter::new(writing, geometry).unwrap();
+            for number in first..first + ELEMENTS {
+                writer.write(&number.to_ne_bytes(), || Ticks::from_raw(number));
+            }
+        });
+        let (mut delivered, mut missed) = (0, 0);
+        while delivered + missed < ELEMENTS {
+            let is_over = writer.is_finished();
+            let report = reader
+                .poll(usize::MAX, |element| {
+                    let number = u64::from_ne_bytes(element.payload.try_into().unwrap());
+                    assert_eq!(number, element.stamp.as_raw());
+                    assert_eq!(number, element.sequence);
+                })
+                .unwrap();
+            delivered += report.delivered;
+            missed += report.missed;
+            assert!(
+                !is_over || delivered + missed == ELEMENTS,
+                "all are passed at the end"
+            );
+        }
+        writer.join().unwrap();
+        assert!(delivered > 0);
+        assert_eq!(reader.published(), first + ELEMENTS);
+    }
 
     #[test]
     fn the_count_crosses_both_borders() {
