@@ -17,7 +17,7 @@ python: ## builds the Python wheel, installs it in an environment of its own, an
 	@$(XTASK) python
 lint: ## checks format, clippy, crate table, licence lines, reference
 	@$(XTASK) lint
-loom: ## runs the models of the lock-free protocols in every interleaving
+loom: ## runs the models of the lock-free protocols in every interleaving, of the largest with up to 3 preemptions
 	@$(XTASK) loom
 miri: ## looks for undefined behaviour in the pure crates (needs a nightly toolchain)
 	@$(XTASK) miri

@@ -49,6 +49,12 @@ pub(crate) struct Row {
     pub(crate) inconclusive: bool,
 }
 
+/// The median of the one by that of the other; of several races, the median of what each of them found.
+fn ratio_of(outcome: &Outcome, other: &Outcome) -> f64 {
+    let found = outcome.ratio;
+    found.unwrap_or_else(|| outcome.median() / other.median())
+}
+
 /// Compares each outcome with the one it names.
 pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
     outcomes
@@ -60,12 +66,12 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
                     .find(|other| other.section == outcome.section && other.name == name)
             };
             let other = outcome.against.as_ref().and_then(|name| named(name));
-            let ratio = other.map(|other| outcome.median() / other.median());
+            let ratio = other.map(|other| ratio_of(outcome, other));
             // Two things that cost the same measure as differently as one thing measured twice: a
             // target of 1.00 is met within that.
             let again = other.and_then(|other| named(&format!("{}{AGAIN}", other.name)));
             let same = again.zip(other).map_or(1.0, |(again, other)| {
-                let ratio = again.median() / other.median();
+                let ratio = ratio_of(again, other);
                 ratio.max(1.0 / ratio)
             });
             let inconclusive = [Some(outcome), other]
@@ -240,6 +246,7 @@ mod tests {
             quartiles: [median - 1.0, median, median + 1.0],
             least: 0.0,
             against: Some("floor".to_owned()),
+            ratio: None,
             target,
             batches: Batches::default(),
         }

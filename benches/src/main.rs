@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What sensors and readers cost.
 //!
-//! Everything that is compared runs in one process and takes turns in short batches ([`race`]): a
+//! Everything that is compared runs in one process (some of it in several, one after the other: [`processes`])
+//! and takes turns in short batches ([`race`]): a
 //! hand-written floor, Overhear's writers in C, C++ and Rust, registered with a directory of this
 //! process as a program's sensors are, and the tools that people use otherwise. The measured thread
 //! has a CPU of its own ([`machine`]); directories, daemons, drains and readers run on another.

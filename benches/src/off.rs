@@ -174,6 +174,7 @@ mod tests {
             quartiles: [median, median, median],
             least: 0.0,
             against: None,
+            ratio: None,
             target: None,
             batches: Batches::default(),
         };

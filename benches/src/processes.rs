@@ -4,7 +4,8 @@
 //! Where a measurement is one of misses in caches and of lines that go to and fro, the physical pages
 //! that a process was given decide, for as long as it lives: five floors of the same instructions then
 //! differ by a third. No number of rounds in one process helps against that. A few processes do, each
-//! with other pages, and the median over them of each figure.
+//! with other pages, and the median over them of each figure. A ratio is taken within each process, where both
+//! took turns, and the median of these ratios counts.
 
 use std::process::{Command, Stdio};
 
@@ -59,6 +60,7 @@ fn outcome(section: &'static str, row: &Value) -> Option<Outcome> {
         ],
         least: number("least_ns")?,
         against: row["against"].as_str().map(str::to_owned),
+        ratio: number("ratio"),
         target: row["target"].as_f64(),
         batches: Batches {
             run: row["batches"].as_u64()? as usize,
@@ -90,9 +92,11 @@ fn combine(processes: &[Vec<Outcome>]) -> Vec<Outcome> {
         let of = |figure: &dyn Fn(&Outcome) -> f64| {
             median(counted.iter().map(|outcome| figure(outcome)).collect())
         };
+        let ratios: Vec<_> = counted.iter().filter_map(|outcome| outcome.ratio).collect();
         Outcome {
             quartiles: [0, 1, 2].map(|at| of(&|outcome| outcome.quartiles[at])),
             least: of(&|outcome| outcome.least),
+            ratio: (!ratios.is_empty()).then(|| median(ratios)),
             batches: Batches {
                 run: all.iter().map(|it| it.batches.run).sum(),
                 disturbed: all.iter().map(|it| it.batches.disturbed).sum(),
@@ -120,7 +124,8 @@ mod tests {
             name: "one".to_owned(),
             quartiles: [median - 1.0, median, median + 1.0],
             least: median - 2.0,
-            against: None,
+            against: Some("other".to_owned()),
+            ratio: Some(median / 10.0),
             target: Some(1.0),
             batches: Batches {
                 run: 10,
@@ -136,6 +141,7 @@ mod tests {
         let combined = combine(&runs);
         assert_eq!(combined.len(), 1);
         assert_eq!(combined[0].quartiles, [49.0, 50.0, 51.0]);
+        assert_eq!(combined[0].ratio, Some(5.0));
         assert_eq!(combined[0].batches.run, 30);
         assert_eq!(combined[0].batches.disturbed, 3);
         assert!(!combined[0].batches.inconclusive);

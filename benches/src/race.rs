@@ -5,7 +5,8 @@
 //! batch disturbs all contenders of that round alike, and what disturbs single batches stays out of
 //! the median over many rounds. The order is another one in each round, because a contender inherits
 //! the caches of the one before it. A ratio is one of medians of the same race, never of figures from
-//! two races.
+//! two races; where several processes run one race each, it is the median of their ratios
+//! ([`crate::processes`]).
 //!
 //! A virtual machine's neighbours can take units of the core away for a part of all batches: then a
 //! median falls between two speeds and says nothing. A sentinel therefore runs before and after each
@@ -81,6 +82,9 @@ pub(crate) struct Outcome {
     pub(crate) quartiles: [f64; 3],
     pub(crate) least: f64,
     pub(crate) against: Option<String>,
+    /// Its median by that of `against`, where it is not to be taken from these figures: several races were
+    /// run, and this is the median of what each of them found.
+    pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<f64>,
     pub(crate) batches: Batches,
 }
@@ -138,6 +142,7 @@ pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Out
                 quartiles: [at(1), at(2), at(3)],
                 least: spans[0],
                 against: contender.against,
+                ratio: None,
                 target: contender.target,
                 batches,
             }

@@ -161,8 +161,8 @@ fn lint(workspace: &Workspace) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Every interleaving of the protocols' models, at small capacities; then random schedules of larger
-/// ones.
+/// Every interleaving of the protocols' models, at small capacities, of the largest with up to three preemptions;
+/// then random schedules of larger ones.
 fn loom(workspace: &Workspace) -> Result<Tally> {
     let mut tally = models(workspace, "loom", "--cfg loom")?;
     tally.add(models(workspace, "shuttle", "--cfg loom --cfg shuttle")?);

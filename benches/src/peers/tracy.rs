@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{bail, Result};
 use tracy_client::{plot_name, Client};
 
 use super::Peer;
@@ -17,9 +17,10 @@ use super::Peer;
 /// Of Tracy 0.13 and 0.14, which the crate contains; another one refuses, and is left out.
 const PROTOCOL_VERSION: u32 = 82;
 const WELCOME: u8 = 1;
+const OTHER_VERSION: u8 = 2;
 const PORTS: std::ops::Range<u16> = 8086..8096;
 /// How long its answer may take.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// Tracy's thread ends only after its listener has gone.
 struct Connection(TcpStream);
@@ -33,19 +34,6 @@ impl Drop for Connection {
 pub(super) fn start() -> Result<Peer> {
     let client = Client::start();
     let mut profiler = connect()?;
-    profiler.write_all(b"TracyPrf")?;
-    profiler.write_all(&PROTOCOL_VERSION.to_le_bytes())?;
-    let mut status = [0];
-    // A client of another program on the same port, which is connected already, never answers.
-    profiler.set_read_timeout(Some(ANSWER))?;
-    profiler
-        .read_exact(&mut status)
-        .context("the client does not answer: does another program use Tracy?")?;
-    profiler.set_read_timeout(None)?;
-    ensure!(
-        status == [WELCOME],
-        "the client refuses protocol version {PROTOCOL_VERSION}"
-    );
     let connection = Connection(profiler.try_clone()?);
     let drain = thread::Builder::new().name("tracy-drain".to_owned());
     drain.spawn(move || {
@@ -65,20 +53,41 @@ fn plot(client: &Client, elements: u64) {
     }
 }
 
+/// The client's connection, once it has said welcome. One that says something else is that of a process
+/// which is ending, or has its profiler already: then the next port is tried, and all of them again.
 fn connect() -> Result<TcpStream> {
     let end = Instant::now() + Duration::from_secs(10);
+    let mut answers = String::new();
     loop {
         for port in PORTS {
-            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-                stream
-                    .set_read_timeout(None)
-                    .context("the connection to Tracy's client is gone")?;
-                return Ok(stream);
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+                continue;
+            };
+            match welcome(&mut stream) {
+                Ok(WELCOME) => return Ok(stream),
+                Ok(OTHER_VERSION) => {
+                    bail!("the client refuses protocol version {PROTOCOL_VERSION}")
+                }
+                Ok(status) => answers = format!("the client at port {port} says {status}"),
+                Err(error) => {
+                    answers = format!("the client at port {port} does not answer: {error}")
+                }
             }
         }
         if Instant::now() > end {
-            bail!("its client does not listen at any port of {PORTS:?}");
+            bail!("no client welcomes a profiler at the ports {PORTS:?}; {answers}");
         }
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Says the protocol's first words and hears the answer.
+fn welcome(stream: &mut TcpStream) -> std::io::Result<u8> {
+    stream.write_all(b"TracyPrf")?;
+    stream.write_all(&PROTOCOL_VERSION.to_le_bytes())?;
+    let mut status = [0];
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.read_exact(&mut status)?;
+    stream.set_read_timeout(None)?;
+    Ok(status[0])
 }
