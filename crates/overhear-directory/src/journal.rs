@@ -75,6 +75,14 @@ pub(crate) enum Entry {
         stream: u32,
         unread: bool,
     },
+    /// Some monitor has read a sensor to its end.
+    Read {
+        stream: u32,
+    },
+    /// So many requests have not been heard, in all lives together.
+    Unheard {
+        count: u64,
+    },
     /// Nobody needs a sensor, where only what is needed is observed, or no longer.
     Spared {
         stream: u32,

@@ -95,6 +95,16 @@ impl Account {
                         directory.3 += u64::from(unread);
                     }
                 }
+                Entry::Read { stream } => {
+                    if let Some(sensor) = all.sensors.get_mut(&stream) {
+                        sensor.was_read = true;
+                    }
+                }
+                Entry::Unheard { count } => {
+                    if let Some(directory) = &mut all.directory {
+                        directory.4 = count;
+                    }
+                }
                 Entry::TaskGone { pid } => all.pages.retain(|(of, _), _| *of != pid),
             }
         }
@@ -172,7 +182,7 @@ impl Registry {
             return None;
         }
         let mapping = Mapping::read_only(&file, shape.bytes()).ok()?;
-        mapping.lock();
+        self.locked(mapping.lock());
         let inode = file.inode();
         let registered = Registered {
             descriptor: Arc::new(kept.descriptor),

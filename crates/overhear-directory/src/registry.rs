@@ -107,6 +107,16 @@ pub(crate) struct Registry {
     unheard: Unheard,
     all_unheard: u64,
     freed_unread: u64,
+    unlocked: Unlocked,
+}
+
+/// That some buffer is not locked in memory, which is told once.
+#[derive(Debug, Default)]
+enum Unlocked {
+    #[default]
+    Never,
+    Untold(std::io::Error),
+    Told,
 }
 
 /// The record of a sensor.
@@ -221,7 +231,29 @@ impl Registry {
             unheard: Unheard::default(),
             all_unheard: 0,
             freed_unread: 0,
+            unlocked: Unlocked::Never,
         }
+    }
+
+    /// Remembers whether a buffer could be locked in memory.
+    pub(crate) fn locked(&mut self, locked: std::io::Result<()>) {
+        if let (Err(error), Unlocked::Never) = (locked, &self.unlocked) {
+            self.unlocked = Unlocked::Untold(error);
+        }
+    }
+
+    /// That a buffer is not locked in memory, the first time that this happens.
+    pub(crate) fn take_unlocked(&mut self) -> Option<String> {
+        if !matches!(self.unlocked, Unlocked::Untold(_)) {
+            return None;
+        }
+        let Unlocked::Untold(error) = std::mem::replace(&mut self.unlocked, Unlocked::Told) else {
+            return None;
+        };
+        Some(format!(
+            "buffers may be swapped out, because not all of them can be locked in memory ({error}); \
+             raise RLIMIT_MEMLOCK (`LimitMEMLOCK=` of a unit), or see `overhear doctor`"
+        ))
     }
 
     /// Whether there are descriptors for another sensor: one to hand to monitors, and two for the
@@ -461,6 +493,10 @@ impl Registry {
     pub(crate) fn unheard(&mut self, pid: u32, sensor: &str, sentence: &str) {
         self.all_unheard += 1;
         self.unheard.count += 1;
+        if let Some(journal) = &mut self.journal {
+            let count = self.all_unheard;
+            journal.write(&Entry::Unheard { count });
+        }
         if self.unheard.sentences.len() == MAX_SENTENCES {
             return;
         }

@@ -160,6 +160,45 @@ fn what_was_read_to_its_end_is_not_read_again() {
 }
 
 #[test]
+fn what_a_departed_monitor_has_read_is_not_freed_unread_after_a_restart() {
+    let mut manager = Manager::new(&[]);
+    let config = manager.folder.path().join("directory.toml");
+    manager.arguments = vec!["--config".to_string(), config.display().to_string()];
+    std::fs::write(&config, "").unwrap();
+    manager.start();
+    let mut child = sensor_process(&manager.socket);
+    let query = Query::parse("*/of a child").unwrap();
+    eventually(
+        || connect(&manager).list(&query).unwrap(),
+        |found| found.first().is_some_and(|sensor| sensor.published == 30),
+    );
+    let attach = || {
+        connect(&manager)
+            .attach(Query::all(), Begin::Buffer)
+            .unwrap()
+    };
+    let (mut reader, other) = (attach(), attach());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut reader, |heard| !heard.closed.is_empty());
+    drop(reader);
+    // The directory has heard that one of the two has read it when it holds it no longer.
+    eventually(
+        || connect(&manager).list(&query).unwrap(),
+        |found| found.first().is_none_or(|sensor| sensor.monitors < 2),
+    );
+    // The other goes, and the directory, before it can hear of that.
+    manager.kill();
+    drop(other);
+    std::fs::write(&config, "retention_seconds = 1\n").unwrap();
+    manager.start();
+    eventually(|| connect(&manager).list(&query).unwrap(), Vec::is_empty);
+    let status = connect(&manager).status().unwrap();
+    assert_eq!((status.freed_unread, status.restarts), (0, 1));
+}
+
+#[test]
 fn a_sensor_that_never_pauses_is_heard_through_restarts() {
     const ELEMENTS: u64 = 40_000;
     let mut manager = Manager::new(&[]);
@@ -389,4 +428,21 @@ fn what_was_off_because_nobody_needed_it_is_on_again_after_a_restart() {
     let mut heard = Heard::default();
     heard.until(&mut source, |_| !is_on(&sensors[1]));
     assert_eq!(sensors.each_ref().map(is_on), [true, false, false]);
+}
+
+#[test]
+fn who_was_not_heard_is_counted_beyond_a_restart() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let _first = register(&manager, "only one");
+    for _ in 0..3 {
+        let refused = register_patiently(&manager.socket, "only one");
+        assert!(matches!(refused, Err(RegisterError::Refused { .. })));
+    }
+    let unheard = connect(&manager).status().unwrap().unheard;
+    assert!(unheard >= 3, "{unheard}");
+    manager.kill();
+    manager.start();
+    let status = connect(&manager).status().unwrap();
+    assert_eq!((status.unheard, status.restarts), (unheard, 1));
 }

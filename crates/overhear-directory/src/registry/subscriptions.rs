@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use overhear_event::{StreamDescriptor, StreamId};
 
 use super::Registry;
+use crate::journal::Entry;
 use crate::needs::Needed;
 use crate::peer::Peer;
 use crate::query::Matcher;
@@ -175,7 +176,13 @@ impl Registry {
             return;
         };
         sensor.holders.remove(&id);
-        sensor.was_read |= read;
+        if read && !sensor.was_read {
+            sensor.was_read = true;
+            if let (Some(journal), Some(_)) = (&mut self.journal, &sensor.file) {
+                let stream = stream.as_raw();
+                journal.write(&Entry::Read { stream });
+            }
+        }
         let unneeded = match sensor.state {
             // Broken, or the monitor has lost interest; others may come.
             SensorState::Live => false,

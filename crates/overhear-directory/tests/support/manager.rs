@@ -32,7 +32,7 @@ pub struct Manager {
     stop: Arc<Mutex<bool>>,
     receiver: Option<std::thread::JoinHandle<()>>,
     service: Option<Child>,
-    arguments: Vec<String>,
+    pub arguments: Vec<String>,
     pub folder: tempfile::TempDir,
 }
 
