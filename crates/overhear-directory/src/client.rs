@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program's side of registration. Cold: it allocates, calls the kernel and may wait, but
-//! never longer than [`PATIENCE`] for each answer.
+//! never longer than [`PATIENCE`] for a registration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use crate::packet::{Link, LinkError};
 use crate::protocol::{Register, Reply, Request, Unregister, VERSION};
 use crate::SOCKET_VARIABLE;
 
-/// How long a program waits for an answer of the directory before it goes on unheard.
+/// How long a program waits for the directory, for all its answers to one registration together,
+/// before it goes on unheard.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a program says of a sensor.
@@ -140,7 +141,7 @@ pub fn register(request: SensorRequest) -> Result<Registration, RegisterError> {
 /// # Errors
 /// [`RegisterError`].
 pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration, RegisterError> {
-    let link = Link::open(socket, PATIENCE)?;
+    let link = Link::for_one_exchange(socket, PATIENCE)?;
     let (sensor, payload) = (request.sensor.clone(), request.schema.size());
     let kind = request.kind;
     link.send(&Request::Register(Register {
@@ -220,7 +221,7 @@ impl Registration {
     /// # Errors
     /// [`RegisterError`] if the directory is gone; then there is nothing to take out.
     pub fn unregister(&self) -> Result<(), RegisterError> {
-        let link = Link::open(&self.socket, PATIENCE)?;
+        let link = Link::for_one_exchange(&self.socket, PATIENCE)?;
         let request = Unregister {
             stream: self.stream.as_raw(),
             token: self.token,

@@ -126,9 +126,22 @@ pub(crate) struct Link {
     socket: PathBuf,
     // How long to wait for an answer.
     patience: Duration,
+    // When all waiting ends, of a link for one exchange.
+    end: Option<Instant>,
 }
 
 impl Link {
+    /// A link for one exchange: connecting, sending and all answers together wait no longer than
+    /// `patience`.
+    pub(crate) fn for_one_exchange(socket: &Path, patience: Duration) -> Result<Self, LinkError> {
+        let end = Instant::now() + patience;
+        let link = Self::open(socket, patience)?;
+        Ok(Self {
+            end: Some(end),
+            ..link
+        })
+    }
+
     pub(crate) fn open(socket: &Path, patience: Duration) -> Result<Self, LinkError> {
         let fail = |action| {
             move |errno: Errno| LinkError::Unreachable {
@@ -154,6 +167,7 @@ impl Link {
             fd,
             socket: socket.to_path_buf(),
             patience,
+            end: None,
         })
     }
 
@@ -175,29 +189,31 @@ impl Link {
         }
     }
 
-    /// Waits for a packet, but not longer than its patience in all. A program with an interval
-    /// timer, as profilers set, is interrupted again and again: each wait is for what is left.
-    fn wait_for_answer(&self) -> Result<(), LinkError> {
-        let deadline = Instant::now() + self.patience;
+    /// Waits until the directory is ready for something, but not longer than its patience in all. A
+    /// program with an interval timer, as profilers set, is interrupted again and again: each wait is
+    /// for what is left. What is ready already counts, however late it is.
+    fn wait_for(&self, flags: PollFlags, action: &'static str) -> Result<(), LinkError> {
+        let deadline = self.end.unwrap_or_else(|| Instant::now() + self.patience);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.unreachable("hear from", Errno::TIMEDOUT));
-            }
             let timeout = Timespec {
                 tv_sec: left.as_secs().cast_signed(),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            match poll(&mut [PollFd::new(&self.fd, flags)], Some(&timeout)) {
+                Ok(0) | Err(Errno::INTR) if left.is_zero() => {
+                    return Err(self.unreachable(action, Errno::TIMEDOUT));
+                }
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
-                Err(errno) => return Err(self.unreachable("hear from", errno)),
+                Err(errno) => return Err(self.unreachable(action, errno)),
             }
         }
     }
 
     pub(crate) fn send(&self, request: &impl Serialize) -> Result<(), LinkError> {
         let packet = serde_json::to_vec(request).map_err(|_| self.misunderstood())?;
+        self.wait_for(PollFlags::OUT, "write to")?;
         // NOSIGNAL: a directory that went away must not kill the program.
         rustix::io::retry_on_intr(|| rustix::net::send(&self.fd, &packet, SendFlags::NOSIGNAL))
             .map_err(|errno| self.unreachable("write to", errno))?;
@@ -206,7 +222,7 @@ impl Link {
 
     /// Waits for an answer.
     pub(crate) fn receive<R: DeserializeOwned>(&self) -> Result<(R, Vec<OwnedFd>), LinkError> {
-        self.wait_for_answer()?;
+        self.wait_for(PollFlags::IN, "hear from")?;
         let (packet, files) = receive(&self.fd, MAX_REPLY, RecvFlags::empty())
             .map_err(|errno| self.unreachable("hear from", errno))?;
         Ok((self.parse(&packet)?, files))
@@ -232,5 +248,59 @@ impl Link {
             return Err(LinkError::Closed { socket });
         }
         serde_json::from_slice(packet).map_err(|_| self.misunderstood())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::time::{Duration, Instant};
+
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+    use super::{Link, LinkError};
+
+    /// Two answers of a directory that is slow with the second; whether that was waited for.
+    fn waits_for_a_late_answer(link: impl FnOnce(&std::path::Path, Duration) -> Link) -> bool {
+        const PATIENCE: Duration = Duration::from_millis(150);
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("slow.sock");
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let begun = Instant::now();
+        let link = link(&socket, PATIENCE);
+        let other: OwnedFd = rustix::net::accept(&listener).unwrap();
+        let answer = || rustix::net::send(&other, b"1", SendFlags::NOSIGNAL).unwrap();
+        answer();
+        // What is there is taken, however long it took until here.
+        assert_eq!(link.receive::<u32>().unwrap().0, 1);
+        std::thread::sleep(PATIENCE * 2 / 3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let late = begun + PATIENCE * 4 / 3;
+                std::thread::sleep(late.saturating_duration_since(Instant::now()));
+                answer();
+            });
+            match link.receive::<u32>() {
+                Ok((1, _)) => true,
+                Err(LinkError::Unreachable { source, .. }) => {
+                    assert_eq!(source.kind(), std::io::ErrorKind::TimedOut);
+                    false
+                }
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+
+    #[test]
+    fn one_exchange_has_one_deadline() {
+        // On a busy machine either may be late by chance, but not again and again.
+        let one =
+            |socket: &std::path::Path, patience| Link::for_one_exchange(socket, patience).unwrap();
+        let many = |socket: &std::path::Path, patience| Link::open(socket, patience).unwrap();
+        assert!((0..50).any(|_| !waits_for_a_late_answer(one)));
+        assert!((0..50).any(|_| waits_for_a_late_answer(many)));
     }
 }
