@@ -352,6 +352,10 @@ mod tests {
         let text = fs::read_to_string(&service).unwrap();
         let installed = "ExecStart=/opt/overhear/bin/overheard\n";
         assert!(text.contains(installed), "{text}");
+        // A unit that gives up loses the files that are kept, in either kind.
+        let unit = text.split("[Service]").next().unwrap();
+        assert!(unit.contains("\nStartLimitIntervalSec=0\n"), "{text}");
+        assert!(text.contains("\nLimitMEMLOCK=infinity\n"), "{text}");
         if shell::on_path("systemd-analyze").is_none() {
             println!("skipped: systemd-analyze is not installed");
             return;

@@ -168,6 +168,14 @@ fn locked_memory() -> Finding {
             format!("only {bytes} bytes may be locked, so buffers may be swapped out"),
             "raise RLIMIT_MEMLOCK (`memlock` in /etc/security/limits.d) to 64 MiB",
         ),
+        Some(bytes) if !rustix::process::geteuid().is_root() => Finding::good(
+            "memory",
+            format!(
+                "buffers of {} MiB in all can be locked in memory; what is beyond that may be \
+                 swapped out",
+                bytes >> 20
+            ),
+        ),
         _ => Finding::good("memory", "buffers can be locked in memory"),
     }
 }

@@ -335,7 +335,7 @@ impl Connection {
             return Next::Close;
         };
         match seal(&pending) {
-            Ok(mapping) => {
+            Ok((mapping, locked)) => {
                 let inode = pending.file.inode();
                 let registered = Registered {
                     descriptor: Arc::new(pending.descriptor),
@@ -344,6 +344,7 @@ impl Connection {
                     clock: pending.clock,
                 };
                 let mut registry = lock(registry);
+                registry.locked(locked);
                 // The monitor in this process needs no descriptor; others cannot have this sensor.
                 let file = registry.has_files().then_some(pending.file);
                 let mut sensor = Sensor::new(
@@ -417,8 +418,8 @@ fn default_lanes() -> u32 {
     u32::try_from(2 * cpus).unwrap_or(64).clamp(8, 64)
 }
 
-/// Seals the file and maps it for monitors.
-fn seal(pending: &Pending) -> Result<Mapping, String> {
+/// Seals the file and maps it for monitors; says whether its pages are locked in memory.
+fn seal(pending: &Pending) -> Result<(Mapping, std::io::Result<()>), String> {
     let bytes = pending.file.bytes();
     pending.file.seal().map_err(|error| error.to_string())?;
     // The program could change the size until now. A map beyond the end of the file would kill the
@@ -427,8 +428,8 @@ fn seal(pending: &Pending) -> Result<Mapping, String> {
         return Err("its program changed the size of the buffer".to_string());
     }
     let mapping = Mapping::read_only(&pending.file, bytes).map_err(|error| error.to_string())?;
-    mapping.lock();
-    Ok(mapping)
+    let locked = mapping.lock();
+    Ok((mapping, locked))
 }
 
 /// Names appear in traces, tables and file names of exports.

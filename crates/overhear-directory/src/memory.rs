@@ -251,9 +251,13 @@ impl Mapping {
     }
 
     /// Asks for the pages to stay in memory; without the right to that they may be swapped out.
-    pub fn lock(&self) {
+    ///
+    /// # Errors
+    /// What the kernel said: `ENOMEM` or `EPERM` where the limit of locked memory is too low.
+    pub fn lock(&self) -> std::io::Result<()> {
         // SAFETY: locks exactly the pages of this map.
-        let _ = unsafe { rustix::mm::mlock(self.base.as_ptr().cast(), self.bytes) };
+        unsafe { rustix::mm::mlock(self.base.as_ptr().cast(), self.bytes) }?;
+        Ok(())
     }
 }
 

@@ -411,12 +411,16 @@ impl Service {
             let mut registry = lock(&self.registry);
             registry.free_outdated(now);
             self.complaints.extend(registry.tend_journal());
+            // An embedded directory lives as long as one program, and `doctor` tells its user.
+            if !registry.has_embedded_monitor() {
+                self.complaints.extend(registry.take_unlocked());
+            }
             if now >= next_reclaim {
                 registry.reclaim_lanes();
                 next_reclaim = now + RECLAIM;
             }
             drop(registry);
-            // Only services keep files, and theirs is the journal of the service manager.
+            // Only services complain, and theirs is the journal of the service manager.
             for complaint in self.complaints.drain(..) {
                 eprintln!("overheard: {complaint}");
             }

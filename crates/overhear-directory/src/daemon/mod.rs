@@ -76,7 +76,7 @@ fn run(arguments: &Arguments) -> Result<(), DaemonError> {
     }
     // First of all: descriptors that are handed over must not be taken for others.
     let mut inherited = systemd::inherited().map_err(DaemonError::Inherited)?;
-    raise_file_limit();
+    raise_limits();
     let builder = settings.apply(Directory::builder().standalone());
     // A signal that comes from now on is waited for, in whichever thread.
     let mut signals = signal_hook::iterator::Signals::new([
@@ -114,15 +114,18 @@ fn start(
     builder.start_with(inherited)
 }
 
-/// Every sensor takes a descriptor, so as many as this process may have.
-fn raise_file_limit() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    // Without it the directory refuses sensors earlier, with a sentence.
-    let _ = setrlimit(Resource::Nofile, raised);
+/// Every sensor takes a descriptor and locked memory, so as much of both as this process may have.
+fn raise_limits() {
+    for resource in [Resource::Nofile, Resource::Memlock] {
+        let Rlimit { maximum, .. } = getrlimit(resource);
+        let raised = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        // Without it the directory refuses sensors earlier, with a sentence, and tells that buffers
+        // are not locked.
+        let _ = setrlimit(resource, raised);
+    }
 }
 
 fn usual_socket() -> Result<PathBuf, DaemonError> {
