@@ -7,6 +7,7 @@ mod check;
 mod compensated;
 mod imports;
 mod kills;
+mod lttng;
 mod metrics;
 mod offline;
 mod on_terminal;
