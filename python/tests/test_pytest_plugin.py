@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The plug-in for pytest, as its users' tests meet it."""
 
+import json
+import subprocess
 import textwrap
+import xml.etree.ElementTree
 
 import pytest
 from support import run_source
@@ -77,3 +80,27 @@ def test_recordings_are_judged_as_well(pytests, program, tmp_path):
     pytests(99, f"overhear_held({str(out)!r})").assert_outcomes(passed=1)
     result = pytests(90, f"overhear_held({str(out)!r})")
     result.stdout.fnmatch_lines(["few: violated: 91 is more than 90*"])
+
+
+def test_the_verdicts_as_junit_are_what_other_tools_read(program, tmp_path):
+    _, out = run_source(program, tmp_path, WRITES)
+    config, junit = tmp_path / "overhear.toml", tmp_path / "junit.xml"
+    names = ["few <& \"quoted\"", "all", "silent"]
+    bounds = [("count", 90), ("count", 99), ("other", 1)]
+    config.write_text(
+        "".join(
+            CONSTRAINTS.replace('"few"', json.dumps(name)).replace("user:count", f"user:{of}").format(most=most)
+            for name, (of, most) in zip(names, bounds)
+        )
+    )
+    check = [program, "check", out, "--config", config, "--junit", junit]
+    assert subprocess.run(check, capture_output=True, check=False).returncode == 1
+    suites = xml.etree.ElementTree.parse(junit).getroot()
+    assert suites.tag == "testsuites"
+    [suite] = suites
+    counts = {key: int(suite.get(key)) for key in ("tests", "failures", "errors")}
+    assert counts == {"tests": 3, "failures": 1, "errors": 1}
+    assert [case.get("name") for case in suite.iter("testcase")] == names
+    [failure], [error] = suite.iter("failure"), suite.iter("error")
+    assert "91 is more than 90" in failure.get("message")
+    assert "user:other was not heard" in error.get("message")
