@@ -234,6 +234,10 @@ pub struct UpdateConfig {
     /// The numeric field whose values are counted in a histogram; without it, elements are counted.
     #[serde(default)]
     pub field: Option<String>,
+    /// A metric whose measurements are taken, instead of counting: the name of a built-in one, or a file below
+    /// this one, a word with `/` or `.`. All its events must be of sensors that the update takes.
+    #[serde(default)]
+    pub metric: Option<String>,
     /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`, instead of counting; without a name, all
     /// updates of the plug-in together. The file lies below this one.
     #[serde(default)]

@@ -104,6 +104,13 @@ impl Query {
         self.compile().is_ok_and(|matcher| matcher.matches(sensor))
     }
 
+    /// Whether some sensor of this id could be meant, whatever its task and instance.
+    #[must_use]
+    pub fn may_name(&self, sensor: &str) -> bool {
+        let matcher = self.compile().ok();
+        matcher.is_some_and(|it| it.sensor.is_none_or(|glob| glob.is_match(sensor)))
+    }
+
     /// Which streams the pattern of an evaluation names. Sensors of programs are what patterns are
     /// about; other streams are meant where their origin is named.
     ///
@@ -262,6 +269,13 @@ mod tests {
             assert!(!matcher.matches(&one), "{names}");
         }
         let plain = sensor("a b", 1, "queue", "");
+        for (names, may) in [("server/qu*#2", true), ("*", true), ("server/other", false)] {
+            assert_eq!(
+                Query::parse(names).unwrap().may_name("queue"),
+                may,
+                "{names}"
+            );
+        }
         for names in ["queue", "queue#", "a b/queue", "qu*"] {
             let matcher = Query::parse(names).unwrap().compile().unwrap();
             assert!(matcher.matches(&plain), "{names}");

@@ -12,7 +12,7 @@ use super::Entry;
 use crate::config::selection::Selection;
 use crate::config::{Config, UpdateConfig};
 use crate::exit::Failure;
-use crate::guaranteed::Counting;
+use crate::guaranteed::{Counting, Measuring};
 use crate::updates::{UpdateSpecification, Updates};
 
 /// Sensors of several threads name the writer of each element in front of its payload.
@@ -141,7 +141,9 @@ pub(super) fn stated(
     };
     let updates = config.updates.iter().enumerate();
     for (index, update) in updates.filter(|(index, _)| selection.has_update(*index)) {
-        if update.plugin.is_none() {
+        if update.metric.is_some() {
+            memory.counting += Measuring::bytes();
+        } else if update.plugin.is_none() {
             memory.counting += Counting::bytes_for(update.field.is_some());
         }
         if let Some(Some(plugin)) = plugins.get(index) {

@@ -7,6 +7,7 @@
 //! one report of them.
 
 mod evaluation;
+mod measuring;
 mod report;
 mod running;
 mod suggestion;
@@ -18,6 +19,7 @@ use std::thread::JoinHandle;
 
 use overhear_admission::DeadlineReservation;
 use overhear_directory::Query;
+use overhear_metrics::automaton::Metric;
 use overhear_monitor::executor::{may_guarantee, share_of_cpu, DeadlineRefusal, Terms};
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::Partition;
@@ -30,6 +32,8 @@ use crate::place;
 use crate::reactions::Deciders;
 
 pub(crate) use evaluation::Counting;
+use measuring::metrics_of;
+pub(crate) use measuring::Measuring;
 pub use report::{render, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 use running::Running;
 pub use suggestion::Suggestion;
@@ -68,6 +72,8 @@ pub struct Plan {
     measures: bool,
     // Of each update in the file, the plug-in that it names.
     plugins: Vec<Option<LoadedPlugin>>,
+    // Likewise, the metric that it measures.
+    metrics: Vec<Option<Metric>>,
     /// The CPU that was set apart for the guaranteed one.
     partition: Option<Arc<Partition>>,
     /// Why there will be no guarantee although one was wished for.
@@ -93,12 +99,14 @@ impl Plan {
     pub fn read(path: &Path, measures: bool) -> Result<Self, Failure> {
         let config = Config::read(path)?;
         let plugins = admit::load_plugins(&config, path)?;
+        let metrics = metrics_of(&config, path)?;
         let mut plan = Self {
             config,
             path: path.to_path_buf(),
             monitors: Vec::new(),
             measures,
             plugins,
+            metrics,
             partition: None,
             warning: None,
         };

@@ -136,12 +136,13 @@ pub struct MeasuredUpdate {
     pub wcet_ns: Option<u64>,
     /// A WCET with a margin; null without elements.
     pub suggested_wcet_ns: Option<u64>,
-    /// The values of its field.
+    /// The values of its field, or the lengths that its metric has measured, in nanoseconds.
     pub values: Option<Quantiles>,
     /// The same as a distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<HistogramReport>,
-    /// Sentences: sensors that do not have the field, values that are no numbers.
+    /// Sentences: sensors that do not have the field, values that are no numbers, measurements in which something
+    /// was missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
     /// What the updates of its plug-in had of the allocator's memory, at their begin or at their end, whichever

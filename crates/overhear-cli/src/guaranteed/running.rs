@@ -18,6 +18,7 @@ use overhear_monitor::{
 };
 
 use super::evaluation::Counting;
+use super::measuring::Measuring;
 use super::report::{suggested, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 use super::suggestion::{suggest, QuietRounds};
 use super::{query, Executor, MonitorPlan, Plan};
@@ -83,6 +84,7 @@ impl<'a> Running<'a> {
             update: match evaluation {
                 Evaluation::Plugin(updates) => updates.set() as &mut dyn Update,
                 Evaluation::Counting(counting) => counting,
+                Evaluation::Measuring(measuring) => &mut **measuring,
             },
             sensors: match own.selection.has_update(index) {
                 true => update.sensors.as_ref().map(|ids| self.indices(ids)),
@@ -152,6 +154,13 @@ impl<'a> Running<'a> {
                     taken.updates.insert(index, bytes);
                     update.memory_bytes = Some(bytes);
                 }
+                Evaluation::Measuring(measuring) => {
+                    taken.counting += measuring.memory_bytes() as u64;
+                    update.elements = measuring.elements;
+                    update.complaints = measuring.complaints();
+                    update.values = measuring.values();
+                    update.histogram = Some(measuring.histogram(&update.name));
+                }
                 Evaluation::Counting(counting) => {
                     taken.counting += counting.memory_bytes() as u64;
                     update.elements = counting.elements;
@@ -171,6 +180,10 @@ impl<'a> Running<'a> {
         let made = updates.enumerate().map(|(index, (config, plugin))| {
             if !self.own.selection.has_update(index) {
                 return Ok(Evaluation::Counting(Counting::new(None)));
+            }
+            if let Some(metric) = &self.plan.metrics[index] {
+                let measuring = Measuring::new(metric.clone());
+                return Ok(Evaluation::Measuring(Box::new(measuring)));
             }
             let Some(plugin) = plugin else {
                 let counting = Counting::new(config.field.clone());
@@ -403,6 +416,7 @@ fn go_on(
 /// What an `[[update]]` runs.
 enum Evaluation {
     Counting(Counting),
+    Measuring(Box<Measuring>),
     Plugin(Updates),
 }
 
@@ -410,7 +424,7 @@ impl Evaluation {
     /// Begins with rounds in which missed elements stop nobody; the answer ends that.
     fn settle(&mut self) -> Option<Supervisor> {
         match self {
-            Self::Counting(_) => None,
+            Self::Counting(_) | Self::Measuring(_) => None,
             Self::Plugin(updates) => Some(updates.lenient()),
         }
     }

@@ -324,6 +324,68 @@ fn an_update_of_a_plug_in_runs_under_the_executor_that_the_file_names() {
     }
 }
 
+/// From each element of `eager` to the next.
+const DISTANCE: &str =
+    "metric distance\nevent next = user:eager\nstate idle out\nstate first begin\n\
+    state between in\nstate done end\nidle -> first: next, i\nfirst -> between: lambda\n\
+    between -> done: next, i\ndone -> idle: lambda\n";
+
+#[test]
+fn a_metric_is_measured_under_each_executor_as_in_the_run() {
+    let _alone = alone();
+    let folder = folder();
+    let metric = folder.path().join("distance.metric");
+    std::fs::write(&metric, DISTANCE).unwrap();
+    let text = FILE.replace(
+        "field = \"number\"",
+        &format!("metric = \"{}\"", path(&metric)),
+    );
+    let text = format!("{text}\n    [[metric]]\n    file = \"{}\"\n", path(&metric));
+    for executor in ["auto", "bandwidth", "buffered", "best_effort"] {
+        let text = text.replace("EXECUTOR", executor);
+        let (ended, ran) = refused(&text);
+        if ended.status == 5 {
+            assert!(!ran);
+            println!("skipped: {}", ended.stderr);
+            continue;
+        }
+        let (_, report) = run(&text, &[]);
+        let update = &report["guarantee"]["updates"][0];
+        let elements = number(update, "elements");
+        assert!(
+            elements + number(update, "missed") >= ELEMENTS,
+            "{report:#}"
+        );
+        if number(update, "missed") > 0 || report["complete"] != true {
+            println!("skipped: something was missed under {executor}");
+            continue;
+        }
+        // The run measures the same metric of the same elements.
+        let measured = &report["metrics"]["metrics"][0]["tasks"][0];
+        assert_eq!(update["values"]["count"], ELEMENTS / 2, "{report:#}");
+        for key in ["count", "min", "max"] {
+            let own = match key {
+                "count" => measured["count"].clone(),
+                key => measured[format!("{key}_ns")].clone(),
+            };
+            assert_eq!(update["values"][key], own, "{report:#}");
+        }
+    }
+    for (other, words) in [
+        ("metric = \"run_delay\"", "requires kernel:sched_wake"),
+        ("metric = \"nonsense\"", "there is no system metric"),
+        ("metric = \"run_delay\"\nfield = \"number\"", "give one of"),
+    ] {
+        let text = FILE
+            .replace("EXECUTOR", "auto")
+            .replace("field = \"number\"", other);
+        let (ended, ran) = refused(&text);
+        assert_eq!((ended.status, ran), (2, false), "{ended:#?}");
+        assert!(ended.stderr.contains("update `numbers`: "), "{ended:#?}");
+        assert!(ended.stderr.contains(words), "{ended:#?}");
+    }
+}
+
 #[test]
 fn updates_of_one_file_have_executors_of_their_own() {
     let _alone = alone();
