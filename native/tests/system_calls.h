@@ -8,18 +8,20 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 /* The exit status of a child that was permitted no filter. */
 enum { REFUSED = 99 };
 
-/* Kills the process at any further system call but exit_group. Returns 0 or an errno. */
-static inline int forbid_system_calls(void)
+/* Kills the process at any further system call but exit_group and one more. Returns 0 or an errno. */
+static inline int forbid_system_calls_but(uint32_t permitted)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, permitted, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
@@ -33,5 +35,9 @@ static inline int forbid_system_calls(void)
     return 0;
 }
 
+static inline int forbid_system_calls(void)
+{
+    return forbid_system_calls_but(SYS_exit_group);
+}
 
 #endif /* OVERHEAR_TESTS_SYSTEM_CALLS_H */

@@ -369,9 +369,12 @@ impl<W: Words> Lane<W> {
     /// Touches every page, for reading and writing, so that no write of this thread faults.
     pub fn fault_in(&self) {
         for index in (0..self.geometry.words()).step_by(4096 / 8) {
-            // Relaxed: adds nothing to words that this thread alone writes, and to the header's
-            // first, which nobody does.
-            self.words.word(index).fetch_add(0, Ordering::Relaxed);
+            let word = self.words.word(index);
+            // Relaxed: words that this thread alone writes, and the header's first, which nobody does.
+            let same = word.load(Ordering::Relaxed);
+            // An exchange, because compilers make a mere load of adding nothing, and a page of private memory
+            // that was only read has no memory of its own yet. It fails if a handler has just written there.
+            let _ = word.compare_exchange(same, same, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A prepared thread writes ten million elements of each kind without system call, page fault or allocation.
+//!
+//! The memory is a directory's, and for lanes private once more. Each case is a process of its own, this
+//! test started again, because a forked child would not be heard. Its thread writes under a filter that
+//! kills at any system call but `exit_group` and the one that counts page faults. All guards are shown to
+//! bite. `native/tests/heard_hot_path.c` is the same for C, and `laned_no_system_call.c` counts the calls of
+//! a thread that is not prepared.
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
+use overhear_directory::{Directory, SOCKET_VARIABLE};
+
+const WRITES: u64 = 10_000_000;
+
+/// More than any ring has slots here, so that it begins anew.
+const WARM_UP: u64 = 200_000;
+
+/// What a case ends with.
+const REFUSED: i32 = 99;
+const UNHEARD: i32 = 98;
+const FAULTED: i32 = 97;
+const ALLOCATED: i32 = 96;
+const UNPUBLISHED: i32 = 95;
+
+/// Which case this process is.
+const CASE: &str = "OVERHEAR_TEST_HOT_PATH";
+
+thread_local! {
+    // Without a destructor, so that it can be used while a thread ends.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[derive(Element)]
+#[repr(C)]
+struct Value {
+    value: u64,
+}
+
+/// A registered sensor that this thread may write without further preparation.
+enum Prepared {
+    Simple(Box<Sensor<Value>>),
+    Laned(LanedSensor<Value>),
+    Concurrent(ConcurrentSensor<Value>),
+}
+
+impl Prepared {
+    fn new(kind: &str, instance: &str) -> Self {
+        match kind {
+            "simple" => {
+                let sensor = Sensor::builder("hot_path").instance(instance);
+                Self::Simple(Box::new(sensor.register().unwrap()))
+            }
+            "laned" => {
+                let sensor = LanedSensor::builder("hot_path").instance(instance);
+                let sensor = sensor.lanes(4).register().unwrap();
+                sensor.prepare_thread().unwrap();
+                Self::Laned(sensor)
+            }
+            "concurrent" => {
+                overhear::prepare_thread();
+                let sensor = ConcurrentSensor::builder("hot_path").instance(instance);
+                Self::Concurrent(sensor.register().unwrap())
+            }
+            other => panic!("{other:?} is no kind"),
+        }
+    }
+
+    fn is_heard(&self) -> bool {
+        match self {
+            Self::Simple(sensor) => sensor.is_heard(),
+            Self::Laned(sensor) => sensor.is_heard(),
+            Self::Concurrent(sensor) => sensor.is_heard(),
+        }
+    }
+
+    /// Whether all writes were published: of the kinds that can be begun, half are.
+    fn write(&mut self, writes: u64) -> bool {
+        match self {
+            Self::Simple(sensor) => {
+                (0..writes).for_each(|value| sensor.write(&Value { value }));
+                true
+            }
+            Self::Laned(sensor) => (0..writes / 2).all(|value| {
+                let whole = sensor.write(&Value { value }).is_ok();
+                let begun = sensor.begin();
+                whole && begun.is_ok_and(|write| write.commit(&Value { value }).is_ok())
+            }),
+            Self::Concurrent(sensor) => (0..writes / 2).all(|value| {
+                let whole = sensor.write(&Value { value }).is_ok();
+                let begun = sensor.begin();
+                whole && begun.map(|write| write.commit(&Value { value })).is_ok()
+            }),
+        }
+    }
+}
+
+/// Kills the process if this thread calls the kernel for anything but `exit_group` and `getrusage`; false if
+/// that is refused.
+fn forbid_system_calls() -> bool {
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let is_call = |number: libc::c_long, jt: u8, jf: u8| libc::sock_filter {
+        jt,
+        jf,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number as u32)
+    };
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        is_call(libc::SYS_exit_group, 1, 0),
+        is_call(libc::SYS_getrusage, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program points to the filter, and the kernel copies both during the call.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) == 0
+    }
+}
+
+fn faults() -> (i64, i64) {
+    // SAFETY: zeros are a value of the struct, which the kernel fills.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        (usage.ru_minflt, usage.ru_majflt)
+    }
+}
+
+/// Ends the process at once: the thread may call nothing else.
+fn end(status: i32) -> ! {
+    // SAFETY: ends the process without running anything more of it.
+    unsafe { libc::_exit(status) }
+}
+
+/// What this process is if a case is asked for; else this is no test.
+#[test]
+fn a_case() {
+    let Ok(case) = std::env::var(CASE) else {
+        return;
+    };
+    let allocations = || ALLOCATIONS.with(Cell::get);
+    let (before, faults_before) = (allocations(), faults());
+    match case.as_str() {
+        "guard of system calls" => {
+            if !forbid_system_calls() {
+                end(REFUSED);
+            }
+            // SAFETY: getppid has no preconditions.
+            end(i32::from(unsafe { libc::getppid() } > 0));
+        }
+        "guard of faults" => {
+            let pages = vec![1_u8; 1 << 20];
+            std::hint::black_box(&pages);
+            let faulted = faults() != faults_before;
+            assert_eq!(allocations(), before + 1, "allocations are counted");
+            end(if faulted { FAULTED } else { 0 });
+        }
+        kind => {
+            let (kind, heard) = match kind.strip_suffix(", private") {
+                Some(kind) => (kind, false),
+                None => (kind, true),
+            };
+            // The pages of code and stack are the program's own affair: a first sensor maps them.
+            let mut first = Prepared::new(kind, "first");
+            let mut sensor = Prepared::new(kind, "second");
+            if !first.write(WARM_UP) || sensor.is_heard() != heard {
+                end(UNHEARD);
+            }
+            if !forbid_system_calls() {
+                // The line of the harness before it is not at its end.
+                println!("\nskipped: seccomp filters are refused here");
+            }
+            let (before, faults_before) = (allocations(), faults());
+            let published = sensor.write(WRITES);
+
+            end(match () {
+                () if faults() != faults_before => FAULTED,
+                () if allocations() != before => ALLOCATED,
+                () if !published => UNPUBLISHED,
+                () => 0,
+            })
+        }
+    }
+}
+
+/// Runs this test again as that case.
+fn run(case: &str, socket: &Path) -> ExitStatus {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["a_case", "--exact", "--nocapture"])
+        .env(CASE, case)
+        .env(SOCKET_VARIABLE, socket)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let skipped = text.lines().filter(|line| line.starts_with("skipped: "));
+    skipped.for_each(|line| println!("{line}"));
+    output.status
+}
+
+#[test]
+fn prepared_writes_stay_in_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("directory.sock");
+    let status = run("guard of system calls", &socket);
+    if status.code() != Some(REFUSED) {
+        assert_eq!(status.signal(), Some(libc::SIGSYS), "the filter bites");
+    }
+    let status = run("guard of faults", &socket);
+    assert_eq!(status.code(), Some(FAULTED), "faults are counted");
+
+    // Nobody listens yet.
+    writes_stay_in_the_program("laned, private", &socket);
+    let _directory = Directory::builder().standalone().start(&socket).unwrap();
+    for kind in ["simple", "laned", "concurrent"] {
+        writes_stay_in_the_program(kind, &socket);
+    }
+}
+
+fn writes_stay_in_the_program(case: &str, socket: &Path) {
+    // A kernel that is short of memory may take pages of code away, once: each process begins anew, so that
+    // a write that faults does so in all of them.
+    let mut ends = (0..3).map(|_| run(case, socket));
+    let status = ends.find(|status| status.code() != Some(FAULTED));
+    let status = status.unwrap_or_else(|| panic!("{case}: page faults"));
+    assert!(status.success(), "{case}: {status}");
+}
