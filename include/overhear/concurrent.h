@@ -134,6 +134,27 @@ void oh_concurrent_unregister(oh_concurrent_sensor *sensor);
 int oh_concurrent_register_again(oh_concurrent_sensor *sensor);
 
 /*
+ * oh_concurrent_pace: waits until the declared rate (T, D, tau), which is that of all threads together,
+ * allows the calling thread the next element.
+ *
+ * If all threads call it before each element, every two elements of the stream keep the declared
+ * distance; see oh_sensor_pace. A thread that was allowed its element has the turn until that is
+ * committed, the thread asks again, or a second has passed, and the others wait: only a thread that is
+ * held up for longer may then come too close to another. Turns come in no particular order. While the
+ * sensor is switched off nothing is waited for.
+ *
+ * Ownership: the sensor stays the caller's.
+ *
+ * Returns 0, or a negative errno, at once:
+ *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error says which
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: no.
+ * Real-time class: may block (it takes a lock and sleeps).
+ */
+int oh_concurrent_pace(oh_concurrent_sensor *sensor);
+
+/*
  * oh_concurrent_is_heard: tells whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
@@ -531,6 +552,12 @@ OH_INLINE_ void oh_concurrent_unregister(oh_concurrent_sensor *sensor)
 }
 
 OH_INLINE_ int oh_concurrent_register_again(oh_concurrent_sensor *sensor)
+{
+    (void)sensor;
+    return 0;
+}
+
+OH_INLINE_ int oh_concurrent_pace(oh_concurrent_sensor *sensor)
 {
     (void)sensor;
     return 0;

@@ -104,6 +104,13 @@ class concurrent_sensor : public detail::registered<payload, oh_concurrent_senso
         return oh_concurrent_put_on_(this->writable(), &value, detail::payload_size<payload>) == 1;
     }
 
+    /* Waits until the declared rate, of all threads together, allows the next element;
+       false if none was declared. May sleep. See oh_concurrent_pace. */
+    bool pace() noexcept
+    {
+        return oh_concurrent_pace(this->handle()) == 0;
+    }
+
     /* Begins an element in place. Lock-free. */
     [[nodiscard]] OH_ALWAYS_INLINE_ concurrent_element<payload> begin() noexcept
     {

@@ -184,6 +184,24 @@ void oh_laned_unregister(oh_laned_sensor *sensor);
 int oh_laned_register_again(oh_laned_sensor *sensor);
 
 /*
+ * oh_laned_pace: waits until the declared rate (T, D, tau) allows the calling thread's next element.
+ *
+ * The rate is that of each lane, so threads do not wait for each other; see oh_sensor_pace. Where it is
+ * meant for all threads together, use a concurrent sensor. A thread that has no lane claims one. Where
+ * nothing can be written, because the sensor is switched off or has no lane left, nothing is waited for.
+ *
+ * Ownership: the sensor stays the caller's.
+ *
+ * Returns 0, or a negative errno, at once:
+ *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error says which
+ *
+ * Thread safety: may be called from any thread.
+ * Async-signal safety: no.
+ * Real-time class: may block (it takes a lock and sleeps).
+ */
+int oh_laned_pace(oh_laned_sensor *sensor);
+
+/*
  * oh_laned_is_heard: tells whether a directory owns the lanes.
  *
  * Ownership: the sensor stays the caller's.
@@ -566,6 +584,12 @@ OH_INLINE_ void oh_laned_unregister(oh_laned_sensor *sensor)
 }
 
 OH_INLINE_ int oh_laned_register_again(oh_laned_sensor *sensor)
+{
+    (void)sensor;
+    return 0;
+}
+
+OH_INLINE_ int oh_laned_pace(oh_laned_sensor *sensor)
 {
     (void)sensor;
     return 0;

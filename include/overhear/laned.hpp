@@ -110,6 +110,13 @@ template <class payload> class laned_sensor : public detail::registered<payload,
         return oh_laned_put_on_(this->writable(), &value, detail::payload_size<payload>) == 1;
     }
 
+    /* Waits until the declared rate, of each lane, allows the calling thread's next element;
+       false if none was declared. May sleep. See oh_laned_pace. */
+    bool pace() noexcept
+    {
+        return oh_laned_pace(this->handle()) == 0;
+    }
+
     /* Begins an element in place. */
     [[nodiscard]] OH_ALWAYS_INLINE_ laned_element<payload> begin() noexcept
     {

@@ -12,17 +12,21 @@ use pyo3::types::PyBytes;
 
 use crate::collect::HEAD_WORDS;
 use crate::error::SensorError;
+use crate::sensor::{are_disabled, DISABLED};
+
+/// Who writes; `None` where sensors are disabled.
+type Open = Option<Splitter>;
 
 /// A sensor whose elements are parts of messages. Threads take turns, as those of `Sensor` do.
 #[pyclass(module = "overhear._core", subclass, frozen)]
 pub(crate) struct MessageSensor {
     id: String,
     // None once it is unregistered.
-    open: Mutex<Option<Splitter>>,
+    open: Mutex<Option<Open>>,
 }
 
 impl MessageSensor {
-    fn lock(&self) -> MutexGuard<'_, Option<Splitter>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,7 +52,7 @@ impl MessageSensor {
         let builder = Splitter::builder(&id).type_id(type_id).instance(instance);
         let builder = builder.data_bytes(data_bytes).capacity(capacity);
         let sensor = py
-            .detach(|| builder.register())
+            .detach(|| (!are_disabled()).then(|| builder.register()).transpose())
             .map_err(|error| SensorError::new_err(error.to_string()))?;
         Ok(Self {
             id,
@@ -59,7 +63,9 @@ impl MessageSensor {
     /// Writes one message.
     fn write_bytes(&self, message: &[u8]) -> PyResult<()> {
         let mut open = self.lock();
-        let sensor = open.as_mut().ok_or_else(|| self.gone())?;
+        let Some(sensor) = open.as_mut().ok_or_else(|| self.gone())? else {
+            return Ok(());
+        };
         let id = &self.id;
         let written = sensor.write(message);
         written.map_err(|error| PyValueError::new_err(format!("sensor `{id}`: {error}")))
@@ -70,7 +76,9 @@ impl MessageSensor {
     /// As of `Sensor`; messages are numbered from 0 in the new stream.
     fn register_again(&self) -> PyResult<bool> {
         let mut open = self.lock();
-        let sensor = open.as_mut().ok_or_else(|| self.gone())?;
+        let Some(sensor) = open.as_mut().ok_or_else(|| self.gone())? else {
+            return Ok(false);
+        };
         let again = sensor.register_again();
         again.map_err(|error| SensorError::new_err(format!("sensor `{}`: {error}", self.id)))
     }
@@ -87,7 +95,8 @@ impl MessageSensor {
     #[getter]
     fn is_heard(&self) -> bool {
         let open = self.lock();
-        open.as_ref().is_some_and(|open| open.parts().is_heard())
+        let open = open.iter().flatten().next();
+        open.is_some_and(|open| open.parts().is_heard())
     }
 
     /// Why nobody hears the sensor, as a sentence; None if somebody does.
@@ -97,21 +106,26 @@ impl MessageSensor {
         let Some(sensor) = open.as_ref() else {
             return Some(format!("sensor `{}` was unregistered", self.id));
         };
-        sensor.parts().unheard_because().map(str::to_owned)
+        let because = sensor
+            .as_ref()
+            .map(|sensor| sensor.parts().unheard_because());
+        because.unwrap_or(Some(DISABLED)).map(str::to_owned)
     }
 
     /// Whether the sensor is switched on.
     #[getter]
     fn is_enabled(&self) -> bool {
         let open = self.lock();
-        open.as_ref().is_some_and(|open| open.parts().is_enabled())
+        let open = open.iter().flatten().next();
+        open.is_some_and(|open| open.parts().is_enabled())
     }
 
     /// How many parts were written since the start of the stream.
     #[getter]
     fn written(&self) -> u64 {
         let open = self.lock();
-        open.as_ref().map_or(0, |open| open.parts().written())
+        let open = open.iter().flatten().next();
+        open.map_or(0, |open| open.parts().written())
     }
 }
 

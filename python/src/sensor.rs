@@ -44,8 +44,18 @@ struct Argument {
     offset: usize,
 }
 
+/// Why a disabled sensor is not heard.
+pub(crate) const DISABLED: &str = "sensors are disabled: OVERHEAR_DISABLE is set";
+
+/// Whether the environment says that sensors are to do nothing.
+pub(crate) fn are_disabled() -> bool {
+    std::env::var_os("OVERHEAR_DISABLE").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// Who writes, by the number of lanes or writers that were asked for.
 enum Writer {
+    /// Nobody, and nothing was registered.
+    Disabled,
     Simple(Box<DynamicSensor>),
     Shared {
         sensor: DynamicSharedSensor,
@@ -56,6 +66,9 @@ enum Writer {
 
 impl Writer {
     fn register(request: SensorRequest) -> Result<Self, overhear::SensorError> {
+        if are_disabled() {
+            return Ok(Self::Disabled);
+        }
         match request.kind {
             WriterKind::Laned | WriterKind::Concurrent => Ok(Self::Shared {
                 sensor: DynamicSharedSensor::register(request)?,
@@ -72,6 +85,7 @@ impl Writer {
     #[inline]
     fn write(&mut self, payload: &[u8]) -> Result<(), String> {
         match self {
+            Self::Disabled => Ok(()),
             Self::Simple(sensor) => sensor.write(payload).map_err(|error| error.to_string()),
             Self::Shared { sensor, written } => match sensor.write(payload) {
                 Ok(()) => {
@@ -85,18 +99,19 @@ impl Writer {
         }
     }
 
-    /// How long the declared rate asks to wait; what threads share is not paced.
+    /// How long the declared rate asks to wait.
     fn pace_left(&mut self) -> Result<Nanos, String> {
-        match self {
-            Self::Simple(sensor) => sensor.pace_left().map_err(|error| error.to_string()),
-            Self::Shared { .. } => {
-                Err("only a sensor without `lanes` and `writers` is paced".to_owned())
-            }
-        }
+        let left = match self {
+            Self::Disabled => Ok(Nanos::ZERO),
+            Self::Simple(sensor) => sensor.pace_left(),
+            Self::Shared { sensor, .. } => sensor.pace_left(),
+        };
+        left.map_err(|error| error.to_string())
     }
 
     fn register_again(&mut self) -> Result<bool, overhear::SensorError> {
         match self {
+            Self::Disabled => Ok(false),
             Self::Simple(sensor) => sensor.register_again(),
             Self::Shared { sensor, written } => {
                 let was_heard = sensor.is_heard();
@@ -111,6 +126,7 @@ impl Writer {
 
     fn is_heard(&self) -> bool {
         match self {
+            Self::Disabled => false,
             Self::Simple(sensor) => sensor.is_heard(),
             Self::Shared { sensor, .. } => sensor.is_heard(),
         }
@@ -118,6 +134,7 @@ impl Writer {
 
     fn is_enabled(&self) -> bool {
         match self {
+            Self::Disabled => false,
             Self::Simple(sensor) => sensor.is_enabled(),
             Self::Shared { sensor, .. } => sensor.is_enabled(),
         }
@@ -125,6 +142,7 @@ impl Writer {
 
     fn unheard_because(&self) -> Option<&str> {
         match self {
+            Self::Disabled => Some(DISABLED),
             Self::Simple(sensor) => sensor.unheard_because(),
             Self::Shared { sensor, .. } => sensor.unheard_because(),
         }
@@ -132,6 +150,7 @@ impl Writer {
 
     fn written(&self) -> u64 {
         match self {
+            Self::Disabled => 0,
             Self::Simple(sensor) => sensor.written(),
             Self::Shared { written, .. } => *written,
         }
@@ -349,7 +368,9 @@ impl Sensor {
     ///
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long, in
     /// nanoseconds. For producers that may wait: if they ask before each element, monitors find no two
-    /// elements closer than declared. Other threads run meanwhile; only one of them should ask.
+    /// elements closer than declared. Other threads run meanwhile. Of a sensor with `lanes` the rate is
+    /// that of each thread, of one with `writers` that of all threads together, which take turns; of any
+    /// other only one thread should ask.
     ///
     /// Raises SensorError if the sensor has declared no rate, or was unregistered.
     fn pace(&self, py: Python<'_>) -> PyResult<u64> {

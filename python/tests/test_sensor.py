@@ -5,6 +5,7 @@ import dataclasses
 import os
 import sys
 import threading
+import time
 from typing import Annotated
 
 import numpy as np
@@ -207,7 +208,7 @@ def test_a_thread_without_a_lane_is_refused():
     thread.join()
     assert len(refused) == 1 and "lane" in refused[0] and "`a`" in refused[0]
     assert sensor.written == 1
-    with pytest.raises(overhear.SensorError, match="without `lanes`"):
+    with pytest.raises(overhear.SensorError, match="no rate"):
         sensor.pace()
 
 
@@ -224,10 +225,58 @@ def test_threads_share_the_stream_of_a_concurrent_sensor():
     for thread in threads:
         thread.join()
     assert sensor.written == 400
-    with pytest.raises(overhear.SensorError, match="`writers`"):
+    with pytest.raises(overhear.SensorError, match="no rate"):
         sensor.pace()
     with pytest.raises(ValueError, match="not both"):
         overhear.Sensor("a", {"x": "u64"}, lanes=2, writers=2)
+
+
+def test_threads_keep_the_rate_of_what_they_share():
+    rate = overhear.Rate(period_ns=2_000_000, distance_ns=2_000_000)
+    queue = overhear.Sensor("a", {"x": "u64"}, writers=2, rate=rate)
+    lanes = overhear.Sensor("b", {"x": "u64"}, lanes=2, rate=rate)
+
+    def work(sensor):
+        for number in range(5):
+            sensor.pace()
+            sensor.write(number)
+
+    for sensor, least_ns in ((queue, 9 * 2_000_000), (lanes, 4 * 2_000_000)):
+        begin = time.monotonic_ns()
+        threads = [threading.Thread(target=work, args=(sensor,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic_ns() - begin >= least_ns
+        assert sensor.written == 10
+
+
+def test_sensors_that_are_disabled_do_nothing(monkeypatch):
+    monkeypatch.setenv("OVERHEAR_DISABLE", "1")
+    monkeypatch.setenv("OVERHEAR_DIRECTORY", "/nonexistent/directory.sock")
+    for kind in ({}, {"lanes": 2}, {"writers": 2}):
+        sensor = overhear.Sensor("a", {"x": "u64"}, **kind)
+        # Not even its values are looked at.
+        sensor.write("no number")
+        sensor.write(nonsense=True)
+        sensor.write_many([1, 2, 3])
+        sensor.pace()
+        assert sensor.written == 0 and not sensor.is_heard and not sensor.is_enabled
+        assert not sensor.register_again()
+        assert "OVERHEAR_DISABLE" in sensor.unheard_because
+        sensor.unregister()
+        with pytest.raises(overhear.SensorError, match="unregistered"):
+            sensor.write(1)
+    with overhear.MessageSensor("log") as log:
+        log.write("nobody reads this")
+        assert log.written == 0 and not log.is_heard and not log.is_enabled
+        assert not log.register_again()
+        assert "OVERHEAR_DISABLE" in log.unheard_because
+    monkeypatch.setenv("OVERHEAR_DISABLE", "0")
+    enabled = overhear.Sensor("a", {"x": "u64"})
+    enabled.write(1)
+    assert enabled.written == 1
 
 
 def test_a_forked_child_is_told_so():

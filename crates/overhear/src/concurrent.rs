@@ -4,16 +4,18 @@
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
 
 use overhear_directory::client::SensorRequest;
 use overhear_directory::monotonic_now;
-use overhear_event::{ClockId, Rate, Ticks, WriterKind};
+use overhear_event::{ClockId, Nanos, Rate, Ticks, WriterKind};
 use overhear_stream::{
     read_hardware_ticks_ordered, QueueFull, QueueWriter, Shape, SharedWords, Switch, Taken,
 };
 
 use crate::element::Element;
 use crate::laned::Refused;
+use crate::pace::{sleep_until_none_is_left, Pace, PaceError, SharedPace};
 use crate::sensor::{check_schema, is_on, OpenStream, SensorError};
 use crate::{fork, thread};
 
@@ -37,6 +39,8 @@ pub(crate) struct OpenQueue {
     // Behind the 64 bytes that C knows. What points into the memory is dropped before it.
     clock: ClockId,
     writer: QueueWriter<SharedWords>,
+    // Of threads that have asked to wait.
+    pace: Mutex<Option<SharedPace>>,
     pub(crate) stream: OpenStream,
 }
 
@@ -93,6 +97,7 @@ impl OpenQueue {
             reserved0: [0; 2],
             clock: stream.clock,
             writer,
+            pace: Mutex::new(None),
             stream,
         })
     }
@@ -111,6 +116,40 @@ impl OpenQueue {
         let (clock, tid) = (self.clock, thread::identify().tid);
         let written = self.writer.write(tid, payload, || stamp(clock));
         Ok(written?)
+    }
+
+    /// How long the calling thread is to wait until the declared rate allows it the next element; zero
+    /// allows it, also where it cannot write because the sensor is off.
+    pub(crate) fn pace_left(&self) -> Result<Nanos, PaceError> {
+        if self.stream.rate().is_none() {
+            return Err(PaceError);
+        }
+        // In a forked child another thread may have held the lock when it was forked.
+        if !self.is_enabled() || !self.stream.is_own() {
+            return Ok(Nanos::ZERO);
+        }
+        let thread = thread::identify().tid;
+        let pace = &mut *self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let pace = match pace {
+            Some(pace) => pace,
+            none => {
+                let count = self.writer.published(0);
+                none.insert(SharedPace::new(Pace::of(&self.stream, count)?))
+            }
+        };
+        let count = |near| self.writer.published(near);
+        Ok(pace.left(thread, count, |last| self.writer.stamp_of(last)))
+    }
+
+    /// Waits until none is left; returns how long.
+    pub(crate) fn pace(&self) -> Result<Nanos, PaceError> {
+        let first = self.pace_left()?;
+        if first == Nanos::ZERO {
+            return Ok(first);
+        }
+        Ok(sleep_until_none_is_left(|| {
+            self.pace_left().unwrap_or(Nanos::ZERO)
+        }))
     }
 
     /// Registers again if this process is not heard; `self` is as before if that fails.
@@ -242,6 +281,21 @@ impl<E: Element> ConcurrentSensor<E> {
             clock: open.clock,
             elements: PhantomData,
         })
+    }
+
+    /// Waits until the declared rate (T, D, tau), which is that of all threads together, allows the
+    /// calling thread the next element; returns how long. See [`Sensor::pace`](crate::Sensor::pace).
+    ///
+    /// If all threads ask before each element, the whole stream keeps the rate: a thread that was
+    /// allowed its element has the turn until that is written, it asks again, or a second has passed,
+    /// and the others wait. Only a thread that is held up for longer than that second may then come too
+    /// close to another. Threads have their turns in no particular order. While the sensor is switched
+    /// off nothing is waited for. Takes a lock and may sleep; not for real-time threads.
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace(&self) -> Result<Nanos, PaceError> {
+        self.open.pace()
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can

@@ -2,11 +2,12 @@
 //! Sensors for many threads whose element type is known at run time only: for bindings to other
 //! languages.
 
-use overhear_event::WriterKind;
+use overhear_event::{Nanos, WriterKind};
 
 use crate::concurrent::OpenQueue;
 use crate::dynamic::PayloadSizeError;
 use crate::laned::{OpenLanes, Refused};
+use crate::pace::PaceError;
 use crate::sensor::SensorError;
 use crate::{thread, SensorRequest};
 
@@ -89,6 +90,31 @@ impl DynamicSharedSensor {
                 thread::prepare_thread();
                 Ok(())
             }
+        }
+    }
+
+    /// Waits until the declared rate allows the calling thread the next element, see
+    /// [`LanedSensor::pace`](crate::LanedSensor::pace) and
+    /// [`ConcurrentSensor::pace`](crate::ConcurrentSensor::pace).
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace(&self) -> Result<Nanos, PaceError> {
+        match &self.open {
+            Open::Lanes(lanes) => lanes.pace(),
+            Open::Queue(queue) => queue.pace(),
+        }
+    }
+
+    /// How long it would have to wait before it asks again; zero allows the element. See
+    /// [`DynamicSensor::pace_left`](crate::DynamicSensor::pace_left).
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace_left(&self) -> Result<Nanos, PaceError> {
+        match &self.open {
+            Open::Lanes(lanes) => lanes.pace_left(),
+            Open::Queue(queue) => queue.pace_left(),
         }
     }
 

@@ -4,17 +4,18 @@
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use overhear_directory::client::SensorRequest;
 use overhear_directory::Mapping;
-use overhear_event::{ClockId, Rate, WriterKind};
+use overhear_event::{ClockId, Nanos, Rate, WriterKind};
 use overhear_stream::{
     Frame, KeptWords, Lane, LaneClaims, LanePool, LayoutError, Remembered, SensorKey, Shape,
     SharedWords, Switch,
 };
 
 use crate::element::Element;
+use crate::pace::{sleep_until_none_is_left, Pace, PaceError};
 use crate::sensor::{check_schema, is_on, stamp, OpenStream, SensorError};
 use crate::{fork, thread};
 
@@ -57,6 +58,8 @@ pub(crate) struct OpenLanes {
     clock: ClockId,
     states: Box<[Lane<SharedWords>]>,
     claims: LaneClaims<SharedWords, KeptWords<Arc<Mapping>>>,
+    // Of each lane that has asked to wait; it stays with the lane, whose stream it is the pace of.
+    paces: Box<[Mutex<Option<Pace>>]>,
     pub(crate) stream: OpenStream,
 }
 
@@ -112,6 +115,7 @@ impl OpenLanes {
             reserved0: 0,
             reserved1: [0; 2],
             clock: stream.clock,
+            paces: states.iter().map(|_| Mutex::new(None)).collect(),
             states,
             claims,
             stream,
@@ -160,6 +164,15 @@ impl OpenLanes {
     #[cold]
     #[inline(never)]
     pub(crate) fn claim(&self) -> Option<&Lane<SharedWords>> {
+        let lane = self.find();
+        if lane.is_none() {
+            self.claims.refuse();
+        }
+        lane
+    }
+
+    /// The same, and nothing is refused.
+    fn find(&self) -> Option<&Lane<SharedWords>> {
         let slot = thread::slot();
         let hopeless = slot.recall(self.key) == Remembered::NoLane && self.claims.is_exhausted();
         let lane = (!hopeless).then(|| {
@@ -170,11 +183,56 @@ impl OpenLanes {
             slot.remember(self.key, lane);
             lane
         });
-        let lane = lane.flatten();
-        if lane.is_none() {
-            self.claims.refuse();
+        lane.flatten().map(|lane| &self.states[lane as usize])
+    }
+
+    /// How long the calling thread is to wait until the declared rate allows the next element in its
+    /// lane; zero allows it, also where it cannot write: the sensor is off, or has no lane left.
+    pub(crate) fn pace_left(&self) -> Result<Nanos, PaceError> {
+        let (stream, Shape::Laned(pool)) = (&self.stream, self.stream.shape) else {
+            return Err(PaceError);
+        };
+        if stream.rate().is_none() {
+            return Err(PaceError);
         }
-        lane.map(|lane| &self.states[lane as usize])
+        // In a forked child another thread may have held the lock when it was forked.
+        if !self.is_enabled() || !stream.is_own() {
+            return Ok(Nanos::ZERO);
+        }
+        // SAFETY: the distance was computed for this key.
+        let known = unsafe { thread::lane(self.entry_distance, self.key) };
+        let known = usize::try_from(known).ok();
+        let lane = known.and_then(|lane| self.states.get(lane));
+        let Some(lane) = lane.or_else(|| self.find()) else {
+            return Ok(Nanos::ZERO);
+        };
+        let is_it = |state: &Lane<SharedWords>| std::ptr::eq(state, lane);
+        let Some(index) = self.states.iter().position(is_it) else {
+            return Ok(Nanos::ZERO);
+        };
+        let words = lane_words(stream, &pool, narrow(index)).map_err(|_| PaceError)?;
+        let count = lane.count();
+        // No other thread has this lane, so nobody waits for the lock.
+        let pace = &mut *self.paces[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let pace = match pace {
+            Some(pace) => pace,
+            none => none.insert(Pace::of(stream, count)?),
+        };
+        Ok(pace.left(count, || {
+            pool.lane().own_stamp(&words, count.wrapping_sub(1))
+        }))
+    }
+
+    /// Waits until none is left; returns how long.
+    pub(crate) fn pace(&self) -> Result<Nanos, PaceError> {
+        if self.pace_left()? == Nanos::ZERO {
+            return Ok(Nanos::ZERO);
+        }
+        Ok(sleep_until_none_is_left(|| {
+            self.pace_left().unwrap_or(Nanos::ZERO)
+        }))
     }
 
     /// Opens a write in the calling thread's lane and returns the position of its element.
@@ -191,6 +249,11 @@ impl OpenLanes {
         lane.fault_in();
         Ok(())
     }
+}
+
+/// The number of a lane, all of which are bounded by the pool.
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// The words of one lane.
@@ -361,6 +424,20 @@ impl<E: Element> LanedSensor<E> {
     /// [`Refused::NoLane`], counted: the writes will be refused as well until a lane becomes free.
     pub fn prepare_thread(&self) -> Result<(), Refused> {
         self.open.prepare_thread()
+    }
+
+    /// Waits until the declared rate (T, D, tau), which is that of each lane, allows the calling thread's
+    /// next element; returns how long. See [`Sensor::pace`](crate::Sensor::pace).
+    ///
+    /// Threads do not wait for each other here: each lane is a stream of its own. Where the rate is
+    /// meant for all threads together, use a [`ConcurrentSensor`](crate::ConcurrentSensor). It
+    /// claims a lane for a thread that has none. Where nothing can be written, because the sensor is
+    /// switched off or has no lane left, nothing is waited for. May sleep; not for real-time threads.
+    ///
+    /// # Errors
+    /// [`PaceError`] if the sensor has declared no rate.
+    pub fn pace(&self) -> Result<Nanos, PaceError> {
+        self.open.pace()
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can

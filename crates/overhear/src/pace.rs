@@ -15,6 +15,8 @@ use overhear_directory::monotonic_now;
 use overhear_event::{ClockId, Nanos, Rate, Ticks, Timestamp};
 use overhear_stream::read_hardware_ticks;
 
+use crate::sensor::OpenStream;
+
 /// Added to the distance of elements where monitors convert stamps: twice the error of a conversion.
 ///
 /// The directory publishes the error with each clock segment; it is about a microsecond. The rest is
@@ -76,16 +78,16 @@ impl Pace {
         })
     }
 
+    /// The pace of a stream, if it has declared a rate to keep to.
+    pub(crate) fn of(stream: &OpenStream, count: u64) -> Result<Self, PaceError> {
+        Self::new(stream.rate().ok_or(PaceError)?, stream.clock, count)
+    }
+
     /// Waits. `last_stamp` is that of the last of `count` elements. Returns how long it waited.
     pub(crate) fn wait(&mut self, count: u64, last_stamp: impl Fn() -> Ticks) -> Nanos {
         let begin = monotonic_now();
-        loop {
-            let left = self.left(count, &last_stamp);
-            if left == Nanos::ZERO {
-                return self.allowed.time.since(begin);
-            }
-            std::thread::sleep(Duration::from_nanos(left.as_ns()));
-        }
+        sleep_until_none_is_left(|| self.left(count, &last_stamp));
+        self.allowed.time.since(begin)
     }
 
     /// How long is to be waited before the next element; zero allows it. The arguments are those
@@ -104,6 +106,82 @@ impl Pace {
         let left = self.pacer.earliest().since(now.time);
         if left == Nanos::ZERO {
             self.allowed = now;
+        }
+        left
+    }
+}
+
+/// Asks again and again how long is to be waited, and waits; returns how long in all.
+pub(crate) fn sleep_until_none_is_left(mut left: impl FnMut() -> Nanos) -> Nanos {
+    let begin = monotonic_now();
+    loop {
+        match left() {
+            Nanos::ZERO => return monotonic_now().since(begin),
+            left => std::thread::sleep(Duration::from_nanos(left.as_ns())),
+        }
+    }
+}
+
+/// How long an element is awaited of the thread whose turn it is. One that has not written by then
+/// may have ended, or been refused.
+const TURN: Nanos = Nanos::from_ms(1_000);
+/// The least time between two looks at whether it has written.
+const LOOK: Nanos = Nanos::from_us(50);
+
+/// The pace of several threads that write one stream.
+///
+/// A place in the stream is the turn of the thread that was allowed it. Nobody else is allowed
+/// one before an element has come, because only its stamp says from when on the next distance counts:
+/// a thread can be preempted between the two for any time. The turn also ends when its thread asks
+/// again, or after [`TURN`]; then the place counts as taken at that moment.
+#[derive(Debug)]
+pub(crate) struct SharedPace {
+    pace: Pace,
+    turn: Option<Turn>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    thread: u32,
+    end: Timestamp,
+}
+
+impl SharedPace {
+    pub(crate) const fn new(pace: Pace) -> Self {
+        Self { pace, turn: None }
+    }
+
+    /// How long the thread is to wait before it asks again; zero allows it an element. `last_stamp` is
+    /// that of the last of `count` elements, `None` if it has been overwritten.
+    pub(crate) fn left(
+        &mut self,
+        thread: u32,
+        count: impl FnOnce(u64) -> u64,
+        last_stamp: impl Fn(u64) -> Option<Ticks>,
+    ) -> Nanos {
+        let count = count(self.pace.count);
+        let turn = self.turn.filter(|_| count == self.pace.count);
+        if let Some(turn) = turn.filter(|turn| turn.thread != thread) {
+            let now = monotonic_now();
+            let mut next = self.pace.pacer;
+            next.written(now);
+            if now < turn.end {
+                // It may write at this moment, and nobody before what that allows.
+                return next
+                    .earliest()
+                    .since(now)
+                    .max(LOOK)
+                    .min(turn.end.since(now).max(LOOK));
+            }
+            self.pace.pacer = next;
+        }
+        self.turn = None;
+        // As late as can be.
+        let last_stamp = || last_stamp(count.wrapping_sub(1)).unwrap_or(Ticks::from_raw(u64::MAX));
+        let left = self.pace.left(count, last_stamp);
+        if left == Nanos::ZERO {
+            let end = self.pace.allowed.time.plus(TURN);
+            self.turn = Some(Turn { thread, end });
         }
         left
     }

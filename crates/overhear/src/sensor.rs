@@ -138,6 +138,16 @@ impl OpenStream {
         }
     }
 
+    /// The declared rate.
+    pub(crate) const fn rate(&self) -> Option<Rate> {
+        self.request.rate
+    }
+
+    /// Whether this process has made it: a forked child has a copy.
+    pub(crate) fn is_own(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
     /// Where things lie in the only ring of a simple sensor.
     pub(crate) fn ring(&self) -> Result<Geometry, SensorError> {
         match self.shape {

@@ -3,7 +3,7 @@
 
 use overhear_event::Ticks;
 
-use super::{load, State, ELEMENT_VOID, HEAD_WORD, LOST_FULL_WORD, TAIL_WORD};
+use super::{load, QueueView, State, ELEMENT_VOID, HEAD_WORD, LOST_FULL_WORD, TAIL_WORD};
 use crate::layout::{pair, LayoutError};
 use crate::shape::QueueGeometry;
 use crate::sync::{fence, spin_loop, Ordering};
@@ -65,6 +65,33 @@ impl<W: Words> QueueWriter<W> {
     pub fn lost_full(&self) -> u64 {
         // Relaxed: a statistic.
         self.words.word(LOST_FULL_WORD).load(Ordering::Relaxed)
+    }
+
+    /// How many elements have been published, by all threads, void ones included, as seen from a number
+    /// that is near; 0 at first.
+    #[must_use]
+    pub fn published(&self, near: u64) -> u64 {
+        self.view().published(near)
+    }
+
+    /// The stamp of this published element, `None` if it has been taken again meanwhile.
+    #[must_use]
+    pub fn stamp_of(&self, sequence: u64) -> Option<Ticks> {
+        let view = self.view();
+        // Relaxed: `published` was acquired, and what is loaded is validated below.
+        let stamp = self.words.word(view.element_word(sequence)?);
+        let stamp = stamp.load(Ordering::Relaxed);
+        // SYNC(overwrite): pairs with the fence behind the CAS of `tail`.
+        fence(Ordering::Acquire);
+        let gone = view.oldest(sequence).wrapping_sub(sequence).cast_signed() > 0;
+        (!gone).then(|| Ticks::from_raw(stamp))
+    }
+
+    const fn view(&self) -> QueueView<'_, W> {
+        QueueView {
+            words: &self.words,
+            queue: &self.queue,
+        }
     }
 
     /// Appends an element of the thread `tid` and publishes it. `stamp` reads the clock, ordered

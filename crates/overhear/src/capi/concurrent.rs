@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use super::{register, remember, request, RawOptions};
+use super::{guard, invalid, refuse, register, remember, request, RawOptions};
 use crate::concurrent::OpenQueue;
 use crate::thread;
 
@@ -71,6 +71,22 @@ pub(crate) unsafe extern "C" fn oh_concurrent_register_again(sensor: *mut OpenQu
             -libc::EINVAL
         }
     }
+}
+
+/// `oh_concurrent_pace`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_concurrent_register` and is still registered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_concurrent_pace(sensor: *const OpenQueue) -> c_int {
+    // SAFETY: by contract.
+    let Some(sensor) = (unsafe { sensor.as_ref() }) else {
+        return refuse("oh_concurrent_pace: the sensor is NULL");
+    };
+    guard("oh_concurrent_pace", || match sensor.pace() {
+        Ok(_) => Ok(0),
+        Err(error) => Err(invalid(&format!("oh_concurrent_pace: {error}"))),
+    })
 }
 
 /// `oh_concurrent_is_heard`.

@@ -6,7 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use overhear_stream::{Frame, Lane, SharedWords};
 
-use super::{register, remember, request, Failure, RawOptions};
+use super::{guard, invalid, refuse, register, remember, request, Failure, RawOptions};
 use crate::laned::OpenLanes;
 use crate::thread;
 
@@ -90,6 +90,22 @@ pub(crate) unsafe extern "C" fn oh_laned_register_again(sensor: *mut OpenLanes) 
             -libc::EINVAL
         }
     }
+}
+
+/// `oh_laned_pace`.
+///
+/// # Safety
+/// `sensor` is NULL or came from `oh_laned_register` and is still registered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_laned_pace(sensor: *const OpenLanes) -> c_int {
+    // SAFETY: by contract.
+    let Some(sensor) = (unsafe { sensor.as_ref() }) else {
+        return refuse("oh_laned_pace: the sensor is NULL");
+    };
+    guard("oh_laned_pace", || match sensor.pace() {
+        Ok(_) => Ok(0),
+        Err(error) => Err(invalid(&format!("oh_laned_pace: {error}"))),
+    })
 }
 
 /// `oh_laned_is_heard`.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Concurrent sensors that nobody hears, read back from their private memory.
 
-use overhear_event::TypeSchema;
+use overhear_admission::{AfterViolation, ConformanceCheck, Constraint};
+use overhear_event::{ClockId, Nanos, Rate, Timestamp, TypeSchema};
 use overhear_stream::Reader;
 
 use super::{ConcurrentSensor, Refused};
+use crate::pace::PaceError;
 use crate::{Element, FieldKind};
 
 #[derive(Debug)]
@@ -108,4 +110,95 @@ fn too_many_elements_are_no_queue() {
     let wanted = ConcurrentSensor::<Value>::builder("test").writers(100_000);
     let sentence = wanted.register().unwrap_err().to_string();
     assert!(sentence.contains("65,536"), "{sentence}");
+}
+
+/// Whether these stamps, in order, keep the rate that was declared, exactly.
+fn conforms(rate: Rate, stamps: &[u64]) -> bool {
+    let constraint = Constraint::from_rate(&rate).unwrap();
+    let mut check = ConformanceCheck::new(constraint, AfterViolation::Keep);
+    let violations = stamps
+        .iter()
+        .filter_map(|ns| check.push(Timestamp::from_monotonic_ns(*ns)));
+    violations.count() == 0
+}
+
+/// The stamps of all elements, as times.
+fn times(sensor: &ConcurrentSensor<Value>, clock: &(u64, u64, u64, u64)) -> Vec<u64> {
+    // SAFETY: the words go out of scope before the sensor does.
+    let words = unsafe { sensor.open.stream.mapping.words() };
+    let mut reader = Reader::from_start(words, sensor.open.geometry()).unwrap();
+    let mut times = Vec::new();
+    let report = reader.poll(usize::MAX, |element| {
+        times.push(element.stamp.as_raw());
+    });
+    assert_eq!(report.unwrap().missed, 0);
+    if sensor.open.clock == ClockId::Monotonic {
+        return times;
+    }
+    let &(ticks_0, ns_0, ticks_1, ns_1) = clock;
+    let ns = |ticks: u64| {
+        let passed = u128::from(ticks - ticks_0) * u128::from(ns_1 - ns_0);
+        ns_0 + u64::try_from(passed / u128::from(ticks_1 - ticks_0)).unwrap()
+    };
+    times.into_iter().map(ns).collect()
+}
+
+fn both_clocks() -> (u64, u64) {
+    let ticks = overhear_stream::read_hardware_ticks().as_raw();
+    (ticks, overhear_directory::monotonic_now().as_monotonic_ns())
+}
+
+#[test]
+fn threads_that_ask_keep_the_rate_together() {
+    let [period, distance, jitter] = [1_000, 500, 2_000].map(Nanos::from_us);
+    let rate = Rate::new(period, distance, jitter).unwrap();
+    let sensor = ConcurrentSensor::<Value>::builder("test")
+        .writers(8)
+        .rate(rate)
+        .register()
+        .unwrap();
+    let begin = both_clocks();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let sensor = &sensor;
+            scope.spawn(move || {
+                for number in 0..12 {
+                    sensor.pace().unwrap();
+                    // Held up between the two, as by a preemption.
+                    if number % 4 == thread {
+                        std::thread::sleep(std::time::Duration::from_micros(700));
+                    }
+                    sensor.write(&Value(number)).unwrap();
+                }
+            });
+        }
+    });
+    let end = both_clocks();
+    let times = times(&sensor, &(begin.0, begin.1, end.0, end.1));
+    assert_eq!(times.len(), 48);
+    let too_close = times.windows(2).filter(|pair| pair[1] - pair[0] < 500_000);
+    assert_eq!(too_close.count(), 0, "{times:?}");
+    assert!(conforms(rate, &times), "{times:?}");
+}
+
+#[test]
+fn who_does_not_write_gives_its_turn_back_by_asking_again_or_in_the_end() {
+    let [period, distance] = [100, 50].map(Nanos::from_us);
+    let rate = Rate::new(period, distance, Nanos::ZERO).unwrap();
+    let sensor = ConcurrentSensor::<Value>::builder("test")
+        .rate(rate)
+        .register()
+        .unwrap();
+    // The turn of this thread, which does not write: another waits until it is over, unless it begins
+    // to wait as late as that by chance.
+    let other_waits = |_| {
+        sensor.pace().unwrap();
+        sensor.pace().unwrap();
+        let other = || sensor.pace().unwrap();
+        let waited = std::thread::scope(|scope| scope.spawn(other).join().unwrap());
+        waited > Nanos::from_ms(100)
+    };
+    assert!((0..20).any(other_waits));
+    let undeclared = self::sensor(1);
+    assert_eq!(undeclared.pace(), Err(PaceError));
 }

@@ -2,11 +2,13 @@
 //! Laned sensors that nobody hears, read back from their private memory.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::Duration;
 
-use overhear_event::TypeSchema;
-use overhear_stream::{Reader, Shape};
+use overhear_event::{Nanos, Rate, TypeSchema};
+use overhear_stream::{Reader, Shape, Tally};
 
 use super::{lane_words, LanedSensor, Refused};
+use crate::pace::PaceError;
 use crate::{Element, FieldKind};
 
 struct Value(u64);
@@ -171,4 +173,43 @@ fn sensors_come_and_go() {
         sensor.write(&Value(value)).unwrap();
         assert_eq!(read(&sensor), [[(tid(), value)].to_vec()]);
     }
+}
+
+#[test]
+fn each_thread_that_asks_keeps_the_rate_of_its_lane() {
+    let [period, distance] = [2, 2].map(Nanos::from_ms);
+    let rate = Rate::new(period, distance, Nanos::ZERO).unwrap();
+    let sensor = LanedSensor::<Value>::builder("test")
+        .lanes(2)
+        .rate(rate)
+        .register()
+        .unwrap();
+    // Two threads fill the pool; this one finds none and need not wait.
+    let barrier = std::sync::Barrier::new(3);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                sensor.pace().unwrap();
+                barrier.wait();
+                let mut last = None;
+                for number in 0..8 {
+                    sensor.pace().unwrap();
+                    // Nothing before it and behind it lies in the distance.
+                    let allowed = std::time::Instant::now();
+                    assert!(last.is_none_or(|last| allowed - last >= Duration::from_millis(2)));
+                    sensor.write(&Value(number)).unwrap();
+                    last = Some(allowed);
+                }
+            });
+        }
+        barrier.wait();
+        assert_eq!(sensor.pace().unwrap(), Nanos::ZERO);
+    });
+    let (mapping, shape) = (&sensor.open.stream.mapping, &sensor.open.stream.shape);
+    // SAFETY: the words go out of scope before the sensor does.
+    let tally = Tally::of_sensor(&unsafe { mapping.words() }, shape);
+    assert_eq!(tally.lost_full, 0, "to ask is no write");
+    let lanes = read(&sensor);
+    assert_eq!(lanes.iter().map(Vec::len).collect::<Vec<_>>(), [8, 8]);
+    assert_eq!(self::sensor(1).pace(), Err(PaceError));
 }
