@@ -248,8 +248,42 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    use super::TwoWordCounter;
+    use super::{TwoWordCounter, RETRIES};
     use crate::sync::Ordering;
+
+    use std::sync::atomic::{AtomicBool, Ordering as Plain};
+
+    /// `high` changes as often as the reader tries: then it says that it does not know, and does not try
+    /// for ever. If it says a count, it is one of those that were published.
+    #[test]
+    fn loom_a_reader_that_is_outrun_gives_up() {
+        // Outside the models, to see what any of them has found.
+        static GAVE_UP: AtomicBool = AtomicBool::new(false);
+        static COUNTED: AtomicBool = AtomicBool::new(false);
+        let changes = u64::from(RETRIES) + 1;
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(1);
+        builder.check(move || {
+            let (first, writes) = (1, 2 * changes);
+            let counter = Arc::new(TwoWordCounter::new(first));
+            let writing = {
+                let counter = counter.clone();
+                thread::spawn(move || {
+                    (0..writes).fold(first, |count, _| counter.publish(count));
+                })
+            };
+            match counter.load() {
+                None => GAVE_UP.store(true, Plain::Relaxed),
+                Some(count) => {
+                    assert!((first..=first + writes).contains(&count), "{count}");
+                    COUNTED.store(true, Plain::Relaxed);
+                }
+            }
+            writing.join().expect("the writer ends");
+            assert_eq!(counter.load(), Some(first + writes), "it is at rest");
+        });
+        assert!(GAVE_UP.load(Plain::Relaxed) && COUNTED.load(Plain::Relaxed));
+    }
 
     /// `high` changes with every second element, twice in all. What is read lies between what was published before
     /// and what will be, never goes back, and comes with the elements.

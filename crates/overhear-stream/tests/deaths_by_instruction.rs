@@ -2,9 +2,10 @@
 //! A writer dies at every instruction of a write and a commit, and of a claim.
 //!
 //! The memory is shared. A child process writes; this process lets it execute one instruction after
-//! the other (`ptrace`), and before each reads the stream as if the child had died there: what was
-//! committed is readable, nothing is torn, the count never goes back. At some of the places the
-//! child dies indeed, and another writer goes on. `native/tests/deaths.c` is the same for C.
+//! the other (`ptrace`), and behind each takes a copy of the memory, which is all that a death would leave:
+//! what was committed is readable, nothing is torn, the count never goes back, and another writer goes on.
+//! Around every change, and at some of the other places, the child dies indeed. `native/tests/deaths.c` is
+//! the same for C.
 #![cfg(all(target_os = "linux", not(any(loom, miri))))]
 
 use std::fs::File;
@@ -14,9 +15,10 @@ use std::ptr::{null_mut, NonNull};
 
 use memmap2::{MmapOptions, MmapRaw};
 use overhear_event::{ClockId, Ticks};
+use overhear_stream::sync::Ordering;
 use overhear_stream::{
     Claimant, ControlLayout, ControlLine, Found, Frame, Geometry, Lane, LaneClaims, LanePool,
-    OwnedWords, QueueGeometry, QueueWriter, Reader, Shape, SharedWords, SimpleWriter,
+    OwnedWords, QueueGeometry, QueueWriter, Reader, Shape, SharedWords, SimpleWriter, Words,
 };
 
 const PAYLOAD: u32 = 16;
@@ -34,7 +36,9 @@ const CHILD: Claimant = Claimant {
 const WRITTEN: std::ops::Range<u64> = BEFORE..BEFORE + WRITES;
 
 /// What the child writes into, and who goes on afterwards.
-trait Subject {
+trait Subject: Sized {
+    /// The same memory in the hands of others: a copy of what a death would leave.
+    fn left(&self) -> Self;
     /// What the child does: elements with the numbers of [`WRITTEN`].
     fn live(&self);
     /// A reader from the stream's start.
@@ -77,6 +81,21 @@ fn sensor_memory(shape: Shape) -> MmapRaw {
     map
 }
 
+/// Words of their own, as these are now. The child that writes them is stopped.
+fn copy(from: &impl Words, to: &impl Words) {
+    for index in 0..from.len() {
+        let word = from.word(index).load(Ordering::Relaxed);
+        to.word(index).store(word, Ordering::Relaxed);
+    }
+}
+
+fn copy_of(map: &MmapRaw) -> MmapRaw {
+    let copied = MmapOptions::new().len(map.len()).map_anon().unwrap();
+    let copied = MmapRaw::from(copied);
+    copy(&words(map, 0), &words(&copied, 0));
+    copied
+}
+
 fn payload(value: u64) -> [u8; PAYLOAD as usize] {
     let mut payload = [0; PAYLOAD as usize];
     for (at, chunk) in payload.chunks_exact_mut(8).enumerate() {
@@ -104,6 +123,11 @@ impl Simple {
 }
 
 impl Subject for Simple {
+    fn left(&self) -> Self {
+        let (geometry, map) = (self.geometry, copy_of(&self.map));
+        Self { geometry, map }
+    }
+
     fn live(&self) {
         let mut writer = self.writer();
         for value in WRITTEN {
@@ -126,6 +150,8 @@ impl Subject for Simple {
 struct Pool {
     claims: LaneClaims<SharedWords, OwnedWords>,
     control: ControlLine<OwnedWords>,
+    // What the line lies in.
+    page: OwnedWords,
     lane: Lane<SharedWords>,
     shape: LanePool,
     // Dropped last: the words above point into it.
@@ -135,14 +161,18 @@ struct Pool {
 impl Pool {
     fn new() -> Self {
         let shape = LanePool::new(PAYLOAD, CAPACITY, 1).unwrap();
-        let map = sensor_memory(Shape::Laned(shape));
         let lines = ControlLayout::new(ControlLayout::lines_of_sensor(1)).unwrap();
-        let control = OwnedWords::zeroed(lines.bytes() / 8);
-        let line = || ControlLine::new(control.share(), 0, 1).unwrap();
+        let page = OwnedWords::zeroed(lines.bytes() / 8);
+        Self::of(shape, sensor_memory(Shape::Laned(shape)), page)
+    }
+
+    fn of(shape: LanePool, map: MmapRaw, page: OwnedWords) -> Self {
+        let line = || ControlLine::new(page.share(), 0, 1).unwrap();
         let (all, lane) = (words(&map, 0), words(&map, shape.lane_offset(0)));
         Self {
             claims: LaneClaims::new(all, shape, Some(line())).unwrap(),
             control: line(),
+            page,
             lane: Lane::new(lane, *shape.lane()).unwrap(),
             shape,
             map,
@@ -162,6 +192,12 @@ impl Pool {
 }
 
 impl Subject for Pool {
+    fn left(&self) -> Self {
+        let page = OwnedWords::zeroed(self.page.len());
+        copy(&self.page, &page);
+        Self::of(self.shape, copy_of(&self.map), page)
+    }
+
     fn live(&self) {
         self.claim(CHILD);
         for value in WRITTEN {
@@ -225,6 +261,11 @@ impl Queue {
 }
 
 impl Subject for Queue {
+    fn left(&self) -> Self {
+        let (geometry, map) = (self.geometry, copy_of(&self.map));
+        Self { geometry, map }
+    }
+
     fn live(&self) {
         let writer = self.writer();
         for value in WRITTEN {
@@ -339,7 +380,7 @@ impl Child {
     }
 }
 
-/// Looks behind every instruction, and dies at those where something has changed.
+/// Dies behind every instruction as far as the others can tell, and for good where something has changed.
 fn die_everywhere<S: Subject>(make: impl Fn() -> S) {
     let make = || {
         let subject = make();
@@ -365,6 +406,7 @@ fn die_everywhere<S: Subject>(make: impl Fn() -> S) {
             changes.push(steps);
         }
         (before, claimed) = (now, owner);
+        goes_on(&subject.left(), &format!("behind instruction {steps}"));
     }
     assert_eq!(before, WRITTEN.end);
     println!("{steps} instructions, changes behind {changes:?}");
@@ -381,11 +423,15 @@ fn die_everywhere<S: Subject>(make: impl Fn() -> S) {
             assert!(child.step());
         }
         child.kill();
-        let left = committed(&subject);
-        subject.go_on(left);
-        assert_eq!(committed(&subject), left + 1, "killed at {place}");
-        subject.conclude();
+        goes_on(&subject, &format!("killed at {place}"));
     }
+}
+
+fn goes_on(subject: &impl Subject, place: &str) {
+    let left = committed(subject);
+    subject.go_on(left);
+    assert_eq!(committed(subject), left + 1, "{place}");
+    subject.conclude();
 }
 
 #[test]

@@ -150,8 +150,10 @@ fn spawn(file: &Path, capacity: u64, death: &str, tid: u32) -> Child {
         .unwrap()
 }
 
-/// Reads all there is: whole elements, each thread's in its order. Returns (thread, number).
+/// Reads all there is: whole elements, each thread's in its order. Returns (thread, number), and how many were
+/// missed: with those seen they are all that the reader has passed.
 fn read(reader: &mut Reader<Memory>) -> (Vec<(u32, u64)>, u64) {
+    let from = reader.position();
     let mut seen = Vec::new();
     let report = reader.poll_until(u64::MAX / 4, |found| {
         if let Found::Element(element) = found {
@@ -161,7 +163,11 @@ fn read(reader: &mut Reader<Memory>) -> (Vec<(u32, u64)>, u64) {
             seen.push((tid, number));
         }
     });
-    (seen, report.unwrap().missed)
+    let report = report.unwrap();
+    assert_eq!(report.void, 0, "the dead leave none");
+    assert_eq!(report.delivered, seen.len() as u64);
+    assert_eq!(reader.position() - from, report.delivered + report.missed);
+    (seen, report.missed)
 }
 
 /// Takes all elements that are left.
@@ -209,16 +215,18 @@ fn deaths_anywhere_disturb_nobody() {
     let (file, queue) = create("queue-deaths", CAPACITY);
     let writer = QueueWriter::new(map(&file), queue).unwrap();
     let mut reader = Reader::from_start(map(&file), queue).unwrap();
-    let (mut mine, mut next, mut of_victims) = (0, [0_u64; VICTIMS as usize + 1], 0_u64);
+    let (mut mine, mut next) = (0, [0_u64; VICTIMS as usize + 1]);
+    let (mut delivered, mut missed, mut of_victims) = (0_u64, 0_u64, 0_u64);
     let mut poll = |reader: &mut Reader<Memory>| {
-        let (seen, missed) = read(reader);
+        let (seen, missed_now) = read(reader);
+        missed += missed_now;
         for (tid, number) in seen {
             let expected = &mut next[tid as usize];
             assert!(number >= *expected, "no element comes twice");
             *expected = number + 1;
+            delivered += 1;
             of_victims += u64::from(tid > 0);
         }
-        missed
     };
     for tid in 1..=VICTIMS {
         let mut child = spawn(&file, CAPACITY, "anywhere", tid);
@@ -230,7 +238,7 @@ fn deaths_anywhere_disturb_nobody() {
                 .unwrap();
             mine += 1;
             turns += 1;
-            let _ = poll(&mut reader);
+            poll(&mut reader);
             if turns % 16 == 0 {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -240,12 +248,17 @@ fn deaths_anywhere_disturb_nobody() {
         child.wait().unwrap();
     }
     let before = reader.published();
-    let _ = poll(&mut reader);
+    poll(&mut reader);
     for number in 0..2 * CAPACITY {
         let written = writer.write(0, &payload(0, mine + number), || Ticks::from_raw(2));
         written.unwrap();
     }
-    assert_eq!(reader.published(), before + 2 * CAPACITY);
+    let published = before + 2 * CAPACITY;
+    assert_eq!(reader.published(), published);
+    poll(&mut reader);
+    assert_eq!(delivered + missed, published, "each is read or counted");
+    // What nobody overwrites is read: the last of those who live.
+    assert_eq!(next[0], mine + 2 * CAPACITY);
     let left = left(&writer);
     assert!(left >= CAPACITY - u64::from(VICTIMS), "{left} are left");
     println!("{VICTIMS} killed, {left} of {CAPACITY} elements left, {of_victims} elements of theirs read");

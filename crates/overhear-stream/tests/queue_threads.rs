@@ -10,6 +10,7 @@
     reason = "the test's own threads tell each other when to end"
 )]
 
+use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
@@ -161,6 +162,101 @@ fn the_order_of_positions_is_that_of_time() {
     let writes = u64::from(THREADS) * WRITES;
     assert_eq!((seen.delivered, seen.missed, seen.void), (writes, 0, 0));
     assert_eq!(writer.lost_full(), 0);
+}
+
+/// What a reader of [`contend`] has seen of one element.
+type Read = (u64, u32, u64, Ticks);
+/// When the writes of one thread began and ended.
+type Spans = Vec<(Ticks, Ticks)>;
+
+/// The same while the ring begins anew again and again, every element is taken out and put back, and readers
+/// read and are lapped meanwhile. All readers must see the same order, and what one misses is counted.
+fn contend(capacity: u64) {
+    const WRITES: u64 = 3_000;
+    const READERS: usize = 2;
+    let (writer, start) = (queue(capacity), Instant::now());
+    let running = AtomicBool::new(true);
+    let barrier = Barrier::new(THREADS as usize + READERS);
+    let (spans, readers): (Vec<Spans>, Vec<(Seen, Vec<Read>)>) = thread::scope(|scope| {
+        let reading: Vec<_> = (0..READERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut seen, mut reader) = (Seen::new(), reader(&writer));
+                    let mut elements = Vec::new();
+                    let mut keep = |sequence, tid, number, stamp| {
+                        elements.push((sequence, tid, number, stamp));
+                    };
+                    barrier.wait();
+                    while running.load(Ordering::Relaxed) {
+                        seen.poll(&mut reader, &mut keep);
+                    }
+                    seen.poll(&mut reader, &mut keep);
+                    (seen, elements)
+                })
+            })
+            .collect();
+        let writing: Vec<_> = (0..THREADS)
+            .map(|tid| {
+                let (writer, barrier) = (&writer, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let write = |number| {
+                        let begin = now(start);
+                        let mut taken = writer.take().expect("an element for each thread");
+                        taken.fill(&payload(tid, number));
+                        if number % 1024 == 0 {
+                            // The others go around with one element less.
+                            thread::yield_now();
+                        }
+                        taken.commit(tid, || now(start));
+                        (begin, now(start))
+                    };
+                    (0..WRITES).map(write).collect()
+                })
+            })
+            .collect();
+        let join = writing.into_iter().map(|thread| thread.join().unwrap());
+        let spans = join.collect();
+        running.store(false, Ordering::Relaxed);
+        let join = reading.into_iter().map(|thread| thread.join().unwrap());
+        (spans, join.collect())
+    });
+    let published = u64::from(THREADS) * WRITES;
+    assert_eq!(writer.lost_full(), 0);
+    let mut all = BTreeMap::new();
+    let mut places = BTreeMap::new();
+    for (seen, elements) in &readers {
+        assert_eq!(seen.delivered + seen.missed, published, "exact");
+        assert_eq!((seen.delivered, seen.void), (elements.len() as u64, 0));
+        assert!(
+            seen.delivered >= capacity.min(published),
+            "the last are there"
+        );
+        for &(sequence, tid, number, stamp) in elements {
+            let first = *all.entry(sequence).or_insert((tid, number, stamp));
+            assert_eq!(first, (tid, number, stamp), "one element at a position");
+            let place = *places.entry((tid, number)).or_insert(sequence);
+            assert_eq!(place, sequence, "one position of an element");
+        }
+    }
+    let (mut latest, mut last) = (Ticks::from_raw(0), Ticks::from_raw(0));
+    for (tid, number, stamp) in all.values() {
+        let (begin, end) = spans[*tid as usize][*number as usize];
+        assert!(begin <= *stamp && *stamp <= end, "stamped inside the write");
+        assert!(last <= *stamp, "stamps ascend with positions");
+        assert!(latest <= end, "nothing before it began after it ended");
+        (latest, last) = (latest.max(begin), *stamp);
+    }
+    println!(
+        "capacity {capacity}: {} of {published} read, in {} rounds of the ring",
+        all.len(),
+        published / capacity
+    );
+}
+
+#[test]
+fn the_order_of_positions_is_that_of_time_in_a_ring_that_is_used_again() {
+    [8, 64, 256].into_iter().for_each(contend);
 }
 
 /// A small queue, so that the reader is lapped; every tenth write is abandoned, some are held for

@@ -117,16 +117,36 @@ fn loom_queue_head_is_helped() {
 
 #[test]
 fn loom_queue_what_lags_is_not_empty() {
-    // One of two elements is dead, the other was enqueued by a thread that died behind it.
+    // One of two elements is free, the other was enqueued by a thread that died before it moved `head`.
+    // Two threads need both, so that one of them must find it behind the lagging `head`.
+    explore(3, || {
+        let run = Arc::new(Run::new(2));
+        run.die_before_advancing(3);
+        let other = run.clone();
+        let thread = thread::spawn(move || other.write(2, 1));
+        run.write(1, 1);
+        thread.join().expect("the writer ends");
+        let words = run.writer.words();
+        let tail = Place(words.word(TAIL_WORD).load(Ordering::Relaxed));
+        assert_eq!(tail.position(), 2 + 3, "three were taken, none twice");
+        let _ = Seen::default().conclude(&run, run.reader(), 3);
+    });
+}
+
+#[test]
+fn loom_queue_what_lags_is_read_while_it_is_overwritten() {
+    // One of two elements is dead, the other was enqueued by a thread that died behind it, and is taken
+    // while the reader looks at it.
     explore(3, || {
         let run = Arc::new(Run::new(2));
         core::mem::forget(run.writer.take().expect("an element is free"));
         run.die_before_advancing(3);
-        run.write(1, 1);
-        let words = run.writer.words();
-        let tail = Place(words.word(TAIL_WORD).load(Ordering::Relaxed));
-        assert_eq!(tail.position(), 3);
-        let _ = Seen::default().conclude(&run, run.reader(), 2);
+        let (mut reader, mut seen) = (run.reader(), Seen::default());
+        let other = run.clone();
+        let thread = thread::spawn(move || other.write(1, 1));
+        seen.poll(&mut reader);
+        thread.join().expect("the writer ends");
+        let _ = seen.conclude(&run, reader, 2);
     });
 }
 
