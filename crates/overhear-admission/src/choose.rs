@@ -77,6 +77,19 @@ pub enum ChooseError {
         /// As given.
         density: Ratio,
     },
+    /// A sensor's evaluations can never keep up with it.
+    #[error(
+        "sensor {sensor} is evaluated for {wcet} per element, above its period T = {period}; make its \
+         evaluations cheaper, or declare a longer period"
+    )]
+    TooSlow {
+        /// The sensor's place in the list, from zero.
+        sensor: usize,
+        /// W.
+        wcet: Nanos,
+        /// T.
+        period: Nanos,
+    },
     /// No period within the bounds holds the latency.
     #[error(
         "no period from {least} to {largest} keeps the latency below {latency}; allow a longer \
@@ -124,6 +137,15 @@ pub fn choose(sensors: &[SensorLoad], wish: &Wish) -> Result<Choice, ChooseError
     if wish.density <= Ratio::whole(0) || wish.density > Ratio::whole(1) {
         return Err(ChooseError::Density {
             density: wish.density,
+        });
+    }
+    let slow = sensors.iter().zip(0..);
+    let mut slow = slow.filter(|(load, _)| load.wcet > load.stream.period());
+    if let Some((load, sensor)) = slow.next() {
+        return Err(ChooseError::TooSlow {
+            sensor,
+            wcet: load.wcet,
+            period: load.stream.period(),
         });
     }
     let mut search = Search::new(sensors, wish);

@@ -136,7 +136,7 @@ pub enum DeadlineError {
     /// The kernel wants runtime <= deadline <= period.
     #[error(
         "the kernel wants runtime <= deadline <= period, but they are {runtime}, {deadline} and \
-         {period}"
+         {period}; choose a longer deadline and period"
     )]
     Order {
         /// CPU time per period.
@@ -147,7 +147,7 @@ pub enum DeadlineError {
         period: Nanos,
     },
     /// The runtime is below the kernel's least.
-    #[error("the kernel reserves no less than {least} per period, but the runtime is {runtime}")]
+    #[error("the kernel reserves no less than {least} per period, but the runtime is {runtime}; reserve that much")]
     RuntimeTooShort {
         /// As asked for.
         runtime: Nanos,
@@ -155,7 +155,7 @@ pub enum DeadlineError {
         least: Nanos,
     },
     /// The period is outside the kernel's bounds.
-    #[error("the kernel takes periods from {least} to {largest}, but the period is {period}")]
+    #[error("the kernel takes periods from {least} to {largest}, but the period is {period}; choose one of these")]
     Period {
         /// As asked for.
         period: Nanos,

@@ -94,7 +94,10 @@ fn keeps(choice: &Choice, loads: &[SensorLoad], wish: &Wish) {
 }
 
 fn nothing_fits(error: ChooseError) -> bool {
-    matches!(error, ChooseError::NothingFits { .. })
+    matches!(
+        error,
+        ChooseError::NothingFits { .. } | ChooseError::TooSlow { .. }
+    )
 }
 
 /// The same cases every time: with limited buffers the choice is a heuristic, and among tens of

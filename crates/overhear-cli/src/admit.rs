@@ -26,7 +26,7 @@ mod report;
 
 pub(crate) use beside::copying_of;
 use beside::reserve_beside;
-use entries::{entries, loads, Entry};
+use entries::{entries, id_of_load, loads, Entry};
 pub(crate) use hint::fitting_latency;
 use hint::hint;
 pub(crate) use memory::{load_plugins, mapped_bytes, LoadedPlugin, MemoryBytes};
@@ -184,10 +184,21 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         Ok(choice) => choice,
         Err(error @ ChooseError::Density { .. }) => return Err(error.to_string()),
         Err(error) => {
-            report.reason = format!(
-                "{whose} `latency` is {wished}: {error}{}",
-                hint(config, &entries, &selection, &wish)
-            );
+            let hint = hint(config, &entries, &selection, &wish);
+            report.reason = match error {
+                ChooseError::TooSlow {
+                    sensor,
+                    wcet,
+                    period,
+                } => {
+                    let id = id_of_load(&entries, sensor);
+                    format!(
+                        "sensor `{id}` is evaluated for {wcet} per element, above its period, {period}; give \
+                         cheaper updates or a longer period{hint}"
+                    )
+                }
+                error => format!("{whose} `latency` is {wished}: {error}{hint}"),
+            };
             return Ok(report.refused());
         }
     };

@@ -281,3 +281,30 @@ fn a_panic_becomes_a_sentence_and_the_update_is_called_no_more() {
     let error = plugin.create(None, "a\0b").unwrap_err().to_string();
     assert!(error.ends_with("its argument has a zero byte"), "{error}");
 }
+
+#[test]
+fn what_is_no_plug_in_is_refused_by_the_file_and_the_entry() {
+    let here = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let refused = |place: &std::path::Path, words: &str| {
+        let error = Plugin::load(place).unwrap_err().to_string();
+        let file = place.display().to_string();
+        assert!(error.starts_with(&format!("plug-in {file} ")), "{error}");
+        assert!(error.contains(words) && !error.contains('\n'), "{error}");
+    };
+    refused(&here.join("nowhere.so"), "does not load: ");
+    let text = here.join("text.so");
+    std::fs::write(&text, "no shared object").unwrap();
+    refused(&text, "does not load: ");
+    // Which all programs have loaded.
+    let all = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libraries = all.lines().filter_map(|line| line.split_once('/'));
+    let mut libraries = libraries.map(|(_, path)| format!("/{path}"));
+    match libraries.find(|path| path.contains("libc.so")) {
+        Some(library) => refused(library.as_ref(), "lacks the function `oh_plugin_v1`"),
+        None => println!("skipped: this program has no shared libc"),
+    }
+    let Some(plugin) = plugin() else { return };
+    let error = plugin.create(Some("nobody"), "").unwrap_err().to_string();
+    let known = "has no update `nobody`; it has `fragile`, `faithful`, `placed`";
+    assert!(error.ends_with(known), "{error}");
+}

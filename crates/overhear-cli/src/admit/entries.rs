@@ -30,6 +30,13 @@ pub(super) fn loads(entries: &[Entry<'_>]) -> Vec<SensorLoad> {
         .collect()
 }
 
+/// The id of the entry that a load of [`loads`] stands for.
+pub(super) fn id_of_load<'a>(entries: &[Entry<'a>], load: usize) -> &'a str {
+    let all = entries.iter();
+    let mut ids = all.flat_map(|entry| (0..entry.count).map(|_| entry.config.id.as_str()));
+    ids.nth(load).unwrap_or("?")
+}
+
 /// The sensors of the file, loaded with the updates of this selection.
 pub(super) fn entries<'a>(
     config: &'a Config,

@@ -33,7 +33,7 @@ const WCET: &str = "wcet = \"2us\"";
 const NAME: &str = "name = \"count\"";
 
 /// What is replaced, by what, the status of `admit`, and what the sentence says.
-const WRONG: [(&str, &str, i32, &[&str]); 22] = [
+const WRONG: [(&str, &str, i32, &[&str]); 23] = [
     (
         PERIOD,
         "period = \"0s\"",
@@ -97,7 +97,17 @@ const WRONG: [(&str, &str, i32, &[&str]); 22] = [
         WCET,
         "wcet = \"2ms\"",
         4,
-        &["update `count` has a wcet of 2.00 ms, above the period of sensor `pace`, 1.00 ms"],
+        &[
+            "sensor `pace` is evaluated for 2.00 ms per element, above its period, 1.00 ms",
+            "update `count` has a wcet of 2.00 ms, above the period of sensor `pace`, 1.00 ms",
+        ],
+    ),
+    // Two that are only too much together.
+    (
+        "[[update]]",
+        "[[update]]\nname = \"other\"\nwcet = \"999us\"\n[[update]]",
+        4,
+        &["sensor `pace` is evaluated for 1.00 ms per element, above its period"],
     ),
     (
         WCET,
