@@ -19,7 +19,7 @@ pub struct Histogram {
     /// At most [`FEW`] values that are not counted yet, in the order of their coming.
     recent: Vec<u64>,
     /// All others, if there are any.
-    counted: Option<Counted>,
+    counted: Option<Box<Counted>>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,8 +31,11 @@ struct Counted {
     sum: u128,
 }
 
-/// As many values as half a power of two has buckets.
+/// So many values are kept as they are.
 const FEW: usize = 512;
+/// So many are collected once there are more: few enough that a cache holds those of some tens of
+/// histograms.
+const COLLECTED: usize = 128;
 
 impl Counted {
     const fn new(buckets: Buckets) -> Self {
@@ -44,13 +47,18 @@ impl Counted {
         }
     }
 
+    fn none() -> Box<Self> {
+        Box::new(Self::new(Buckets::default()))
+    }
+
     fn count(&mut self, values: &[u64]) {
         for &value in values {
-            self.buckets.record(value.min(LARGEST));
             self.min = self.min.min(value);
             self.max = self.max.max(value);
             self.sum += u128::from(value);
         }
+        let values = values.iter().map(|&value| value.min(LARGEST));
+        self.buckets.record_all(values);
     }
 }
 
@@ -75,7 +83,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram. It grows with its values and their range, to 160 KiB at most.
+    /// An empty histogram. It grows with its values and their range, to 80 KiB at most.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -84,12 +92,12 @@ impl Histogram {
         }
     }
 
-    /// An empty histogram with all the memory that it can ever need, 160 KiB: counting allocates nothing.
+    /// An empty histogram with all the memory that it can ever need, 80 KiB: counting allocates nothing.
     #[must_use]
     pub fn preallocated() -> Self {
         Self {
             recent: Vec::with_capacity(FEW),
-            counted: Some(Counted::new(Buckets::up_to(LARGEST))),
+            counted: Some(Box::new(Counted::new(Buckets::up_to(LARGEST)))),
         }
     }
 
@@ -103,7 +111,11 @@ impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        if self.recent.len() == FEW {
+        let most = match self.counted {
+            None => FEW,
+            Some(_) => COLLECTED,
+        };
+        if self.recent.len() >= most {
             self.count_recent();
         }
         self.recent.push(value);
@@ -111,9 +123,7 @@ impl Histogram {
 
     #[inline(never)]
     fn count_recent(&mut self) {
-        let counted = self
-            .counted
-            .get_or_insert_with(|| Counted::new(Buckets::default()));
+        let counted = self.counted.get_or_insert_with(Counted::none);
         counted.count(&self.recent);
         self.recent.clear();
     }
@@ -124,9 +134,7 @@ impl Histogram {
             self.record(value);
         }
         if let Some(other) = &other.counted {
-            let counted = self
-                .counted
-                .get_or_insert_with(|| Counted::new(Buckets::default()));
+            let counted = self.counted.get_or_insert_with(Counted::none);
             for (value, count) in other.buckets.counted() {
                 counted.buckets.record_many(value.min(LARGEST), count);
             }
@@ -159,12 +167,17 @@ impl Histogram {
         most.filter(|_| self.count() > 0)
     }
 
+    /// The sum of all values.
+    #[must_use]
+    pub fn sum(&self) -> u128 {
+        let recent: u128 = self.recent.iter().map(|&value| u128::from(value)).sum();
+        recent + self.counted.as_ref().map_or(0, |it| it.sum)
+    }
+
     /// The mean, `None` if there was no value.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        let recent: u128 = self.recent.iter().map(|&value| u128::from(value)).sum();
-        let sum = recent + self.counted.as_ref().map_or(0, |it| it.sum);
-        (self.count() > 0).then(|| sum as f64 / self.count() as f64)
+        (self.count() > 0).then(|| self.sum() as f64 / self.count() as f64)
     }
 
     /// The smallest recorded value that at least this fraction of the values does not exceed;
@@ -190,8 +203,9 @@ impl Histogram {
     fn all_counted(&self) -> Option<Cow<'_, Buckets>> {
         let counted = self.counted.as_ref().filter(|it| it.buckets.total() > 0)?;
         let mut buckets = Cow::Borrowed(&counted.buckets);
-        for &value in &self.recent {
-            buckets.to_mut().record(value.min(LARGEST));
+        if !self.recent.is_empty() {
+            let recent = self.recent.iter().map(|&value| value.min(LARGEST));
+            buckets.to_mut().record_all(recent);
         }
         Some(buckets)
     }

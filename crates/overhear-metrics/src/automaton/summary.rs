@@ -9,7 +9,7 @@ use super::metric::Metric;
 use crate::cost::Costs;
 use crate::histogram::Histogram;
 
-/// How many summaries are kept of each metric: a histogram takes up to 160 KiB.
+/// How many summaries are kept of each metric: a histogram takes up to 80 KiB.
 const SUMMARIES: usize = 4_096;
 
 /// The measurements of one task and kind.
@@ -55,9 +55,20 @@ struct Rows {
     /// What an element of each of its event types costs.
     prices: Vec<Nanos>,
     places: FxHashMap<RowKey, usize>,
-    /// Rows that were found lately and their places; see [`near`].
-    near: Box<[(RowKey, usize)]>,
-    all: Vec<(RowKey, Summary)>,
+    /// The places of rows that were found lately; see [`near`].
+    near: Box<[u32; NEAR]>,
+    /// Those that found no room lately.
+    refused: Box<[RowKey; NEAR]>,
+    all: Vec<Row>,
+}
+
+/// The summary of one task and kind: a line of the cache.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Row {
+    key: RowKey,
+    lengths: Histogram,
+    incomplete: u64,
 }
 
 impl Summaries {
@@ -75,9 +86,17 @@ impl Summaries {
         let rows = self.metrics.iter().flatten();
         let rows = rows.filter(|rows| rows.metric == metric);
         let mut all: Vec<_> = rows.flat_map(|rows| rows.all.iter().cloned()).collect();
-        all.sort_by_key(|(key, _)| *key);
-        all.into_iter()
-            .map(|((task, key), summary)| (task, key, summary))
+        all.sort_by_key(|row| row.key);
+        all.into_iter().map(|row| {
+            let (task, key) = row.key;
+            let total = u64::try_from(row.lengths.sum()).unwrap_or(u64::MAX);
+            let summary = Summary {
+                lengths: row.lengths,
+                total: Nanos::from_ns(total),
+                incomplete: row.incomplete,
+            };
+            (task, key, summary)
+        })
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
@@ -94,38 +113,48 @@ impl Rows {
             metric: measurement.metric.name().to_owned(),
             prices: costs.of_sources(measurement.metric),
             places: FxHashMap::default(),
-            // No row is of task 0.
-            near: vec![((0, None), usize::MAX); NEAR].into(),
+            near: Box::new([0; NEAR]),
+            // No measurement is of task 0.
+            refused: Box::new([(0, None); NEAR]),
             all: Vec::new(),
         }
     }
 
     /// The row of a task and kind, `None` if there is no room.
     #[inline(always)]
-    fn row(&mut self, task: u32, key: Option<u64>) -> Option<&mut Summary> {
-        let (known, place) = self.near[near((task, key))];
-        let place = if known == (task, key) {
-            place
-        } else {
-            self.ask_index((task, key))
+    fn row(&mut self, key: RowKey) -> Option<&mut Row> {
+        let place = self.near[near(key)] as usize;
+        let place = match self.all.get(place) {
+            Some(row) if row.key == key => place,
+            _ => self.ask_index(key)?,
         };
-        self.all.get_mut(place).map(|(_, summary)| summary)
+        self.all.get_mut(place)
     }
 
-    /// The place of a row, beyond all of them if there is no room: then there never will be.
     #[inline(never)]
-    fn ask_index(&mut self, key: RowKey) -> usize {
+    fn ask_index(&mut self, key: RowKey) -> Option<usize> {
+        // Who finds no room once never will.
+        if self.refused[near(key)] == key {
+            return None;
+        }
         let place = match self.places.get(&key) {
             Some(&place) => place,
-            None if self.all.len() >= SUMMARIES => usize::MAX,
+            None if self.all.len() >= SUMMARIES => {
+                self.refused[near(key)] = key;
+                return None;
+            }
             None => {
                 self.places.insert(key, self.all.len());
-                self.all.push((key, Summary::default()));
+                self.all.push(Row {
+                    key,
+                    lengths: Histogram::default(),
+                    incomplete: 0,
+                });
                 self.all.len() - 1
             }
         };
-        self.near[near(key)] = (key, place);
-        place
+        self.near[near(key)] = place as u32;
+        Some(place)
     }
 }
 
@@ -152,13 +181,12 @@ impl Sink for Summaries {
         let (costs, index) = (&self.costs, measurement.metric_index);
         let rows = at_index(&mut self.metrics, index, || Rows::new(measurement, costs));
         let length = measurement.less_own(&rows.prices);
-        let Some(summary) = rows.row(measurement.task, measurement.key) else {
+        let Some(row) = rows.row((measurement.task, measurement.key)) else {
             self.refused += 1;
             return;
         };
-        summary.lengths.record(length.as_ns());
-        summary.total = summary.total.plus(length);
-        summary.incomplete += u64::from(!measurement.is_complete());
+        row.lengths.record(length.as_ns());
+        row.incomplete += u64::from(!measurement.is_complete());
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
@@ -166,7 +194,7 @@ impl Sink for Summaries {
         let rows = rows.and_then(Option::as_mut);
         if let Some(rows) = rows.filter(|_| doubt.was_complete) {
             if let Some(&place) = rows.places.get(&(doubt.task, doubt.key)) {
-                rows.all[place].1.incomplete += 1;
+                rows.all[place].incomplete += 1;
             }
         }
     }
