@@ -6,9 +6,10 @@ use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Tim
 use rustc_hash::FxHashMap;
 
 use super::group::{Group, Input, MetricStatistics, Moment};
+use super::joint::{Joint, Part, State};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{sole_task, Lives, Route, Slots};
+use super::route::{sole_task, Lives, Route, RoutePart, Rule};
 use super::tasks::{Tasks, NOBODY};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
@@ -19,14 +20,14 @@ const COMPLAINTS: usize = 32;
 /// Evaluates metrics: an [`Update`] whose results go to a [`Sink`].
 ///
 /// The elements of a stream are looked at once for all metrics; a metric that does not need the
-/// stream costs nothing.
+/// stream costs nothing. It is fastest with many elements at once ([`Update::elements`]).
 #[derive(Debug)]
 pub struct Metrics<S> {
     groups: Vec<Group>,
     routes: Routes,
     tasks: Tasks,
-    /// The slots of the tasks that the present element names.
-    slots: Box<Slots>,
+    joint: Joint,
+    told: Vec<Told>,
     sink: S,
     ordinal: u64,
     instances: usize,
@@ -41,7 +42,8 @@ impl<S: Sink> Metrics<S> {
             groups: Vec::new(),
             routes: Routes::default(),
             tasks: Tasks::default(),
-            slots: Box::new([NOBODY; 1 << u8::BITS]),
+            joint: Joint::default(),
+            told: Vec::new(),
             sink,
             ordinal: 0,
             instances: INSTANCES,
@@ -50,7 +52,8 @@ impl<S: Sink> Metrics<S> {
     }
 
     /// How many automata each metric may have at once; for those that are added afterwards. An
-    /// automaton takes some 200 bytes and 64 more per event type.
+    /// automaton takes some 100 bytes, and where the sink has intermediate elements counted
+    /// ([`Sink::counts_intermediate`]) 40 more per event type.
     #[must_use]
     pub const fn with_instances(mut self, limit: usize) -> Self {
         self.instances = limit;
@@ -64,6 +67,8 @@ impl<S: Sink> Metrics<S> {
         let group = Group::new(metric, index, self.instances, tallies);
         self.groups.push(group);
         self.routes = Routes::default();
+        self.joint = Joint::default();
+        self.tasks.forget_states();
     }
 
     /// What takes the results.
@@ -128,23 +133,29 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// The route of the stream, made if it is new.
-    #[inline]
-    fn of(&mut self, stream: &StreamDescriptor, make: impl FnOnce() -> Route) -> &Route {
-        let near = &mut self.near[stream.id.as_raw() as usize % NEAR];
-        let place = match *near {
-            Some((known, place)) if known == stream.id => place,
+    /// The number of the stream's route, `None` if it is new.
+    #[inline(always)]
+    fn number(&mut self, stream: StreamId) -> Option<usize> {
+        let near = &mut self.near[stream.as_raw() as usize % NEAR];
+        match *near {
+            Some((known, number)) if known == stream => Some(number),
             _ => {
-                let all = &mut self.all;
-                let place = *self.by_stream.entry(stream.id).or_insert_with(|| {
-                    all.push(make());
-                    all.len() - 1
-                });
-                *near = Some((stream.id, place));
-                place
+                let number = *self.by_stream.get(&stream)?;
+                *near = Some((stream, number));
+                Some(number)
             }
-        };
-        &self.all[place]
+        }
+    }
+
+    fn add(&mut self, stream: StreamId, route: Route) -> usize {
+        self.by_stream.insert(stream, self.all.len());
+        self.all.push(route);
+        self.all.len() - 1
+    }
+
+    fn part(&self, told: &Told) -> &RoutePart {
+        let route = &self.all[told.route as usize];
+        &route.parts(usize::from(told.letter))[usize::from(told.place)]
     }
 }
 
@@ -199,63 +210,151 @@ fn rename(groups: &mut [Group], tasks: &mut Tasks, old: u32, new: u32) {
     }
 }
 
+/// What an element says to plain metrics of one task, found out and yet to be carried out.
+///
+/// Elements are looked at some at once, first what they mean and then what follows from it: two short
+/// loops, in which a processor works on several elements at a time, where one long loop makes it wait for
+/// each load of the chain from the stream to the automaton.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    time: Timestamp,
+    /// Which of the elements.
+    element: u32,
+    slot: u32,
+    part: Part,
+    /// Where its keys and rules are: route, letter and place in that.
+    route: u32,
+    letter: u16,
+    place: u16,
+    has_keys: bool,
+}
+
 impl<S: Sink> Metrics<S> {
+    /// Finds out what an element says, if that concerns automata of plain metrics alone.
     #[inline(always)]
-    fn evaluate(&mut self, element: &ElementView<'_>) {
-        let Self {
-            groups,
-            routes,
-            tasks,
-            slots,
-            sink,
-            complaints,
-            ..
-        } = self;
-        let route = routes.of(element.stream, || {
-            let mut complain = |sentence| {
-                if complaints.len() < COMPLAINTS {
-                    complaints.push(sentence);
-                }
+    fn hear(&mut self, element: &ElementView<'_>, at: u32) -> bool {
+        let Some(number) = self.routes.number(element.stream.id) else {
+            return false;
+        };
+        let route = &self.routes.all[number];
+        if route.is_idle || !route.fits(element) {
+            return true;
+        }
+        let held = route.held(element);
+        if !route.is_simple(held) {
+            return false;
+        }
+        self.tell(number, held, element, at);
+        true
+    }
+
+    /// Keeps what the element says to plain metrics.
+    #[inline(always)]
+    fn tell(&mut self, number: usize, held: u64, element: &ElementView<'_>, at: u32) {
+        let route = &self.routes.all[number];
+        let letter = route.letter(held);
+        for (place, part) in (0..).zip(route.parts(letter)) {
+            let Some(task) = part.task.named_by(element) else {
+                continue;
             };
-            let metrics = groups.iter();
-            let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
-            Route::new(element.stream, metrics, &mut complain)
-        });
+            self.told.push(Told {
+                time: route.time_of_part(part, element),
+                element: at,
+                slot: self.tasks.slot(task),
+                part: part.part,
+                route: number as u32,
+                letter: letter as u16,
+                place,
+                has_keys: !part.keys.is_empty(),
+            });
+        }
+    }
+
+    /// What names an element: how many came up to it, from 1 on.
+    #[inline(always)]
+    const fn ordinal_of(&self, element: u32) -> u64 {
+        self.ordinal + element as u64 + 1
+    }
+
+    /// Moves the automata by what was told of these elements.
+    #[inline(never)]
+    fn carry_out(&mut self, elements: &[ElementView<'_>]) {
+        let mut all = std::mem::take(&mut self.told);
+        for told in &all {
+            let element = &elements[told.element as usize];
+            let ordinal = self.ordinal_of(told.element);
+            let mut step = self.joint.get(self.tasks.state(told.slot), told.part);
+            if step.to() == State::UNKNOWN {
+                let (groups, tasks) = (&self.groups, &mut self.tasks);
+                match self.joint.learn(groups, tasks, told.slot, told.part) {
+                    Some(learned) => step = learned,
+                    None => {
+                        self.input_part(told, element);
+                        continue;
+                    }
+                }
+            }
+            self.tasks.set_state(told.slot, step.to());
+            if told.has_keys {
+                let part = self.routes.part(told);
+                for &(metric, field) in &part.keys {
+                    let key = field.bits(element.payload);
+                    self.groups[metric as usize].set_key(told.slot, key, ordinal);
+                }
+            }
+            for &stride in self.joint.strides(step) {
+                let group = &mut self.groups[usize::from(stride.metric)];
+                let at = (told.time, ordinal);
+                group.stride(stride, told.slot, at, element, &mut self.sink);
+            }
+        }
+        all.clear();
+        self.told = all;
+        self.tasks.sweep();
+    }
+
+    /// Hands the symbols of a part to the automata step by step.
+    #[inline(never)]
+    fn input_part(&mut self, told: &Told, element: &ElementView<'_>) {
+        let ordinal = self.ordinal_of(told.element);
+        let route = &self.routes.all[told.route as usize];
+        for rule in &self.routes.part(told).rules {
+            let (groups, tasks) = (&mut self.groups, &mut self.tasks);
+            input(groups, tasks, &mut self.sink, route, rule, element, ordinal);
+        }
+    }
+
+    /// Evaluates an element that is more than [`Metrics::hear`] provides for.
+    #[inline(never)]
+    fn evaluate(&mut self, elements: &[ElementView<'_>], at: u32) {
+        let element = &elements[at as usize];
+        let number = match self.routes.number(element.stream.id) {
+            Some(number) => number,
+            None => self.get_to_know(element),
+        };
+        let route = &self.routes.all[number];
         if route.is_idle || !route.fits(element) {
             return;
         }
-        self.ordinal += 1;
+        let ordinal = self.ordinal_of(at);
         if route.lives == Lives::Life {
-            begin_lives(groups, tasks, element);
+            begin_lives(&mut self.groups, &mut self.tasks, element);
         }
         let held = route.held(element);
-        let mut counted = None;
-        for rule in route.rules(held, element, tasks, slots) {
-            if route.is_long && !route.matches(rule, held, element) {
-                continue;
-            }
-            let group = &mut groups[rule.metric as usize];
-            let input = Input {
-                symbol: usize::from(rule.symbol),
-                slot: slots[usize::from(rule.task)],
-                moment: Moment {
-                    time: element.time.minus(route.ago(rule, element)),
-                    ordinal: self.ordinal,
-                    element: Position::of(element),
-                },
-                key: route.key(rule, element),
-            };
-            if rule.is_plain {
-                if input.slot != NOBODY {
-                    group.input_plain(&input, tasks, sink);
+        self.tell(number, held, element, at);
+        self.carry_out(elements);
+        let route = &self.routes.all[number];
+        let (groups, tasks) = (&mut self.groups, &mut self.tasks);
+        let mut seen = None;
+        for rule in route.rules(route.letter(held)) {
+            if !route.is_long || route.matches(rule, held, element) {
+                if seen != Some(rule.metric) {
+                    groups[rule.metric as usize].see(usize::from(rule.source));
+                    seen = Some(rule.metric);
                 }
-                continue;
+                let sink = &mut self.sink;
+                input(groups, tasks, sink, route, rule, element, ordinal);
             }
-            if counted != Some(rule.metric) {
-                group.see(usize::from(rule.source));
-                counted = Some(rule.metric);
-            }
-            group.input(&input, tasks, sink);
         }
         match route.lives {
             Lives::Silent => {}
@@ -268,6 +367,52 @@ impl<S: Sink> Metrics<S> {
             }
         }
         tasks.sweep();
+    }
+
+    /// Finds out what the elements of a stream mean, by its first one. Returns the number of its route.
+    #[inline(never)]
+    fn get_to_know(&mut self, element: &ElementView<'_>) -> usize {
+        let complaints = &mut self.complaints;
+        let mut complain = |sentence| {
+            if complaints.len() < COMPLAINTS {
+                complaints.push(sentence);
+            }
+        };
+        let metrics = self.groups.iter();
+        let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
+        let route = Route::new(element.stream, metrics, &mut self.joint, &mut complain);
+        // There may be parts that were not known.
+        self.joint.forget(&mut self.tasks);
+        self.routes.add(element.stream.id, route)
+    }
+}
+
+/// Hands a symbol to whoever heeds it, step by step.
+#[inline(never)]
+fn input<S: Sink>(
+    groups: &mut [Group],
+    tasks: &mut Tasks,
+    sink: &mut S,
+    route: &Route,
+    rule: &Rule,
+    element: &ElementView<'_>,
+    ordinal: u64,
+) {
+    let task = route.task(rule, element);
+    let slot = task.map_or(NOBODY, |task| tasks.slot(task));
+    let input = Input {
+        symbol: usize::from(rule.symbol),
+        slot,
+        moment: Moment {
+            time: route.time_of(rule, element),
+            ordinal,
+            element: Position::of(element),
+        },
+        key: route.key(rule, element),
+    };
+    groups[rule.metric as usize].input(&input, tasks, sink);
+    if rule.is_plain {
+        tasks.forget_state(slot);
     }
 }
 
@@ -282,9 +427,14 @@ impl<S: Sink> Update for Metrics<S> {
     }
 
     fn elements(&mut self, elements: &[ElementView<'_>]) {
-        for element in elements {
-            self.evaluate(element);
+        for (at, element) in (0..).zip(elements) {
+            if !self.hear(element, at) {
+                self.carry_out(elements);
+                self.evaluate(elements, at);
+            }
         }
+        self.carry_out(elements);
+        self.ordinal += elements.len() as u64;
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
@@ -294,6 +444,7 @@ impl<S: Sink> Update for Metrics<S> {
         let event = stream.event();
         for group in &mut self.groups {
             if let Some(source) = group.metric().source(&event) {
+                self.tasks.forget_states();
                 let sole = sole_task(stream).filter(|_| group.metric().is_private(source));
                 group.gap(gap, sole, &mut self.sink);
             }

@@ -10,11 +10,12 @@
 //! which elements of other tasks matter; these are listed by state. So an element costs as much as
 //! the automata that it moves, however many there are or have been.
 
-use overhear_event::{Gap, Nanos, Timestamp};
+use overhear_event::{ElementView, Gap, Nanos, Timestamp};
 
 pub(super) use super::instance::Moment;
 use super::instance::{Instance, Keyed, Tallies};
-use super::measurement::{Doubt, Measurement, Missed, Sink};
+use super::joint::Stride;
+use super::measurement::{Doubt, Measurement, Missed, Position, Sink};
 use super::metric::{Column, Metric};
 use super::program::{Effects, Program, Row, Step};
 use super::tasks::{Tasks, NOBODY};
@@ -98,8 +99,8 @@ pub(super) struct Group {
     /// Refusals after which it is worth looking again for automata that can go.
     patience: usize,
     recent: Vec<Recent>,
-    /// The latest end that is no longer remembered.
-    forgotten: Option<Timestamp>,
+    /// The latest end that is no longer remembered, or the beginning of time.
+    forgotten: Timestamp,
     statistics: MetricStatistics,
 }
 
@@ -128,7 +129,7 @@ impl Group {
             limit,
             patience: 0,
             recent: Vec::new(),
-            forgotten: None,
+            forgotten: Timestamp::ZERO,
             statistics: MetricStatistics::default(),
             program,
             metric,
@@ -151,51 +152,60 @@ impl Group {
     }
 
     /// Whether all that its elements do is to move the automata of their own tasks, and nothing is
-    /// counted: then [`Group::input_plain`] is enough.
+    /// counted: then it takes part in [`Joint`](super::joint::Joint).
     pub(super) const fn is_plain(&self) -> bool {
         self.heeding.is_none() && self.tallies.is_none()
     }
 
-    /// As [`Group::input`], where the metric is plain and the symbol has a task.
+    pub(super) const fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Where the automaton of this slot is, if the metric is plain.
+    pub(super) fn joint_row(&self, slot: u32) -> Row {
+        let instance = self.instances.get(slot as usize);
+        instance
+            .filter(|_| self.is_plain())
+            .map_or(Row::ABSENT, |it| it.row)
+    }
+
+    /// The element gives the automaton of this slot a key.
     #[inline(always)]
-    pub(super) fn input_plain<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
-        let at = input.slot as usize;
-        let Some(instance) = self.instances.get_mut(at) else {
-            return self.input(input, tasks, sink);
-        };
-        let step = self
-            .program
-            .step(instance.row, Column::new(input.symbol, true));
-        if step.effects.has(Effects::RARE) {
-            return self.input(input, tasks, sink);
+    pub(super) fn set_key(&mut self, slot: u32, key: Option<u64>, ordinal: u64) {
+        if let Some(keys) = &mut self.keys {
+            keys[slot as usize] = Keyed { key, ordinal };
         }
-        if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
-            let ordinal = input.moment.ordinal;
-            keys[at] = Keyed { key, ordinal };
-        }
-        // Most input leaves the automaton where it is.
-        if step.effects == Effects::STAY {
-            return;
-        }
-        let told = input.moment.time;
-        let now = if step.effects.has(Effects::TOLD_LATE) {
-            told
+    }
+
+    /// The automaton of this slot moves. There is one, and the metric is plain.
+    #[inline(always)]
+    pub(super) fn stride<S: Sink>(
+        &mut self,
+        stride: Stride,
+        slot: u32,
+        (time, ordinal): (Timestamp, u64),
+        element: &ElementView<'_>,
+        sink: &mut S,
+    ) {
+        let instance = &mut self.instances[slot as usize];
+        let now = if stride.effects.has(Effects::TOLD_LATE) {
+            time
         } else {
-            told.max(instance.changed)
+            time.max(instance.changed)
         };
-        instance.row = step.to;
+        instance.row = stride.to;
         instance.changed = now;
-        if step.effects.has(Effects::CLOSE) {
+        if stride.effects.has(Effects::CLOSE) {
             instance.length = instance.length.plus(now.since(instance.since));
         }
-        if step.effects.has(Effects::END) {
-            self.report(input.slot, input, sink);
+        if stride.effects.has(Effects::END) {
+            self.report(slot, Position::of(element), sink);
         }
-        if step.effects.has(Effects::BEGIN) {
-            self.begin(input.slot, input);
+        if stride.effects.has(Effects::BEGIN) {
+            self.begin(slot, ordinal, Position::of(element));
         }
-        if step.effects.has(Effects::OPEN) {
-            self.instances[at].since = now;
+        if stride.effects.has(Effects::OPEN) {
+            self.instances[slot as usize].since = now;
         }
     }
 
@@ -300,10 +310,10 @@ impl Group {
             }
         }
         if effects.has(Effects::END) && slot != NOBODY {
-            self.report(slot, input, sink);
+            self.report(slot, input.moment.element, sink);
         }
         if effects.has(Effects::BEGIN) {
-            self.begin(slot, input);
+            self.begin(slot, ordinal, input.moment.element);
             if let Some(tallies) = &mut self.tallies {
                 tallies.begin(at);
             }
@@ -323,17 +333,17 @@ impl Group {
 
     /// A measurement begins.
     #[inline(always)]
-    fn begin(&mut self, slot: u32, input: &Input) {
+    fn begin(&mut self, slot: u32, ordinal: u64, element: Position) {
         let at = slot as usize;
         let instance = &mut self.instances[at];
         instance.begin = instance.changed;
-        instance.begin_at = input.moment.element;
+        instance.begin_at = element;
         instance.length = Nanos::ZERO;
         if std::mem::take(&mut instance.has_missed) {
             self.missed[at] = Missed::default();
         }
         if let Some(keys) = &mut self.keys {
-            if keys[at].ordinal != input.moment.ordinal {
+            if keys[at].ordinal != ordinal {
                 keys[at].key = None;
             }
         }
@@ -341,7 +351,7 @@ impl Group {
 
     /// A measurement is completed.
     #[inline(always)]
-    fn report<S: Sink>(&mut self, slot: u32, input: &Input, sink: &mut S) {
+    fn report<S: Sink>(&mut self, slot: u32, element: Position, sink: &mut S) {
         let at = slot as usize;
         let instance = &self.instances[at];
         let measurement = Measurement {
@@ -352,7 +362,7 @@ impl Group {
             begin: instance.begin,
             end: instance.changed,
             begin_at: instance.begin_at,
-            end_at: input.moment.element,
+            end_at: element,
             length: instance.length,
             intermediate: match &self.tallies {
                 Some(tallies) => tallies.totals(at),
@@ -375,12 +385,14 @@ impl Group {
         match self.recent.get_mut(place) {
             Some(oldest) => {
                 let oldest = std::mem::replace(oldest, recent);
-                self.forgotten = self.forgotten.max(Some(oldest.end));
+                self.forgotten = self.forgotten.max(oldest.end);
             }
             None => self.recent.push(recent),
         }
         self.statistics.completed += 1;
-        self.statistics.incomplete += u64::from(!recent.complete);
+        if !recent.complete {
+            self.statistics.incomplete += 1;
+        }
         sink.measurement(&measurement);
     }
 
@@ -508,7 +520,7 @@ impl Group {
         if only.is_none() {
             self.miss(NOBODY, gap);
         }
-        if self.forgotten.is_some_and(|end| end > gap.from) {
+        if self.forgotten > gap.from {
             self.statistics.undoubted += 1;
         }
         // From the oldest to the newest.

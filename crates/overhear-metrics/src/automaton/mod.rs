@@ -123,7 +123,8 @@
 //!
 //! Memory is bounded: an automaton per task that differs from the stranger's, so many per metric and
 //! no more; what is refused is counted. Nothing is allocated per element or measurement. The cost of an
-//! element does not depend on how many tasks there are or were, only on those that it moves.
+//! element does not depend on how many tasks there are or were, only on those that it moves. What is
+//! remembered to be fast (combinations of states) is limited, and can be forgotten at any time.
 
 mod builtin;
 mod catalogue;
@@ -132,6 +133,7 @@ mod engine;
 mod fault;
 mod group;
 mod instance;
+mod joint;
 mod measurement;
 mod metric;
 mod parse;

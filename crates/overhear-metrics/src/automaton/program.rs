@@ -13,7 +13,7 @@ use super::metric::{Column, Metric};
 use super::specification::StateKind;
 
 /// A row of the table, as the place of its first step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Row(u32);
 
 impl Row {

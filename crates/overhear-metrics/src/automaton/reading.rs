@@ -52,6 +52,17 @@ impl Number {
         })
     }
 
+    /// Where its four bytes begin, if it has so many and no sign.
+    fn four_bytes(self) -> Option<usize> {
+        let before = self.shift as usize / 8;
+        let begin = if cfg!(target_endian = "little") {
+            self.word + before
+        } else {
+            (self.word + self.bytes).checked_sub(before + 4)?
+        };
+        (self.mask == u64::from(u32::MAX) && self.sign == 0).then_some(begin)
+    }
+
     const fn is_signed(self) -> bool {
         self.sign != 0
     }
@@ -67,6 +78,33 @@ impl Number {
         };
         let value = word >> self.shift & self.mask;
         Some((value ^ self.sign).wrapping_sub(self.sign))
+    }
+}
+
+/// A task's id in the elements of a stream: nearly always four bytes at some place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskId {
+    Four(usize),
+    Other(Number),
+}
+
+impl From<Number> for TaskId {
+    fn from(number: Number) -> Self {
+        number.four_bytes().map_or(Self::Other(number), Self::Four)
+    }
+}
+
+impl TaskId {
+    /// The id; `None` if the payload is too short, or if it is none.
+    #[inline(always)]
+    pub(super) fn read(self, payload: &[u8]) -> Option<u32> {
+        match self {
+            Self::Four(at) => {
+                let bytes = payload.get(at..)?.first_chunk()?;
+                Some(u32::from_ne_bytes(*bytes))
+            }
+            Self::Other(number) => u32::try_from(number.bits(payload)?).ok(),
+        }
     }
 }
 

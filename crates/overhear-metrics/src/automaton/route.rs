@@ -6,17 +6,15 @@
 //! element, a task that several name is read once. The conditions that hold, a bit each, choose a
 //! [`Letter`]: all symbols of all metrics that the element is.
 
-use std::ops::Range;
-
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
-use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, WRITER_TID};
+use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
 use super::check::whole_number;
+use super::joint::{Joint, Part};
 use super::metric::Metric;
 use super::pattern::BoundPattern;
-use super::reading::{Number, Probe, Test};
+use super::reading::{Number, Probe, TaskId, Test};
 use super::specification::{Condition, Constant, Place, Relation, Symbol, TaskOf, Word};
-use super::tasks::{Tasks, NOBODY};
 
 /// As many conditions as there may be for a table of all their combinations.
 const FEW_TESTS: usize = 8;
@@ -55,23 +53,33 @@ pub(super) struct Route {
     letters: Vec<Letter>,
     /// Whether [`Route::matches`] has to be asked: the table of letters would be too long.
     pub(super) is_long: bool,
-    /// The rules of all letters, one letter behind the other.
-    rules: Vec<Rule>,
     /// Conditions for which the word had no bit, and the rules' places in `every`.
     further: Vec<(usize, Test)>,
     /// Each rule once, in the order of the metrics, and within one in that of its symbols.
     every: Vec<Rule>,
 }
 
-/// The slots of the tasks that an element names.
-pub(super) type Slots = [u32; 1 << u8::BITS];
-
 /// Which rules apply to an element, by its conditions.
 #[derive(Clone, Debug)]
 struct Letter {
-    rules: Range<usize>,
-    /// The places where their tasks are named.
-    tasks: Box<[u8]>,
+    /// Those of plain metrics, by tasks and times.
+    parts: Box<[RoutePart]>,
+    /// Those of others, or all if the route is long.
+    rules: Box<[Rule]>,
+}
+
+/// What an element says to plain metrics of one task, for one time.
+#[derive(Clone, Debug)]
+pub(super) struct RoutePart {
+    pub(super) part: Part,
+    /// Where the task is named.
+    pub(super) task: TaskSource,
+    /// How long ago it was.
+    ago: u16,
+    /// Which metrics it gives keys.
+    pub(super) keys: Box<[(u32, Number)]>,
+    /// The rules, for what is rare.
+    pub(super) rules: Box<[Rule]>,
 }
 
 /// No number.
@@ -84,8 +92,8 @@ pub(super) struct Rule {
     pub(super) symbol: u16,
     pub(super) source: u16,
     /// Which of the route's tasks is the symbol's.
-    pub(super) task: u8,
-    /// Whether [`Group::input_plain`](super::group::Group::input_plain) is enough for it.
+    pub(super) task: u16,
+    /// Whether the metric is.
     pub(super) is_plain: bool,
     ago: u16,
     key: u16,
@@ -101,7 +109,7 @@ pub(super) struct Rule {
 pub(super) enum TaskSource {
     Nobody,
     Always(u32),
-    Field(Number),
+    Field(TaskId),
 }
 
 impl TaskSource {
@@ -115,7 +123,7 @@ impl TaskSource {
             TaskOf::Nobody => Self::Nobody,
             TaskOf::Field(word) => {
                 let field = Number::of(&stream.schema, &word.text);
-                field.map_or(Self::Nobody, Self::Field)
+                field.map_or(Self::Nobody, |field| Self::Field(field.into()))
             }
             TaskOf::Writer => writer(),
         }
@@ -127,7 +135,7 @@ impl TaskSource {
         let task = match self {
             Self::Nobody => None,
             Self::Always(task) => Some(task),
-            Self::Field(field) => u32::try_from(field.bits(element.payload)?).ok(),
+            Self::Field(field) => field.read(element.payload),
         };
         task.filter(|&task| task != 0 && task != u32::MAX)
     }
@@ -145,6 +153,7 @@ impl Route {
     pub(super) fn new<'a>(
         stream: &StreamDescriptor,
         metrics: impl Iterator<Item = (&'a Metric, bool)>,
+        joint: &mut Joint,
         complain: &mut dyn FnMut(String),
     ) -> Self {
         let event = stream.event();
@@ -158,7 +167,6 @@ impl Route {
             numbers: Vec::new(),
             letters: Vec::new(),
             is_long: false,
-            rules: Vec::new(),
             further: Vec::new(),
             every: Vec::new(),
         };
@@ -197,7 +205,7 @@ impl Route {
         for draft in drafts {
             route.add(draft);
         }
-        route.choose();
+        route.choose(joint);
         route.is_idle = route.every.is_empty() && route.lives == Lives::Silent;
         route
     }
@@ -219,8 +227,7 @@ impl Route {
                 source: narrow(source),
                 ago: number(pattern.ago),
                 key: number(key),
-                task: u8::try_from(place_of(&mut self.tasks, &pattern.task))
-                    .expect("a type has fewer fields"),
+                task: narrow(place_of(&mut self.tasks, &pattern.task)),
                 is_plain,
                 number: 0,
                 cares: 0,
@@ -259,29 +266,52 @@ impl Route {
     }
 
     /// Finds the rules for each combination of conditions.
-    fn choose(&mut self) {
+    fn choose(&mut self, joint: &mut Joint) {
         let tests = self.probes.len() + self.tests.len();
         self.is_long = tests > FEW_TESTS;
         if self.is_long {
-            return self.letter(|_| true);
+            return self.spell(joint, |_| true);
         }
         for held in 0..1 << tests {
-            self.letter(|rule| rule.cares & held == rule.needs);
+            self.spell(joint, |rule| rule.cares & held == rule.needs);
         }
     }
 
-    fn letter(&mut self, applies: impl Fn(&Rule) -> bool) {
-        let begin = self.rules.len();
+    fn spell(&mut self, joint: &mut Joint, applies: impl Fn(&Rule) -> bool) {
         let rules = self.every.iter().filter(|rule| applies(rule));
-        self.rules.extend(rules);
-        let mut tasks: Vec<u8> = Vec::new();
-        for rule in &self.rules[begin..] {
-            place_of(&mut tasks, &rule.task);
+        let (plain, others): (Vec<Rule>, Vec<Rule>) =
+            rules.partition(|rule| rule.is_plain && !self.is_long);
+        let mut parts: Vec<Vec<Rule>> = Vec::new();
+        for rule in plain {
+            if self.tasks[usize::from(rule.task)] == TaskSource::Nobody {
+                continue;
+            }
+            // The symbols of one metric stay in their order.
+            let of_metric = |part: &Vec<Rule>| part.iter().any(|it| it.metric == rule.metric);
+            let from = parts.iter().rposition(of_metric).unwrap_or(0);
+            let same = |part: &&mut Vec<Rule>| (part[0].task, part[0].ago) == (rule.task, rule.ago);
+            match parts[from..].iter_mut().find(same) {
+                Some(part) => part.push(rule),
+                None => parts.push(vec![rule]),
+            }
         }
-        self.letters.push(Letter {
-            rules: begin..self.rules.len(),
-            tasks: tasks.into(),
+        let parts = parts.into_iter().map(|rules| {
+            let symbols = rules.iter().map(|rule| (rule.metric, rule.symbol));
+            let keys = rules.iter().filter(|rule| rule.key != NONE);
+            let keys = keys.map(|rule| (rule.metric, self.numbers[usize::from(rule.key)]));
+            RoutePart {
+                part: joint.part(symbols.collect()),
+                task: self.tasks[usize::from(rules[0].task)],
+                ago: rules[0].ago,
+                keys: keys.collect(),
+                rules: rules.into(),
+            }
         });
+        let letter = Letter {
+            parts: parts.collect(),
+            rules: others.into(),
+        };
+        self.letters.push(letter);
     }
 
     /// The lives that the stream tells of. Whether a departure is the last one is a condition like others.
@@ -316,23 +346,41 @@ impl Route {
         element.payload.len() >= self.bytes
     }
 
-    /// The rules that apply where these conditions hold. The slots of the
-    /// tasks that they name go to `slots`, in the order to which [`Rule::task`] refers.
+    /// Whether elements for which these conditions hold only say something to plain metrics.
     #[inline(always)]
-    pub(super) fn rules(
-        &self,
-        held: u64,
-        element: &ElementView<'_>,
-        tasks: &mut Tasks,
-        slots: &mut Slots,
-    ) -> &[Rule] {
-        let place = if self.is_long { 0 } else { held as usize };
-        let letter = &self.letters[place];
-        for &place in &letter.tasks {
-            let task = self.tasks[usize::from(place)].named_by(element);
-            slots[usize::from(place)] = task.map_or(NOBODY, |task| tasks.slot(task));
+    pub(super) fn is_simple(&self, held: u64) -> bool {
+        let ends = match self.lives {
+            Lives::Silent => false,
+            Lives::Life => true,
+            Lives::Switch(_, alive) => held & alive == 0,
+        };
+        !ends && self.letters[self.letter(held)].rules.is_empty()
+    }
+
+    /// What the element is where these conditions hold.
+    #[inline(always)]
+    pub(super) const fn letter(&self, held: u64) -> usize {
+        if self.is_long {
+            0
+        } else {
+            held as usize
         }
-        &self.rules[letter.rules.clone()]
+    }
+
+    /// What it says to plain metrics.
+    #[inline(always)]
+    pub(super) fn parts(&self, letter: usize) -> &[RoutePart] {
+        &self.letters[letter].parts
+    }
+
+    /// What it says to others.
+    pub(super) fn rules(&self, letter: usize) -> &[Rule] {
+        &self.letters[letter].rules
+    }
+
+    /// The task of a rule.
+    pub(super) fn task(&self, rule: &Rule, element: &ElementView<'_>) -> Option<u32> {
+        self.tasks[usize::from(rule.task)].named_by(element)
     }
 
     /// Whether the element is the symbol: `held` says which conditions of the route hold.
@@ -356,14 +404,25 @@ impl Route {
         held
     }
 
-    /// How long before the element the event was.
     #[inline(always)]
-    pub(super) fn ago(&self, rule: &Rule, element: &ElementView<'_>) -> Nanos {
-        if rule.ago == NONE {
-            return Nanos::ZERO;
+    fn time(&self, ago: u16, element: &ElementView<'_>) -> Timestamp {
+        if ago == NONE {
+            return element.time;
         }
-        let field = self.numbers[usize::from(rule.ago)];
-        Nanos::from_ns(field.bits(element.payload).unwrap_or(0))
+        let field = self.numbers[usize::from(ago)];
+        let ago = Nanos::from_ns(field.bits(element.payload).unwrap_or(0));
+        element.time.minus(ago)
+    }
+
+    /// For when the element says what it says to plain metrics.
+    #[inline(always)]
+    pub(super) fn time_of_part(&self, part: &RoutePart, element: &ElementView<'_>) -> Timestamp {
+        self.time(part.ago, element)
+    }
+
+    /// The time of the symbol.
+    pub(super) fn time_of(&self, rule: &Rule, element: &ElementView<'_>) -> Timestamp {
+        self.time(rule.ago, element)
     }
 
     /// The key that the element gives, if the symbol gives one.
@@ -409,7 +468,7 @@ fn key_and_pattern(
 /// Whose the elements of a stream are if they do not say it by a field of their own.
 pub(super) fn writer(stream: &StreamDescriptor) -> TaskSource {
     match (Number::of(&stream.schema, WRITER_TID), &stream.origin) {
-        (Some(field), _) => TaskSource::Field(field),
+        (Some(field), _) => TaskSource::Field(field.into()),
         (None, Origin::Program(task)) => TaskSource::Always(task.pid),
         _ => TaskSource::Nobody,
     }

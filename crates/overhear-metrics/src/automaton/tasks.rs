@@ -3,6 +3,8 @@
 
 use rustc_hash::FxHashMap;
 
+use super::joint::State;
+
 /// Places for tasks that are found without asking the index.
 const NEAR: usize = 64;
 
@@ -18,11 +20,19 @@ pub(super) struct Tasks {
     /// Tasks that were found lately and their slots, by the low bits of the task.
     near: [(u32, u32); NEAR],
     index: FxHashMap<u32, u32>,
-    /// By slot, the task and how many automata hold it.
-    slots: Vec<(u32, u32)>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     /// Slots that nobody may hold.
     idle: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    task: u32,
+    /// How many automata hold it.
+    holders: u32,
+    /// What is known of them.
+    state: State,
 }
 
 impl Default for Tasks {
@@ -30,7 +40,7 @@ impl Default for Tasks {
         Self {
             near: [(0, NOBODY); NEAR],
             index: FxHashMap::default(),
-            slots: vec![(0, 0)],
+            slots: vec![Slot::default()],
             free: Vec::new(),
             idle: Vec::new(),
         }
@@ -63,10 +73,10 @@ impl Tasks {
 
     fn give(&mut self, task: u32) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, 0));
+            self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).expect("there are fewer automata than task ids")
         });
-        self.slots[slot as usize] = (task, 0);
+        self.slots[slot as usize].task = task;
         self.index.insert(task, slot);
         self.idle.push(slot);
         slot
@@ -79,20 +89,47 @@ impl Tasks {
 
     /// The task that has the slot.
     pub(super) fn of(&self, slot: u32) -> u32 {
-        self.slots[slot as usize].0
+        self.slots[slot as usize].task
     }
 
     /// An automaton holds the slot.
     pub(super) fn hold(&mut self, slot: u32) {
-        self.slots[slot as usize].1 += 1;
+        let slot = &mut self.slots[slot as usize];
+        slot.holders += 1;
+        slot.state = State::UNKNOWN;
     }
 
     /// An automaton holds it no longer.
     pub(super) fn let_go(&mut self, slot: u32) {
-        let (_, holders) = &mut self.slots[slot as usize];
-        *holders -= 1;
-        if *holders == 0 {
+        let held = &mut self.slots[slot as usize];
+        held.holders -= 1;
+        held.state = State::UNKNOWN;
+        if held.holders == 0 {
             self.idle.push(slot);
+        }
+    }
+
+    /// What is known of the automata of a slot.
+    #[inline(always)]
+    pub(super) fn state(&self, slot: u32) -> State {
+        self.slots[slot as usize].state
+    }
+
+    /// Something is known of them.
+    #[inline(always)]
+    pub(super) fn set_state(&mut self, slot: u32, state: State) {
+        self.slots[slot as usize].state = state;
+    }
+
+    /// Nothing is known of them any more.
+    pub(super) fn forget_state(&mut self, slot: u32) {
+        self.set_state(slot, State::UNKNOWN);
+    }
+
+    /// Nothing is known of any.
+    pub(super) fn forget_states(&mut self) {
+        for slot in &mut self.slots {
+            slot.state = State::UNKNOWN;
         }
     }
 
@@ -107,11 +144,11 @@ impl Tasks {
     #[inline(never)]
     fn take_back(&mut self) {
         while let Some(slot) = self.idle.pop() {
-            let (task, holders) = self.slots[slot as usize];
+            let Slot { task, holders, .. } = self.slots[slot as usize];
             // It may have found a holder, or stand here twice.
             if holders == 0 && task != 0 {
                 self.forget(task);
-                self.slots[slot as usize] = (0, 0);
+                self.slots[slot as usize] = Slot::default();
                 self.free.push(slot);
             }
         }
@@ -126,7 +163,7 @@ impl Tasks {
     pub(super) fn rename(&mut self, slot: u32, new: u32) {
         self.forget(self.of(slot));
         self.near[new as usize % NEAR] = (0, NOBODY);
-        self.slots[slot as usize].0 = new;
+        self.slots[slot as usize].task = new;
         self.index.insert(new, slot);
     }
 }

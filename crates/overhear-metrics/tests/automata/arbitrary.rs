@@ -73,7 +73,7 @@ fn state() -> impl Strategy<Value = (StateKind, bool)> {
 
 /// Metrics that make sense by the way they are made: a state is entered with a measurement running
 /// or without one, never both.
-fn metric() -> impl Strategy<Value = Option<Metric>> {
+pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
     let states = prop::collection::vec(state(), 2..9);
     let edge = (
         any::<prop::sample::Index>(),

@@ -7,3 +7,4 @@ mod reference;
 mod scene;
 mod scheduling;
 mod specs;
+mod together;

@@ -215,7 +215,7 @@ pub(crate) fn each_element(lines: &[Line], mut take: impl FnMut(&ElementView<'_>
 }
 
 /// Makes an item of every line.
-fn each(
+pub(crate) fn each(
     lines: &[Line],
     catalogue: &Catalogue,
     mut take: impl FnMut(&StreamDescriptor, &Line, Item<'_>),

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Metrics that share one engine, many elements at once, and intermediate elements that nobody counts:
+//! this is the short way through the engine. Each metric by itself, element by element, and everything
+//! counted, is the long one. Both tell the same.
+
+use overhear_event::{ElementView, Gap, Item, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::automaton::{
+    system_metric, Catalogue, Doubt, Measurement, Metric, MetricStatistics, Metrics, Position, Sink,
+};
+use proptest::prelude::{prop, prop_oneof, proptest, ProptestConfig, Strategy};
+use proptest::prop_assert_eq;
+
+use crate::arbitrary::metric;
+use crate::scene::{catalogue, each, Line};
+
+/// What a measurement says, without its intermediate elements.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    number: u64,
+    task: u32,
+    begin: (Timestamp, Position),
+    end: (Timestamp, Position),
+    length: u64,
+    key: Option<u64>,
+    missed: u64,
+    doubts: u64,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    counts: bool,
+    /// By metric.
+    metrics: Vec<Vec<Told>>,
+}
+
+impl Sink for All {
+    fn counts_intermediate(&self, _: &Metric) -> bool {
+        self.counts
+    }
+
+    fn measurement(&mut self, it: &Measurement<'_>) {
+        assert_eq!(it.intermediate.is_empty(), !self.counts);
+        self.metrics[it.metric_index].push(Told {
+            number: it.number,
+            task: it.task,
+            begin: (it.begin, it.begin_at),
+            end: (it.end, it.end_at),
+            length: it.length.as_ns(),
+            key: it.key,
+            missed: it.missed.elements,
+            doubts: 0,
+        });
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        self.metrics[doubt.metric_index][doubt.number as usize].doubts += 1;
+    }
+}
+
+/// An item that outlives its scene.
+enum Kept {
+    Element(StreamDescriptor, u64, Timestamp, Vec<u8>),
+    Gap(StreamDescriptor, Gap),
+}
+
+fn kept(lines: &[Line], catalogue: &Catalogue) -> Vec<Kept> {
+    let mut all = Vec::new();
+    each(lines, catalogue, |stream, _, item| {
+        all.push(match item {
+            Item::Element(it) => {
+                Kept::Element(stream.clone(), it.sequence, it.time, it.payload.to_vec())
+            }
+            Item::Gap(_, gap) => Kept::Gap(stream.clone(), gap),
+            _ => panic!("scenes have nothing else"),
+        });
+    });
+    all
+}
+
+fn play(
+    metrics: &[Metric],
+    items: &[Kept],
+    limit: usize,
+    batch: usize,
+    counts: bool,
+) -> Vec<(Vec<Told>, MetricStatistics)> {
+    let sink = All {
+        counts,
+        metrics: vec![Vec::new(); metrics.len()],
+    };
+    let mut engine = Metrics::new(sink).with_instances(limit);
+    for metric in metrics {
+        engine.add(metric.clone());
+    }
+    let mut waiting = Vec::new();
+    for item in items {
+        match item {
+            Kept::Element(stream, sequence, time, payload) => waiting.push(ElementView {
+                stream,
+                sequence: *sequence,
+                time: *time,
+                payload,
+            }),
+            Kept::Gap(stream, gap) => {
+                engine.elements(&waiting);
+                waiting.clear();
+                engine.gap(stream, gap);
+            }
+        }
+        if waiting.len() == batch {
+            engine.elements(&waiting);
+            waiting.clear();
+        }
+    }
+    engine.elements(&waiting);
+    engine.finish();
+    let statistics: Vec<_> = engine.statistics().map(|(_, it)| it).collect();
+    let told = engine.into_sink().metrics;
+    told.into_iter().zip(statistics).collect()
+}
+
+/// Threads that run, sleep, wake, begin and end, sensibly or not, and events that nobody knows.
+fn line() -> impl Strategy<Value = (u64, String)> {
+    let thread = || 1..6_u32;
+    prop_oneof![
+        4 => (thread(), thread(), 0..9_u8, 0..8_u8, 0..9_u32).prop_map(|(prev, next, state, flags, ran)| {
+            let state = [0, 0, 1, 1, 1, 2, 2, 1, 0x80][usize::from(state)];
+            let ran = if ran > 6 { u32::MAX } else { ran };
+            format!("kernel:sched_switch prev_tid={prev} next_tid={next} prev_state={state} flags={flags} prev_run_ns={ran}")
+        }),
+        4 => (thread(), 1..4_u8).prop_map(|(tid, kind)| format!("kernel:sched_wake tid={tid} kind={kind}")),
+        1 => (thread(), thread(), 1..5_u8).prop_map(|(tid, parent, kind)| {
+            format!("kernel:task_life tid={tid} parent_tid={parent} kind={kind}")
+        }),
+        4 => (0..4_usize, 0..5_u32, 0..5_u32).prop_map(|(event, task, value)| {
+            let event = ["w", "x", "y", "z"][event];
+            format!("kernel:{event} task={task} value={value}")
+        }),
+        1 => (0..2_usize).prop_map(|event| {
+            let event = ["y", "sched_switch"][event];
+            format!("gap kernel:{event} from=103 missed=2")
+        }),
+    ]
+    .prop_flat_map(|line| (0..5_u64).prop_map(move |step| (step, line.clone())))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn metrics_tell_together_what_each_tells_alone(
+        arbitrary in prop::collection::vec(metric(), 2..5),
+        steps in prop::collection::vec(line(), 0..120),
+        limit in prop_oneof![1..5_usize, 100..101_usize],
+        batch in 1..40_usize,
+    ) {
+        let mut time = 110;
+        let lines = steps.iter().map(|(step, line)| {
+            time += step;
+            Line::parse(&format!("{time} {line}")).unwrap()
+        });
+        let lines: Vec<Line> = lines.collect();
+        let names = ["wakeup_latency", "run_delay", "time_slice", "off_cpu", "preemption"];
+        let mut metrics: Vec<Metric> = arbitrary.into_iter().flatten().collect();
+        metrics.extend(names.map(|name| system_metric(name).unwrap()));
+        // Of the names of unknown events, all that arbitrary metrics know.
+        let specification = metrics[0].specification();
+        let items = kept(&lines, &catalogue(Some(specification)));
+        let together = play(&metrics, &items, limit, batch, false);
+        for (metric, together) in metrics.iter().zip(together) {
+            let alone = play(std::slice::from_ref(metric), &items, limit, 1, true);
+            prop_assert_eq!(&together, &alone[0], "{}", metric);
+        }
+    }
+}
