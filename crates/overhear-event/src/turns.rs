@@ -70,12 +70,14 @@ impl Turns {
     }
 
     /// The least.
+    #[inline]
     #[must_use]
     pub fn top(&self) -> Option<Turn> {
         self.0.first().copied()
     }
 
     /// The one that comes after the top.
+    #[inline]
     #[must_use]
     pub fn runner_up(&self) -> Option<Turn> {
         match self.0.get(1..3) {
@@ -104,6 +106,7 @@ impl Turns {
     /// Moves the top to its place. It goes down to a leaf along the lesser children, and from there up
     /// (Floyd's way): streams that take turns put a late turn on top, and then each level costs one
     /// comparison whose outcome is used as a number, not as a branch that cannot be predicted.
+    #[inline]
     fn sift(&mut self) {
         let heap = &mut self.0[..];
         let Some(&moving) = heap.first() else {

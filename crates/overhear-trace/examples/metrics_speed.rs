@@ -5,8 +5,8 @@
 //! recording of ours, element by element. Then three metrics over that recording (`wakeup_latency`,
 //! `run_delay`, `time_slice`), babeltrace2's dummy sink over the same recording, and `perf sched
 //! timehist` over perf's file take turns, each in a process of its own; what counts is the CPU time of
-//! the process. Besides it is shown how the cost grows with metrics, and that it does not with tasks
-//! that have ended.
+//! the process. Besides it is shown where the time goes (reading in order, automata, results), how the cost
+//! grows with metrics, and that it does not with tasks that have ended.
 //!
 //! `cargo run --release -p overhear-trace --example metrics_speed [ROUNDS]`; as root, or without perf:
 //! then the recording is made up. The targets are judged here and asserted by no test.
@@ -17,13 +17,12 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
 };
-use overhear_metrics::automaton::{system_metric, Metrics, Summaries};
+use overhear_metrics::automaton::{system_metric, Measurement, Metric, Metrics, Sink, Summaries};
 use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
 
 const METRICS: [&str; 3] = ["wakeup_latency", "run_delay", "time_slice"];
@@ -85,14 +84,14 @@ fn work() -> Result<()> {
 
 /// Replays the recording through so many copies of the metrics. Returns how many measurements there were.
 fn evaluate(reader: &TraceReader, copies: usize) -> u64 {
-    let mut metrics = engine(copies);
+    let mut metrics = engine(Summaries::default(), copies);
     reader.replay(&mut [&mut metrics]);
     metrics.finish();
     metrics.statistics().map(|(_, each)| each.completed).sum()
 }
 
-fn engine(copies: usize) -> Metrics<Summaries> {
-    let mut metrics = Metrics::new(Summaries::default());
+fn engine<S: Sink>(sink: S, copies: usize) -> Metrics<S> {
+    let mut metrics = Metrics::new(sink);
     for name in METRICS.iter().cycle().take(METRICS.len() * copies) {
         metrics.add(system_metric(name).expect("it is built in"));
     }
@@ -159,6 +158,7 @@ fn compare(rounds: usize) -> Result<()> {
         }
     }
     table(&contenders);
+    stages(&reader, rounds);
     growth(&reader, rounds);
     Ok(())
 }
@@ -230,6 +230,90 @@ fn table(contenders: &[Contender]) {
     }
 }
 
+/// Looks at the time of every element.
+#[derive(Default)]
+struct Times(u64);
+
+impl Update for Times {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.0 ^= element.time.as_monotonic_ns();
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// Takes measurements, and does nothing but add them up.
+#[derive(Default)]
+struct Sum(u64);
+
+impl Sink for Sum {
+    fn counts_intermediate(&self, _: &Metric) -> bool {
+        false
+    }
+
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        self.0 = self.0.wrapping_add(measurement.length.as_ns());
+    }
+}
+
+/// As [`Sum`], with the elements that lie in the measurements.
+#[derive(Default)]
+struct SumLess(Sum);
+
+impl Sink for SumLess {
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        self.0.measurement(measurement);
+        self.0 .0 ^= measurement.intermediate_events();
+    }
+}
+
+/// Where the time goes: each stage has what the one before has, and more. They take turns.
+fn stages(reader: &TraceReader, rounds: usize) {
+    let names = [
+        "reading in order",
+        "and automata",
+        "and summaries",
+        "automata that count intermediate elements",
+    ];
+    let mut spans = vec![Vec::new(); names.len()];
+    for round in 0..rounds {
+        for turn in 0..names.len() {
+            let stage = (round + turn) % names.len();
+            let mut times = Times::default();
+            let (mut bare, mut whole) =
+                (engine(Sum::default(), 1), engine(Summaries::default(), 1));
+            let mut counting = engine(SumLess::default(), 1);
+            let updates: [&mut dyn Update; 4] = [&mut times, &mut bare, &mut whole, &mut counting];
+            let begun = thread_cpu_ns();
+            for (_, update) in (0..).zip(updates).filter(|(at, _)| *at == stage) {
+                reader.replay(&mut [update]);
+            }
+            let ns = (thread_cpu_ns() - begun) as f64;
+            std::hint::black_box((times.0, bare.sink().0, counting.sink().0 .0));
+            spans[stage].push(ns / reader.events() as f64);
+        }
+    }
+    println!("\n| stage | ns of CPU per element | quartiles |");
+    println!("|---|--:|--:|");
+    for (name, spans) in names.into_iter().zip(&spans) {
+        let [low, median, high] = quartiles(spans);
+        println!("| {name} | {median:.1} | {low:.1} to {high:.1} |");
+    }
+}
+
+/// The CPU time of this thread.
+fn thread_cpu_ns() -> u64 {
+    // SAFETY: the structure is plain data that the call fills.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time);
+        time
+    };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// How the cost grows with the metrics and with the tasks that have ended; they take turns, too.
 fn growth(reader: &TraceReader, rounds: usize) {
     // Copies of the metrics, tasks that have ended, with which it is compared, the largest good ratio. Equal
@@ -245,11 +329,11 @@ fn growth(reader: &TraceReader, rounds: usize) {
         for turn in 0..cases.len() {
             let place = (round + turn) % cases.len();
             let (copies, ended, ..) = cases[place];
-            let mut metrics = engine(copies);
+            let mut metrics = engine(Summaries::default(), copies);
             live_and_die(&mut metrics, ended);
-            let begun = Instant::now();
+            let begun = thread_cpu_ns();
             reader.replay(&mut [&mut metrics]);
-            let ns = begun.elapsed().as_nanos() as f64;
+            let ns = (thread_cpu_ns() - begun) as f64;
             spans[place].push(ns / reader.events() as f64);
         }
     }
