@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz bench stress docs install clean
+.PHONY: help demo test python lint loom miri fuzz bench experiment stress docs install clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -25,6 +25,8 @@ fuzz: ## feeds arbitrary bytes to what parses, SECONDS=60 per target (needs a ni
 	@$(XTASK) fuzz $(SECONDS)
 bench: ## measures sensors and readers against a floor and other tools, PAGE=FILE keeps the tables
 	@$(XTASK) bench $(PAGE)
+experiment: ## runs fifteen periodic tasks for SECONDS=60, and prints response times computed and observed
+	@$(XTASK) experiment $(SECONDS)
 stress: ## keeps a guarantee while every CPU is loaded, for SECONDS=600, assuming LATENESS=20 ms
 	@$(XTASK) stress $(or $(SECONDS),600) $(LATENESS)
 docs: ## builds the reference of all crates

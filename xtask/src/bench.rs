@@ -63,7 +63,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         println!("Left out: {reason:#}.");
     }
     println!("\nResponse times of fifteen periodic tasks, computed and observed:\n");
-    if let Err(reason) = experiment(workspace) {
+    if let Err(reason) = experiment(workspace, &[]) {
         println!("Left out: {reason:#}.");
     }
     println!("\nCompensation, what is left of what a monitor adds to a run:\n");
@@ -90,10 +90,13 @@ fn metrics(workspace: &Workspace) -> Result<()> {
     shell::run(cargo.args(["--example", "metrics_speed"]))
 }
 
-/// The experiment of seed 004 for a minute: a bench that lives among the tests, too.
-fn experiment(workspace: &Workspace) -> Result<()> {
+/// The experiment of seed 004, for a minute or so many seconds: a bench that lives among the tests, too. Its
+/// table is that of docs/rta.md.
+pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let seconds = arguments.first().map_or("60", String::as_str);
     let mut cargo = shell::cargo(&workspace.root);
-    cargo.env("OVERHEAR_EXPERIMENT_SECONDS", "60").args([
+    cargo.env("OVERHEAR_EXPERIMENT_SECONDS", seconds).args([
         "test",
         "--quiet",
         "-p",

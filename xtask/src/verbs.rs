@@ -29,6 +29,7 @@ pub(crate) enum Verb {
     Miri,
     Fuzz,
     Bench,
+    Experiment,
     Stress,
     Docs,
     Install,
@@ -36,7 +37,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -45,6 +46,7 @@ impl Verb {
         Self::Miri,
         Self::Fuzz,
         Self::Bench,
+        Self::Experiment,
         Self::Stress,
         Self::Docs,
         Self::Install,
@@ -61,6 +63,7 @@ impl Verb {
             Self::Miri => "miri",
             Self::Fuzz => "fuzz",
             Self::Bench => "bench",
+            Self::Experiment => "experiment",
             Self::Stress => "stress",
             Self::Docs => "docs",
             Self::Install => "install",
@@ -84,6 +87,7 @@ impl Verb {
             Self::Miri => miri(&workspace),
             Self::Fuzz => fuzz(&workspace, arguments),
             Self::Bench => bench::bench(&workspace, arguments),
+            Self::Experiment => bench::experiment(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
