@@ -20,7 +20,8 @@
  *     if (oh_sensor_register(&sensor, &options) == 0)
  *         oh_parts_write(sensor, &message, text, strlen(text));
  *
- * The sensor needs room for the parts of several of the longest messages: capacity.
+ * The sensor needs room for the parts of several of the longest messages: capacity. Laned and concurrent sensors
+ * carry messages of several threads; rejoin.h is the reader's side.
  */
 #ifndef OVERHEAR_PARTS_H
 #define OVERHEAR_PARTS_H
@@ -52,6 +53,48 @@ OH_STATIC_ASSERT(sizeof(oh_part) == 16, "oh_part: size");
         "data", OH_TEXT, 16, (uint32_t)(data_bytes), ""                                             \
     }
 
+#ifndef OVERHEAR_DISABLE
+
+/* A message of which some parts are written. */
+typedef struct oh_parts_left_ {
+    oh_part part; /* the next one */
+    const uint8_t *from;
+    size_t length;
+    size_t room; /* in each element */
+} oh_parts_left_;
+
+OH_INLINE_ int oh_parts_begin_(oh_parts_left_ *left, uint32_t payload_size, const void *bytes,
+                               size_t length)
+{
+    if (length > UINT32_MAX)
+        return -EMSGSIZE;
+    if (payload_size <= sizeof left->part)
+        return -EINVAL;
+    left->part.message = 0;
+    left->part.part = 0;
+    left->part.bytes = (uint32_t)length;
+    left->from = (const uint8_t *)bytes;
+    left->length = length;
+    left->room = payload_size - sizeof left->part;
+    return 0;
+}
+
+/* Fills the payload with the next part. */
+OH_INLINE_ void oh_parts_fill_(oh_parts_left_ *left, uint8_t *payload)
+{
+    const size_t size = left->length < left->room ? left->length : left->room;
+    memcpy(payload, &left->part, sizeof left->part);
+    if (size > 0) {
+        memcpy(payload + sizeof left->part, left->from, size);
+        left->from += size;
+    }
+    memset(payload + sizeof left->part + size, 0, left->room - size);
+    left->part.part++;
+    left->length -= size;
+}
+
+#endif
+
 /*
  * oh_parts_write: writes a message as elements of a sensor for parts.
  *
@@ -74,33 +117,107 @@ OH_STATIC_ASSERT(sizeof(oh_part) == 16, "oh_part: size");
 OH_INLINE_ int oh_parts_write(oh_sensor *sensor, uint64_t *message, const void *bytes, size_t length)
 {
 #ifndef OVERHEAR_DISABLE
-    const uint8_t *from = (const uint8_t *)bytes;
-    size_t left = length;
-    size_t room;
-    oh_part part;
-    if (length > UINT32_MAX)
-        return -EMSGSIZE;
-    if (sensor->payload_size <= sizeof part)
-        return -EINVAL;
+    oh_parts_left_ left;
+    const int code = oh_parts_begin_(&left, sensor->payload_size, bytes, length);
+    if (code != 0)
+        return code;
     if (!oh_sensor_enabled(sensor))
         return 0;
-    room = sensor->payload_size - sizeof part;
-    part.message = (*message)++;
-    part.part = 0;
-    part.bytes = (uint32_t)length;
+    left.part.message = (*message)++;
     do {
-        uint8_t *payload = (uint8_t *)oh_sensor_write(sensor);
-        const size_t size = left < room ? left : room;
-        memcpy(payload, &part, sizeof part);
-        if (size > 0) {
-            memcpy(payload + sizeof part, from, size);
-            from += size;
-        }
-        memset(payload + sizeof part + size, 0, room - size);
+        oh_parts_fill_(&left, (uint8_t *)oh_sensor_write(sensor));
         oh_sensor_commit(sensor);
-        part.part++;
-        left -= size;
-    } while (left > 0);
+    } while (left.length > 0);
+#else
+    (void)sensor;
+    (void)message;
+    (void)bytes;
+    (void)length;
+#endif
+    return 0;
+}
+
+/*
+ * oh_parts_write_concurrent: writes a message as elements of a concurrent sensor for parts.
+ *
+ * The parts of a message come from the calling thread, which is named in each of them (writer_tid): readers tell those of
+ * several threads apart by it. So *message is the thread's own: the number of its next message in this sensor's
+ * stream, 0 at first; see oh_parts_write.
+ *
+ * Ownership: the bytes are copied.
+ *
+ * Returns 0, or a negative errno:
+ *   -EMSGSIZE  the message has 4 GiB or more; nothing is written
+ *   -EINVAL    the sensor's elements have no room for a part; nothing is written
+ *   -EAGAIN    a part was refused (see oh_concurrent_write), which is counted: readers find the message lost
+ *
+ * Thread safety: may be called from any thread, with a *message of its own.
+ * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call in the same thread.
+ * Real-time class: lock-free; its time grows with the length of the message.
+ */
+OH_INLINE_ int oh_parts_write_concurrent(oh_concurrent_sensor *sensor, uint64_t *message, const void *bytes,
+                                     size_t length)
+{
+#ifndef OVERHEAR_DISABLE
+    oh_parts_left_ left;
+    const int code = oh_parts_begin_(&left, sensor->payload_size, bytes, length);
+    if (code != 0)
+        return code;
+    if (!oh_concurrent_enabled(sensor))
+        return 0;
+    left.part.message = (*message)++;
+    do {
+        uint8_t *payload = (uint8_t *)oh_concurrent_write(sensor);
+        if (payload == NULL)
+            return -EAGAIN;
+        oh_parts_fill_(&left, payload);
+        oh_concurrent_commit(sensor, payload);
+    } while (left.length > 0);
+#else
+    (void)sensor;
+    (void)message;
+    (void)bytes;
+    (void)length;
+#endif
+    return 0;
+}
+
+/*
+ * oh_parts_write_laned: writes a message as elements of a laned sensor for parts.
+ *
+ * The parts of a message come from the calling thread, which is named in each of them (writer_tid): readers tell those of
+ * several threads apart by it. So *message is the thread's own: the number of its next message in this sensor's
+ * stream, 0 at first; see oh_parts_write.
+ *
+ * Ownership: the bytes are copied.
+ *
+ * Returns 0, or a negative errno:
+ *   -EMSGSIZE  the message has 4 GiB or more; nothing is written
+ *   -EINVAL    the sensor's elements have no room for a part; nothing is written
+ *   -EAGAIN    a part was refused (see oh_laned_write), which is counted: readers find the message lost
+ *
+ * Thread safety: may be called from any thread, with a *message of its own.
+ * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call in the same thread.
+ * Real-time class: wait-free; its time grows with the length of the message.
+ */
+OH_INLINE_ int oh_parts_write_laned(oh_laned_sensor *sensor, uint64_t *message, const void *bytes,
+                                     size_t length)
+{
+#ifndef OVERHEAR_DISABLE
+    oh_parts_left_ left;
+    const int code = oh_parts_begin_(&left, sensor->payload_size, bytes, length);
+    if (code != 0)
+        return code;
+    if (!oh_laned_enabled(sensor))
+        return 0;
+    left.part.message = (*message)++;
+    do {
+        uint8_t *payload = (uint8_t *)oh_laned_write(sensor);
+        if (payload == NULL)
+            return -EAGAIN;
+        oh_parts_fill_(&left, payload);
+        oh_laned_commit(sensor);
+    } while (left.length > 0);
 #else
     (void)sensor;
     (void)message;

@@ -13,9 +13,13 @@
 //! | 16 | the rest | `data` | the piece; behind the end of the message, zeros |
 //!
 //! A message has as many parts as its bytes need, an empty one has one. [`PartLayout::split`] makes
-//! them, `overhear/parts.h` does the same in C, and a [`Rejoiner`] puts them together. It delivers
+//! them, `overhear/parts.h` does the same in C, and a [`Rejoiner`] (`overhear/rejoin.h`) puts them
+//! together. It delivers
 //! a message whole or counts it as lost: because messages are numbered, it needs no word from
 //! anybody about what was missed.
+//!
+//! Several threads may write messages to one laned or concurrent sensor. Then the numbers are those of
+//! each thread, which its elements name, and there is a rejoiner for each.
 
 use alloc::vec::Vec;
 
@@ -24,6 +28,8 @@ use crate::{FieldKind, SchemaError, TypeSchema, MAX_PAYLOAD_BYTES};
 
 /// Bytes before the piece of the message.
 const LEAD_BYTES: u32 = 16;
+/// Bytes before a part that say which thread wrote it.
+pub const WRITER_BYTES: u32 = 8;
 
 /// How messages are split for one sensor.
 ///
@@ -48,6 +54,16 @@ impl PartLayout {
     pub fn of(schema: &TypeSchema) -> Option<Self> {
         let layout = Self::new(schema.size().checked_sub(LEAD_BYTES)?)?;
         let expected = layout.schema(schema.id()).ok()?;
+        (*schema == expected).then_some(layout)
+    }
+
+    /// The same of elements that say which thread wrote them, as those of laned and concurrent sensors:
+    /// two words before the part. Each thread's parts are a sequence of messages of its own.
+    #[must_use]
+    pub fn of_writers(schema: &TypeSchema) -> Option<Self> {
+        let lead = schema.size().checked_sub(WRITER_BYTES)?;
+        let layout = Self::new(lead.checked_sub(LEAD_BYTES)?)?;
+        let expected = layout.schema(schema.id()).ok()?.with_writer().ok()?;
         (*schema == expected).then_some(layout)
     }
 
@@ -368,6 +384,10 @@ mod tests {
         assert_eq!(PartLayout::of(&schema), Some(layout));
         let other = TypeSchema::builder("log").field("message", FieldKind::U64, "");
         assert_eq!(PartLayout::of(&other.build().unwrap()), None);
+        let seen = schema.with_writer().unwrap();
+        assert_eq!(PartLayout::of_writers(&seen), Some(layout));
+        assert_eq!(PartLayout::of_writers(&schema), None);
+        assert_eq!(PartLayout::of(&seen), None);
         assert_eq!((PartLayout::new(0), PartLayout::new(4073)), (None, None));
         assert!(PartLayout::new(4072).unwrap().schema("log").is_ok());
     }

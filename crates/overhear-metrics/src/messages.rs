@@ -3,17 +3,99 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::parts::{PartLayout, Rejoined, Rejoiner};
+use overhear_event::parts::{PartLayout, Rejoined, Rejoiner, WRITER_BYTES};
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+
+/// The most threads of a stream whose messages are awaited at once: their numbers come from another process.
+const MOST_WRITERS: usize = 1024;
 
 /// Rejoins the messages of every stream whose elements are parts, and hands each to a closure: the
 /// stream, the time of the last part (of a lost message: when the loss was known), and the message or
 /// how many were lost.
+///
+/// In streams of laned and concurrent sensors the parts of several threads mix. Each thread numbers its
+/// messages for itself, and its parts are told apart by the element's writer.
 #[derive(Debug)]
 pub struct Messages<F> {
     found: F,
     /// `None` for streams whose elements are no parts.
-    rejoiners: BTreeMap<StreamId, Option<Rejoiner>>,
+    streams: BTreeMap<StreamId, Option<Parts>>,
+}
+
+/// The messages of one stream.
+#[derive(Debug)]
+struct Parts {
+    layout: PartLayout,
+    /// Bytes before the part.
+    lead: usize,
+    from_start: bool,
+    /// By the thread that writes; 0 where elements do not say.
+    writers: BTreeMap<u32, Rejoiner>,
+    /// Of writers that made room for others.
+    lost: u64,
+    rejected_corrupt: u64,
+}
+
+impl Parts {
+    /// `first` is the stream's first position that anybody heard of.
+    fn of(stream: &StreamDescriptor, first: u64) -> Option<Self> {
+        let alone = PartLayout::of(&stream.schema).map(|layout| (layout, 0));
+        let among = || {
+            Some((
+                PartLayout::of_writers(&stream.schema)?,
+                WRITER_BYTES as usize,
+            ))
+        };
+        let (layout, lead) = alone.or_else(among)?;
+        Some(Self {
+            layout,
+            lead,
+            from_start: first == 0,
+            writers: BTreeMap::new(),
+            lost: 0,
+            rejected_corrupt: 0,
+        })
+    }
+
+    fn part(&mut self, payload: &[u8], mut found: impl FnMut(Rejoined<'_>)) {
+        let Some((lead, part)) = payload.split_at_checked(self.lead) else {
+            self.rejected_corrupt += 1;
+            return;
+        };
+        let writer = lead.first_chunk().map_or(0, |tid| u32::from_ne_bytes(*tid));
+        if !self.writers.contains_key(&writer) && self.writers.len() >= MOST_WRITERS {
+            if let Some((_, mut gone)) = self.writers.pop_first() {
+                gone.interrupted(&mut found);
+                self.lost = self.lost.saturating_add(gone.lost());
+                self.rejected_corrupt += gone.rejected_corrupt();
+            }
+        }
+        let (layout, from_start) = (self.layout, self.from_start);
+        let rejoiner = self
+            .writers
+            .entry(writer)
+            .or_insert_with(|| match from_start {
+                true => Rejoiner::from_start(layout),
+                false => Rejoiner::from_now(layout),
+            });
+        rejoiner.part(part, found);
+    }
+
+    fn interrupted(&mut self, mut found: impl FnMut(Rejoined<'_>)) {
+        for rejoiner in self.writers.values_mut() {
+            rejoiner.interrupted(&mut found);
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        let lost = self.writers.values().map(Rejoiner::lost);
+        lost.fold(self.lost, u64::saturating_add)
+    }
+
+    fn rejected_corrupt(&self) -> u64 {
+        let rejected = self.writers.values().map(Rejoiner::rejected_corrupt);
+        rejected.fold(self.rejected_corrupt, u64::saturating_add)
+    }
 }
 
 impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Messages<F> {
@@ -21,68 +103,151 @@ impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Messages<F> {
     pub const fn new(found: F) -> Self {
         Self {
             found,
-            rejoiners: BTreeMap::new(),
+            streams: BTreeMap::new(),
         }
     }
 
     /// Messages of all streams of which a part was missed.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.rejoiners
-            .values()
-            .flatten()
-            .map(Rejoiner::lost)
-            .fold(0, u64::saturating_add)
+        let streams = self.streams.values().flatten();
+        streams.map(Parts::lost).fold(0, u64::saturating_add)
     }
 
     /// Parts that contradict themselves or their predecessors.
     #[must_use]
     pub fn rejected_corrupt(&self) -> u64 {
-        let rejoiners = self.rejoiners.values().flatten();
-        rejoiners.map(Rejoiner::rejected_corrupt).sum()
+        let streams = self.streams.values().flatten();
+        streams
+            .map(Parts::rejected_corrupt)
+            .fold(0, u64::saturating_add)
     }
 
     /// The observation ends: a message that is not whole is lost.
     pub fn finish(&mut self, streams: &[&StreamDescriptor], now: Timestamp) {
         for stream in streams {
-            if let Some(Some(rejoiner)) = self.rejoiners.get_mut(&stream.id) {
-                rejoiner.interrupted(|what| (self.found)(stream, now, what));
+            if let Some(Some(parts)) = self.streams.get_mut(&stream.id) {
+                parts.interrupted(|what| (self.found)(stream, now, what));
             }
         }
-    }
-
-    /// `first` is the stream's first position that anybody heard of.
-    fn rejoiner<'a>(
-        rejoiners: &'a mut BTreeMap<StreamId, Option<Rejoiner>>,
-        stream: &StreamDescriptor,
-        first: u64,
-    ) -> Option<&'a mut Rejoiner> {
-        rejoiners
-            .entry(stream.id)
-            .or_insert_with(|| {
-                let layout = PartLayout::of(&stream.schema)?;
-                Some(match first {
-                    0 => Rejoiner::from_start(layout),
-                    _ => Rejoiner::from_now(layout),
-                })
-            })
-            .as_mut()
     }
 }
 
 impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Update for Messages<F> {
     fn element(&mut self, element: &ElementView<'_>) {
         let (stream, time) = (element.stream, element.time);
-        if let Some(rejoiner) = Self::rejoiner(&mut self.rejoiners, stream, element.sequence) {
-            rejoiner.part(element.payload, |what| (self.found)(stream, time, what));
+        let known = self.streams.entry(stream.id);
+        if let Some(parts) = known.or_insert_with(|| Parts::of(stream, element.sequence)) {
+            parts.part(element.payload, |what| (self.found)(stream, time, what));
         }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        if let Some(rejoiner) = Self::rejoiner(&mut self.rejoiners, stream, gap.first) {
-            rejoiner.interrupted(|what| (self.found)(stream, gap.to, what));
+        let known = self.streams.entry(stream.id);
+        if let Some(parts) = known.or_insert_with(|| Parts::of(stream, gap.first)) {
+            parts.interrupted(|what| (self.found)(stream, gap.to, what));
         }
     }
 
     fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::parts::{PartLayout, Rejoined};
+    use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+
+    use super::{Messages, MOST_WRITERS};
+
+    fn stream(layout: PartLayout) -> StreamDescriptor {
+        let schema = layout.schema("log").unwrap().with_writer().unwrap();
+        StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Kernel { cpu: 0 },
+            sensor: "log".to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: 64,
+        }
+    }
+
+    /// The parts of a message as elements of a thread.
+    fn elements(layout: PartLayout, tid: u32, message: u64, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let (mut all, mut payload) = (Vec::new(), vec![0; layout.payload_bytes()]);
+        let written = layout.split(message, bytes, &mut payload, |part| {
+            all.push([&tid.to_ne_bytes()[..], &[0; 4], part].concat());
+        });
+        written.unwrap();
+        all
+    }
+
+    /// Messages, and numbers of those that were lost.
+    type Found = (Vec<(u64, Vec<u8>)>, Vec<u64>);
+
+    /// Hands these elements to `Messages`; what it found, and how much it counts.
+    fn found(layout: PartLayout, elements: &[Vec<u8>]) -> (Found, u64, u64) {
+        let stream = stream(layout);
+        let mut found = Found::default();
+        let mut messages = Messages::new(|_: &_, _, what: Rejoined<'_>| match what {
+            Rejoined::Message { number, bytes } => found.0.push((number, bytes.to_vec())),
+            Rejoined::Lost { first, count } => found.1.extend(first..first + count),
+        });
+        for (sequence, payload) in (0..).zip(elements) {
+            messages.element(&ElementView {
+                stream: &stream,
+                sequence,
+                time: Timestamp::from_monotonic_ns(sequence),
+                payload,
+            });
+        }
+        messages.finish(&[&stream], Timestamp::from_monotonic_ns(1_000_000));
+        let counts = (messages.lost(), messages.rejected_corrupt());
+        drop(messages);
+        (found, counts.0, counts.1)
+    }
+
+    #[test]
+    fn messages_of_several_threads_are_told_apart() {
+        let layout = PartLayout::new(4).unwrap();
+        let one = elements(layout, 7, 0, b"of thread seven");
+        let other = elements(layout, 8, 0, b"and of eight");
+        let mut mixed = Vec::new();
+        for index in 0..4 {
+            mixed.extend(one.get(index).cloned());
+            mixed.extend(other.get(index).cloned());
+        }
+        mixed.extend(elements(layout, 8, 1, b"on"));
+        let (all, lost, corrupt) = found(layout, &mixed);
+        let expected = [
+            (0, &b"and of eight"[..]),
+            (0, b"of thread seven"),
+            (1, b"on"),
+        ];
+        let expected = expected.map(|(number, bytes)| (number, bytes.to_vec()));
+        let mut whole = all.0.clone();
+        whole.sort_unstable();
+        assert_eq!(whole, expected);
+        assert_eq!((all.1.len(), lost, corrupt), (0, 0, 0));
+        // A part that is missing loses the message of its thread alone.
+        mixed.remove(2);
+        let (all, lost, corrupt) = found(layout, &mixed);
+        assert_eq!(all.0.len(), 2);
+        assert_eq!((all.1, lost, corrupt), (vec![0], 1, 0));
+    }
+
+    #[test]
+    fn more_writers_than_there_can_be_take_no_more_memory() {
+        let layout = PartLayout::new(4).unwrap();
+        let most = u32::try_from(MOST_WRITERS).unwrap();
+        let begun: Vec<_> = (1..=most + 5)
+            .map(|tid| elements(layout, tid, 0, b"never whole").remove(0))
+            .collect();
+        let (all, lost, corrupt) = found(layout, &begun);
+        assert_eq!((all.0.len(), corrupt), (0, 0));
+        assert_eq!((lost, all.1.len() as u64), (u64::from(most) + 5, lost));
+    }
 }
