@@ -50,6 +50,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let measured = shell::run(&mut command);
     left.remove();
     measured?;
+    println!("\nThe directory, many sensors and many lanes:\n");
+    if let Err(reason) = many_sensors(workspace) {
+        println!("Left out: {reason:#}.");
+    }
     println!("\nPython, a trace read into numpy arrays:\n");
     if let Err(reason) = python::replay_speed(workspace) {
         println!("Left out: {reason:#}.");
@@ -74,6 +78,13 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
     println!("\nThe figures for programs are in {}.", json.display());
     compensated
+}
+
+/// How the directory gets on with very many of them.
+fn many_sensors(workspace: &Workspace) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["bench", "--quiet", "-p", "overhear-directory"]);
+    shell::run(cargo.args(["--bench", "many_sensors"]))
 }
 
 /// Kernel monitors beside ftrace and perf.

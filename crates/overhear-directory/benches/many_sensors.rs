@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many sensors at once: how fast they are registered, what they cost the directory in memory and
-//! descriptors, and how long a list and an attachment take.
+//! descriptors, and how long a list and an attachment take. Then many lanes, each with a thread that is
+//! looked after: what that costs, and how long it holds up who registers.
 //!
 //! `cargo bench -p overhear-directory --bench many_sensors [COUNT]...`
 #![allow(missing_docs)]
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use overhear_directory::client::{register_at, Registration, SensorRequest};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::{FieldKind, Nanos, Rate, TypeSchema, WriterKind};
+use overhear_stream::sync::Ordering;
+use overhear_stream::{Shape, Words};
 
 fn main() {
     let counts: Vec<u32> = std::env::args()
@@ -34,9 +37,73 @@ fn main() {
         "attach",
         "CPU"
     );
-    for count in counts {
+    for &count in &counts {
         measure(count);
     }
+    println!(
+        "\n{:>8} {:>14} {:>12} {:>12} {:>12}",
+        "lanes", "registered/s", "median", "longest", "CPU per s"
+    );
+    let most = counts.iter().max().copied().unwrap_or(0);
+    for lanes in [0, most / LANES * LANES] {
+        measure_lanes(lanes);
+    }
+}
+
+/// Lanes of each sensor.
+const LANES: u32 = 100;
+
+/// Registers sensors while so many lanes belong to threads, all of them this one.
+fn measure_lanes(lanes: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("directory.sock");
+    let service = Service::start(&socket);
+    let pools: Vec<Registration> = (0..lanes / LANES)
+        .map(|number| {
+            let request = SensorRequest {
+                kind: WriterKind::Laned,
+                lanes: LANES,
+                ..request(&format!("pool {number}"))
+            };
+            register_at(&socket, request).unwrap()
+        })
+        .collect();
+    let owner = u64::from(std::process::id()) | 1 << 32;
+    for registration in &pools {
+        let Shape::Laned(pool) = &registration.shape else {
+            panic!("not laned: {:?}", registration.shape);
+        };
+        // SAFETY: the registration keeps the map.
+        let words = unsafe { registration.mapping.words() };
+        for lane in 0..pool.lanes() {
+            let word = words.word((pool.lane_offset(lane) + 160) / 8);
+            word.store(owner, Ordering::Release);
+        }
+    }
+    let (begun, cpu) = (Instant::now(), service.cpu());
+    while begun.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let idle = (service.cpu() - cpu).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let mut sensors = Vec::new();
+    let mut each: Vec<Duration> = (0..2_000)
+        .map(|number| {
+            let begun = Instant::now();
+            sensors.push(register(&socket, number));
+            begun.elapsed()
+        })
+        .collect();
+    let took = begun.elapsed();
+    each.sort_unstable();
+    println!(
+        "{:>8} {:>14.0} {:>9.2} ms {:>9.2} ms {:>9.1} ms",
+        lanes,
+        each.len() as f64 / took.as_secs_f64(),
+        each[each.len() / 2].as_secs_f64() * 1e3,
+        each[each.len() - 1].as_secs_f64() * 1e3,
+        idle * 1e3,
+    );
 }
 
 fn measure(count: u32) {
@@ -77,18 +144,21 @@ fn measure(count: u32) {
 }
 
 fn register(socket: &Path, number: u32) -> Registration {
+    register_at(socket, request(&format!("sensor {number}"))).unwrap()
+}
+
+fn request(sensor: &str) -> SensorRequest {
     let second = Nanos::from_ms(1_000);
     let schema = TypeSchema::builder("sample").field("value", FieldKind::U64, "");
-    let request = SensorRequest {
-        sensor: format!("sensor {number}"),
+    SensorRequest {
+        sensor: sensor.to_string(),
         instance: String::new(),
         schema: schema.build().unwrap(),
         rate: Some(Rate::new(second, second, Nanos::ZERO).unwrap()),
         capacity: 0,
         kind: WriterKind::Simple,
         lanes: 0,
-    };
-    register_at(socket, request).unwrap()
+    }
 }
 
 /// The time that the threads of a process have run.

@@ -36,6 +36,7 @@ use subscriptions::Monitor;
 use tasks::TaskEntry;
 
 pub(crate) use subscriptions::{Event, MonitorId};
+pub(crate) use tasks::OwnedLane;
 
 /// How many unheard sensors are told one by one; a program that asks for ever must not fill the
 /// memory.

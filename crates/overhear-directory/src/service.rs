@@ -26,7 +26,7 @@ use crate::peer::Peer;
 use crate::poller::{Poller, Token};
 use crate::quota::{Quotas, Usage};
 use crate::record::DirectoryStatus;
-use crate::registry::{lock, Registry, Unheard};
+use crate::registry::{lock, OwnedLane, Registry, Unheard};
 use crate::rules::Rules;
 use crate::sizing::Sizing;
 use crate::task;
@@ -41,6 +41,10 @@ const MAX_MONITORS_OF_USER: usize = 64;
 const OTHER_FILES: usize = MAX_REGISTERING + MAX_MONITORS + 128;
 /// How often the threads of laned sensors are looked after.
 const RECLAIM: Duration = Duration::from_millis(250);
+/// Lanes that are looked at while the registry is locked.
+const LANES_AT_ONCE: usize = 512;
+/// How long threads are looked after at a tick before others are served again.
+const LOOK_AFTER: Duration = Duration::from_millis(5);
 
 /// The directory could not start.
 #[derive(Debug, thiserror::Error)]
@@ -264,6 +268,7 @@ impl DirectoryBuilder {
             next_connection: 0,
             full: BTreeSet::new(),
             complaints,
+            next_lane: None,
         };
         let thread = std::thread::Builder::new()
             .name("oh-directory".to_string())
@@ -377,6 +382,8 @@ struct Service {
     full: BTreeSet<u32>,
     // What cannot be kept over a restart, not told yet.
     complaints: Vec<String>,
+    // The lane at which the next look after threads begins.
+    next_lane: Option<(StreamId, u32)>,
 }
 
 impl Service {
@@ -415,14 +422,32 @@ impl Service {
             if !registry.has_embedded_monitor() {
                 self.complaints.extend(registry.take_unlocked());
             }
-            if now >= next_reclaim {
-                registry.reclaim_lanes();
+            drop(registry);
+            if now >= next_reclaim && self.reclaim_lanes() {
                 next_reclaim = now + RECLAIM;
             }
-            drop(registry);
             // Only services complain, and theirs is the journal of the service manager.
             for complaint in self.complaints.drain(..) {
                 eprintln!("overheard: {complaint}");
+            }
+        }
+    }
+
+    /// Gives lanes back whose threads have ended, as many as there is time for; says whether all have been
+    /// looked at. The kernel is asked without the lock: a look-up costs microseconds, and there may
+    /// be a thread for each of many thousand lanes.
+    fn reclaim_lanes(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            let from = self.next_lane.unwrap_or((StreamId::from_raw(0), 0));
+            let (owned, next) = lock(&self.registry).owned_lanes(from, LANES_AT_ONCE);
+            let left: Vec<OwnedLane> = owned.into_iter().filter(OwnedLane::is_left).collect();
+            if !left.is_empty() {
+                lock(&self.registry).reclaim(&left);
+            }
+            self.next_lane = next;
+            if next.is_none() || begun.elapsed() >= LOOK_AFTER {
+                return next.is_none();
             }
         }
     }

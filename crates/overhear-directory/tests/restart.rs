@@ -358,6 +358,43 @@ fn lanes_are_given_back_also_after_a_restart() {
     assert_eq!(control.reclaimed(0), 0);
 }
 
+#[test]
+fn the_last_of_many_lanes_is_given_back_too() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let second = overhear_event::Nanos::from_ms(1_000);
+    let rate = overhear_event::Rate::new(second, second, overhear_event::Nanos::ZERO).unwrap();
+    let many = |sensor, lanes| {
+        let mut laned = request(sensor);
+        (laned.kind, laned.lanes, laned.rate) = (WriterKind::Laned, lanes, Some(rate));
+        register_at(&manager.socket, laned).unwrap()
+    };
+    // More than are looked at at once, in one sensor and in several.
+    let sensors = [many("first", 1300), many("second", 1), many("third", 2)];
+    let own = rustix::thread::gettid().as_raw_nonzero().get();
+    let alive = u64::from(own.unsigned_abs()) | 1 << 32;
+    let ended = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
+    let ended = u64::from(ended.join().unwrap().unsigned_abs()) | 3 << 32;
+    for registration in &sensors {
+        let Shape::Laned(pool) = &registration.shape else {
+            panic!("{:?}", registration.shape);
+        };
+        // SAFETY: the registration keeps the map.
+        let words = unsafe { registration.mapping.words() };
+        for lane in 0..pool.lanes() {
+            let is_last = lane + 1 == pool.lanes();
+            let word = words.word((pool.lane_offset(lane) + 160) / 8);
+            word.store(if is_last { ended } else { alive }, Ordering::Release);
+        }
+    }
+    for registration in &sensors {
+        let control = registration.control.as_ref().unwrap().line().unwrap();
+        let last = registration.shape.lanes() - 1;
+        eventually(|| control.reclaimed(last), |word| *word == ended);
+        assert!((0..last).all(|lane| control.reclaimed(lane) == 0));
+    }
+}
+
 /// Starts a process with one sensor, which has written 30 elements and waits to be killed.
 fn sensor_process(socket: &Path) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())

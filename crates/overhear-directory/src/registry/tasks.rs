@@ -8,7 +8,7 @@ use overhear_event::StreamId;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
 use super::{Registered, Registry};
-use crate::control::{ControlPage, ControlPages, Place};
+use crate::control::{ControlPage, ControlPages, MappedLine, Place};
 use crate::journal::Entry;
 use crate::poller::Token;
 use crate::record::SensorState;
@@ -143,29 +143,71 @@ impl Registry {
         }
     }
 
-    /// Gives the lanes of threads that have ended back.
-    pub(crate) fn reclaim_lanes(&self) {
-        for stream in &self.laned {
-            let Some(sensor) = self.sensors.get(stream) else {
+    /// Lanes that belong to somebody, out of `most` that are looked at from a lane on, and the lane to
+    /// go on with; none at the end.
+    pub(crate) fn owned_lanes(
+        &self,
+        (first, lane): (StreamId, u32),
+        most: usize,
+    ) -> (Vec<OwnedLane>, Option<(StreamId, u32)>) {
+        let (mut owned, mut looked) = (Vec::new(), 0);
+        for &stream in self.laned.range(first..) {
+            let Some((sensor, line)) = self.laned_sensor(stream) else {
                 continue;
             };
             let Registered { shape, mapping, .. } = &sensor.registered;
-            let Some(place) = sensor.place else { continue };
-            let task = self.tasks.get(&sensor.pid);
-            let line = task.and_then(|task| task.control.line(place, shape.lanes()));
-            let Some(line) = line else { continue };
             let words = mapping.part(0, mapping.bytes());
-            for lane in 0..shape.lanes() {
-                let owner = overhear_stream::lane_owner(&words, shape, lane);
-                // Read before the thread is looked for: a thread that claims the lane later has
-                // another owner word.
-                if owner == 0 || line.reclaimed(lane) == owner {
-                    continue;
+            let begin = if stream == first { lane } else { 0 };
+            for lane in begin..shape.lanes() {
+                if looked == most {
+                    return (owned, Some((stream, lane)));
                 }
-                if task::thread_has_ended(sensor.pid, owner as u32) {
-                    line.reclaim(lane, owner);
+                looked += 1;
+                let owner = overhear_stream::lane_owner(&words, shape, lane);
+                if owner != 0 && line.reclaimed(lane) != owner {
+                    let pid = sensor.pid;
+                    owned.push(OwnedLane {
+                        stream,
+                        lane,
+                        owner,
+                        pid,
+                    });
                 }
             }
         }
+        (owned, None)
+    }
+
+    /// Gives lanes back whose threads have ended.
+    pub(crate) fn reclaim(&self, ended: &[OwnedLane]) {
+        for lane in ended {
+            if let Some((_, line)) = self.laned_sensor(lane.stream) {
+                line.reclaim(lane.lane, lane.owner);
+            }
+        }
+    }
+
+    fn laned_sensor(&self, stream: StreamId) -> Option<(&super::Sensor, MappedLine)> {
+        let sensor = self.sensors.get(&stream)?;
+        let task = self.tasks.get(&sensor.pid)?;
+        let lanes = sensor.registered.shape.lanes();
+        Some((sensor, task.control.line(sensor.place?, lanes)?))
+    }
+}
+
+/// A lane and the claim on it: a thread that claims it later leaves another owner word, so what is
+/// found out of this one may be told late.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnedLane {
+    stream: StreamId,
+    lane: u32,
+    owner: u64,
+    pid: u32,
+}
+
+impl OwnedLane {
+    /// Asks the kernel whether the thread that claimed it has ended.
+    pub(crate) fn is_left(&self) -> bool {
+        task::thread_has_ended(self.pid, self.owner as u32)
     }
 }
