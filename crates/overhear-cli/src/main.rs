@@ -95,7 +95,8 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
         say(&format!("overhear: {warning}\n"));
     }
-    let shown = arguments.view.then(|| Shown::start(&arguments.command));
+    let calibration = calibrate::recall(arguments.calibration.as_deref())?;
+    let shown = (arguments.view).then(|| Shown::start(&arguments.command, calibration.clone()));
     let mut shown = shown.transpose()?;
     if let Some(shown) = &shown {
         say(&format!("view: {}\n", shown.url()));
@@ -114,7 +115,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .sensors(Sensors::flatten(&arguments.kernel_sensors))
         .probes([arguments.probe.clone(), arguments.usdt.clone()].concat())
         .quiet(arguments.quiet)
-        .calibration(calibrate::recall(arguments.calibration.as_deref())?)
+        .calibration(calibration)
         .compensate(arguments.compensate)
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())

@@ -71,7 +71,17 @@ class TimeChoice {
   }
 
   get isThere() {
-    return this.documents.some(isCompensable);
+    return this.documents.some(isCompensable) || this.#compensated.length > 0;
+  }
+
+  /** The first run goes on: takes what came of it, in recorded and in compensated time. True if something
+   *  needs a row. */
+  append(timeline, moved) {
+    const [recorded] = this.#recorded;
+    const isNew = recorded.append(timeline);
+    if (!moved) return isNew;
+    this.#compensated[0] ??= new Model({}, recorded.report, recorded.label);
+    return this.#compensated[0].append(moved) || isNew;
   }
 
   /** The longest run as recorded: both have one scale. */
@@ -91,6 +101,7 @@ class TimeChoice {
   /** By how much each run would have ended earlier. */
   text() {
     if (!this.isCompensated) return '';
+    if (!this.documents.some(isCompensable)) return 'times less what observing has cost';
     const earlier = this.documents.filter(isCompensable).map((raw) => formatDuration(raw.end_ns - raw.moved_end_ns));
     return `without its observation the run ends ${earlier.join(' and ')} earlier`;
   }

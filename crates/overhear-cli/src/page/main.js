@@ -160,33 +160,34 @@ function start() {
     byId('timeline-empty').textContent = text;
   };
   let shown = null;
-  const draw = () => {
+  const draw = (time) => {
     empty('');
-    shown = showTimeline(runs, report, new TimeChoice(runs, documents));
+    shown = showTimeline(runs, report, time);
   };
   const latest = () => report;
   if (options.live === true) {
-    if (!runs.length) runs.push(new Model({}, report));
+    if (!runs.length) add({}, report);
+    const time = new TimeChoice(runs, documents);
     showLive('waiting');
     empty('Nothing was heard yet.');
     window.overhear = { ready: false };
     const live = new Live({
       say: showLive,
-      take({ timeline, report: news }) {
+      take({ timeline, compensated: moved, report: news }) {
         if (news) {
           report = news;
           runs[0].report = news;
           showReport(report);
         }
-        const isNew = timeline ? runs[0].append(timeline) : false;
+        const isNew = timeline ? time.append(timeline, moved) : false;
         showUndrawn(runs);
         if (!shown) {
           if (runs[0].isEmpty) return;
-          draw();
+          draw(time);
           expose(shown, runs, latest, live);
           return;
         }
-        shown.view.grow(runs[0].extent, live.follow);
+        shown.view.grow(time.extent, live.follow);
         if (isNew) {
           shown.rows.update();
           shown.fitHeight();
@@ -200,7 +201,7 @@ function start() {
       byId('follow').setAttribute('aria-pressed', String(live.follow));
     });
   } else if (runs.length && runs.some((run) => !run.isEmpty)) {
-    draw();
+    draw(new TimeChoice(runs, documents));
     expose(shown, runs, latest, null);
   } else {
     empty(runs.length ? 'The time-line is empty: no thread and no sensor was heard.' : 'No time-line was recorded for this run.');

@@ -150,8 +150,9 @@ pub fn render_beside(run: &Run<'_>, beside: &Run<'_>) -> String {
 }
 
 /// Renders the page of a run that goes on. It is empty and asks the server that it came from for
-/// news, and nobody else: each a JSON object with the members `report` and `timeline`, both of
-/// which may be absent, and `ended`. A time-line has then what came since the last one.
+/// news, and nobody else: each a JSON object with the members `report`, `timeline`, and `compensated` (the
+/// time-line in compensated time), which may be absent, and `ended`. A time-line has then what came since
+/// the last one.
 pub fn render_live(report: &Value) -> String {
     let run = Run {
         report,

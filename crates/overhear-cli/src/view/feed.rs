@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was heard so far of a run that goes on, shared by who hears it and who shows it.
+//! What was heard so far of a run that goes on, shared by who hears it and who shows it: in recorded time,
+//! and, where it is known what observing costs, in compensated time, too.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::compensation::Compensation;
 use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
 use overhear_monitor::Losses;
 use serde_json::{json, Value as Json};
 
+use crate::calibrate::Calibration;
 use crate::picture::{self, Cursor, Parts, PicturedGap, SensorColumns};
 use crate::report;
 
@@ -27,16 +30,78 @@ struct Shared {
     ended: Condvar,
 }
 
+/// What is pictured, in one kind of time.
 #[derive(Debug, Default)]
-struct Heard {
+struct Picture {
     scheduling: Scheduling<Timeline>,
-    statistics: SensorStatistics,
-    losses: Losses,
     columns: SensorColumns,
     gaps: Vec<PicturedGap>,
+    now: Timestamp,
+}
+
+/// The picture in compensated time.
+#[derive(Debug, Default)]
+enum Compensated {
+    /// There is none: nobody knows what observing costs.
+    #[default]
+    Unknown,
+    /// Nothing was heard yet. Which prices hold depends on how the kernel is heard, and the streams tell that.
+    Awaited(Box<Calibration>),
+    Growing(Box<Compensation<Picture>>),
+    Ended(Box<Picture>),
+}
+
+impl Compensated {
+    /// Where the items go. At the first one the picture begins, with the streams that are known.
+    fn begun(&mut self, streams: &[Arc<StreamDescriptor>]) -> Option<&mut Compensation<Picture>> {
+        if let Self::Awaited(calibration) = self {
+            let by_perf = streams.iter().any(|stream| stream.origin == Origin::Clerk);
+            let active = if by_perf { "perf" } else { "bpf" };
+            let costs = calibration.as_ref().clone().heard_by(active).costs();
+            let mut growing = Compensation::new(costs, Picture::default());
+            for stream in streams {
+                growing.open(stream);
+            }
+            *self = Self::Growing(Box::new(growing));
+        }
+        match self {
+            Self::Growing(growing) => Some(growing),
+            Self::Unknown | Self::Awaited(_) | Self::Ended(_) => None,
+        }
+    }
+
+    fn picture(&self) -> Option<&Picture> {
+        match self {
+            Self::Growing(growing) => Some(growing.update()),
+            Self::Ended(picture) => Some(picture),
+            Self::Unknown | Self::Awaited(_) => None,
+        }
+    }
+
+    /// The run has ended at this time.
+    fn finish(&mut self, end: Timestamp) {
+        *self = match std::mem::take(self) {
+            Self::Growing(growing) => {
+                let (delays, mut picture) = growing.into_parts();
+                picture.end(end.minus(delays.last()));
+                Self::Ended(Box::new(picture))
+            }
+            other => other,
+        };
+    }
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    plain: Picture,
+    compensated: Compensated,
+    /// What observing costs, if that is known.
+    calibration: Option<Calibration>,
+    statistics: SensorStatistics,
+    losses: Losses,
+    streams: Vec<Arc<StreamDescriptor>>,
     command: Vec<String>,
     begin: Option<Timestamp>,
-    now: Timestamp,
     /// Counts how often everything was forgotten: readers begin again.
     epoch: u64,
     /// The final report.
@@ -48,6 +113,7 @@ struct Heard {
 pub(super) struct Reader {
     epoch: Option<u64>,
     cursor: Cursor,
+    compensated: Cursor,
     reported: Option<Instant>,
 }
 
@@ -69,6 +135,13 @@ impl Feed {
         feed
     }
 
+    /// Nothing was heard yet, and this is what observing costs: there is compensated time, too.
+    #[must_use]
+    pub fn compensated_by(self, calibration: Option<Calibration>) -> Self {
+        self.heard().expect_costs(calibration);
+        self
+    }
+
     /// The update that fills it.
     #[must_use]
     pub fn update(&self) -> FeedUpdate {
@@ -78,9 +151,9 @@ impl Feed {
     /// The run has ended, and this is its report.
     pub fn finish(&self, end: Option<Timestamp>, report: Json) {
         let mut heard = self.heard();
-        let end = end.unwrap_or(heard.now);
-        heard.now = heard.now.max(end);
-        heard.scheduling.finish(end);
+        let end = end.unwrap_or(heard.plain.now);
+        heard.plain.end(end);
+        heard.compensated.finish(end);
         heard.report = Some(report);
         drop(heard);
         self.0.ended.notify_all();
@@ -90,11 +163,13 @@ impl Feed {
     pub(super) fn forget(&self) {
         let mut heard = self.heard();
         let (epoch, command) = (heard.epoch + 1, std::mem::take(&mut heard.command));
+        let calibration = heard.calibration.take();
         *heard = Heard {
             epoch,
             command,
             ..Heard::default()
         };
+        heard.expect_costs(calibration);
     }
 
     /// Waits for at most so long, or until the run ends.
@@ -110,15 +185,12 @@ impl Feed {
         if *reader.epoch.get_or_insert(heard.epoch) != heard.epoch {
             return News::Again;
         }
-        let begin = heard.begin.unwrap_or(heard.now);
-        let parts = Parts {
-            scheduling: &heard.scheduling,
-            columns: &heard.columns,
-            gaps: &heard.gaps,
-            begin,
-            end: heard.now.max(begin),
-        };
-        let (timeline, more) = picture::piece(&parts, &mut reader.cursor, MOST_NEWS);
+        let begin = heard.begin.unwrap_or(heard.plain.now);
+        let (timeline, more) = heard.plain.piece(begin, &mut reader.cursor);
+        let compensated = heard.compensated.picture();
+        let compensated = compensated.map(|it| it.piece(begin, &mut reader.compensated));
+        let more = more || compensated.as_ref().is_some_and(|(_, more)| *more);
+        let compensated = compensated.map(|(timeline, _)| timeline);
         let last = heard.report.is_some() && !more;
         let due = reader
             .reported
@@ -132,7 +204,12 @@ impl Feed {
             _ => None,
         };
         News::Piece {
-            json: json!({ "timeline": timeline, "report": report, "ended": last }),
+            json: json!({
+                "timeline": timeline,
+                "compensated": compensated,
+                "report": report,
+                "ended": last,
+            }),
             last,
             more,
         }
@@ -144,25 +221,80 @@ impl Feed {
     }
 }
 
+impl Picture {
+    /// What a reader has not seen of it yet, and whether there is more than that.
+    fn piece(&self, begin: Timestamp, cursor: &mut Cursor) -> (Json, bool) {
+        let parts = Parts {
+            scheduling: &self.scheduling,
+            columns: &self.columns,
+            gaps: &self.gaps,
+            begin,
+            end: self.now.max(begin),
+        };
+        picture::piece(&parts, cursor, MOST_NEWS)
+    }
+
+    fn end(&mut self, end: Timestamp) {
+        self.now = self.now.max(end);
+        self.scheduling.finish(end);
+    }
+}
+
+impl Update for Picture {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.columns.announce(&Arc::new(stream.clone()));
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.now = self.now.max(element.time);
+        self.scheduling.element(element);
+        self.columns.element(element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.now = self.now.max(gap.from);
+        self.scheduling.gap(stream, gap);
+        self.gaps.push(PicturedGap {
+            stream: Arc::new(stream.clone()),
+            gap: *gap,
+            moved: None,
+        });
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        self.scheduling.advance(now);
+    }
+}
+
 impl Heard {
+    fn expect_costs(&mut self, calibration: Option<Calibration>) {
+        self.compensated = match &calibration {
+            Some(known) => Compensated::Awaited(Box::new(known.clone())),
+            None => Compensated::Unknown,
+        };
+        self.calibration = calibration;
+    }
+
     /// The report as far as it is known; the page says that the run goes on.
     fn so_far(&self) -> Json {
         json!({
             "overhear_version": env!("CARGO_PKG_VERSION"),
             "goes_on": true,
             "command": self.command,
-            "duration_ns": self.now.since(self.begin.unwrap_or(self.now)).as_ns(),
-            "threads": report::threads(&self.scheduling),
+            "duration_ns": self.plain.now.since(self.begin.unwrap_or(self.plain.now)).as_ns(),
+            "threads": report::threads(&self.plain.scheduling),
             "sensors": report::sensors(&self.statistics),
             "losses": report::losses(&self.losses),
             "missed_total": self.losses.missed(),
-            "histograms": report::histograms(&self.scheduling, &self.statistics),
+            "histograms": report::histograms(&self.plain.scheduling, &self.statistics),
         })
     }
 
-    fn at(&mut self, time: Timestamp) {
+    /// Begins with the first item.
+    fn begin(&mut self, time: Timestamp) -> Option<&mut Compensation<Picture>> {
         self.begin.get_or_insert(time);
-        self.now = self.now.max(time);
+        self.compensated.begun(&self.streams)
     }
 }
 
@@ -172,40 +304,44 @@ pub struct FeedUpdate(Feed);
 
 impl Update for FeedUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
-        let stream = Arc::new(stream.clone());
         let mut heard = self.0.heard();
-        heard.columns.announce(&stream);
+        let stream = Arc::new(stream.clone());
+        heard.plain.open(&stream);
         heard.statistics.announce(&stream);
         heard.losses.open(&stream);
+        if let Compensated::Growing(growing) = &mut heard.compensated {
+            growing.open(&stream);
+        }
+        heard.streams.push(stream);
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
         let mut heard = self.0.heard();
-        heard.at(element.time);
-        heard.scheduling.element(element);
+        if let Some(compensated) = heard.begin(element.time) {
+            compensated.element(element);
+        }
+        heard.plain.element(element);
         heard.statistics.element(element);
-        heard.columns.element(element);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         let mut heard = self.0.heard();
-        heard.at(gap.from);
-        heard.scheduling.gap(stream, gap);
+        if let Some(compensated) = heard.begin(gap.from) {
+            compensated.gap(stream, gap);
+        }
+        heard.plain.gap(stream, gap);
         heard.statistics.gap(stream, gap);
         heard.losses.gap(stream, gap);
-        heard.gaps.push(PicturedGap {
-            stream: Arc::new(stream.clone()),
-            gap: *gap,
-            moved: None,
-        });
     }
 
     fn advance(&mut self, now: Timestamp) {
         let mut heard = self.0.heard();
         if heard.begin.is_some() {
-            heard.now = heard.now.max(now);
+            heard.plain.advance(now);
+            if let Compensated::Growing(growing) = &mut heard.compensated {
+                growing.advance(now);
+            }
         }
-        heard.scheduling.advance(now);
         heard.statistics.advance(now);
     }
 }

@@ -16,6 +16,7 @@ mod tail;
 use std::ffi::OsString;
 use std::path::Path;
 
+use crate::calibrate::{self, Calibration};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
 use crate::session::Outcome;
@@ -35,7 +36,8 @@ pub fn view(dir: &Path, beside: Option<&Path>, say: impl FnOnce(&str)) -> Result
     let content = match beside {
         Some(beside) => Content::Page(offline::page_beside(dir, beside)?),
         None if overhear_trace::is_being_written(dir) => {
-            let feed = Feed::default();
+            // The recording has its own at its end, which is the same if it is made by this user.
+            let feed = Feed::default().compensated_by(calibrate::recall(None)?);
             tail = Some(tail::Tail::follow(dir, &feed));
             Content::Live {
                 page: page::render_live(&offline::command_of(dir)),
@@ -59,16 +61,17 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Shows a run of `command` that is about to begin.
+    /// Shows a run of `command` that is about to begin, in compensated time as well if it is known what
+    /// observing costs.
     ///
     /// # Errors
     /// [`Failure`] if there is no address to listen on, or signals cannot be heard.
-    pub fn start(command: &[OsString]) -> Result<Self, Failure> {
+    pub fn start(command: &[OsString], calibration: Option<Calibration>) -> Result<Self, Failure> {
         let words = command
             .iter()
             .map(|word| word.to_string_lossy().into_owned());
         let command: Vec<String> = words.collect();
-        let feed = Feed::of(&command);
+        let feed = Feed::of(&command).compensated_by(calibration);
         let report = serde_json::json!({ "command": command, "goes_on": true });
         let server = Server::start(Content::Live {
             page: page::render_live(&report),

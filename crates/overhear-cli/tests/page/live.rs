@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of a run that goes on, in a browser: rows that appear and grow, and the end.
 
+use overhear_cli::calibrate::Calibration;
 use overhear_cli::page::render_live;
 use overhear_cli::view::{Content, Feed, Server};
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
@@ -62,6 +63,65 @@ impl Machine {
     }
 }
 
+/// A calibration by which a context switch costs a millisecond.
+fn calibration() -> Calibration {
+    let cost = json!({ "mean_ns": 1e6, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
+    let kernel = json!([{ "sensor": SCHED_SWITCH, "by": "hand", "firing": cost, "constant": null, "assumed": false }]);
+    serde_json::from_value(json!({
+        "overhear_version": "0.1.0", "measured_at": 1, "cpu": "", "release": "", "rounds": 41,
+        "kernel": kernel, "programs": [], "reading": [], "notes": [],
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_run_that_goes_on_is_shown_in_both_times() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let feed = Feed::of(&["demo".to_string()]).compensated_by(Some(calibration()));
+    let server = Server::start(Content::Live {
+        page: render_live(&json!({"command": ["demo"], "goes_on": true})),
+        feed: feed.clone(),
+    })
+    .unwrap();
+    let mut machine = Machine::new(&feed);
+    browser.visit(&server.url());
+    machine.switch(1_000, 0, 11);
+    machine.switch(1_010, 11, 12);
+    machine.switch(1_030, 12, 0);
+    browser.wait_for("window.overhear?.ready === true");
+    browser.wait_for("document.getElementById('time-choice').checkVisibility()");
+    let run_of = |name: &str| {
+        format!(
+            "overhear.statistics(0, overhear.extent).threads.find((t) => t.name === '{name}')?.run"
+        )
+    };
+    browser.wait_for(&format!("{} === 20e6", run_of("thread 12")));
+    browser.evaluate("overhear.setTime('compensated')");
+    assert_eq!(browser.text("overhear.time"), "compensated");
+    // Each has entered by an element that cost a millisecond of its time.
+    let now = |ms: u64| Timestamp::from_monotonic_ns(ms * 1_000_000);
+    feed.update().advance(now(1_100));
+    browser.wait_for(&format!("{} === 9e6", run_of("thread 11")));
+    browser.wait_for(&format!("{} === 19e6", run_of("thread 12")));
+    // It grows on in the time that was chosen, and is there in the other one as well.
+    machine.switch(1_200, 0, 11);
+    machine.switch(1_220, 11, 0);
+    feed.update().advance(now(1_300));
+    browser.wait_for(&format!("{} === 28e6", run_of("thread 11")));
+    browser.evaluate("overhear.setTime('plain')");
+    browser.wait_for(&format!("{} === 30e6", run_of("thread 11")));
+    feed.finish(
+        Some(now(1_310)),
+        json!({"command": ["demo"], "complete": true}),
+    );
+    browser.wait_for("overhear.live.ended");
+    browser.evaluate("overhear.setTime('compensated')");
+    assert_eq!(browser.number(&run_of("thread 11")), 28e6);
+    assert_eq!(browser.number(&run_of("thread 12")), 19e6);
+}
+
 #[test]
 fn a_run_grows_on_the_page_until_it_ends() {
     let Some(browser) = Browser::start() else {
@@ -84,6 +144,11 @@ fn a_run_grows_on_the_page_until_it_ends() {
     browser.wait_for("window.overhear?.ready === true");
     let rows = "overhear.rows.map((r) => r.name).join(' ')";
     browser.wait_for(&format!("{rows} === 'CPUs CPU 0 process 10 thread 11'"));
+    assert_eq!(
+        browser.evaluate("document.getElementById('time-choice').checkVisibility()"),
+        json!(false),
+        "nobody knows what observing costs"
+    );
     browser.wait_for("overhear.extent === 10e6");
     browser.wait_for("document.getElementById('live-text').textContent.startsWith('Live')");
 

@@ -121,11 +121,21 @@ impl<U: Update> Compensation<U> {
         &self.delays
     }
 
+    /// What the items are handed on to.
+    pub const fn update(&self) -> &U {
+        &self.update
+    }
+
     /// Hands on what is still held back: nothing comes any more. Returns the delays.
-    pub fn finish(mut self) -> Delays {
+    pub fn finish(self) -> Delays {
+        self.into_parts().0
+    }
+
+    /// The same, and what the items were handed on to.
+    pub fn into_parts(mut self) -> (Delays, U) {
         self.release(Timestamp::MAX);
         self.update.advance(self.now);
-        self.delays
+        (self.delays, self.update)
     }
 
     fn hold(&mut self, time: Timestamp, stream: &StreamDescriptor, what: What) {
