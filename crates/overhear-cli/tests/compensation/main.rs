@@ -188,11 +188,6 @@ fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, String> {
         };
         let alone = before.unwrap_or_else(|| plain(plan.work));
         times.push(alone);
-        println!(
-            "PAIR {alone} {with} {without} {:+.2} {:+.2}",
-            (with / alone - 1.0) * 100.0,
-            (without / alone - 1.0) * 100.0
-        );
         uncompensated.push(with / alone - 1.0);
         compensated.push(without / alone - 1.0);
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workload: two threads on one CPU pass a byte to and fro, a fixed number of times, and work for some
+//! The workload: two processes on one CPU pass a byte to and fro, a fixed number of times, and work for some
 //! microseconds whenever they get it.
 //!
-//! It is this test's own program, run again with a variable that asks for it, so that nothing else has to be
+//! Both are this test's own program, run again with a variable that asks for it, so that nothing else has to be
 //! built. It writes an element of a sensor of its own at the begin and the end of each lap, and prints how
 //! long the laps took by its own clock.
 
-use std::io::{pipe, PipeReader, PipeWriter, Read, Write};
+use std::io::{stderr, stdin, Read, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use overhear::{Element, Sensor};
@@ -16,6 +16,8 @@ use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
 
 /// How much is to be done: laps, trips of the byte in each, and the CPU.
 const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
+/// So many steps of work before each byte that is answered, for the other process.
+const ANSWER: &str = "OVERHEAR_TEST_PONG";
 /// Between laps, for the monitor to catch up.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The sensor's id.
@@ -24,7 +26,7 @@ pub(crate) const SENSOR: &str = "lap";
 const LAP: &str = "lap_ns=";
 
 /// How much the workload does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) laps: usize,
     pub(crate) trips: usize,
@@ -94,11 +96,12 @@ pub(crate) fn steps_in(time: Duration) -> usize {
     (MANY as u128 * time.as_nanos() / shortest.as_nanos().max(1)) as usize
 }
 
-fn answer(mut input: PipeReader, mut output: PipeWriter, steps: usize) {
+/// Answers each byte of standard input on standard error: the test's harness talks on standard output.
+fn answer(steps: usize) {
     let mut byte = [0];
-    while input.read_exact(&mut byte).is_ok() {
+    while stdin().read_exact(&mut byte).is_ok() {
         toil(steps);
-        if output.write_all(&byte).is_err() {
+        if stderr().write_all(&byte).is_err() {
             return;
         }
     }
@@ -107,6 +110,9 @@ fn answer(mut input: PipeReader, mut output: PipeWriter, steps: usize) {
 /// Not a test: the workload, if it is asked for.
 #[test]
 fn ping_pong() {
+    if let Ok(steps) = std::env::var(ANSWER) {
+        return answer(steps.parse().unwrap());
+    }
     let Some(work) = std::env::var(VARIABLE).ok() else {
         return;
     };
@@ -118,9 +124,18 @@ fn ping_pong() {
     run_on(u32::try_from(next()).unwrap()).unwrap();
     let _ = take_precedence();
     let mut sensor = Sensor::<Edge>::builder(SENSOR).register().unwrap();
-    let ((there, mut out), (mut back, output)) = (pipe().unwrap(), pipe().unwrap());
     // It inherits the CPU and the priority.
-    let answerer = std::thread::spawn(move || answer(there, output, steps));
+    let (program, arguments) = Work::default().program();
+    let mut answerer = Command::new(program)
+        .args(arguments)
+        .env(ANSWER, steps.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = answerer.stdin.take().unwrap();
+    let mut back = answerer.stderr.take().unwrap();
     let mut trip = || {
         let mut byte = [0];
         toil(steps);
@@ -146,7 +161,7 @@ fn ping_pong() {
         sensor.write(&Edge { lap: lap as u64 });
     }
     drop(out);
-    answerer.join().unwrap();
+    answerer.wait().unwrap();
     for length in lengths {
         println!("\n{LAP}{length}");
     }
