@@ -12,12 +12,13 @@ use std::process::Command;
 
 use overhear_directory::client::{register_at, RegisterError};
 use overhear_directory::{AttachError, Begin, MonitorConnection, Query};
+use overhear_event::Source;
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
 use support::attempts::is_sealed;
 use support::manager::Manager;
-use support::{register_patiently, request, Heard, Raw, Writer};
+use support::{eventually, register_patiently, request, Heard, Raw, Writer};
 
 const NOBODY: u32 = 65_534;
 
@@ -39,11 +40,31 @@ owners = [0]
 sensors = "*/open*"
 "#;
 
+/// Rules by group, and a quota of bytes.
+const GROUPS_AND_BYTES: &str = r#"
+[quota.user.65534]
+bytes = 20_000
+
+[[rule]]
+title = "the group may read what is shared"
+permit = ["attach"]
+groups = [65534]
+owners = [0]
+sensors = "*/shared*"
+
+[[rule]]
+title = "another group may read this"
+permit = ["attach"]
+groups = [4, 65533]
+owners = [0]
+sensors = "*/of others*"
+"#;
+
 /// A directory of root with these rules, which everybody can reach.
-fn manager() -> Manager {
+fn manager(text: &str) -> Manager {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("directory.toml");
-    std::fs::write(&rules, RULES).unwrap();
+    std::fs::write(&rules, text).unwrap();
     let mut manager = Manager::new(&["--config", rules.to_str().unwrap()]);
     let everybody = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(manager.folder.path(), everybody).unwrap();
@@ -82,7 +103,7 @@ fn another_user_may_do_what_the_rules_permit_and_no_more() {
         println!("skipped: it takes root to be two users");
         return;
     }
-    let manager = manager();
+    let manager = manager(RULES);
     let register = |name| Writer::new(register_patiently(&manager.socket, name).unwrap());
     let mut open = register("open");
     let mut private = register("private");
@@ -198,4 +219,70 @@ fn what_nobody_tries() {
     if let Some(clock) = clock {
         support::attempts::can_only_be_read(&clock, 4096);
     }
+}
+
+#[test]
+fn groups_and_bytes_decide_as_well() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: it takes root to be two users");
+        return;
+    }
+    let manager = manager(GROUPS_AND_BYTES);
+    let register = |name: &str| Writer::new(register_patiently(&manager.socket, name).unwrap());
+    let (mut shared, mut of_others) = (register("shared"), register("of others"));
+    shared.write(5);
+    of_others.write(5);
+    // Root itself has the quota of everybody.
+    let _more: Vec<_> = (0..8).map(|n| register(&format!("root's {n}"))).collect();
+    as_nobody("what_a_member_tries", &manager.socket);
+}
+
+/// What the other user runs; nothing otherwise.
+#[test]
+fn what_a_member_tries() {
+    let Some(socket) = std::env::var_os("OPEN_TO_NOBODY") else {
+        return;
+    };
+    let socket = Path::new(&socket);
+    let connect = || MonitorConnection::connect(socket).unwrap();
+    let found = connect().list(&Query::all()).unwrap();
+    let names: Vec<_> = found
+        .iter()
+        .map(|sensor| &sensor.descriptor.sensor)
+        .collect();
+    assert_eq!(names, ["shared"]);
+    let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
+    let mut heard = Heard::default();
+    heard.until(&mut source, |heard| heard.elements == 5);
+    let refused = connect().attach(Query::parse("of others").unwrap(), Begin::Now);
+    let sentence = refused.expect_err("it is no member").to_string();
+    assert!(sentence.contains("user 65534 may not attach"), "{sentence}");
+
+    // As many as its bytes allow, and one more for each that is taken out.
+    let mut own = Vec::new();
+    let sentence = loop {
+        match register_at(socket, request(&format!("mine {}", own.len()))) {
+            Ok(registration) => own.push(registration),
+            Err(RegisterError::Refused { sentence, .. }) => break sentence,
+            Err(RegisterError::Unreachable { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(
+        sentence.contains("left of the quota of 20000 of user 65534"),
+        "{sentence}"
+    );
+    let bytes = |name: &str| {
+        let found = connect().list(&Query::parse(name).unwrap()).unwrap();
+        found.iter().map(|sensor| sensor.bytes).sum::<u64>()
+    };
+    let (each, all) = (bytes("mine 0"), bytes("mine *"));
+    assert!(all <= 20_000 && all + each > 20_000, "{all} of {each} each");
+    own.remove(0).unregister().unwrap();
+    // Its monitor reads it to the end first.
+    let another = || {
+        source.poll(&mut heard).unwrap();
+        register_at(socket, request("another")).is_ok()
+    };
+    eventually(another, |registered| *registered);
 }

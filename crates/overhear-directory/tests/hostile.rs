@@ -128,25 +128,6 @@ fn sizes_beyond_reason_are_refused_with_a_sentence() {
 }
 
 #[test]
-fn thousands_of_grants_that_nobody_takes_leave_nothing() {
-    let here = Here::standalone();
-    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let before = files();
-    for number in 0..2_000 {
-        let raw = Raw::connect(&here.socket());
-        raw.send(&support::register_packet(&format!("dropped {number}")));
-        if number % 2 == 0 {
-            assert!(raw.receive().0["granted"].is_object());
-        }
-    }
-    let status = || here.directory.status();
-    support::eventually(status, |status| status.bytes == 0 && status.sensors == 0);
-    // Other tests of this process come and go.
-    support::eventually(files, |now| *now < before + 1_000);
-    assert!(here.directory.take_unheard().count > 0);
-}
-
-#[test]
 fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
     let here = Here::standalone();
     let victim = here.register("rubbish");

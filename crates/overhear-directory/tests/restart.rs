@@ -10,8 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use overhear_directory::client::{register_at, RegisterError, Registration};
-use overhear_directory::{Begin, MonitorConnection, Needs, Query, SensorState};
-use overhear_event::{EventName, GapCause, Source, WriterKind};
+use overhear_directory::{monotonic_now, Begin, MonitorConnection, Needs, Query, SensorState};
+use overhear_event::{
+    EventName, GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp,
+    WriterKind,
+};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{Shape, Words};
 
@@ -482,4 +485,79 @@ fn who_was_not_heard_is_counted_beyond_a_restart() {
     manager.start();
     let status = connect(&manager).status().unwrap();
     assert_eq!((status.unheard, status.restarts), (unheard, 1));
+}
+
+/// Remembers when elements were written, by the directory's clock.
+#[derive(Default)]
+struct Times(Vec<u64>);
+
+impl Times {
+    #[track_caller]
+    fn until(&mut self, source: &mut impl Source, elements: usize) {
+        let poll = || {
+            source.poll(self).unwrap();
+            self.0.len()
+        };
+        eventually(poll, |heard| *heard >= elements);
+    }
+}
+
+impl Inbox for Times {
+    fn open(&mut self, _: std::sync::Arc<StreamDescriptor>) {}
+
+    fn element(&mut self, _: StreamId, sequence: u64, time: Timestamp, _: &[u8]) {
+        assert_eq!(sequence, self.0.len() as u64);
+        self.0.push(time.as_monotonic_ns());
+    }
+
+    fn gap(&mut self, _: StreamId, _: u64, _: u64, cause: GapCause) {
+        panic!("a gap: {cause:?}");
+    }
+
+    fn complain(&mut self, _: SourceError) {}
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+/// The clock page goes on where it was: times ascend over a restart, those of the time in between included,
+/// and who comes later gets the very same ones.
+#[test]
+fn times_go_on_without_a_break_over_a_restart() {
+    const TOLERANCE_NS: u64 = 50_000_000;
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let mut writer = Writer::new(register(&manager, "stamped"));
+    let attach = |manager: &Manager| {
+        let attached = connect(manager).attach(Query::all(), Begin::Buffer);
+        attached.unwrap()
+    };
+    let mut source = attach(&manager);
+    let (mut times, mut brackets) = (Times::default(), Vec::new());
+    let mut write = |writer: &mut Writer| {
+        for _ in 0..5 {
+            let before = monotonic_now().as_monotonic_ns();
+            writer.write(1);
+            brackets.push((before, monotonic_now().as_monotonic_ns()));
+        }
+    };
+    for _ in 0..3 {
+        write(&mut writer);
+        manager.kill();
+        write(&mut writer);
+        manager.start();
+        write(&mut writer);
+    }
+    times.until(&mut source, brackets.len());
+    assert_eq!(times.0.len(), brackets.len());
+    assert!(times.0.is_sorted(), "{:?}", times.0);
+    for (time, (before, after)) in times.0.iter().zip(&brackets) {
+        // A clock that began anew, or jumped, would be off by the time since then.
+        assert!(
+            (before - TOLERANCE_NS..=after + TOLERANCE_NS).contains(time),
+            "{time} is not between {before} and {after}"
+        );
+    }
+    let mut late = Times::default();
+    late.until(&mut attach(&manager), brackets.len());
+    assert_eq!(late.0, times.0, "what was said of a stamp is never revised");
 }
