@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose turn it is: the heap of a merge, live or over a trace.
+//! Whose turn it is: the tree of a merge, live or over a trace.
 //!
-//! Streams that alternate change the heap's top with every element. The standard library's heap
-//! would sift twice for that (pop, push) and does not show the runner-up while the top is held;
-//! this one replaces the top in place, with one sift.
+//! Streams that alternate change what comes first with every element. In a heap each level then waits for the
+//! one above, because the comparison there says where to look next. Here the streams are the leaves of a tournament
+//! whose nodes keep who lost there: the way of a stream from its leaf to the root is known before the first
+//! comparison, and no comparison is a branch.
 
 use alloc::vec::Vec;
 
@@ -29,6 +30,14 @@ impl Turn {
         Self((time.as_monotonic_ns() as u128) << 64)
     }
 
+    /// Behind every place.
+    const NEVER: Self = Self(u128::MAX);
+
+    /// Right behind this place: before it comes this stream's element alone, and others of the same time.
+    const fn after(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     /// The same stream's place at another time.
     #[inline(always)]
     #[must_use]
@@ -44,94 +53,129 @@ impl Turn {
     }
 }
 
-/// A binary heap, the least turn on top.
-#[derive(Debug, Default)]
-pub struct Turns(Vec<Turn>);
+/// A tournament of streams, the least turn on top. Each stream has its own index, and small ones are best: the
+/// memory is that of the largest.
+#[derive(Debug)]
+pub struct Turns {
+    top: Turn,
+    // Who lost at each node: the root is 1, the children of `at` are `2 * at` and `2 * at + 1`. Behind the nodes
+    // lie the leaves, which are used only while the tournament is set up.
+    losers: Vec<Turn>,
+    leaves: usize,
+    // The stream that had the turn last.
+    last: Option<usize>,
+    // Those with which it is set up.
+    given: Vec<Turn>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
 
 impl Turns {
-    /// A heap of these turns, in whatever order they come.
+    /// A tournament of these turns, in whatever order they come.
     #[must_use]
-    pub fn new(mut turns: Vec<Turn>) -> Self {
-        // A sorted row is a heap.
-        turns.sort_unstable();
-        Self(turns)
+    pub fn new(turns: Vec<Turn>) -> Self {
+        let mut made = Self {
+            top: Turn::NEVER,
+            losers: Vec::new(),
+            leaves: 1,
+            last: None,
+            given: turns,
+        };
+        made.set_up();
+        made
     }
 
     /// Begins anew with these turns, in the memory that there is.
     pub fn refill(&mut self, turns: impl Iterator<Item = Turn>) {
-        self.0.clear();
-        self.0.extend(turns);
-        self.0.sort_unstable();
+        self.given.clear();
+        self.given.extend(turns);
+        self.set_up();
     }
 
-    /// Makes room for so many turns.
+    fn set_up(&mut self) {
+        let indices = self.given.iter().map(|turn| turn.index() + 1);
+        self.leaves = indices.max().unwrap_or(1).next_power_of_two();
+        self.losers.clear();
+        self.losers.resize(2 * self.leaves, Turn::NEVER);
+        for &turn in &self.given {
+            self.losers[self.leaves + turn.index()] = turn;
+        }
+        // First who wins at each node, from the leaves up, then who loses, from the root down.
+        for at in (1..self.leaves).rev() {
+            self.losers[at] = self.losers[2 * at].min(self.losers[2 * at + 1]);
+        }
+        self.top = self.losers[1];
+        for at in 1..self.leaves {
+            self.losers[at] = self.losers[2 * at].max(self.losers[2 * at + 1]);
+        }
+        self.last = None;
+    }
+
+    /// Makes room for streams with indices below this.
     pub fn reserve(&mut self, turns: usize) {
-        self.0.reserve(turns.saturating_sub(self.0.len()));
+        let room = |has: usize, wanted: usize| wanted.saturating_sub(has);
+        self.given.reserve(room(self.given.len(), turns));
+        let nodes = 2 * turns.max(1).next_power_of_two();
+        self.losers.reserve(room(self.losers.len(), nodes));
     }
 
     /// The least.
     #[inline]
     #[must_use]
     pub fn top(&self) -> Option<Turn> {
-        self.0.first().copied()
+        (self.top != Turn::NEVER).then_some(self.top)
     }
 
-    /// The one that comes after the top.
+    /// How far the top's stream may go before somebody asks for the top again: up to this place, which it must not
+    /// reach. That is the place of the next other stream, if this one has had the turn before; else only right
+    /// behind its own. So streams that alternate are not asked for their runner-up in vain.
     #[inline]
     #[must_use]
-    pub fn runner_up(&self) -> Option<Turn> {
-        match self.0.get(1..3) {
-            Some(&[left, right]) => Some(left.min(right)),
-            _ => self.0.get(1).copied(),
+    pub fn reach(&mut self) -> Turn {
+        let index = self.top.index();
+        if self.last.replace(index) != Some(index) {
+            return self.top.after();
         }
+        self.runner_up()
+    }
+
+    /// The one that comes after the top, behind every place if there is none.
+    #[inline]
+    #[must_use]
+    pub fn runner_up(&self) -> Turn {
+        let mut least = Turn::NEVER;
+        // Whoever comes second has lost against the top.
+        let mut at = (self.leaves + self.top.index()) / 2;
+        while at > 0 {
+            least = least.min(self.losers[at]);
+            at /= 2;
+        }
+        least
     }
 
     /// The top's stream has something later.
     #[inline]
     pub fn replace_top(&mut self, turn: Turn) {
-        if let Some(top) = self.0.first_mut() {
-            *top = turn;
-            self.sift();
+        let mut rising = turn;
+        let mut at = (self.leaves + self.top.index()) / 2;
+        while at > 0 {
+            let other = self.losers[at];
+            self.losers[at] = rising.max(other);
+            rising = rising.min(other);
+            at /= 2;
         }
+        self.top = rising;
     }
 
     /// The top's stream has nothing more.
     pub fn remove_top(&mut self) {
-        if !self.0.is_empty() {
-            self.0.swap_remove(0);
-            self.sift();
+        if self.top != Turn::NEVER {
+            self.replace_top(Turn::NEVER);
         }
-    }
-
-    /// Moves the top to its place. It goes down to a leaf along the lesser children, and from there up
-    /// (Floyd's way): streams that take turns put a late turn on top, and then each level costs one
-    /// comparison whose outcome is used as a number, not as a branch that cannot be predicted.
-    #[inline]
-    fn sift(&mut self) {
-        let heap = &mut self.0[..];
-        let Some(&moving) = heap.first() else {
-            return;
-        };
-        let mut at = 0;
-        loop {
-            let left = 2 * at + 1;
-            let Some(&[first, second]) = heap.get(left..left + 2) else {
-                break;
-            };
-            let is_second = second < first;
-            heap[at] = if is_second { second } else { first };
-            at = left + usize::from(is_second);
-        }
-        // A left child without a brother.
-        if let Some(&only) = heap.get(2 * at + 1) {
-            heap[at] = only;
-            at = 2 * at + 1;
-        }
-        while at > 0 && moving < heap[(at - 1) / 2] {
-            heap[at] = heap[(at - 1) / 2];
-            at = (at - 1) / 2;
-        }
-        heap[at] = moving;
     }
 }
 
@@ -155,10 +199,14 @@ mod tests {
             let all = (0_u32..).zip(starts.iter()).map(turn);
             let mut set: BTreeSet<_> = all.clone().collect();
             let mut turns = Turns::new(all.collect());
+            let mut before = None;
             for step in steps {
                 prop_assert_eq!(turns.top(), set.first().copied());
-                prop_assert_eq!(turns.runner_up(), set.iter().nth(1).copied());
                 let Some(top) = set.pop_first() else { break };
+                let next = set.first().copied().unwrap_or(Turn::NEVER);
+                let own = before.replace(top.index()) == Some(top.index());
+                prop_assert_eq!(turns.runner_up(), next);
+                prop_assert_eq!(turns.reach(), if own { next } else { top.after() });
                 match step {
                     Some(later) => {
                         let next = top.at(at((top.0 >> 64) as u64 + u64::from(later % 5)));

@@ -212,9 +212,13 @@ impl Merge {
         self.turns.refill(turns);
         let end = Turn::begin_of(until);
         while let Some(turn) = self.turns.top() {
-            // Everything of this stream up to the next head of another one, in one go.
-            let others = self.turns.runner_up().unwrap_or(end);
             let queue = &mut self.queues[turn.index()];
+            // What comes of this stream before the next head of another one, in one go. Where payloads
+            // lie elsewhere neighbours that are gone are to be one gap.
+            let others = match queue.lies_elsewhere() {
+                false => self.turns.reach().min(end),
+                true => self.turns.runner_up().min(end),
+            };
             let rest = queue.release(turn, others, &mut enough, &mut sink);
             if rest.is_some_and(|rest| rest < others) {
                 // Nothing older than this is left, of any stream: its turn was the first.

@@ -129,7 +129,7 @@ impl Monitor {
     /// `now` is the time just before the call.
     pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
         self.read(now, update);
-        self.release(now.minus(self.hold_back), &|| false, update);
+        self.release(now.minus(self.hold_back), || false, update);
     }
 
     /// Like [`Monitor::round`], but asks before each element whether there have been enough: the rest is
@@ -153,7 +153,7 @@ impl Monitor {
     /// Reads all sources for the last time and evaluates everything.
     pub fn finish(&mut self, now: Timestamp, update: &mut dyn Update) {
         self.read(now, update);
-        self.release(Timestamp::MAX, &|| false, update);
+        self.release(Timestamp::MAX, || false, update);
     }
 
     fn read(&mut self, now: Timestamp, update: &dyn Update) {
@@ -172,7 +172,7 @@ impl Monitor {
         }
     }
 
-    fn release(&mut self, until: Timestamp, enough: &dyn Fn() -> bool, update: &mut dyn Update) {
+    fn release(&mut self, until: Timestamp, enough: impl FnMut() -> bool, update: &mut dyn Update) {
         let (losses, elements) = (&mut self.losses, &mut self.elements);
         self.merge.announce(|stream| {
             losses.open(stream);

@@ -136,6 +136,12 @@ impl Queue {
         self.head == self.tail && self.gaps.is_empty()
     }
 
+    /// Whether the payloads are not in the slots.
+    #[inline]
+    pub(crate) fn lies_elsewhere(&self) -> bool {
+        self.places.is_some()
+    }
+
     /// The time of what is released next.
     #[inline]
     pub(crate) fn head(&self) -> Option<Timestamp> {
@@ -272,6 +278,23 @@ impl Queue {
     /// there have been enough: then the rest begins before `until`.
     #[inline]
     pub(crate) fn release(
+        &mut self,
+        turn: Turn,
+        until: Turn,
+        enough: &mut impl FnMut() -> bool,
+        sink: &mut impl FnMut(Item<'_>),
+    ) -> Option<Turn> {
+        if self.gaps.is_empty() && !self.lies_elsewhere() {
+            // Nearly always. Whether there were enough shows in the place of the rest.
+            self.release_elements(turn, until, self.tail, enough, sink);
+            let is_empty = self.head == self.tail;
+            return (!is_empty).then(|| turn.at(self.time_at(self.head)));
+        }
+        self.release_mixed(turn, until, enough, sink)
+    }
+
+    /// [`Queue::release`] where there are gaps, or the payloads lie elsewhere.
+    fn release_mixed(
         &mut self,
         turn: Turn,
         until: Turn,

@@ -69,6 +69,7 @@ impl Segment {
 
     /// The time of a stamp. Stamps before `from` are extrapolated backwards.
     #[must_use]
+    #[inline]
     pub fn convert(&self, stamp: Ticks) -> Timestamp {
         let (stamp, from) = (stamp.as_raw(), self.from.as_raw());
         // At most 2^64 * 2^64 >> shift: fits u128 before, is cut to u64 after the shift.
@@ -168,6 +169,7 @@ impl ClockMap {
     /// The time of a stamp, `None` without segments. Stamps older than all segments are
     /// extrapolated from the oldest of the current epoch.
     #[must_use]
+    #[inline]
     pub fn convert(&self, stamp: Ticks) -> Option<Timestamp> {
         let newest = self.segments.last()?;
         if newest.from <= stamp {

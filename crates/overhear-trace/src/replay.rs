@@ -201,9 +201,9 @@ impl<'a> Replay<'a> {
         }
         let mut left = elements;
         while let Some(turn) = turns.top() {
-            // This stream goes on until another one's turn has come: the heap is asked once per
+            // This stream goes on until another one's turn has come: the tournament is asked once per
             // run of elements.
-            let until = turns.runner_up();
+            let until = turns.reach();
             let cursor = &mut cursors[turn.index()];
             loop {
                 if left == 0 {
@@ -241,7 +241,7 @@ impl<'a> Replay<'a> {
                     break;
                 }
                 let turn = turn.at(cursor.time);
-                if until.is_some_and(|until| until < turn) {
+                if until < turn {
                     turns.replace_top(turn);
                     break;
                 }
