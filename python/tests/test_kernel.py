@@ -82,7 +82,8 @@ def test_a_monitor_lives_as_the_seed_says(monitor):
     counted = sleeper.switches() - before
     batch = monitor.read()
     assert (departures(batch, sleeper.tid), departures(batch, other.tid)) == (counted, 0)
-    assert batch.missed == 0 and counted >= 200
+    # A turn that finds the thread still awake is no switch.
+    assert batch.missed == 0 and counted >= 100
     assert (np.diff(batch["sched_switch"]["time_ns"].astype("i8")) >= 0).all()
 
     monitor.suspend()

@@ -190,6 +190,9 @@ fn compile(
     let text = fs::read_to_string(c_source(source))?;
     let libraries_of = match () {
         () if says(&text, "links: nothing") => &[][..],
+        () if says(&text, "links: overhear, overhear_kernel") => {
+            &["-loverhear", "-loverhear_kernel", "-ldl"]
+        }
         () if says(&text, "links: overhear_kernel") => &["-loverhear_kernel"],
         () => &["-loverhear", "-ldl"],
     };
