@@ -14,6 +14,11 @@ use serde_json::Value;
 
 use crate::race::{Batches, Outcome};
 
+/// Where a client of Tracy listens. This process has one since it was loaded, at the usual port, which takes a
+/// single profiler in its life; theirs must not be mistaken for it.
+pub(crate) const TRACY_PORT: &str = "TRACY_PORT";
+const PORT_OF_OTHERS: &str = "8096";
+
 /// So many processes run a part.
 const PROCESSES: usize = 7;
 
@@ -33,6 +38,7 @@ fn in_a_process(part: &str, section: &'static str, rounds: usize) -> Result<Vec<
     let status = Command::new(std::env::current_exe()?)
         .args(["--only", part, "--rounds", &rounds.to_string(), "--json"])
         .arg(&file)
+        .env(TRACY_PORT, PORT_OF_OTHERS)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()?;

@@ -13,12 +13,16 @@ use anyhow::{bail, Result};
 use tracy_client::{plot_name, Client};
 
 use super::Peer;
+use crate::processes::TRACY_PORT;
 
 /// Of Tracy 0.13 and 0.14, which the crate contains; another one refuses, and is left out.
 const PROTOCOL_VERSION: u32 = 82;
 const WELCOME: u8 = 1;
 const OTHER_VERSION: u8 = 2;
-const PORTS: std::ops::Range<u16> = 8086..8096;
+/// The first port that a client tries, unless the environment names another one.
+const FIRST_PORT: u16 = 8086;
+/// How many it tries.
+const PORTS: u16 = 10;
 /// How long its answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -56,10 +60,14 @@ fn plot(client: &Client, elements: u64) {
 /// The client's connection, once it has said welcome. One that says something else is that of a process
 /// which is ending, or has its profiler already: then the next port is tried, and all of them again.
 fn connect() -> Result<TcpStream> {
+    let named = std::env::var(TRACY_PORT).ok();
+    let first = named.and_then(|port| port.parse().ok());
+    let first = first.unwrap_or(FIRST_PORT);
+    let ports = first..first.saturating_add(PORTS);
     let end = Instant::now() + Duration::from_secs(10);
     let mut answers = String::new();
     loop {
-        for port in PORTS {
+        for port in ports.clone() {
             let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
                 continue;
             };
@@ -75,7 +83,7 @@ fn connect() -> Result<TcpStream> {
             }
         }
         if Instant::now() > end {
-            bail!("no client welcomes a profiler at the ports {PORTS:?}; {answers}");
+            bail!("no client welcomes a profiler at the ports {ports:?}; {answers}");
         }
         thread::sleep(Duration::from_millis(50));
     }
