@@ -8,8 +8,6 @@
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,9 +21,10 @@
 
 #include <overhear/sensor.h>
 
+#include "system_calls.h"
 #include "tap.h"
 
-enum { WRITES = 10000000, REFUSED = 99 };
+enum { WRITES = 10000000 };
 
 static uint64_t allocations;
 
@@ -70,24 +69,6 @@ static oh_laned_sensor *begin(void)
     return oh_laned_register(&sensor, &options) == 0 ? sensor : NULL;
 }
 
-/* Installs a filter that lets exit_group and rt_sigreturn pass and does `otherwise` with all else. */
-static int filter_system_calls(uint32_t otherwise)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, otherwise),
-    };
-    struct sock_fprog program;
-    program.len = sizeof filter / sizeof *filter;
-    program.filter = filter;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return errno;
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 ? 0 : errno;
-}
-
 /* Runs a function in a child. Returns the child's wait status. */
 static int in_child(int (*function)(void))
 {
@@ -109,7 +90,7 @@ static int good(int status)
 
 static int call_the_kernel(void)
 {
-    if (filter_system_calls(SECCOMP_RET_KILL_PROCESS) != 0)
+    if (filter_system_calls(SYS_rt_sigreturn, SECCOMP_RET_KILL_PROCESS) != 0)
         return REFUSED;
     return syscall(SYS_getppid) > 0;
 }
@@ -138,7 +119,7 @@ static int prepared_writes(void)
     uint64_t before;
     if (sensor == NULL || !oh_laned_prepare_thread(sensor))
         return 1;
-    if (filter_system_calls(SECCOMP_RET_KILL_PROCESS) != 0)
+    if (filter_system_calls(SYS_rt_sigreturn, SECCOMP_RET_KILL_PROCESS) != 0)
         return REFUSED;
     before = allocations;
     return write_all(sensor) != 0 || allocations != before;
@@ -187,7 +168,7 @@ static int count_calls(void)
     own_id = (pid_t)syscall(SYS_gettid);
     if (sigaction(SIGSYS, &action, NULL) != 0)
         return REFUSED;
-    return filter_system_calls(SECCOMP_RET_TRAP);
+    return filter_system_calls(SYS_rt_sigreturn, SECCOMP_RET_TRAP);
 }
 
 static int unprepared_writes(void)
