@@ -21,17 +21,36 @@ impl Turn {
     #[must_use]
     pub const fn new(time: Timestamp, stream: StreamId, index: u32) -> Self {
         let stream = (stream.as_raw() as u64) << 32 | index as u64;
-        Self((time.as_monotonic_ns() as u128) << 64 | stream as u128)
+        Self(Self::high(time) | stream as u128)
     }
 
     /// The place before every stream's at this time.
     #[must_use]
     pub const fn begin_of(time: Timestamp) -> Self {
-        Self((time.as_monotonic_ns() as u128) << 64)
+        Self(Self::high(time))
     }
 
     /// Behind every place.
-    const NEVER: Self = Self(u128::MAX);
+    const NEVER: Self = Self(u128::MAX >> 1);
+
+    /// The time as the higher half: the highest bit stays free, so that the difference of two places has the sign of
+    /// their order. Times beyond 292 years are one.
+    #[inline(always)]
+    const fn high(time: Timestamp) -> u128 {
+        const LATEST: u64 = u64::MAX >> 1;
+        let ns = time.as_monotonic_ns();
+        (if ns < LATEST { ns } else { LATEST } as u128) << 64
+    }
+
+    /// The earlier one and the later one. Which is which cannot be foreseen where streams alternate: a branch
+    /// would cost more than all else here.
+    #[inline(always)]
+    fn in_order(self, other: Self) -> (Self, Self) {
+        // All ones where the other one is earlier, and then both change their places.
+        let is_later = (other.0.wrapping_sub(self.0).cast_signed() >> 127).cast_unsigned();
+        let change = is_later & (self.0 ^ other.0);
+        (Self(self.0 ^ change), Self(other.0 ^ change))
+    }
 
     /// Right behind this place: before it comes this stream's element alone, and others of the same time.
     const fn after(self) -> Self {
@@ -42,7 +61,7 @@ impl Turn {
     #[inline(always)]
     #[must_use]
     pub const fn at(self, time: Timestamp) -> Self {
-        Self((time.as_monotonic_ns() as u128) << 64 | (self.0 as u64) as u128)
+        Self(Self::high(time) | (self.0 as u64) as u128)
     }
 
     /// Where the merge keeps the stream.
@@ -151,7 +170,7 @@ impl Turns {
         // Whoever comes second has lost against the top.
         let mut at = (self.leaves + self.top.index()) / 2;
         while at > 0 {
-            least = least.min(self.losers[at]);
+            (least, _) = least.in_order(self.losers[at]);
             at /= 2;
         }
         least
@@ -163,9 +182,7 @@ impl Turns {
         let mut rising = turn;
         let mut at = (self.leaves + self.top.index()) / 2;
         while at > 0 {
-            let other = self.losers[at];
-            self.losers[at] = rising.max(other);
-            rising = rising.min(other);
+            (rising, self.losers[at]) = rising.in_order(self.losers[at]);
             at /= 2;
         }
         self.top = rising;
