@@ -49,7 +49,7 @@ pub(crate) enum Verb {
     Check(CheckArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
-    /// Makes a recording of another tracer's trace (CTF of LTTng, perf, ...), read by babeltrace2.
+    /// Makes a recording of another tracer's trace (CTF of LTTng, perf, ...), read by libbabeltrace2.
     Import(ImportArguments),
     /// Says before the start whether every element will be evaluated in time; 4 if not.
     Admit(AdmitArguments),
@@ -418,7 +418,7 @@ pub(crate) struct RtaArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// A trace that babeltrace2 reads.
+    /// A folder with one trace or several.
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
     /// Where the recording is made.

@@ -7,6 +7,7 @@ use overhear_directory::{MonitorConnection, Query};
 use overhear_event::ClockId;
 use overhear_kernel::{Choice, Kernel, Sensor};
 use overhear_monitor::Partition;
+use overhear_trace::ForeignTrace;
 use serde::Serialize;
 
 use crate::width::Width;
@@ -242,15 +243,12 @@ fn directory() -> Finding {
 }
 
 fn tools() -> Finding {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join("babeltrace2").exists());
-    if found {
-        Finding::good("tools", "babeltrace2 is there to read traces with")
-    } else {
-        Finding::good(
+    match ForeignTrace::available() {
+        Ok(()) => Finding::good(
             "tools",
-            "babeltrace2 is not installed; `overhear report` does not need it",
-        )
+            "libbabeltrace2 is there to import traces of others with",
+        ),
+        Err(error) => Finding::good("tools", format!("{error}; only `overhear import` needs it")),
     }
 }
 

@@ -6,7 +6,7 @@
 //! it a [`TraceReader`] replays the same calls in the same order to any other evaluation;
 //! babeltrace2, Trace Compass and KernelShark read it without conversion. After a crash,
 //! [`repair()`] cuts what was half written. [`PerfettoExport`] and [`CsvExport`] are evaluations, too: fed
-//! by a replay they write what other tools read.
+//! by a replay they write what other tools read. [`ForeignTrace`] reads what other tracers wrote, by libbabeltrace2.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -96,6 +96,7 @@
 mod catalogue;
 mod error;
 mod export;
+mod foreign;
 mod map;
 mod metadata;
 mod packet;
@@ -110,6 +111,10 @@ mod writer;
 pub use catalogue::TraceIdentity;
 pub use error::{ReadError, RepairError, WriteError};
 pub use export::{CsvExport, ExportError, Exported, PerfettoExport};
+pub use foreign::{
+    ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignTrace,
+    ForeignValue,
+};
 pub use place::is_being_written;
 pub use reader::{CorruptStream, TornTail, TraceReader};
 pub use repair::{repair, RepairReport};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Read-only maps of stream files: the only `unsafe` of this crate.
+//! Read-only maps of stream files: with the module `foreign` the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
 use std::fs::File;

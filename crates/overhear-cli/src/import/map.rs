@@ -11,7 +11,7 @@ use overhear_event::{
     WRITER_TID,
 };
 
-use super::text::{Event, Foreign};
+use overhear_trace::{ForeignEvent as Event, ForeignValue as Foreign};
 
 /// A text field holds this many bytes at most; longer texts are cut.
 const TEXT: usize = 256;
@@ -25,7 +25,7 @@ pub(super) struct Shapes(BTreeMap<String, Shape>);
 
 #[derive(Debug, Default)]
 struct Shape {
-    fields: Vec<(String, Kind)>,
+    fields: Vec<(Arc<str>, Kind)>,
     names_threads: bool,
 }
 
@@ -96,16 +96,16 @@ impl Shapes {
         if is_of_scheduler(event) {
             return;
         }
-        let shape = match self.0.get_mut(&event.name) {
+        let shape = match self.0.get_mut(&*event.name) {
             Some(shape) => shape,
-            None => self.0.entry(event.name.clone()).or_default(),
+            None => self.0.entry(event.name.to_string()).or_default(),
         };
         shape.names_threads |= event.whole("vtid").is_some();
         for (name, value) in &event.payload {
             let kind = Kind::of(value);
             match shape.fields.iter_mut().find(|(known, _)| known == name) {
                 Some((_, known)) => *known = known.join(kind),
-                None => shape.fields.push((name.clone(), kind)),
+                None => shape.fields.push((Arc::clone(name), kind)),
             }
         }
     }
@@ -297,7 +297,7 @@ impl Mapping {
     fn sensor(&mut self, event: &Event) -> Result<Mapped, SchemaError> {
         let pid = number(event, &["vpid", "pid"]);
         let sensor = event.name.replace(':', ".");
-        let shape = &self.shapes.0[&event.name];
+        let shape = &self.shapes.0[&*event.name];
         let mut builder =
             TypeSchema::builder(&sensor.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         if shape.names_threads {

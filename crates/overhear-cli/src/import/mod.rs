@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear import`: a trace of another tracer (LTTng's kernel and UST traces, perf's, whatever
-//! babeltrace2 reads) as a recording of ours, so that metrics and constraints run on it.
+//! libbabeltrace2 reads) as a recording of ours, so that metrics and constraints run on it.
 //!
-//! The program `babeltrace2` reads the trace and prints it, and its text is read here. Its library would
-//! save the printing, but drives its readers by callbacks from C through a graph of components: a good
-//! deal of unsafe code in a program that has none. The price is speed: some 0.3 million events per
-//! second, once. The trace is read twice: first to learn the fields of every event, then to write.
+//! The library reads the trace and hands over event by event ([`ForeignTrace`]); what they mean is
+//! said in `map`. The trace is read twice: first to learn the fields of every event and what was lost, then
+//! to write. The price is time; what it buys is that a trace may be larger than memory.
 
 mod map;
-mod text;
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::VecDeque;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread;
 
 use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, Timestamp, Update};
-use overhear_trace::{TraceIdentity, TraceWriter};
+use overhear_trace::{
+    ForeignError, ForeignEvent, ForeignLoss, ForeignMessage, ForeignTrace, TraceIdentity,
+    TraceWriter,
+};
 
 use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::recording::{Ending, Recording};
 use crate::report::SourceReport;
 use map::{Mapping, Shapes};
-use text::Event;
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +34,9 @@ pub struct Imported {
     pub streams: usize,
     /// Events that the foreign tracer had discarded.
     pub discarded: u64,
-    /// Lines and events that could not be taken over, as sentences.
+    /// Whether these are only the least that is certain.
+    pub at_least: bool,
+    /// What could not be taken over, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -48,68 +48,100 @@ struct Loss {
     missed: u64,
 }
 
+/// What the first reading finds.
+#[derive(Debug, Default)]
+struct Survey {
+    shapes: Shapes,
+    events: u64,
+    times: Option<(Timestamp, Timestamp)>,
+    losses: Vec<Loss>,
+    at_least: bool,
+    timeless: u64,
+}
+
+impl Survey {
+    fn take(&mut self, message: &ForeignMessage) {
+        match message {
+            ForeignMessage::Event(event) => {
+                self.events += 1;
+                let (first, last) = self.times.unwrap_or((event.time, event.time));
+                self.times = Some((first, last.max(event.time)));
+                self.shapes.learn(event);
+            }
+            ForeignMessage::Loss(loss) => {
+                self.at_least |= loss.at_least;
+                self.losses.push(self.dated(loss));
+            }
+            ForeignMessage::Timeless => self.timeless += 1,
+        }
+    }
+
+    /// A loss without times lies where it is told, behind the last event.
+    fn dated(&self, loss: &ForeignLoss) -> Loss {
+        let last = self.times.map_or(Timestamp::ZERO, |(_, last)| last);
+        let from = loss.from.unwrap_or(last);
+        Loss {
+            from,
+            to: loss.to.unwrap_or(from).max(from),
+            missed: loss.events,
+        }
+    }
+}
+
 /// Imports the trace in `foreign` as a recording in `out`.
 ///
 /// # Errors
-/// [`Failure`] if babeltrace2 is not there or cannot read the trace, or if the recording cannot be
+/// [`Failure`] if libbabeltrace2 is not there or cannot read the trace, or if the recording cannot be
 /// written.
 pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
-    let mut shapes = Shapes::default();
-    let (mut events, mut first, mut last) = (0_u64, None, Timestamp::ZERO);
-    let mut strange = 0_u64;
-    let losses = read(foreign, |line| match Event::parse(line) {
-        Some(event) => {
-            events += 1;
-            first.get_or_insert(event.time);
-            last = last.max(event.time);
-            shapes.learn(&event);
-            Ok(())
-        }
-        None => {
-            strange += 1;
-            Ok(())
-        }
+    let mut survey = Survey::default();
+    read(foreign, |message| {
+        survey.take(&message);
+        Ok(())
     })?;
-    let Some(first) = first else {
+    let Some((first, last)) = survey.times else {
         return Err(Failure::new(
             USAGE,
             format!("{} has no events", foreign.display()),
         ));
     };
+    survey.losses.sort_by_key(|loss| loss.to);
+    let discarded = survey.losses.iter().map(|loss| loss.missed).sum();
     let mut import = Import {
         writer: TraceWriter::create(out, TraceIdentity::default())
             .map_err(|error| Failure::new(USAGE, error.to_string()))?,
-        mapping: Mapping::new(shapes),
+        mapping: Mapping::new(survey.shapes),
         written: Vec::new(),
-        losses: losses.clone(),
+        losses: survey.losses.into(),
+        before: None,
         elements: 0,
     };
-    let mut refused: Vec<String> = Vec::new();
-    read(foreign, |line| {
-        let Some(event) = Event::parse(line) else {
+    let mut notes: Vec<String> = Vec::new();
+    read(foreign, |message| {
+        let ForeignMessage::Event(event) = message else {
             return Ok(());
         };
-        import.lose(event.time)?;
+        import.lose(event.time);
         if let Err(sentence) = import.take(&event)? {
-            if refused.len() < 8 && !refused.contains(&sentence) {
-                refused.push(sentence);
+            if notes.len() < 8 && !notes.contains(&sentence) {
+                notes.push(sentence);
             }
         }
         Ok(())
     })?;
-    import.lose(Timestamp::MAX)?;
-    let mut notes = refused;
-    if strange > 0 {
+    import.lose(Timestamp::MAX);
+    if survey.timeless > 0 {
         notes.push(format!(
-            "{strange} lines of babeltrace2 are no events that can be read"
+            "{} events have no time, or none that can be said",
+            survey.timeless
         ));
     }
-    let discarded = losses.iter().map(|loss| loss.missed).sum();
     let imported = Imported {
-        events,
+        events: survey.events,
         elements: import.elements,
         streams: import.mapping.streams.len(),
         discarded,
+        at_least: survey.at_least,
         notes,
     };
     import.finish(foreign, first, last, &imported)?;
@@ -121,12 +153,14 @@ struct Import {
     mapping: Mapping,
     // Per stream, the next sequence.
     written: Vec<u64>,
-    losses: Vec<Loss>,
+    // In the order of their ends; those that are over lie in `before`, as one.
+    losses: VecDeque<Loss>,
+    before: Option<Loss>,
     elements: u64,
 }
 
 impl Import {
-    fn take(&mut self, event: &Event) -> Result<Result<(), String>, Failure> {
+    fn take(&mut self, event: &ForeignEvent) -> Result<Result<(), String>, Failure> {
         let mapped = match self.mapping.map(event) {
             Ok(mapped) => mapped,
             Err(error) => return Ok(Err(format!("{}: {error}", event.name))),
@@ -136,6 +170,11 @@ impl Import {
                 let stream = &self.mapping.streams[self.written.len()];
                 self.writer.open(stream).map_err(unwritten)?;
                 self.written.push(0);
+                // What was discarded before may have been its first elements.
+                if let Some(loss) = &self.before {
+                    let written = self.written.last_mut().expect("it was pushed");
+                    gap(&mut self.writer, stream, written, loss);
+                }
             }
             let stream: Arc<StreamDescriptor> = Arc::clone(&self.mapping.streams[place]);
             let element = ElementView {
@@ -153,23 +192,17 @@ impl Import {
 
     /// Writes the losses that end before this time: a gap in every stream, because what was discarded
     /// is not known.
-    fn lose(&mut self, now: Timestamp) -> Result<(), Failure> {
-        while let Some(loss) = self.losses.first().copied().filter(|loss| loss.to <= now) {
-            self.losses.remove(0);
+    fn lose(&mut self, now: Timestamp) {
+        while let Some(loss) = self.losses.front().copied().filter(|loss| loss.to <= now) {
+            self.losses.pop_front();
             for (stream, written) in self.mapping.streams.iter().zip(&mut self.written) {
-                let gap = Gap {
-                    stream: stream.id,
-                    first: *written,
-                    missed: loss.missed,
-                    from: loss.from,
-                    to: loss.to,
-                    cause: GapCause::Kernel,
-                };
-                Update::gap(&mut self.writer, stream, &gap);
-                *written += loss.missed;
+                gap(&mut self.writer, stream, written, &loss);
             }
+            let before = self.before.get_or_insert(Loss { missed: 0, ..loss });
+            before.from = before.from.min(loss.from);
+            before.to = loss.to;
+            before.missed += loss.missed;
         }
-        Ok(())
     }
 
     /// Says what the recording is, so that reports and verdicts know its end.
@@ -182,7 +215,7 @@ impl Import {
     ) -> Result<(), Failure> {
         let source = SourceReport {
             name: "import".to_owned(),
-            active: "babeltrace2".to_owned(),
+            active: "libbabeltrace2".to_owned(),
             sentence: format!("imported from {}", foreign.display()),
         };
         let command = ["import".into(), foreign.as_os_str().to_os_string()];
@@ -203,78 +236,37 @@ fn unwritten(error: impl std::error::Error) -> Failure {
     Failure::new(INCONCLUSIVE, error.to_string())
 }
 
-/// Hands every line that babeltrace2 prints to `take`; returns the losses that it warned of, in the
-/// order of their ends.
-fn read(
-    foreign: &Path,
-    mut take: impl FnMut(&str) -> Result<(), Failure>,
-) -> Result<Vec<Loss>, Failure> {
-    let mut child = Command::new("babeltrace2")
-        .args(["--clock-seconds", "--no-delta", "--fields=trace:vpid"])
-        .arg(foreign)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| {
-            let sentence = format!(
-                "cannot run babeltrace2, which reads foreign traces: {error}; install it (Debian: \
-                 babeltrace2)"
-            );
-            Failure::new(UNAVAILABLE, sentence)
-        })?;
-    let errors = child.stderr.take();
-    // Both pipes are read at once, so that neither fills up.
-    let errors = thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = errors.map(|mut errors| errors.read_to_end(&mut text));
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let mut taken = Ok(());
-    if let Some(lines) = child.stdout.take() {
-        let mut lines = BufReader::new(lines);
-        let mut line = Vec::new();
-        while taken.is_ok()
-            && lines
-                .read_until(b'\n', &mut line)
-                .is_ok_and(|read| read > 0)
-        {
-            taken = take(String::from_utf8_lossy(&line).trim_end());
-            line.clear();
-        }
-    }
-    let status = child.wait();
-    let errors = errors.join().unwrap_or_default();
-    taken?;
-    if !status.is_ok_and(|status| status.success()) {
-        let why = errors.lines().rev().find(|line| !line.trim().is_empty());
-        let why = why.unwrap_or_default().trim();
-        return Err(Failure::new(
-            USAGE,
-            format!("babeltrace2 cannot read {}: {why}", foreign.display()),
-        ));
-    }
-    let mut losses: Vec<Loss> = errors.lines().filter_map(loss).collect();
-    losses.sort_by_key(|loss| loss.to);
-    Ok(losses)
+/// Writes a loss as a gap of a stream.
+fn gap(writer: &mut TraceWriter, stream: &StreamDescriptor, written: &mut u64, loss: &Loss) {
+    let gap = Gap {
+        stream: stream.id,
+        first: *written,
+        missed: loss.missed,
+        from: loss.from,
+        to: loss.to,
+        cause: GapCause::Kernel,
+    };
+    *written += loss.missed;
+    Update::gap(writer, stream, &gap);
 }
 
-/// `... discarded 3 events between [1.000000000] and [2.000000000] in ...`
-fn loss(line: &str) -> Option<Loss> {
-    let (before, behind) = line.split_once(" between [")?;
-    let mut words = before.rsplit(' ');
-    let (unit, missed) = (words.next()?, words.next()?);
-    if !unit.starts_with("event") {
-        return None;
+/// Hands every message of the trace to `take`.
+fn read(
+    foreign: &Path,
+    mut take: impl FnMut(ForeignMessage) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let unread = |error: ForeignError| {
+        let status = match error {
+            ForeignError::Library { .. } => UNAVAILABLE,
+            ForeignError::NoTrace { .. } | ForeignError::Unreadable { .. } => USAGE,
+        };
+        Failure::new(status, error.to_string())
+    };
+    let mut trace = ForeignTrace::open(foreign).map_err(unread)?;
+    while let Some(message) = trace.next_message().map_err(unread)? {
+        take(message)?;
     }
-    let (from, behind) = behind.split_once("] and [")?;
-    let (to, _) = behind.split_once(']')?;
-    Some(Loss {
-        from: text::seconds(from)?,
-        to: text::seconds(to)?,
-        // "may have discarded events": how many is not known, but one at least is missing.
-        missed: missed.parse().unwrap_or(1),
-    })
+    Ok(())
 }
 
 impl Imported {
@@ -300,7 +292,8 @@ pub fn render(imported: &Imported, out: &Path) -> String {
     );
     if imported.discarded > 0 {
         text.push_str(&format!(
-            "inconclusive: the tracer had discarded {} events\n",
+            "inconclusive: the tracer had discarded {}{} events\n",
+            if imported.at_least { "at least " } else { "" },
             imported.discarded
         ));
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{finish, folder, has_babeltrace, overhear, path};
+use crate::support::{finish, folder, has_libbabeltrace, overhear, path};
 
 /// What LTTng's metadata says, shortened to what these traces have.
 const METADATA: &str = r#"/* CTF 1.8 */
@@ -25,7 +25,7 @@ stream {
     id = 0;
     packet.context := struct {
         stamp_t timestamp_begin; stamp_t timestamp_end;
-        uint64_t content_size; uint64_t packet_size; uint64_t events_discarded; uint32_t cpu_id;
+        uint64_t content_size; uint64_t packet_size; uint64_t packet_seq_num; uint64_t events_discarded; uint32_t cpu_id;
     };
     event.header := struct { uint32_t id; stamp_t timestamp; };
 };
@@ -84,19 +84,19 @@ fn period(bytes: &mut Vec<u8>, period: u64) {
     switch(bytes, us + 400, (7, 1), 0);
 }
 
-/// Two packets of ten periods; before the second so many events were discarded.
-fn foreign(dir: &Path, discarded: u64) {
+/// Two packets of ten periods; before the second so many events, and so many packets, were discarded.
+fn foreign(dir: &Path, discarded: u64, packets: u64) {
     fs::create_dir(dir).unwrap();
     fs::write(dir.join("metadata"), METADATA).unwrap();
     let mut stream = Vec::new();
-    for (packet, lost) in [(0, 0), (1, discarded)] {
+    for (packet, number, lost) in [(0, 0, 0), (1, 1 + packets, discarded)] {
         let mut events = Vec::new();
         (packet * 10..packet * 10 + 10).for_each(|number| period(&mut events, number));
-        let bits = (8 + 5 * 8 + 4 + events.len() as u64) * 8;
+        let bits = (8 + 6 * 8 + 4 + events.len() as u64) * 8;
         stream.extend(0xC1FC_1FC1_u32.to_le_bytes());
         stream.extend(0_u32.to_le_bytes());
         let begin = 1_000_000 * (packet * 10 + 1);
-        for word in [begin, begin + 9_400_000, bits, bits, lost] {
+        for word in [begin, begin + 9_400_000, bits, bits, number, lost] {
             stream.extend(word.to_le_bytes());
         }
         stream.extend(0_u32.to_le_bytes());
@@ -113,12 +113,12 @@ fn json(arguments: &[&str], status: i32) -> Value {
 
 #[test]
 fn metrics_and_constraints_run_on_a_trace_of_lttng() {
-    if !has_babeltrace() {
+    if !has_libbabeltrace() {
         return;
     }
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
-    foreign(&trace, 0);
+    foreign(&trace, 0, 0);
     let ended = finish(&mut overhear(&[
         "import",
         path(&trace),
@@ -165,12 +165,12 @@ fn metrics_and_constraints_run_on_a_trace_of_lttng() {
 
 #[test]
 fn what_the_tracer_discarded_is_missed_by_metrics() {
-    if !has_babeltrace() {
+    if !has_libbabeltrace() {
         return;
     }
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
-    foreign(&trace, 3);
+    foreign(&trace, 3, 0);
     let ended = finish(&mut overhear(&[
         "import",
         path(&trace),
@@ -191,8 +191,54 @@ fn what_the_tracer_discarded_is_missed_by_metrics() {
 }
 
 #[test]
+fn packets_that_the_tracer_discarded_had_an_event_each_at_least() {
+    if !has_libbabeltrace() {
+        return;
+    }
+    let folder = folder();
+    let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
+    foreign(&trace, 3, 2);
+    let import = ["import", path(&trace), "--out", path(&out)];
+    let ended = finish(&mut overhear(&import));
+    ended.says(3, &["the tracer had discarded at least 5 events"]);
+    let report = json(&["report", path(&out), "--json"], 3);
+    assert_eq!(report["sensors"][0]["missed"], 5, "{report:#}");
+}
+
+#[test]
+fn traces_below_a_folder_are_one_recording() {
+    if !has_libbabeltrace() {
+        return;
+    }
+    let folder = folder();
+    let (traces, out) = (folder.path().join("session"), folder.path().join("out"));
+    fs::create_dir_all(traces.join("deeper")).unwrap();
+    foreign(&traces.join("kernel"), 0, 0);
+    foreign(&traces.join("deeper/ust"), 0, 0);
+    let import = ["import", path(&traces), "--out", path(&out)];
+    let ended = finish(&mut overhear(&import));
+    ended.says(0, &["from 280 events"]);
+}
+
+#[test]
+fn without_the_library_a_sentence_says_what_to_install() {
+    let folder = folder();
+    let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
+    foreign(&trace, 0, 0);
+    fs::write(folder.path().join("libbabeltrace2.so.0"), "no library").unwrap();
+    let mut import = overhear(&["import", path(&trace), "--out", path(&out)]);
+    import.env("LD_LIBRARY_PATH", folder.path());
+    let ended = finish(&mut import);
+    ended.says(
+        5,
+        &["cannot load libbabeltrace2", "Debian: libbabeltrace2-0"],
+    );
+    assert!(!out.exists());
+}
+
+#[test]
 fn what_is_no_trace_is_refused() {
-    if !has_babeltrace() {
+    if !has_libbabeltrace() {
         return;
     }
     let folder = folder();
@@ -204,6 +250,18 @@ fn what_is_no_trace_is_refused() {
         "--out",
         path(&out),
     ]));
-    ended.says(2, &["babeltrace2 cannot read", path(&empty)]);
+    ended.says(2, &["is no trace", "metadata", path(&empty)]);
+    // One whose description says nothing, and one that was cut.
+    let (bare, cut) = (folder.path().join("bare"), folder.path().join("cut"));
+    fs::create_dir(&bare).unwrap();
+    fs::write(bare.join("metadata"), "/* CTF 1.8 */ nothing").unwrap();
+    foreign(&cut, 0, 0);
+    let stream = fs::read(cut.join("channel0_0")).unwrap();
+    fs::write(cut.join("channel0_0"), &stream[..stream.len() - 100]).unwrap();
+    for trace in [bare, cut] {
+        let import = ["import", path(&trace), "--out", path(&out)];
+        let ended = finish(&mut overhear(&import));
+        ended.says(2, &["libbabeltrace2 cannot read", path(&trace)]);
+    }
     assert!(!out.exists());
 }

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{eventually, finish, folder, has_babeltrace, is_root, overhear, path, send};
+use crate::support::{
+    eventually, finish, folder, has_libbabeltrace, is_root, overhear, path, send,
+};
 
 /// How often the program calls its callback.
 const TURNS: u64 = 50;
@@ -126,7 +128,7 @@ fn compiled(place: &Path) -> Option<PathBuf> {
 
 #[test]
 fn a_trace_that_lttng_records_becomes_a_recording() {
-    if !has_babeltrace() {
+    if !has_libbabeltrace() {
         return;
     }
     let folder = folder();

@@ -218,6 +218,15 @@ pub(crate) fn has_babeltrace() -> bool {
     found
 }
 
+/// Whether its library is there; says so for the tally if not.
+pub(crate) fn has_libbabeltrace() -> bool {
+    let found = overhear_trace::ForeignTrace::available();
+    if let Err(error) = &found {
+        println!("skipped: {error}");
+    }
+    found.is_ok()
+}
+
 /// Events and discarded events of a trace, as babeltrace2 counts them; it must exit with 0.
 #[track_caller]
 pub(crate) fn babeltrace(directory: &Path) -> (u64, u64) {

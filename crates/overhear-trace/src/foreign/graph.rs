@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The graph of components that reads traces, and our sink in it.
+#![allow(unsafe_code)]
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::{c_int, c_void, CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use super::event::{self, Types};
+use super::library::{
+    take_error, text, EventClass, Graph, Library, Message, MessageIterator, Owned, Plugin,
+    SourceClass, Value, END, OK, SILENT,
+};
+use super::ForeignMessage;
+
+/// `BT_VALUE_TYPE_STRING`, and of a map.
+const STRING: u32 = 1 << 6;
+const MAP: u32 = 1 << 8;
+/// `BT_MESSAGE_TYPE_EVENT`, and of what was discarded.
+const EVENT: u32 = 1 << 2;
+const DISCARDED_EVENTS: u32 = 1 << 5;
+const DISCARDED_PACKETS: u32 = 1 << 6;
+
+/// What went wrong: the library lacks something, or the trace cannot be read.
+pub(super) enum Wrong {
+    Library(String),
+    Trace(String),
+}
+
+/// What the sink has taken and nobody has looked at yet.
+struct Queue {
+    library: &'static Library,
+    messages: VecDeque<Owned<Message>>,
+}
+
+/// A [`Queue`] in a place of its own: the graph holds a pointer to it.
+struct Place(*mut Queue);
+
+impl Place {
+    fn queue(&mut self) -> &mut Queue {
+        // SAFETY: The pointer comes from a box that is freed by `drop` alone. The only other access
+        // is the sink's, inside `bt_graph_run_once`, which is never called while this borrow lasts: its
+        // caller has the graph and this place in one `&mut Reading`.
+        unsafe { &mut *self.0 }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: It was made by `Box::into_raw`, and `Reading` drops its graph, which knows the
+        // pointer, before it drops this.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// A graph that runs.
+pub(super) struct Reading {
+    library: &'static Library,
+    types: HashMap<*const EventClass, Types>,
+    graph: Owned<Graph>,
+    place: Place,
+    has_ended: bool,
+}
+
+impl Reading {
+    /// A graph with a source for each of these traces.
+    pub(super) fn new(library: &'static Library, traces: &[PathBuf]) -> Result<Self, Wrong> {
+        let refused = || Wrong::Trace(take_error(library));
+        let (ctf, utils) = (plugin(library, c"ctf")?, plugin(library, c"utils")?);
+        // SAFETY: A plug-in lives as long as its `Owned`, which is longer than this function's use of
+        // its classes; components keep their classes. Names are texts that end with zero.
+        let (fs, muxer) = unsafe {
+            (
+                (library.bt_plugin_borrow_source_component_class_by_name_const)(
+                    ctf.as_ptr(),
+                    c"fs".as_ptr(),
+                ),
+                (library.bt_plugin_borrow_filter_component_class_by_name_const)(
+                    utils.as_ptr(),
+                    c"muxer".as_ptr(),
+                ),
+            )
+        };
+        if fs.is_null() || muxer.is_null() {
+            let sentence = "its plug-ins have no source.ctf.fs or no filter.utils.muxer";
+            return Err(Wrong::Library(sentence.to_owned()));
+        }
+        // SAFETY: Version 0 is the one that every library of this soname knows; the reference is ours.
+        let graph = unsafe { Owned::new((library.bt_graph_create)(0), library.bt_graph_put_ref) };
+        let graph = graph.ok_or_else(refused)?;
+        let place = Place(Box::into_raw(Box::new(Queue {
+            library,
+            messages: VecDeque::new(),
+        })));
+        let reading = Self {
+            library,
+            types: HashMap::new(),
+            graph,
+            place,
+            has_ended: false,
+        };
+
+        let mut merged = ptr::null();
+        // SAFETY: The graph and the class live; no parameters is null; components belong to the graph and
+        // live as long as it does, which is as long as `reading`.
+        let added = unsafe {
+            (library.bt_graph_add_filter_component)(
+                reading.graph.as_ptr(),
+                muxer,
+                c"muxer".as_ptr(),
+                ptr::null(),
+                SILENT,
+                &mut merged,
+            )
+        };
+        if added != OK {
+            return Err(refused());
+        }
+        for (number, group) in groups(library, fs, traces).iter().enumerate() {
+            let name = CString::new(format!("trace-{number}")).unwrap_or_default();
+            let parameters = inputs(library, group).ok_or_else(refused)?;
+            let mut source = ptr::null();
+            // SAFETY: As above; the source keeps what it needs of the parameters.
+            let added = unsafe {
+                (library.bt_graph_add_source_component)(
+                    reading.graph.as_ptr(),
+                    fs,
+                    name.as_ptr(),
+                    parameters.as_ptr(),
+                    SILENT,
+                    &mut source,
+                )
+            };
+            if added != OK {
+                return Err(refused());
+            }
+            // SAFETY: The source was added, so it is there, and has this many ports. The muxer has a
+            // free port behind those that are connected, always: it adds one with each connection.
+            let connected = unsafe {
+                (0..(library.bt_component_source_get_output_port_count)(source)).all(|index| {
+                    let from = (library.bt_component_source_borrow_output_port_by_index_const)(
+                        source, index,
+                    );
+                    let free = (library.bt_component_filter_get_input_port_count)(merged) - 1;
+                    let to = (library.bt_component_filter_borrow_input_port_by_index_const)(
+                        merged, free,
+                    );
+                    let graph = reading.graph.as_ptr();
+                    (library.bt_graph_connect_ports)(graph, from, to, ptr::null_mut()) == OK
+                })
+            };
+            if !connected {
+                return Err(refused());
+            }
+        }
+
+        let mut sink = ptr::null();
+        // SAFETY: The sink's data is the queue, which outlives the graph (see `Reading`); `consume` is the only
+        // one of the three callbacks, and the muxer has exactly one output port, a simple sink one input port.
+        let connected = unsafe {
+            (library.bt_graph_add_simple_sink_component)(
+                reading.graph.as_ptr(),
+                c"import".as_ptr(),
+                None,
+                Some(consume),
+                None,
+                reading.place.0.cast(),
+                &mut sink,
+            ) == OK
+                && (library.bt_graph_connect_ports)(
+                    reading.graph.as_ptr(),
+                    (library.bt_component_filter_borrow_output_port_by_index_const)(merged, 0),
+                    (library.bt_component_sink_borrow_input_port_by_index_const)(sink, 0),
+                    ptr::null_mut(),
+                ) == OK
+        };
+        match connected {
+            true => Ok(reading),
+            false => Err(refused()),
+        }
+    }
+
+    /// The next message that says something; `None` at the end.
+    pub(super) fn next_message(&mut self) -> Result<Option<ForeignMessage>, String> {
+        loop {
+            let Some(message) = self.place.queue().messages.pop_front() else {
+                if self.has_ended {
+                    return Ok(None);
+                }
+                // SAFETY: The graph lives, is connected, and has not failed: after a failure it is never run
+                // again. Nobody borrows the queue, which the sink fills meanwhile.
+                match unsafe { (self.library.bt_graph_run_once)(self.graph.as_ptr()) } {
+                    OK => continue,
+                    END => self.has_ended = true,
+                    _ => {
+                        self.has_ended = true;
+                        return Err(take_error(self.library));
+                    }
+                }
+                continue;
+            };
+            let (library, message) = (self.library, message.as_ptr().cast_const());
+            // SAFETY: The message's reference is held until the end of the turn. What is called for it
+            // is called by its type, as the library asks.
+            let told = unsafe {
+                match (library.bt_message_get_type)(message) {
+                    EVENT => Some(event::read(library, message, &mut self.types)),
+                    DISCARDED_EVENTS => Some(event::discarded_events(library, message)),
+                    DISCARDED_PACKETS => Some(event::discarded_packets(library, message)),
+                    _ => None,
+                }
+            };
+            if told.is_some() {
+                return Ok(told);
+            }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // Messages go back to the graph that made them; then come types, graph and queue, as they are declared.
+        self.place.queue().messages.clear();
+    }
+}
+
+/// Called by the graph: takes one batch of messages into the queue, and says how it went.
+///
+/// # Safety
+/// As the graph calls it: `iterator` is that of our sink, `data` what the sink was added with.
+unsafe extern "C" fn consume(iterator: *mut MessageIterator, data: *mut c_void) -> c_int {
+    // SAFETY: The data is the pointer of a `Place`, and nobody borrows its queue while the graph runs.
+    let queue = unsafe { &mut *data.cast::<Queue>() };
+    let library = queue.library;
+    let (mut messages, mut count) = (ptr::null(), 0_u64);
+    // SAFETY: The iterator lives during the call. With status 0 it has set both results, and the array has
+    // `count` messages until the next call; a reference to each of them is ours. What cannot be
+    // queued for want of memory aborts: nothing unwinds from here.
+    unsafe {
+        let status = (library.bt_message_iterator_next)(iterator, &mut messages, &mut count);
+        if status == OK {
+            for index in 0..usize::try_from(count).unwrap_or(0) {
+                let message = Owned::new(*messages.add(index), library.bt_message_put_ref);
+                queue.messages.extend(message);
+            }
+        }
+        status
+    }
+}
+
+/// One of the library's plug-ins, of the system's or of `BABELTRACE_PLUGIN_PATH`.
+fn plugin(library: &'static Library, name: &CStr) -> Result<Owned<Plugin>, Wrong> {
+    let mut plugin = ptr::null();
+    // SAFETY: The name ends with zero; with status 0 the result is set, and its reference is ours.
+    let found = unsafe {
+        let status = (library.bt_plugin_find)(name.as_ptr(), 1, 0, 1, 1, 0, &mut plugin);
+        match status {
+            OK => Owned::new(plugin, library.bt_plugin_put_ref),
+            _ => None,
+        }
+    };
+    found.ok_or_else(|| {
+        Wrong::Library(format!(
+            "it has no plug-in {} ({})",
+            name.to_string_lossy(),
+            take_error(library)
+        ))
+    })
+}
+
+/// Which of these folders are pieces of one trace, as the source says: those that LTTng has rotated.
+fn groups(
+    library: &'static Library,
+    fs: *const SourceClass,
+    traces: &[PathBuf],
+) -> Vec<Vec<PathBuf>> {
+    let mut groups: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for trace in traces {
+        // A folder that cannot be asked about is left to the source, which says better what is wrong.
+        let name = group(library, fs, trace);
+        let name = name.unwrap_or_else(|| trace.to_string_lossy().into_owned());
+        groups.entry(name).or_default().push(trace.clone());
+    }
+    groups.into_values().collect()
+}
+
+/// The group that a folder belongs to, if it has one and the source can say so. What it cannot read is asked for again,
+/// as a trace, and then told.
+fn group(library: &'static Library, fs: *const SourceClass, trace: &Path) -> Option<String> {
+    let input = CString::new(trace.as_os_str().as_bytes()).ok()?;
+    // SAFETY: Each created object's reference is ours and held until it is no longer used. A source's class
+    // is a component class, which is what the executor asks for. Values borrowed from the answer are
+    // looked at while it lives, and by the functions of the types that they were asked for.
+    unsafe {
+        let parameters = Owned::new((library.bt_value_map_create)(), library.bt_value_put_ref)?;
+        for (key, value) in [(c"input", input.as_c_str()), (c"type", c"directory")] {
+            let insert = library.bt_value_map_insert_string_entry;
+            if insert(parameters.as_ptr(), key.as_ptr(), value.as_ptr()) != OK {
+                return None;
+            }
+        }
+        let question = c"babeltrace.support-info".as_ptr();
+        let executor = (library.bt_query_executor_create)(fs, question, parameters.as_ptr());
+        let executor = Owned::new(executor, library.bt_query_executor_put_ref)?;
+        let mut answer = ptr::null();
+        if (library.bt_query_executor_query)(executor.as_ptr(), &mut answer) != OK {
+            take_error(library);
+            return None;
+        }
+        let answer = Owned::new(answer, library.bt_value_put_ref)?;
+        // A bare number says how sure the source is, and nothing of groups.
+        if (library.bt_value_get_type)(answer.as_ptr()) != MAP {
+            return None;
+        }
+        let key = c"group".as_ptr();
+        let group = (library.bt_value_map_borrow_entry_value_const)(answer.as_ptr(), key);
+        if group.is_null() || (library.bt_value_get_type)(group) != STRING {
+            return None;
+        }
+        Some(text((library.bt_value_string_get)(group)))
+    }
+}
+
+/// The parameters of a source: the folders that it reads. `None` if they cannot be made.
+fn inputs(library: &'static Library, folders: &[PathBuf]) -> Option<Owned<Value>> {
+    // SAFETY: As in `group`; the array is borrowed from the map, which lives.
+    unsafe {
+        let map = Owned::new((library.bt_value_map_create)(), library.bt_value_put_ref)?;
+        let mut array = ptr::null_mut();
+        let key = c"inputs".as_ptr();
+        if (library.bt_value_map_insert_empty_array_entry)(map.as_ptr(), key, &mut array) != OK {
+            return None;
+        }
+        for folder in folders {
+            let folder = CString::new(folder.as_os_str().as_bytes()).ok()?;
+            if (library.bt_value_array_append_string_element)(array, folder.as_ptr()) != OK {
+                return None;
+            }
+        }
+        Some(map)
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Traces of other tracers, read by libbabeltrace2.
+//!
+//! A folder with CTF traces (of LTTng's kernel and UST tracers, of ros2_tracing, of perf) becomes a graph of
+//! the library's components: one `source.ctf.fs` per trace, `filter.utils.muxer`, which puts the events of
+//! all into the order of time, and a sink of ours. Out of it comes one [`ForeignMessage`] after the
+//! other: an event with its fields, or a loss. What they mean here is the importer's to say.
+//!
+//! # Design constraints
+//!
+//! - The graph calls us back from C. The callback does nothing but queue what it was given; events are
+//!   read, and whatever may fail is done, outside of the graph, so that nothing unwinds through C.
+//! - Memory is bounded by the library's batches and what one event holds: traces may be larger than memory.
+//! - A field that we have no words for is left out; an event that has no time is told as such.
+//! - The library runs in this process: a trace that crashes it crashes its reader.
+
+mod event;
+mod graph;
+mod library;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use overhear_event::Timestamp;
+
+/// A field of a foreign event. Arrays and structures are left out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ForeignValue {
+    /// A whole number, a truth value, or an enumeration's value.
+    Whole(i128),
+    /// A fraction.
+    Fraction(f64),
+    /// A text.
+    Text(String),
+}
+
+/// Fields with their names, in the order of the event's type.
+pub type ForeignFields = Vec<(Arc<str>, ForeignValue)>;
+
+/// An event of a foreign trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForeignEvent {
+    /// By the foreign clock, usually since 1970.
+    pub time: Timestamp,
+    /// As the tracer says it, usually `provider:event` or `event`.
+    pub name: Arc<str>,
+    /// What packet (`cpu_id`), environment (`vpid`) and contexts say.
+    pub context: ForeignFields,
+    /// Its own fields.
+    pub payload: ForeignFields,
+}
+
+impl ForeignEvent {
+    /// A field of this name, in the payload or the context.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&ForeignValue> {
+        let mut fields = self.payload.iter().chain(&self.context);
+        fields.find_map(|(known, value)| (&**known == name).then_some(value))
+    }
+
+    /// A whole number of this name.
+    #[must_use]
+    pub fn whole(&self, name: &str) -> Option<i128> {
+        match self.value(name)? {
+            ForeignValue::Whole(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// A text of this name.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.value(name)? {
+            ForeignValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// What a tracer has discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignLoss {
+    /// Not before this; `None` if the trace does not say when.
+    pub from: Option<Timestamp>,
+    /// Not after this.
+    pub to: Option<Timestamp>,
+    /// How many events, or at least how many: a packet holds one or more, and a tracer may not know.
+    pub events: u64,
+    /// Whether `events` is only what is certain.
+    pub at_least: bool,
+}
+
+/// What a foreign trace tells next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ForeignMessage {
+    /// An event.
+    Event(ForeignEvent),
+    /// A loss.
+    Loss(ForeignLoss),
+    /// An event without a time that can be had.
+    Timeless,
+}
+
+/// Why a foreign trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ForeignError {
+    /// The library is not there, or lacks something.
+    #[error("cannot load libbabeltrace2, which reads foreign traces: {reason}; install it (Debian: libbabeltrace2-0)")]
+    Library {
+        /// What the linker or the library says.
+        reason: String,
+    },
+    /// There is no trace.
+    #[error("{} is no trace: neither it nor a folder in it has a file `metadata`", path.display())]
+    NoTrace {
+        /// What was to be read.
+        path: PathBuf,
+    },
+    /// The library cannot read it.
+    #[error("libbabeltrace2 cannot read {}: {reason}", path.display())]
+    Unreadable {
+        /// What was to be read.
+        path: PathBuf,
+        /// What the library says.
+        reason: String,
+    },
+}
+
+/// Foreign traces, being read.
+pub struct ForeignTrace {
+    path: PathBuf,
+    graph: graph::Reading,
+}
+
+impl ForeignTrace {
+    /// Whether there is a library to open traces with.
+    ///
+    /// # Errors
+    /// [`ForeignError::Library`], which says what to install.
+    pub fn available() -> Result<(), ForeignError> {
+        loaded().map(|_| ())
+    }
+
+    /// Opens all traces in a folder and the folders in it.
+    ///
+    /// # Errors
+    /// [`ForeignError`], a sentence for the user.
+    pub fn open(path: &Path) -> Result<Self, ForeignError> {
+        let library = loaded()?;
+        let traces = traces(path);
+        if traces.is_empty() {
+            return Err(ForeignError::NoTrace {
+                path: path.to_path_buf(),
+            });
+        }
+        let graph = graph::Reading::new(library, &traces).map_err(|wrong| match wrong {
+            graph::Wrong::Library(reason) => ForeignError::Library { reason },
+            graph::Wrong::Trace(reason) => ForeignError::Unreadable {
+                path: path.to_path_buf(),
+                reason,
+            },
+        })?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            graph,
+        })
+    }
+
+    /// The next message, in the order of time; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ForeignError::Unreadable`] from where the trace is damaged; after it comes the end.
+    pub fn next_message(&mut self) -> Result<Option<ForeignMessage>, ForeignError> {
+        self.graph
+            .next_message()
+            .map_err(|reason| ForeignError::Unreadable {
+                path: self.path.clone(),
+                reason,
+            })
+    }
+}
+
+fn loaded() -> Result<&'static library::Library, ForeignError> {
+    library::library().map_err(|reason| ForeignError::Library {
+        reason: reason.to_owned(),
+    })
+}
+
+/// The folders that are traces: those that have a file `metadata`. Links to folders are not followed, but for the
+/// first one, so that none is read twice and no circle is walked.
+fn traces(path: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![path.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        if folder.join("metadata").is_file() {
+            found.push(folder.clone());
+        }
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.extend(inside.map(|entry| entry.path()));
+    }
+    found.sort();
+    found
+}
+
+/// An error with those below it.
+fn told(error: &dyn Error) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(below) = source {
+        told.push_str(": ");
+        told.push_str(&below.to_string());
+        source = below.source();
+    }
+    told
+}
+
+/// One line, of what may be several.
+fn sentence(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").trim_end_matches(['.', ':']).to_owned()
+}
