@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What foreign events mean here: those of the kernel's scheduler become elements of our hooks, all
+//! What foreign events mean here: those of the kernel become elements of our kernel sensors, all
 //! others elements of sensors that bear their names.
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,15 +13,39 @@ use overhear_event::{
 
 use overhear_trace::{ForeignEvent as Event, ForeignValue as Foreign};
 
+use super::hook::Hook;
+use super::kernel::{number, Kernel, Thread, Woken};
+
 /// A text field holds this many bytes at most; longer texts are cut.
 const TEXT: usize = 256;
 
 /// An element to be written: its stream, by its place in [`Mapping::streams`], and its payload.
 pub(super) type Mapped = (usize, Vec<u8>);
 
-/// What is known of the fields of an event after all of its elements were seen.
+/// What is known after all events were seen: the fields of those of programs, which threads run on the CPUs in the
+/// beginning, and whom timers wake.
 #[derive(Debug, Default)]
-pub(super) struct Shapes(BTreeMap<String, Shape>);
+pub(super) struct Shapes {
+    hooks: Hooks,
+    sensors: BTreeMap<String, Shape>,
+    running: HashMap<u32, u32>,
+    woken: Woken,
+}
+
+/// Which hook an event is of, asked once per name.
+#[derive(Debug, Default)]
+struct Hooks(HashMap<Arc<str>, Option<Hook>>);
+
+impl Hooks {
+    fn of(&mut self, event: &Event) -> Option<Hook> {
+        if let Some(hook) = self.0.get(&event.name) {
+            return *hook;
+        }
+        let hook = Hook::of(&event.name);
+        self.0.insert(Arc::clone(&event.name), hook);
+        hook
+    }
+}
 
 #[derive(Debug, Default)]
 struct Shape {
@@ -71,34 +95,36 @@ impl Kind {
     }
 }
 
-/// The event without the prefix that perf gives to tracepoints.
-fn kernel_name(event: &Event) -> &str {
-    event.name.strip_prefix("sched:").unwrap_or(&event.name)
+/// The CPU on which an event happened.
+fn cpu(event: &Event) -> u32 {
+    let cpu = aside(event, &["cpu_id", "perf_cpu"]);
+    cpu.unwrap_or_else(|| number(event, &["cpu_id"]))
 }
 
-fn is_of_scheduler(event: &Event) -> bool {
-    let name = kernel_name(event);
-    matches!(
-        name,
-        "sched_switch"
-            | "sched_waking"
-            | "sched_wakeup"
-            | "sched_wakeup_new"
-            | "sched_process_fork"
-            | "sched_process_exec"
-            | "sched_process_exit"
-    )
+/// The first of these that the context says, apart from the event's own fields: these may be about another thread.
+fn aside(event: &Event, names: &[&str]) -> Option<u32> {
+    let mut fields = event.context.iter();
+    fields.find_map(|(name, value)| match value {
+        Foreign::Whole(whole) if names.contains(&&**name) => u32::try_from(*whole).ok(),
+        _ => None,
+    })
 }
 
 impl Shapes {
     /// Learns the fields of an event.
     pub(super) fn learn(&mut self, event: &Event) {
-        if is_of_scheduler(event) {
+        if let Some(hook) = self.hooks.of(event) {
+            let cpu = cpu(event);
+            if hook == Hook::Switch {
+                let first = number(event, &["prev_tid", "prev_pid"]);
+                self.running.entry(cpu).or_insert(first);
+            }
+            self.woken.learn(hook, event, cpu);
             return;
         }
-        let shape = match self.0.get_mut(&*event.name) {
+        let shape = match self.sensors.get_mut(&*event.name) {
             Some(shape) => shape,
-            None => self.0.entry(event.name.to_string()).or_default(),
+            None => self.sensors.entry(event.name.to_string()).or_default(),
         };
         shape.names_threads |= event.whole("vtid").is_some();
         for (name, value) in &event.payload {
@@ -114,7 +140,11 @@ impl Shapes {
 /// Maps events to elements, and knows the streams that they need.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    shapes: Shapes,
+    hooks: Hooks,
+    sensors: BTreeMap<String, Shape>,
+    kernel: Kernel,
+    /// Events of the kernel that nobody knows the thread of.
+    pub(super) nameless: u64,
     pub(super) streams: Vec<Arc<StreamDescriptor>>,
     // By event, and CPU or process.
     places: HashMap<(String, u32), usize>,
@@ -127,10 +157,13 @@ pub(super) struct Mapping {
 impl Mapping {
     pub(super) fn new(shapes: Shapes) -> Self {
         Self {
-            shapes,
+            hooks: shapes.hooks,
+            sensors: shapes.sensors,
+            kernel: Kernel::new(shapes.woken),
+            nameless: 0,
             streams: Vec::new(),
             places: HashMap::new(),
-            running: HashMap::new(),
+            running: shapes.running,
             processes: HashMap::new(),
             names: HashMap::new(),
         }
@@ -141,15 +174,21 @@ impl Mapping {
     /// # Errors
     /// [`SchemaError`] if its fields have names that ours cannot have.
     pub(super) fn map(&mut self, event: &Event) -> Result<Vec<Mapped>, SchemaError> {
-        let cpu = event.whole("cpu_id").or_else(|| event.whole("perf_cpu"));
-        let cpu = u32::try_from(cpu.unwrap_or(0)).unwrap_or(0);
-        let name = kernel_name(event).to_owned();
-        Ok(match name.as_str() {
-            "sched_switch" => self.switch(event, cpu),
-            "sched_waking" => self.wake(event, cpu, Wake::WAKING),
-            "sched_wakeup" => self.wake(event, cpu, Wake::WAKEUP),
-            "sched_wakeup_new" => self.wake(event, cpu, Wake::NEW),
-            "sched_process_fork" => {
+        let Some(hook) = self.hooks.of(event) else {
+            return Ok(vec![self.sensor(event)?]);
+        };
+        let cpu = cpu(event);
+        let (tid, pid) = (
+            aside(event, &["tid", "perf_tid"]),
+            aside(event, &["pid", "perf_pid"]),
+        );
+        if let (Some(tid), Some(pid)) = (tid, pid) {
+            self.processes.insert(tid, pid);
+        }
+        Ok(match hook {
+            Hook::Switch => self.switch(event, cpu),
+            Hook::Wake(kind) => self.wake(event, cpu, kind),
+            Hook::Fork => {
                 let (tid, comm) = (
                     number(event, &["child_tid", "child_pid"]),
                     text(event, "child_comm"),
@@ -162,7 +201,7 @@ impl Mapping {
                 let life = self.life(Life::FORK, tid, parent, &comm);
                 vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
             }
-            "sched_process_exec" => {
+            Hook::Exec => {
                 let (tid, old) = (
                     number(event, &["tid", "pid"]),
                     number(event, &["old_tid", "old_pid"]),
@@ -172,12 +211,38 @@ impl Mapping {
                 let life = self.life(Life::EXEC, tid, if old == tid { 0 } else { old }, &comm);
                 vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
             }
-            "sched_process_exit" => {
+            Hook::Exit => {
                 let (tid, comm) = (number(event, &["tid", "pid"]), text(event, "comm"));
                 let life = self.life(Life::EXIT, tid, 0, &comm);
                 vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
             }
-            _ => vec![self.sensor(event)?],
+            Hook::Present => {
+                let (tid, comm) = (number(event, &["tid"]), text(event, "name"));
+                self.processes.insert(tid, number(event, &["pid"]));
+                self.name(tid, &comm, cpu).into_iter().collect()
+            }
+            hook => {
+                // Of these none tells of the thread in whose time it happens.
+                let of_cpu = matches!(
+                    hook,
+                    Hook::Idle | Hook::Frequency | Hook::HrtimerStart | Hook::BlockComplete
+                );
+                let tid = tid.or_else(|| self.running.get(&cpu).copied());
+                let Some(tid) = tid.or(of_cpu.then_some(0)) else {
+                    self.nameless += 1;
+                    return Ok(Vec::new());
+                };
+                let process = |tid| self.processes.get(&tid).copied().unwrap_or(tid);
+                let thread = Thread {
+                    tid,
+                    pid: process(tid),
+                };
+                let sensed = self.kernel.sense(hook, event, cpu, thread, process);
+                let sensed = sensed.into_iter();
+                sensed
+                    .map(|(hook, schema, payload)| self.kernel(hook, schema, cpu, payload))
+                    .collect()
+            }
         })
     }
 
@@ -297,7 +362,7 @@ impl Mapping {
     fn sensor(&mut self, event: &Event) -> Result<Mapped, SchemaError> {
         let pid = number(event, &["vpid", "pid"]);
         let sensor = event.name.replace(':', ".");
-        let shape = &self.shapes.0[&*event.name];
+        let shape = &self.sensors[&*event.name];
         let mut builder =
             TypeSchema::builder(&sensor.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         if shape.names_threads {
@@ -387,14 +452,6 @@ fn encode(kind: Kind, value: Option<&Foreign>, payload: &mut Vec<u8>) {
             payload.extend(bytes);
         }
     }
-}
-
-/// The first of these fields that is there, 0 if none is or it does not fit.
-fn number(event: &Event, names: &[&str]) -> u32 {
-    let found = names.iter().find_map(|name| event.whole(name));
-    found
-        .and_then(|value| u32::try_from(value).ok())
-        .unwrap_or(0)
 }
 
 fn text(event: &Event, name: &str) -> String {

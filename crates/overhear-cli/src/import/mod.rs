@@ -6,6 +6,8 @@
 //! said in `map`. The trace is read twice: first to learn the fields of every event and what was lost, then
 //! to write. The price is time; what it buys is that a trace may be larger than memory.
 
+mod hook;
+mod kernel;
 mod map;
 
 use std::collections::VecDeque;
@@ -130,6 +132,12 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
         Ok(())
     })?;
     import.lose(Timestamp::MAX);
+    if import.mapping.nameless > 0 {
+        notes.push(format!(
+            "{} events of the kernel say no thread, and their CPU has no switch that does: they are left out",
+            import.mapping.nameless
+        ));
+    }
     if survey.timeless > 0 {
         notes.push(format!(
             "{} events have no time, or none that can be said",

@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 mod compensated;
 mod imports;
+mod kernel_imports;
 mod kills;
 mod lttng;
 mod metrics;
