@@ -4,18 +4,21 @@
 //! A sensor is one stream, or one for each of its lanes. A lane is announced when it is first used,
 //! the first one at once, so that a sensor without elements is known as well.
 
+mod conversion;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use overhear_event::{
-    ClockId, GapCause, Inbox, Nanos, Places, SourceError, StreamDescriptor, StreamId, Ticks,
-    Timestamp, IN_PLACE_BYTES,
+    ClockId, GapCause, Inbox, Nanos, Places, SourceError, StreamDescriptor, StreamId,
+    IN_PLACE_BYTES,
 };
 use overhear_stream::{
-    ClockMap, Found, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, RingPlaces, Segment,
-    Shape, StreamGeometry, Tally, Words, HEADER_SIZE,
+    ClockMap, FoundRun, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, RingPlaces,
+    Segment, Shape, StreamGeometry, Tally, Words, HEADER_SIZE,
 };
 
+use self::conversion::{Conversion, Last};
 use crate::clock::page_geometry;
 use crate::memory::Mapping;
 use crate::registry::Registered;
@@ -83,8 +86,7 @@ struct Ring {
     announced: bool,
     lost_nested: u64,
     epoch: u32,
-    // The last element's stamp and time: see `time_of`.
-    last: (Ticks, Timestamp),
+    last: Last,
 }
 
 /// What the directory recorded of a header, until a difference has been told.
@@ -334,7 +336,7 @@ impl Ring {
             announced: false,
             lost_nested,
             epoch,
-            last: (Ticks::from_raw(0), Timestamp::ZERO),
+            last: Last::default(),
         })
     }
 
@@ -371,15 +373,19 @@ impl Ring {
         let id = self.descriptor.id;
         let (last, in_place) = (&mut self.last, self.in_place);
         let mut jump = 0;
-        let result = self.reader.poll_until(self.bound, |found| match found {
-            Found::Element(element) => {
-                let time = time_of(element.stamp, clock, last);
+        let mut conversion = Conversion::new(clock.map(|clock| &clock.map), last);
+        let result = self.reader.poll_runs(self.bound, |found| match found {
+            FoundRun::Elements(copied) => {
+                let run = copied.timed(|stamp| conversion.time_of(stamp));
                 match in_place {
-                    false => inbox.element(id, element.sequence, time, element.payload),
-                    true => inbox.in_place(id, element.sequence, time),
+                    false => inbox.run(id, &run),
+                    true => {
+                        let each = run.sequenced();
+                        each.for_each(|(sequence, time, _)| inbox.in_place(id, sequence, time));
+                    }
                 }
             }
-            Found::Missed { first, count } => {
+            FoundRun::Missed { first, count } => {
                 jump = jump.max(count);
                 inbox.gap(id, first, count, GapCause::Overwritten);
             }
@@ -409,26 +415,6 @@ impl Ring {
     }
 }
 
-/// The time of a stamp. Stamps that ascend become times that do not descend: where two segments
-/// meet, or a stamp was converted before the segment that covers it was published, rounding could
-/// otherwise turn the order of two neighbours by a nanosecond.
-fn time_of(stamp: Ticks, clock: Option<&ClockReader>, last: &mut (Ticks, Timestamp)) -> Timestamp {
-    let time = match clock {
-        None => Timestamp::from_monotonic_ns(stamp.as_raw()),
-        Some(clock) => {
-            let time = clock.convert(stamp);
-            let rounded = stamp >= last.0 && last.1.since(time) <= clock.error();
-            if rounded {
-                time.max(last.1)
-            } else {
-                time
-            }
-        }
-    };
-    *last = (stamp, time);
-    time
-}
-
 impl ClockReader {
     fn update(&mut self) {
         let (map, history) = (&mut self.map, &mut self.history);
@@ -447,17 +433,8 @@ impl ClockReader {
         }
     }
 
-    /// By how much a converted time can be wrong.
-    fn error(&self) -> Nanos {
-        Nanos::from_ns(self.map.last().map_or(0, |segment| segment.error_ns.into()))
-    }
-
     fn epoch(&self) -> u32 {
         self.map.last().map_or(0, |segment| segment.epoch)
-    }
-
-    fn convert(&self, stamp: Ticks) -> Timestamp {
-        self.map.convert(stamp).unwrap_or(Timestamp::ZERO)
     }
 }
 

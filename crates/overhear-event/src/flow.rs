@@ -9,7 +9,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ElementInPlace, ElementKey, EventSet, Places, StreamDescriptor, StreamId, Timestamp, Value,
+    ElementInPlace, ElementKey, EventSet, Places, Run, StreamDescriptor, StreamId, Timestamp, Value,
 };
 
 /// One element, validated and ordered, lent to an evaluation.
@@ -161,7 +161,8 @@ pub trait Update {
     fn element(&mut self, element: &ElementView<'_>);
 
     /// Evaluates elements between which nothing else comes: as [`Update::element`] of one after the other,
-    /// which is what is done unless an evaluation knows a faster way.
+    /// which is what is done unless an evaluation knows a faster way. Monitors and replays call this one; who
+    /// counts at which element an update has failed, or times each, calls the other.
     fn elements(&mut self, elements: &[ElementView<'_>]) {
         for element in elements {
             self.element(element);
@@ -219,6 +220,14 @@ pub trait Inbox {
 
     /// Delivers one element.
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]);
+
+    /// Delivers elements that follow each other: as [`Inbox::element`] of one after the other, which is what is
+    /// done unless an inbox knows a faster way.
+    fn run(&mut self, stream: StreamId, run: &Run<'_>) {
+        for (sequence, time, payload) in run.sequenced() {
+            self.element(stream, sequence, time, payload);
+        }
+    }
 
     /// Delivers one element that stays where it lies, of a stream for which [`Inbox::open_in_place`] said
     /// yes.

@@ -46,6 +46,7 @@ mod flow;
 pub mod kernel;
 pub mod parts;
 mod place;
+mod run;
 mod schema;
 mod stream;
 mod time;
@@ -55,6 +56,7 @@ mod writer;
 pub use event::{EventName, EventSet};
 pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
 pub use place::{ElementInPlace, ElementKey, Places, IN_PLACE_BYTES};
+pub use run::Run;
 pub use schema::{
     Field, FieldKind, SchemaError, TypeSchema, TypeSchemaBuilder, Value, MAX_PAYLOAD_BYTES,
     WRITER_FLAGS, WRITER_TID,

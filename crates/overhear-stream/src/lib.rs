@@ -62,6 +62,7 @@ mod layout;
 mod place;
 mod queue;
 mod reader;
+mod run;
 mod shape;
 pub mod sync;
 mod tally;
@@ -82,7 +83,8 @@ pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
 pub use overhear_event::WriterKind;
 pub use place::RingPlaces;
 pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
-pub use reader::{Copied, Found, PollReport, Reader};
+pub use reader::{Copied, Found, FoundRun, PollReport, Reader};
+pub use run::CopiedRun;
 pub use shape::{LanePool, QueueGeometry, Shape, StreamGeometry, MAX_LANES, MAX_QUEUE};
 pub use tally::{lane_owner, Tally};
 #[cfg(not(loom))]

@@ -26,10 +26,10 @@
 use alloc::vec::Vec;
 
 use overhear_event::Ticks;
-use zerocopy::IntoBytes as _;
 
-use crate::layout::{pair, Geometry, LayoutError};
-use crate::queue::{QueueView, ELEMENT_VOID};
+use crate::layout::{Geometry, LayoutError};
+use crate::queue::QueueView;
+use crate::run::{CopiedRun, Copies};
 use crate::shape::{QueueGeometry, StreamGeometry};
 use crate::sync::{fence, Ordering};
 use crate::words::{load_words, Words};
@@ -66,6 +66,26 @@ pub enum Found<'a> {
         /// How many.
         count: u64,
     },
+}
+
+/// As [`Found`], with elements that follow each other at once.
+#[derive(Debug)]
+pub enum FoundRun<'a> {
+    /// Elements, copied and whole: at least one.
+    Elements(CopiedRun<'a>),
+    /// As [`Found::Missed`].
+    Missed {
+        /// The position of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// What [`Reader::pass`] has to hand out.
+enum Passed<'a> {
+    Copies(Copies<'a>),
+    Missed { first: u64, count: u64 },
 }
 
 /// What one poll found.
@@ -246,9 +266,9 @@ impl<W: Words> Reader<W> {
         mut sink: impl FnMut(Copied<'_>),
     ) -> Result<PollReport, LayoutError> {
         let published = self.published();
-        self.pass(published, published, limit as u64, |found| match found {
-            Found::Element(element) => sink(element),
-            Found::Missed { .. } => {}
+        self.pass(published, published, limit as u64, |passed| match passed {
+            Passed::Copies(copies) => copies.each(&mut sink),
+            Passed::Missed { .. } => 0,
         })
     }
 
@@ -286,20 +306,47 @@ impl<W: Words> Reader<W> {
     pub fn poll_until(
         &mut self,
         end: u64,
-        sink: impl FnMut(Found<'_>),
+        mut sink: impl FnMut(Found<'_>),
     ) -> Result<PollReport, LayoutError> {
         let published = self.published();
-        self.pass(published, end, u64::MAX, sink)
+        self.pass(published, end, u64::MAX, |passed| match passed {
+            Passed::Copies(copies) => copies.each(&mut |element| sink(Found::Element(element))),
+            Passed::Missed { first, count } => {
+                sink(Found::Missed { first, count });
+                0
+            }
+        })
+    }
+
+    /// As [`Self::poll_until`], with elements that follow each other at once: for whoever handles many faster
+    /// than each by itself.
+    ///
+    /// # Errors
+    /// As for [`Self::poll_until`].
+    pub fn poll_runs(
+        &mut self,
+        end: u64,
+        mut sink: impl FnMut(FoundRun<'_>),
+    ) -> Result<PollReport, LayoutError> {
+        let published = self.published();
+        self.pass(published, end, u64::MAX, |passed| match passed {
+            Passed::Copies(copies) => copies.runs(&mut |run| sink(FoundRun::Elements(run))),
+            Passed::Missed { first, count } => {
+                sink(FoundRun::Missed { first, count });
+                0
+            }
+        })
     }
 
     /// Passes over the positions before `end`, until `limit` elements have been delivered.
-    /// `published` is a counter that was loaded with acquire.
+    /// `published` is a counter that was loaded with acquire. `sink` returns how many of the copies that it
+    /// is called with are void.
     fn pass(
         &mut self,
         published: u64,
         end: u64,
         mut limit: u64,
-        mut sink: impl FnMut(Found<'_>),
+        mut sink: impl FnMut(Passed<'_>) -> u64,
     ) -> Result<PollReport, LayoutError> {
         let ahead = self.distance(published)?;
         let mut pending = self.distance(end).unwrap_or(0).min(ahead);
@@ -329,7 +376,7 @@ impl<W: Words> Reader<W> {
                 continue;
             }
             self.tell(core::mem::take(&mut run), &mut sink);
-            let void = self.deliver(rejected, batch, &mut sink);
+            let void = sink(Passed::Copies(self.copies(rejected, batch)));
             report.void += void;
             report.delivered += batch - rejected - void;
             limit -= batch - rejected - void;
@@ -347,10 +394,10 @@ impl<W: Words> Reader<W> {
     }
 
     /// Tells of the missed elements right before the position.
-    fn tell(&self, count: u64, sink: &mut impl FnMut(Found<'_>)) {
+    fn tell(&self, count: u64, sink: &mut impl FnMut(Passed<'_>) -> u64) {
         if count > 0 {
             let first = self.position.wrapping_sub(count);
-            sink(Found::Missed { first, count });
+            sink(Passed::Missed { first, count });
         }
     }
 
@@ -459,45 +506,21 @@ impl<W: Words> Reader<W> {
         }
     }
 
-    /// Hands out the copies from `first` to `end`, and returns how many of them are void.
+    /// The copies from `first` to `end`; the first of them is that of the position.
     #[inline(always)]
-    fn deliver(&self, first: u64, end: u64, sink: &mut impl FnMut(Found<'_>)) -> u64 {
-        // The commonest element, stamp and one word, has a loop of its own, whose numbers the
-        // compiler knows.
-        let signed = self.geometry.lead_words() == 2;
-        match (self.geometry.stride_words(), self.geometry.body_bytes()) {
-            _ if self.heads => self.deliver_each(first, end, self.copy_stride(), 0, signed, sink),
-            (2, 8) if !signed => self.deliver_each(first, end, 2, 8, false, sink),
-            (stride, body) => self.deliver_each(first, end, stride, body, signed, sink),
-        }
-    }
-
-    #[inline(always)]
-    fn deliver_each(
-        &self,
-        first: u64,
-        end: u64,
-        stride: usize,
-        body: usize,
-        signed: bool,
-        sink: &mut impl FnMut(Found<'_>),
-    ) -> u64 {
-        let copies = &self.copy[first as usize * stride..end as usize * stride];
-        let mut sequence = self.position;
-        let mut void = 0;
-        for words in copies.chunks_exact(stride) {
-            if signed && words[1] & pair(0, ELEMENT_VOID) != 0 {
-                void += 1;
+    fn copies(&mut self, first: u64, end: u64) -> Copies<'_> {
+        let stride = self.copy_stride();
+        Copies {
+            first: self.position,
+            words: &mut self.copy[first as usize * stride..end as usize * stride],
+            stride,
+            body: if self.heads {
+                0
             } else {
-                sink(Found::Element(Copied {
-                    sequence,
-                    stamp: Ticks::from_raw(words[0]),
-                    payload: &words[1..].as_bytes()[..body],
-                }));
-            }
-            sequence = sequence.wrapping_add(1);
+                self.geometry.body_bytes()
+            },
+            is_signed: self.geometry.lead_words() == 2,
         }
-        void
     }
 }
 

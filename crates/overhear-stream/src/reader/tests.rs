@@ -3,10 +3,10 @@
 
 use alloc::vec::Vec;
 
-use overhear_event::Ticks;
+use overhear_event::{Ticks, Timestamp};
 use proptest::prelude::{any, prop, proptest, ProptestConfig};
 
-use super::{Found, Reader};
+use super::{Found, FoundRun, Reader};
 use crate::layout::{counter, Geometry, LayoutError};
 use crate::sync::Ordering;
 use crate::words::{OwnedWords, Words};
@@ -245,6 +245,54 @@ proptest! {
                 assert_eq!(report.delivered, seen);
                 assert!(seen < geometry.capacity());
             }
+        }
+    }
+
+    /// Whatever the memory holds, also void elements of lanes.
+    #[test]
+    fn runs_are_what_is_found_one_by_one(
+        words in prop::collection::vec(any::<u64>(), 640),
+        counters in prop::collection::vec(0_u64..60, 1..8),
+        power in 1_u32..5,
+        payload in 0_u32..40,
+        is_signed: bool,
+        heads: bool,
+    ) {
+        let geometry = match is_signed {
+            true => Geometry::with_writer(payload, 1 << power).unwrap(),
+            false => Geometry::new(payload, 1 << power).unwrap(),
+        };
+        let memory = OwnedWords::zeroed(geometry.words().max(640));
+        for (index, word) in words.into_iter().enumerate() {
+            memory.word(index).store(word, Ordering::Relaxed);
+        }
+        let mut single = Reader::from_start(memory.share(), geometry).unwrap();
+        let mut whole = Reader::from_start(memory.share(), geometry).unwrap();
+        if heads {
+            single.heads_only();
+            whole.heads_only();
+        }
+        for value in counters {
+            counter(&memory).store(value, Ordering::Relaxed);
+            let (mut found, mut in_runs) = (Vec::new(), Vec::new());
+            let report = single.poll_until(value, |it| found.push(match it {
+                Found::Element(it) => (it.sequence, it.stamp.as_raw(), it.payload.to_vec()),
+                Found::Missed { first, count } => (first, count, Vec::new()),
+            }));
+            let of_runs = whole.poll_runs(value, |it| match it {
+                FoundRun::Elements(run) => {
+                    let run = run.timed(|stamp| Timestamp::from_monotonic_ns(!stamp.as_raw()));
+                    assert!(!run.is_empty());
+                    let each = run.sequenced();
+                    in_runs.extend(each.map(|(sequence, time, payload)| {
+                        (sequence, !time.as_monotonic_ns(), payload.to_vec())
+                    }));
+                }
+                FoundRun::Missed { first, count } => in_runs.push((first, count, Vec::new())),
+            });
+            assert_eq!(found, in_runs);
+            assert_eq!(report, of_runs);
+            assert_eq!(single.position(), whole.position());
         }
     }
 }
