@@ -69,6 +69,7 @@
 
 #![deny(unsafe_code)]
 
+mod batch;
 mod clock;
 pub mod executor;
 mod fanout;

@@ -26,10 +26,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use overhear_event::{
-    GapCause, Inbox, Item, Nanos, Places, SourceError, StreamDescriptor, StreamId, Timestamp, Turn,
-    Turns,
+    GapCause, Inbox, Item, Nanos, Places, Run, SourceError, StreamDescriptor, StreamId, Timestamp,
+    Turn, Turns,
 };
 
+use crate::batch::{Batch, Everything, Portion, Released, Until};
 use crate::queue::{Limits, Queue};
 
 /// By how much an element's time may lie after the round's begin: the error of a clock segment, and
@@ -192,8 +193,8 @@ impl Merge {
     }
 
     /// Releases everything before `until` in total order, then an advance.
-    pub fn release(&mut self, until: Timestamp, sink: impl FnMut(Item<'_>)) {
-        self.release_some(until, || false, sink);
+    pub fn release(&mut self, until: Timestamp, mut sink: impl FnMut(Item<'_>)) {
+        self.release_batches(until, Everything, |released| released.each(&mut sink));
     }
 
     /// Like [`Merge::release`], but asks before each element whether there have been enough. Then the
@@ -201,28 +202,59 @@ impl Merge {
     pub fn release_some(
         &mut self,
         until: Timestamp,
-        mut enough: impl FnMut() -> bool,
+        enough: impl FnMut() -> bool,
         mut sink: impl FnMut(Item<'_>),
     ) {
-        let mut until = until.max(self.limits.watermark);
+        self.release_batches(until, Until(enough), |released| released.each(&mut sink));
+    }
+
+    /// Releases this much of what lies before `until`, elements that follow each other at once.
+    pub(crate) fn release_batches(
+        &mut self,
+        until: Timestamp,
+        portion: impl Portion,
+        mut sink: impl FnMut(Released<'_>),
+    ) {
+        let until = until.max(self.limits.watermark);
         let turns = (0..).zip(&self.queues).filter_map(|(place, queue)| {
             let time = queue.head().filter(|&time| time < until)?;
             Some(Turn::new(time, queue.descriptor.id, place))
         });
         self.turns.refill(turns);
+        let rest = self.take_turns(until, portion, &mut sink);
+        if self.closing {
+            self.forget_closed();
+        }
+        let until = rest.unwrap_or(until).max(self.limits.watermark);
+        self.limits.watermark = until;
+        sink(Released::Advance(until));
+    }
+
+    /// Releases what comes before `until`. Where there have been enough before that, returns the time of the
+    /// first element of the rest.
+    fn take_turns(
+        &mut self,
+        until: Timestamp,
+        portion: impl Portion,
+        sink: impl FnMut(Released<'_>),
+    ) -> Option<Timestamp> {
+        let first = self.turns.top()?;
         let end = Turn::begin_of(until);
+        let queues = &self.queues;
+        let mut batch = Batch::new(&queues[first.index()].descriptor, portion, sink);
+        let mut left = None;
         while let Some(turn) = self.turns.top() {
-            let queue = &mut self.queues[turn.index()];
+            let queue = &queues[turn.index()];
             // What comes of this stream before the next head of another one, in one go. Where payloads
             // lie elsewhere neighbours that are gone are to be one gap.
             let others = match queue.lies_elsewhere() {
                 false => self.turns.reach().min(end),
                 true => self.turns.runner_up().min(end),
             };
-            let rest = queue.release(turn, others, &mut enough, &mut sink);
+            let rest = queue.release(turn, others, &mut batch);
             if rest.is_some_and(|rest| rest < others) {
                 // Nothing older than this is left, of any stream: its turn was the first.
-                until = queue.head().unwrap_or(until).max(self.limits.watermark);
+                left = queue.head();
                 break;
             }
             match rest.filter(|&rest| rest < end) {
@@ -230,11 +262,8 @@ impl Merge {
                 None => self.turns.remove_top(),
             }
         }
-        if self.closing {
-            self.forget_closed();
-        }
-        self.limits.watermark = until;
-        sink(Item::Advance(until));
+        batch.hand_over();
+        left
     }
 
     /// Everything older has been released.
@@ -309,6 +338,13 @@ impl Inbox for Merge {
         }
     }
 
+    fn run(&mut self, stream: StreamId, run: &Run<'_>) {
+        match self.queue(stream) {
+            Some((queue, limits)) => queue.run(*run, limits),
+            None => self.stray(stream, run.len() as u64),
+        }
+    }
+
     fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
         match self.queue(stream) {
             Some((queue, limits)) => queue.push_gap(limits.round, first, missed, cause),
@@ -333,266 +369,4 @@ impl Inbox for Merge {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use overhear_event::{
-        FieldKind, GapCause, Inbox, Item, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
-    };
-    use proptest::prelude::{prop, proptest, ProptestConfig};
-
-    use super::{Merge, FUTURE};
-
-    fn at(ns: u64) -> Timestamp {
-        Timestamp::from_monotonic_ns(ns)
-    }
-
-    fn id(raw: u32) -> StreamId {
-        StreamId::from_raw(raw)
-    }
-
-    fn merge(streams: u32) -> Merge {
-        let schema = TypeSchema::builder("t")
-            .field("value", FieldKind::U64, "")
-            .build()
-            .unwrap();
-        let schema = Arc::new(schema);
-        let mut merge = Merge::new();
-        for raw in 1..=streams {
-            merge.open(Arc::new(StreamDescriptor {
-                id: id(raw),
-                origin: Origin::Kernel { cpu: raw },
-                sensor: "t".to_string(),
-                instance: String::new(),
-                lane: None,
-                schema: Arc::clone(&schema),
-                rate: None,
-                capacity: 8,
-            }));
-        }
-        merge
-    }
-
-    fn put(merge: &mut Merge, stream: u32, sequence: u64, time: u64) {
-        merge.element(id(stream), sequence, at(time), &(time * 3).to_ne_bytes());
-    }
-
-    #[derive(Clone, Debug, PartialEq)]
-    enum Seen {
-        Element(u64, u32, u64),
-        Gap {
-            stream: u32,
-            first: u64,
-            missed: u64,
-            from: u64,
-            to: u64,
-            cause: GapCause,
-        },
-        Advance(u64),
-    }
-
-    fn release(merge: &mut Merge, until: u64) -> Vec<Seen> {
-        let mut seen = Vec::new();
-        merge.release(at(until), |item| {
-            seen.push(match item {
-                Item::InPlace(_) => unreachable!("nobody asked for it"),
-                Item::Element(e) => {
-                    let time = e.time.as_monotonic_ns();
-                    assert_eq!(e.payload, (time * 3).to_ne_bytes());
-                    Seen::Element(time, e.stream.id.as_raw(), e.sequence)
-                }
-                Item::Gap(_, gap) => Seen::Gap {
-                    stream: gap.stream.as_raw(),
-                    first: gap.first,
-                    missed: gap.missed,
-                    from: gap.from.as_monotonic_ns(),
-                    to: gap.to.as_monotonic_ns(),
-                    cause: gap.cause,
-                },
-                Item::Advance(time) => Seen::Advance(time.as_monotonic_ns()),
-            });
-        });
-        seen
-    }
-
-    #[test]
-    fn equal_times_are_ordered_by_stream_then_sequence() {
-        let mut merge = merge(2);
-        merge.begin_round(at(100));
-        put(&mut merge, 2, 0, 10);
-        put(&mut merge, 1, 0, 10);
-        put(&mut merge, 1, 1, 10);
-        put(&mut merge, 2, 1, 11);
-        put(&mut merge, 1, 2, 50);
-        let seen = release(&mut merge, 50);
-        let element = Seen::Element;
-        let expected = [
-            element(10, 1, 0),
-            element(10, 1, 1),
-            element(10, 2, 0),
-            element(11, 2, 1),
-        ];
-        assert_eq!(seen[..4], expected);
-        assert_eq!(seen[4..], [Seen::Advance(50)]);
-        assert_eq!(release(&mut merge, 51)[0], element(50, 1, 2));
-    }
-
-    #[test]
-    fn a_gap_ends_with_the_next_element_or_with_its_round() {
-        let mut merge = merge(2);
-        merge.begin_round(at(100));
-        put(&mut merge, 1, 0, 10);
-        merge.gap(id(1), 1, 4, GapCause::Overwritten);
-        put(&mut merge, 1, 5, 30);
-        put(&mut merge, 2, 0, 20);
-        merge.gap(id(2), 1, 7, GapCause::Kernel);
-        let gap = |stream, first, missed, from, to, cause| Seen::Gap {
-            stream,
-            first,
-            missed,
-            from,
-            to,
-            cause,
-        };
-        assert_eq!(
-            release(&mut merge, 100),
-            [
-                Seen::Element(10, 1, 0),
-                Seen::Element(20, 2, 0),
-                gap(1, 1, 4, 10, 30, GapCause::Overwritten),
-                Seen::Element(30, 1, 5),
-                Seen::Advance(100),
-            ]
-        );
-        // The gap of stream 2 was found at 100; an element that was stamped at 90 but published
-        // only now pulls its end forward.
-        merge.begin_round(at(120));
-        put(&mut merge, 2, 8, 105);
-        assert_eq!(
-            release(&mut merge, 101),
-            [gap(2, 1, 7, 20, 100, GapCause::Kernel), Seen::Advance(101)]
-        );
-        assert_eq!(release(&mut merge, 110)[0], Seen::Element(105, 2, 8));
-    }
-
-    #[test]
-    fn late_disordered_and_future_elements_are_missed_with_their_cause() {
-        let mut merge = merge(1);
-        merge.begin_round(at(100));
-        put(&mut merge, 1, 0, 60);
-        release(&mut merge, 80);
-        merge.begin_round(at(200));
-        put(&mut merge, 1, 1, 70);
-        put(&mut merge, 1, 2, 75);
-        put(&mut merge, 1, 3, 90);
-        put(&mut merge, 1, 4, 85);
-        put(&mut merge, 1, 5, 200 + FUTURE.as_ns() + 1);
-        put(&mut merge, 1, 6, 95);
-        let causes: Vec<_> = release(&mut merge, 200)
-            .into_iter()
-            .filter_map(|seen| match seen {
-                Seen::Gap { missed, cause, .. } => Some((cause, missed)),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(causes, [(GapCause::Late, 2), (GapCause::Corrupt, 2)]);
-    }
-
-    #[test]
-    fn stamps_in_the_future_cannot_fill_the_memory() {
-        let mut merge = merge(1);
-        merge.begin_round(at(100));
-        let limit = (super::LEAST_LIMIT * super::ROUNDS) as u64;
-        for sequence in 0..limit + 7 {
-            put(&mut merge, 1, sequence, 5_000);
-        }
-        let (mut delivered, mut missed) = (0, 0);
-        for seen in release(&mut merge, u64::MAX) {
-            match seen {
-                Seen::Element(..) => delivered += 1,
-                Seen::Gap {
-                    missed: count,
-                    cause: GapCause::Corrupt,
-                    ..
-                } => missed += count,
-                _ => {}
-            }
-        }
-        assert_eq!((delivered, missed), (limit, 7));
-    }
-
-    #[test]
-    fn what_is_enough_leaves_the_rest_in_order() {
-        let mut merge = merge(2);
-        merge.begin_round(at(100));
-        for (stream, sequence, time) in [(1, 0, 10), (1, 1, 30), (2, 0, 20), (2, 1, 30), (1, 2, 30)]
-        {
-            put(&mut merge, stream, sequence, time);
-        }
-        let mut all = Vec::new();
-        let mut advances = Vec::new();
-        for _ in 0..4 {
-            let asked = std::cell::Cell::new(0);
-            let enough = || asked.replace(asked.get() + 1) == 2;
-            merge.release_some(at(50), enough, |item| match item {
-                Item::InPlace(_) => unreachable!("nobody asked for it"),
-                Item::Element(element) => {
-                    all.push((element.stream.id.as_raw(), element.sequence));
-                }
-                Item::Advance(time) => advances.push(time.as_monotonic_ns()),
-                Item::Gap(..) => panic!("there is none"),
-            });
-        }
-        assert_eq!(all, [(1, 0), (2, 0), (1, 1), (1, 2), (2, 1)]);
-        assert_eq!(advances, [30, 30, 50, 50]);
-    }
-
-    #[test]
-    fn closed_streams_go_once_they_are_empty() {
-        let mut merge = merge(1);
-        merge.begin_round(at(100));
-        put(&mut merge, 1, 0, 60);
-        merge.close(id(1));
-        assert_eq!(release(&mut merge, 50).len(), 1);
-        assert_eq!(release(&mut merge, 100).len(), 2);
-        put(&mut merge, 1, 1, 150);
-        assert_eq!(merge.take_complaints().len(), 1);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
-
-        /// Whatever the arrival, the order that comes out is the sorted order of what went in,
-        /// and nothing is lost without a gap.
-        #[test]
-        fn the_order_is_total_whatever_the_arrival(
-            arrivals in prop::collection::vec((1_u32..5, 0_u64..40, 0_u64..60), 1..200),
-        ) {
-            let mut merge = merge(4);
-            let mut next = [(0_u64, 0_u64); 5]; // (sequence, time) per stream
-            let (mut now, mut seen, mut put_in) = (0, Vec::new(), 0_u64);
-            for (stream, step, pause) in arrivals {
-                now += pause;
-                merge.begin_round(at(now));
-                let (sequence, last) = &mut next[stream as usize];
-                let time = (*last + step).min(now);
-                put(&mut merge, stream, *sequence, time);
-                (*sequence, *last) = (*sequence + 1, time.max(*last));
-                put_in += 1;
-                seen.extend(release(&mut merge, now.saturating_sub(20)));
-            }
-            seen.extend(release(&mut merge, u64::MAX));
-            let mut elements = Vec::new();
-            let mut missed = 0;
-            for item in seen {
-                match item {
-                    Seen::Element(time, stream, sequence) => elements.push((time, stream, sequence)),
-                    Seen::Gap { missed: count, .. } => missed += count,
-                    Seen::Advance(_) => {}
-                }
-            }
-            assert!(elements.is_sorted());
-            assert_eq!(elements.len() as u64 + missed, put_in);
-        }
-    }
-}
+mod tests;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use overhear_event::{
-    GapCause, Inbox, Item, Nanos, Places, Source, SourceError, StreamDescriptor, StreamId,
+    GapCause, Inbox, Nanos, Places, Run, Source, SourceError, StreamDescriptor, StreamId,
     Timestamp, Update,
 };
 
+use crate::batch::{Everything, Portion, Released, Until};
 use crate::losses::Losses;
 use crate::merge::{Merge, Room};
 
@@ -46,6 +47,10 @@ impl Inbox for Asking<'_> {
     #[inline]
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
         self.merge.element(stream, sequence, time, payload);
+    }
+
+    fn run(&mut self, stream: StreamId, run: &Run<'_>) {
+        self.merge.run(stream, run);
     }
 
     fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
@@ -129,7 +134,7 @@ impl Monitor {
     /// `now` is the time just before the call.
     pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
         self.read(now, update);
-        self.release(now.minus(self.hold_back), || false, update);
+        self.release(now.minus(self.hold_back), Everything, update);
     }
 
     /// Like [`Monitor::round`], but asks before each element whether there have been enough: the rest is
@@ -141,7 +146,7 @@ impl Monitor {
         update: &mut dyn Update,
     ) {
         self.read(now, update);
-        self.release(now.minus(self.hold_back), enough, update);
+        self.release(now.minus(self.hold_back), Until(enough), update);
     }
 
     /// Everything older has been evaluated, or counted as missed.
@@ -153,7 +158,7 @@ impl Monitor {
     /// Reads all sources for the last time and evaluates everything.
     pub fn finish(&mut self, now: Timestamp, update: &mut dyn Update) {
         self.read(now, update);
-        self.release(Timestamp::MAX, || false, update);
+        self.release(Timestamp::MAX, Everything, update);
     }
 
     fn read(&mut self, now: Timestamp, update: &dyn Update) {
@@ -172,27 +177,28 @@ impl Monitor {
         }
     }
 
-    fn release(&mut self, until: Timestamp, enough: impl FnMut() -> bool, update: &mut dyn Update) {
+    fn release(&mut self, until: Timestamp, portion: impl Portion, update: &mut dyn Update) {
         let (losses, elements) = (&mut self.losses, &mut self.elements);
         self.merge.announce(|stream| {
             losses.open(stream);
             update.open(stream);
         });
-        self.merge.release_some(until, enough, |item| match item {
-            Item::Element(element) => {
-                *elements += 1;
-                update.element(&element);
+        let merge = &mut self.merge;
+        merge.release_batches(until, portion, |released| match released {
+            Released::Elements(batch) => {
+                *elements += batch.len() as u64;
+                update.elements(batch);
             }
-            Item::InPlace(element) => {
+            Released::InPlace(element) => {
                 element.evaluate(update);
                 // Else it is missed, and follows as a gap.
                 *elements += u64::from(element.is_whole());
             }
-            Item::Gap(stream, gap) => {
+            Released::Gap(stream, gap) => {
                 losses.gap(stream, &gap);
                 update.gap(stream, &gap);
             }
-            Item::Advance(time) => update.advance(time),
+            Released::Advance(time) => update.advance(time),
         });
     }
 

@@ -8,19 +8,21 @@
 //! Of a stream that is evaluated in place the slots hold no payloads. What was overwritten before or while it
 //! is evaluated becomes a gap when it is released.
 
+mod release;
+
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Item, Places, StreamDescriptor,
-    Timestamp, Turn,
-};
-use zerocopy::IntoBytes as _;
+use overhear_event::{GapCause, Places, Run, StreamDescriptor, Timestamp};
 
 /// Words of a slot before its payload: time and sequence.
 const HEAD_WORDS: usize = 2;
 /// Slots of a queue that grows, at the beginning.
 const FIRST_SLOTS: usize = 64;
+/// So many words at most are moved to where the slots begin: about a microsecond.
+const MOST_MOVED: usize = 4096;
 /// Gaps for which there is room in a queue with reserved memory. A stream that makes more of them
 /// between two releases has the last ones joined.
 const RESERVED_GAPS: usize = 1024;
@@ -36,16 +38,17 @@ pub(crate) struct Queue {
     payload: usize,
     // How many slots there are, a power of two, less one.
     mask: u64,
-    // Positions of the oldest element and of the next one: they ascend and wrap with `mask`.
-    head: u64,
+    // Positions of the oldest element and of the next one: they ascend and wrap with `mask`. What is released
+    // is in cells, because it is lent out while more is released.
+    head: Cell<u64>,
     tail: u64,
-    gaps: VecDeque<QueuedGap>,
+    gaps: RefCell<VecDeque<QueuedGap>>,
     // How many elements the queue may hold.
     limit: usize,
     is_reserved: bool,
     // Time of the newest element that was queued, and of the newest that was released.
     queued: Timestamp,
-    released: Timestamp,
+    released: Cell<Timestamp>,
     pub(crate) closed: bool,
 }
 
@@ -107,13 +110,13 @@ impl Queue {
             stride,
             payload,
             mask: count as u64 - 1,
-            head: 0,
+            head: Cell::new(0),
             tail: 0,
-            gaps: VecDeque::with_capacity(gaps),
+            gaps: RefCell::new(VecDeque::with_capacity(gaps)),
             limit,
             is_reserved,
             queued: Timestamp::ZERO,
-            released: Timestamp::ZERO,
+            released: Cell::default(),
             closed: false,
         }
     }
@@ -129,11 +132,12 @@ impl Queue {
 
     /// Bytes of the memory it has now.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<u64>() + self.gaps.capacity() * size_of::<QueuedGap>()
+        let gaps = self.gaps.borrow().capacity();
+        self.slots.capacity() * size_of::<u64>() + gaps * size_of::<QueuedGap>()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.head == self.tail && self.gaps.is_empty()
+        self.head.get() == self.tail && self.gaps.borrow().is_empty()
     }
 
     /// Whether the payloads are not in the slots.
@@ -145,10 +149,11 @@ impl Queue {
     /// The time of what is released next.
     #[inline]
     pub(crate) fn head(&self) -> Option<Timestamp> {
-        match self.gaps.front() {
-            Some(gap) if gap.before == self.head => Some(gap.to),
-            _ if self.head == self.tail => None,
-            _ => Some(self.time_at(self.head)),
+        let head = self.head.get();
+        match self.gaps.borrow().front() {
+            Some(gap) if gap.before == head => Some(gap.to),
+            _ if head == self.tail => None,
+            _ => Some(self.time_at(head)),
         }
     }
 
@@ -171,16 +176,17 @@ impl Queue {
         payload: &[u8],
         limits: &Limits,
     ) {
-        let held = (self.tail - self.head) as usize;
+        let held = (self.tail - self.head.get()) as usize;
+        let gaps = self.gaps.get_mut().len();
         if time < self.queued
             || time < limits.watermark
             || time > limits.latest
             || payload.len() != self.payload
-            || held + self.gaps.len() >= self.limit
+            || held + gaps >= self.limit
         {
             return self.refuse(sequence, time, payload, limits);
         }
-        if !self.gaps.is_empty() {
+        if gaps > 0 {
             self.pull_gaps_to(time);
         }
         if held as u64 > self.mask {
@@ -189,25 +195,56 @@ impl Queue {
         self.queued = time;
         let start = self.start(self.tail);
         let slot = &mut self.slots[start..start + self.stride];
-        slot[0] = time.as_monotonic_ns();
-        slot[1] = sequence;
-        // Most payloads are few words; a call of memcpy would cost more than all the rest.
-        let (whole, rest) = payload.as_chunks::<8>();
-        for (word, bytes) in slot[HEAD_WORDS..].iter_mut().zip(whole) {
-            *word = u64::from_ne_bytes(*bytes);
-        }
-        if !rest.is_empty() {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            slot[self.stride - 1] = u64::from_ne_bytes(last);
-        }
+        store(slot, sequence, time, payload);
         self.tail += 1;
+    }
+
+    /// Queues elements as [`Queue::element`] does, one after the other.
+    pub(crate) fn run(&mut self, mut run: Run<'_>, limits: &Limits) {
+        self.begin_anew();
+        while let Some((time, payload)) = run.iter().next() {
+            let mut queued = self.run_into_slots(run, limits);
+            if queued == 0 {
+                // What has no slot, or is no element to be queued.
+                self.element(run.first(), time, payload, limits);
+                queued = 1;
+            }
+            run = run.behind(queued);
+        }
+    }
+
+    /// Queues elements of the run, from the first on, as long as they are sound and there are slots up to where
+    /// these begin anew. Returns how many.
+    fn run_into_slots(&mut self, run: Run<'_>, limits: &Limits) -> usize {
+        let held = (self.tail - self.head.get()) as usize;
+        let gaps = self.gaps.get_mut().len();
+        if run.payload_bytes() != self.payload || held + gaps >= self.limit {
+            return 0;
+        }
+        let slots = self.mask as usize + 1;
+        let at = (self.tail & self.mask) as usize;
+        let room = (self.limit - held - gaps).min(slots - held).min(slots - at);
+        let slots = &mut self.slots[at * self.stride..][..room * self.stride];
+        let sound = self.queued.max(limits.watermark)..=limits.latest;
+        // The commonest element, of one word, has a loop of its own, whose numbers the compiler knows.
+        let (queued, last) = match run.iter_words() {
+            Some(words) => fill(slots, HEAD_WORDS + 1, run.first(), words, sound),
+            None => fill(slots, self.stride, run.first(), run.iter(), sound),
+        };
+        if queued > 0 {
+            if gaps > 0 {
+                self.pull_gaps_to(self.time_at(self.tail));
+            }
+            self.queued = last;
+            self.tail += queued as u64;
+        }
+        queued
     }
 
     #[cold]
     fn refuse(&mut self, sequence: u64, time: Timestamp, payload: &[u8], limits: &Limits) {
         let sound = time >= self.queued && time <= limits.latest && payload.len() == self.payload;
-        let held = (self.tail - self.head) as usize + self.gaps.len();
+        let held = (self.tail - self.head.get()) as usize + self.gaps.get_mut().len();
         let cause = match (sound, held < self.limit, self.is_reserved) {
             (true, true, _) => GapCause::Late,
             (true, false, true) => GapCause::Overwritten,
@@ -216,29 +253,51 @@ impl Queue {
         self.push_gap(limits.round, sequence, 1, cause);
     }
 
+    /// Moves what is held to the first slots, if it is little and others have gone since the last time: then a
+    /// queue with room for many elements that holds few uses few slots, which stay in a cache.
+    fn begin_anew(&mut self) {
+        let head = self.head.get();
+        let held = self.tail - head;
+        let words = held as usize * self.stride;
+        // No more is moved than has been released.
+        if head < held.max(1) || self.tail > self.mask + 1 || words > MOST_MOVED {
+            return;
+        }
+        let begin = self.start(head);
+        self.slots.copy_within(begin..begin + words, 0);
+        self.count_from(head);
+    }
+
+    /// Makes this position the first one.
+    fn count_from(&mut self, head: u64) {
+        self.head.set(0);
+        self.tail -= head;
+        for gap in self.gaps.get_mut() {
+            gap.before -= head;
+        }
+    }
+
     /// Doubles the number of slots.
     #[cold]
     fn grow(&mut self) {
         let count = (self.mask + 1) as usize;
         let mut slots = Vec::with_capacity(2 * self.slots.len());
         // In the order of positions, the oldest first; positions begin anew.
-        let oldest = (self.head & self.mask) as usize * self.stride;
+        let head = self.head.get();
+        let oldest = self.start(head);
         slots.extend_from_slice(&self.slots[oldest..]);
         slots.extend_from_slice(&self.slots[..oldest]);
         slots.resize(2 * self.slots.len(), 0);
         self.slots = slots;
-        for gap in &mut self.gaps {
-            gap.before -= self.head;
-        }
-        self.tail -= self.head;
-        self.head = 0;
+        self.count_from(head);
         self.mask = 2 * count as u64 - 1;
     }
 
     /// Queues a gap; if no element follows, it ends at `to`.
     pub(crate) fn push_gap(&mut self, to: Timestamp, first: u64, missed: u64, cause: GapCause) {
-        let is_full = self.is_reserved && self.gaps.len() == self.gaps.capacity();
-        if let Some(last) = self.gaps.back_mut() {
+        let gaps = self.gaps.get_mut();
+        let is_full = self.is_reserved && gaps.len() == gaps.capacity();
+        if let Some(last) = gaps.back_mut() {
             // Neighbours of one cause are one gap.
             let continues = last.before == self.tail
                 && last.cause == cause
@@ -253,7 +312,7 @@ impl Queue {
                 return;
             }
         }
-        self.gaps.push_back(QueuedGap {
+        gaps.push_back(QueuedGap {
             before: self.tail,
             to,
             first,
@@ -265,199 +324,54 @@ impl Queue {
     /// Gaps in front of an element end with it, not with the round that found them.
     #[cold]
     fn pull_gaps_to(&mut self, time: Timestamp) {
-        for gap in self.gaps.iter_mut().rev() {
+        for gap in self.gaps.get_mut().iter_mut().rev() {
             if gap.before != self.tail || gap.to <= time {
                 break;
             }
             gap.to = time;
         }
     }
+}
 
-    /// Releases what comes before `until` in the total order, and returns the place of the rest;
-    /// `None` if there is none. `turn` is a place of this stream. Before each element it asks whether
-    /// there have been enough: then the rest begins before `until`.
-    #[inline]
-    pub(crate) fn release(
-        &mut self,
-        turn: Turn,
-        until: Turn,
-        enough: &mut impl FnMut() -> bool,
-        sink: &mut impl FnMut(Item<'_>),
-    ) -> Option<Turn> {
-        if self.gaps.is_empty() && !self.lies_elsewhere() {
-            // Nearly always. Whether there were enough shows in the place of the rest.
-            self.release_elements(turn, until, self.tail, enough, sink);
-            let is_empty = self.head == self.tail;
-            return (!is_empty).then(|| turn.at(self.time_at(self.head)));
+/// Puts an element into its slot.
+#[inline(always)]
+fn store(slot: &mut [u64], sequence: u64, time: Timestamp, payload: &[u8]) {
+    let (head, words) = slot.split_at_mut(HEAD_WORDS);
+    head[0] = time.as_monotonic_ns();
+    head[1] = sequence;
+    // Most payloads are few words; a call of memcpy would cost more than all the rest.
+    let (whole, rest) = payload.as_chunks::<8>();
+    for (word, bytes) in words.iter_mut().zip(whole) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        words[whole.len()] = u64::from_ne_bytes(last);
+    }
+}
+
+/// Puts elements into slots of this stride until there is no slot, or a time is not sound or lies before that of
+/// its predecessor. Returns how many there were, and the time of the last one.
+#[inline(always)]
+fn fill<'a>(
+    slots: &mut [u64],
+    stride: usize,
+    first: u64,
+    elements: impl Iterator<Item = (Timestamp, &'a [u8])>,
+    sound: RangeInclusive<Timestamp>,
+) -> (usize, Timestamp) {
+    let mut last = *sound.start();
+    let mut count = 0;
+    for (slot, (time, payload)) in slots.chunks_exact_mut(stride).zip(elements) {
+        if time < last || time > *sound.end() {
+            break;
         }
-        self.release_mixed(turn, until, enough, sink)
+        last = time;
+        store(slot, first.wrapping_add(count as u64), time, payload);
+        count += 1;
     }
-
-    /// [`Queue::release`] where there are gaps, or the payloads lie elsewhere.
-    fn release_mixed(
-        &mut self,
-        turn: Turn,
-        until: Turn,
-        enough: &mut impl FnMut() -> bool,
-        sink: &mut impl FnMut(Item<'_>),
-    ) -> Option<Turn> {
-        loop {
-            let time = self.head()?;
-            let next = turn.at(time);
-            if next >= until {
-                return Some(next);
-            }
-            match self.gaps.front() {
-                Some(gap) if gap.before == self.head => self.release_gap(sink),
-                first => {
-                    let end = first.map_or(self.tail, |gap| gap.before);
-                    let head = self.head;
-                    let had_enough = match self.places {
-                        None => self.release_elements(turn, until, end, enough, sink),
-                        Some(_) => self.release_in_place(turn, until, end, enough, sink),
-                    };
-                    if had_enough {
-                        return self.head().map(|time| turn.at(time));
-                    }
-                    debug_assert_ne!(self.head, head, "the head comes before the end");
-                }
-            }
-        }
-    }
-
-    /// Releases elements before the position `end`, as long as they come before `until`, and says
-    /// whether there were enough before that.
-    #[inline(always)]
-    fn release_elements(
-        &mut self,
-        turn: Turn,
-        until: Turn,
-        end: u64,
-        enough: &mut impl FnMut() -> bool,
-        sink: &mut impl FnMut(Item<'_>),
-    ) -> bool {
-        while self.head != end {
-            let start = self.start(self.head);
-            let slot = &self.slots[start..start + self.stride];
-            let time = Timestamp::from_monotonic_ns(slot[0]);
-            if turn.at(time) >= until {
-                return false;
-            }
-            if enough() {
-                return true;
-            }
-            self.head += 1;
-            self.released = time;
-            sink(Item::Element(ElementView {
-                stream: &self.descriptor,
-                sequence: slot[1],
-                time,
-                payload: &slot[HEAD_WORDS..].as_bytes()[..self.payload],
-            }));
-        }
-        false
-    }
-
-    /// As [`Queue::release_elements`], for payloads that lie elsewhere.
-    fn release_in_place(
-        &mut self,
-        turn: Turn,
-        until: Turn,
-        end: u64,
-        enough: &mut impl FnMut() -> bool,
-        sink: &mut impl FnMut(Item<'_>),
-    ) -> bool {
-        while self.head != end {
-            let (sequence, time) = self.head_at(self.head);
-            if turn.at(time) >= until {
-                return false;
-            }
-            if enough() {
-                return true;
-            }
-            let Some(places) = &self.places else {
-                return false;
-            };
-            let key = ElementKey {
-                stream: &self.descriptor,
-                sequence,
-                time,
-            };
-            let element = ElementInPlace::new(key, &**places);
-            // What is gone already need not be evaluated in vain.
-            if element.is_whole() {
-                sink(Item::InPlace(&element));
-            }
-            let whole = element.is_whole();
-            self.head += 1;
-            if whole {
-                self.released = time;
-            } else {
-                self.release_overwritten((sequence, time), turn, until, end, sink);
-            }
-        }
-        false
-    }
-
-    /// Releases the gap of an element that was overwritten, and of those right behind it that were too.
-    #[cold]
-    fn release_overwritten(
-        &mut self,
-        (first, mut to): (u64, Timestamp),
-        turn: Turn,
-        until: Turn,
-        end: u64,
-        sink: &mut impl FnMut(Item<'_>),
-    ) {
-        let mut missed = 1;
-        while self.head != end {
-            let (sequence, time) = self.head_at(self.head);
-            let is_gone = |places: &Arc<dyn Places>| !places.is_whole(sequence);
-            if turn.at(time) >= until
-                || sequence != first.wrapping_add(missed)
-                || !self.places.as_ref().is_some_and(is_gone)
-            {
-                break;
-            }
-            to = time;
-            missed += 1;
-            self.head += 1;
-        }
-        let gap = Gap {
-            stream: self.descriptor.id,
-            first,
-            missed,
-            from: self.released,
-            to,
-            cause: GapCause::Overwritten,
-        };
-        self.released = to;
-        sink(Item::Gap(&self.descriptor, gap));
-    }
-
-    /// Sequence and time of the element at this position.
-    fn head_at(&self, position: u64) -> (u64, Timestamp) {
-        let start = self.start(position);
-        let time = Timestamp::from_monotonic_ns(self.slots[start]);
-        (self.slots[start + 1], time)
-    }
-
-    #[cold]
-    fn release_gap(&mut self, sink: &mut impl FnMut(Item<'_>)) {
-        let Some(queued) = self.gaps.pop_front() else {
-            return;
-        };
-        let gap = Gap {
-            stream: self.descriptor.id,
-            first: queued.first,
-            missed: queued.missed,
-            from: self.released,
-            to: queued.to.max(self.released),
-            cause: queued.cause,
-        };
-        self.released = gap.to;
-        sink(Item::Gap(&self.descriptor, gap));
-    }
+    (count, last)
 }
 
 /// What decides whether an element can have its place.

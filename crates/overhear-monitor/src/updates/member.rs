@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::slice;
 use std::sync::{Arc, Mutex};
 
 use overhear_event::{
@@ -126,13 +127,25 @@ impl Member {
 
     #[inline]
     pub(crate) fn element(&mut self, element: &ElementView<'_>) -> Next {
-        if element.time < self.start {
-            return Next::GoOn;
-        }
-        self.counts.elements += 1;
-        let update = &mut *self.update;
-        let evaluated = catch_unwind(AssertUnwindSafe(|| update.evaluate(element)));
-        self.ended_by(evaluated)
+        self.elements(slice::from_ref(element)).0
+    }
+
+    /// Evaluates elements that follow each other in the order of time. Also returns of how many it heard before
+    /// it ended, if it did: of all, else.
+    #[inline]
+    pub(crate) fn elements(&mut self, elements: &[ElementView<'_>]) -> (Next, usize) {
+        let early = match elements.first() {
+            Some(first) if first.time < self.start => {
+                elements.partition_point(|element| element.time < self.start)
+            }
+            _ => 0,
+        };
+        let (update, mut reached) = (&mut *self.update, 0);
+        let evaluated = catch_unwind(AssertUnwindSafe(|| {
+            update.evaluate(&elements[early..], &mut reached)
+        }));
+        self.counts.elements += reached as u64;
+        (self.ended_by(evaluated), early + reached)
     }
 
     pub(crate) fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {

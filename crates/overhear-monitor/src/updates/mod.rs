@@ -318,6 +318,34 @@ impl UpdateSet {
         members
     }
 
+    /// Has elements evaluated that are for the same members. A sole one gets all of them at once. Several are
+    /// called by turns with each, so that they hear of everything in the one order whatever they share.
+    fn evaluate(&mut self, elements: &[ElementView<'_>], members: u64) {
+        let called = members & self.active;
+        let sole = if called.is_power_of_two() {
+            self.members[called.trailing_zeros() as usize].as_mut()
+        } else {
+            None
+        };
+        let Some(member) = sole else {
+            for element in elements {
+                self.evaluate_one(element, members);
+            }
+            return;
+        };
+        let (next, heard) = member.elements(elements);
+        self.elements += heard as u64;
+        if next == Next::Ended {
+            self.active &= !called;
+        }
+    }
+
+    #[inline]
+    fn evaluate_one(&mut self, element: &ElementView<'_>, members: u64) {
+        self.elements += u64::from(members & self.active != 0);
+        self.call(members, |member| member.element(element));
+    }
+
     /// Calls members; those that end are called no more.
     #[inline(always)]
     fn call(&mut self, members: u64, mut call: impl FnMut(&mut Member) -> Next) {
@@ -378,8 +406,19 @@ impl Update for UpdateSet {
     #[inline]
     fn element(&mut self, element: &ElementView<'_>) {
         let members = self.members_of(element.stream);
-        self.elements += u64::from(members & self.active != 0);
-        self.call(members, |member| member.element(element));
+        self.evaluate_one(element, members);
+    }
+
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        let mut rest = elements;
+        while let Some(first) = rest.first() {
+            let members = self.members_of(first.stream);
+            let mut others = rest.iter();
+            let others = others.position(|it| self.members_of(it.stream) != members);
+            let (same, behind) = rest.split_at(others.unwrap_or(rest.len()));
+            self.evaluate(same, members);
+            rest = behind;
+        }
     }
 
     fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {

@@ -24,16 +24,20 @@ use super::MOST_UPDATES;
 
 /// An update that a set can hold and give back with its own type.
 pub(crate) trait AnyUpdate: Update + Send + Any {
-    /// Evaluates an element; says whether the update has failed. One call for both: where no update of the
-    /// type can fail it costs nothing.
-    fn evaluate(&mut self, element: &ElementView<'_>) -> bool;
+    /// Evaluates elements, one after the other, until the update has failed, and says whether it has. Counts
+    /// those that reached it, also when it panics: the last of them is the one at which it did. One call for
+    /// many: where no update of the type can fail, asking each time costs nothing.
+    fn evaluate(&mut self, elements: &[ElementView<'_>], reached: &mut usize) -> bool;
 }
 
 impl<U: Update + Send + Any> AnyUpdate for U {
     #[inline]
-    fn evaluate(&mut self, element: &ElementView<'_>) -> bool {
-        self.element(element);
-        self.failure().is_some()
+    fn evaluate(&mut self, elements: &[ElementView<'_>], reached: &mut usize) -> bool {
+        elements.iter().any(|element| {
+            *reached += 1;
+            self.element(element);
+            self.failure().is_some()
+        })
     }
 }
 

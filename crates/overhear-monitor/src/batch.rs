@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Elements that the merge hands over together.
+//!
+//! Elements of several streams that follow each other in the total order, and between which nothing else
+//! comes, are collected and handed over at once: what it costs to call an evaluation, to ask who wants a
+//! stream and to be ready for a panic is paid once for many. The order is that of the elements, one by
+//! one. A gap, an element in place and an advance are handed over behind what was collected before them.
+//!
+//! Where somebody asks before each element whether there have been enough, every element is handed over
+//! by itself: what the answer depends on is known only when the one before has been evaluated.
+
+use overhear_event::{ElementInPlace, ElementView, Gap, Item, StreamDescriptor, Timestamp};
+
+/// So many are handed over at once at most: few enough that they lie in the nearest cache.
+const MOST: usize = 64;
+
+/// What the merge hands over: an [`Item`], or several elements.
+pub(crate) enum Released<'a> {
+    Elements(&'a [ElementView<'a>]),
+    InPlace(&'a ElementInPlace<'a>),
+    Gap(&'a StreamDescriptor, Gap),
+    Advance(Timestamp),
+}
+
+impl Released<'_> {
+    /// One by one.
+    pub(crate) fn each(self, mut sink: impl FnMut(Item<'_>)) {
+        match self {
+            Self::Elements(elements) => elements.iter().for_each(|it| sink(Item::Element(*it))),
+            Self::InPlace(element) => sink(Item::InPlace(element)),
+            Self::Gap(stream, gap) => sink(Item::Gap(stream, gap)),
+            Self::Advance(time) => sink(Item::Advance(time)),
+        }
+    }
+}
+
+/// When elements have to be handed over.
+pub(crate) trait Portion {
+    /// How many elements may be collected.
+    const MOST: usize;
+
+    /// Asked before each element.
+    fn is_enough(&mut self) -> bool;
+}
+
+/// All that there is.
+pub(crate) struct Everything;
+
+impl Portion for Everything {
+    const MOST: usize = MOST;
+
+    #[inline(always)]
+    fn is_enough(&mut self) -> bool {
+        false
+    }
+}
+
+/// Until somebody says that there have been enough.
+pub(crate) struct Until<F>(pub(crate) F);
+
+impl<F: FnMut() -> bool> Portion for Until<F> {
+    const MOST: usize = 1;
+
+    #[inline(always)]
+    fn is_enough(&mut self) -> bool {
+        self.0()
+    }
+}
+
+/// Collects elements and hands them over.
+pub(crate) struct Batch<'q, P, S> {
+    // Those behind `count` mean nothing.
+    elements: [ElementView<'q>; MOST],
+    count: usize,
+    portion: P,
+    sink: S,
+}
+
+impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
+    /// An empty one, for elements of any streams; one of them is given.
+    pub(crate) fn new(stream: &'q StreamDescriptor, portion: P, sink: S) -> Self {
+        let nothing = ElementView {
+            stream,
+            sequence: 0,
+            time: Timestamp::ZERO,
+            payload: &[],
+        };
+        Self {
+            elements: [nothing; MOST],
+            count: 0,
+            portion,
+            sink,
+        }
+    }
+
+    /// Whether there have been enough elements; asked before the next one.
+    #[inline(always)]
+    pub(crate) fn is_enough(&mut self) -> bool {
+        self.portion.is_enough()
+    }
+
+    /// Takes the next element.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, element: ElementView<'q>) {
+        self.elements[self.count] = element;
+        self.count += 1;
+        if self.count == P::MOST {
+            self.hand_over();
+        }
+    }
+
+    /// Hands over something else, behind what was collected.
+    pub(crate) fn pass(&mut self, other: Released<'_>) {
+        self.hand_over();
+        (self.sink)(other);
+    }
+
+    /// Hands over what was collected.
+    #[inline(never)]
+    pub(crate) fn hand_over(&mut self) {
+        let count = std::mem::take(&mut self.count);
+        if count > 0 {
+            (self.sink)(Released::Elements(&self.elements[..count]));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes out of a queue.
+//!
+//! Elements are lent out from where they lie, several queues' at once ([`Batch`]), so a queue that releases
+//! is not changed but for its head. What was released stays as it is until the next element comes in.
+
+use std::sync::Arc;
+
+use overhear_event::{
+    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Places, Timestamp, Turn,
+};
+use zerocopy::IntoBytes as _;
+
+use super::{Queue, HEAD_WORDS};
+use crate::batch::{Batch, Portion, Released};
+
+impl Queue {
+    /// Releases what comes before `until` in the total order, and returns the place of the rest;
+    /// `None` if there is none. `turn` is a place of this stream. Where there have been enough the rest
+    /// begins before `until`.
+    #[inline]
+    pub(crate) fn release<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        turn: Turn,
+        until: Turn,
+        batch: &mut Batch<'q, P, S>,
+    ) -> Option<Turn> {
+        if !self.lies_elsewhere() && self.gaps.borrow().is_empty() {
+            // Nearly always. Whether there were enough shows in the place of the rest.
+            self.release_elements(turn, until, self.tail, batch);
+            let head = self.head.get();
+            return (head != self.tail).then(|| turn.at(self.time_at(head)));
+        }
+        self.release_mixed(turn, until, batch)
+    }
+
+    /// [`Queue::release`] where there are gaps, or the payloads lie elsewhere.
+    fn release_mixed<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        turn: Turn,
+        until: Turn,
+        batch: &mut Batch<'q, P, S>,
+    ) -> Option<Turn> {
+        loop {
+            let time = self.head()?;
+            let next = turn.at(time);
+            if next >= until {
+                return Some(next);
+            }
+            let head = self.head.get();
+            match self.first_gap() {
+                Some(before) if before == head => self.release_gap(batch),
+                first => {
+                    let end = first.unwrap_or(self.tail);
+                    let had_enough = match &self.places {
+                        None => self.release_elements(turn, until, end, batch),
+                        Some(places) => self.release_in_place(places, turn, until, end, batch),
+                    };
+                    if had_enough {
+                        return self.head().map(|time| turn.at(time));
+                    }
+                    debug_assert_ne!(self.head.get(), head, "the head comes before the end");
+                }
+            }
+        }
+    }
+
+    /// The position that the oldest gap stands before.
+    fn first_gap(&self) -> Option<u64> {
+        self.gaps.borrow().front().map(|gap| gap.before)
+    }
+
+    /// Releases elements before the position `end`, as long as they come before `until`, and says
+    /// whether there were enough before that.
+    #[inline(always)]
+    fn release_elements<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        turn: Turn,
+        until: Turn,
+        end: u64,
+        batch: &mut Batch<'q, P, S>,
+    ) -> bool {
+        let mut head = self.head.get();
+        while head != end {
+            let start = self.start(head);
+            let slot = &self.slots[start..start + self.stride];
+            let time = Timestamp::from_monotonic_ns(slot[0]);
+            if turn.at(time) >= until {
+                return false;
+            }
+            if batch.is_enough() {
+                return true;
+            }
+            head += 1;
+            self.head.set(head);
+            self.released.set(time);
+            batch.push(ElementView {
+                stream: &self.descriptor,
+                sequence: slot[1],
+                time,
+                payload: &slot[HEAD_WORDS..].as_bytes()[..self.payload],
+            });
+        }
+        false
+    }
+
+    /// As [`Queue::release_elements`], for payloads that lie elsewhere.
+    fn release_in_place<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        places: &Arc<dyn Places>,
+        turn: Turn,
+        until: Turn,
+        end: u64,
+        batch: &mut Batch<'q, P, S>,
+    ) -> bool {
+        while self.head.get() != end {
+            let (sequence, time) = self.head_at(self.head.get());
+            if turn.at(time) >= until {
+                return false;
+            }
+            if batch.is_enough() {
+                return true;
+            }
+            let key = ElementKey {
+                stream: &self.descriptor,
+                sequence,
+                time,
+            };
+            let element = ElementInPlace::new(key, &**places);
+            // What is gone already need not be evaluated in vain.
+            if element.is_whole() {
+                batch.pass(Released::InPlace(&element));
+            }
+            let whole = element.is_whole();
+            self.head.set(self.head.get() + 1);
+            if whole {
+                self.released.set(time);
+                continue;
+            }
+            let (to, missed) = self.pass_overwritten(places, (sequence, time), turn, until, end);
+            let gap = Gap {
+                stream: self.descriptor.id,
+                first: sequence,
+                missed,
+                from: self.released.replace(to),
+                to,
+                cause: GapCause::Overwritten,
+            };
+            batch.pass(Released::Gap(&self.descriptor, gap));
+        }
+        false
+    }
+
+    /// Passes over the elements right behind one that was overwritten that were too. Returns the time of the
+    /// last one, and how many there are with the first.
+    #[cold]
+    fn pass_overwritten(
+        &self,
+        places: &Arc<dyn Places>,
+        (first, mut to): (u64, Timestamp),
+        turn: Turn,
+        until: Turn,
+        end: u64,
+    ) -> (Timestamp, u64) {
+        let mut missed = 1;
+        while self.head.get() != end {
+            let (sequence, time) = self.head_at(self.head.get());
+            if turn.at(time) >= until
+                || sequence != first.wrapping_add(missed)
+                || places.is_whole(sequence)
+            {
+                break;
+            }
+            to = time;
+            missed += 1;
+            self.head.set(self.head.get() + 1);
+        }
+        (to, missed)
+    }
+
+    /// Sequence and time of the element at this position.
+    fn head_at(&self, position: u64) -> (u64, Timestamp) {
+        let start = self.start(position);
+        let time = Timestamp::from_monotonic_ns(self.slots[start]);
+        (self.slots[start + 1], time)
+    }
+
+    #[cold]
+    fn release_gap<'q, P: Portion, S: FnMut(Released<'_>)>(&'q self, batch: &mut Batch<'q, P, S>) {
+        let Some(queued) = self.gaps.borrow_mut().pop_front() else {
+            return;
+        };
+        let from = self.released.get();
+        let gap = Gap {
+            stream: self.descriptor.id,
+            first: queued.first,
+            missed: queued.missed,
+            from,
+            to: queued.to.max(from),
+            cause: queued.cause,
+        };
+        self.released.set(gap.to);
+        batch.pass(Released::Gap(&self.descriptor, gap));
+    }
+}

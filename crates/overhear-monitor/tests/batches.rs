@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Elements that are handed over together are evaluated as elements one by one are.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use overhear_event::{ElementView, EventName, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_monitor::{Binding, Monitor, Start, Subscription, UpdateSet, UpdateStatus};
+use proptest::prelude::{any, prop, prop_assert_eq, proptest, ProptestConfig};
+
+use support::{at, descriptor, ring};
+
+const SENSORS: [&str; 3] = ["a", "b", "c"];
+
+/// What all members of a set were called with, in the order in which they were.
+type Log = Arc<Mutex<Vec<(usize, String)>>>;
+
+/// Writes down what it is called with, until something becomes of it.
+struct Scribe {
+    member: usize,
+    log: Log,
+    // How many elements it bears, and how it ends then.
+    left: u32,
+    panics: bool,
+    failure: Option<String>,
+}
+
+impl Scribe {
+    fn write(&self, what: String) {
+        self.log.lock().unwrap().push((self.member, what));
+    }
+}
+
+impl Update for Scribe {
+    fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        let (time, sensor) = (element.time, &element.stream.sensor);
+        let (sequence, payload) = (element.sequence, element.payload);
+        self.write(format!("{time}: {sequence} of {sensor}, {payload:?}"));
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 && self.panics {
+            // Quietly.
+            std::panic::resume_unwind(Box::new("too much"));
+        }
+        self.failure = (self.left == 0).then(|| "enough".to_string());
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.write(format!("{} of {}", gap.missed, stream.sensor));
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.write(format!("now {now}"));
+    }
+}
+
+/// Hands on elements one by one alone.
+struct OneByOne<'a>(&'a mut UpdateSet);
+
+impl Update for OneByOne<'_> {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.0.open(stream);
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.0.element(element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.0.gap(stream, gap);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.0.advance(now);
+    }
+}
+
+/// Which of the sensors it wants, from when on, how many elements it bears, and whether it panics then.
+type Wish = (u8, u64, u32, bool);
+
+/// What became of a set: all that its members were called with, how they are doing, and how many elements were
+/// counted.
+type Outcome = (Vec<(usize, String)>, Vec<UpdateStatus>, u64, u64);
+
+/// Writes to the sensors and evaluates after each step.
+fn evaluate(
+    wishes: &[Wish],
+    steps: &[Vec<(usize, u64)>],
+    round: impl Fn(&mut Monitor, Timestamp, &mut UpdateSet),
+) -> Outcome {
+    let mut monitor = Monitor::new(Nanos::from_ns(20));
+    let mut writers = Vec::new();
+    for (id, sensor) in (1..).zip(SENSORS) {
+        // Small: some elements are overwritten.
+        let (writer, source) = ring(descriptor(id, sensor, 16));
+        writers.push((writer, 0));
+        monitor.add_source(Box::new(source));
+    }
+    let (log, mut set) = (Log::default(), UpdateSet::new());
+    let members = (0..)
+        .zip(wishes)
+        .map(|(member, &(wanted, start, left, panics))| {
+            let wanted = SENSORS
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| wanted & 1 << at != 0);
+            let wanted = wanted.map(|(_, sensor)| EventName::user(sensor)).collect();
+            let binding = Binding::new("scribe")
+                .subscribe(Subscription::all().events(wanted))
+                .start(Start::At(at(start)));
+            let scribe = Scribe {
+                member,
+                log: Arc::clone(&log),
+                left,
+                panics,
+                failure: None,
+            };
+            set.add(scribe, binding).unwrap()
+        });
+    let members: Vec<_> = members.collect();
+    let mut now = 0;
+    for writes in steps {
+        for &(sensor, pause) in writes {
+            let (writer, last) = &mut writers[sensor];
+            now += pause;
+            *last = now;
+            writer.write(*last, now * 7);
+        }
+        round(&mut monitor, at(now), &mut set);
+    }
+    monitor.finish(at(now), &mut set);
+    let elements = (set.elements(), monitor.elements());
+    drop(set);
+    let statuses = members.iter().map(|member| member.status()).collect();
+    let log = std::mem::take(&mut *log.lock().unwrap());
+    (log, statuses, elements.0, elements.1)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn who_is_called_with_what_and_when_does_not_depend_on_how_many_are_handed_over(
+        wishes in prop::collection::vec((1_u8..8, 0_u64..60, 1_u32..90, any::<bool>()), 0..4),
+        steps in prop::collection::vec(prop::collection::vec((0_usize..3, 0_u64..4), 0..40), 0..9),
+    ) {
+        let together = evaluate(&wishes, &steps, |monitor, now, set| monitor.round(now, set));
+        let one_by_one = evaluate(&wishes, &steps, |monitor, now, set| {
+            monitor.round_within(now, &|| false, &mut OneByOne(set));
+        });
+        prop_assert_eq!(together, one_by_one);
+    }
+}
