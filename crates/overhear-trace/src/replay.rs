@@ -4,6 +4,8 @@
 //! The order is the live monitor's: (time, stream, sequence), where a gap takes the place right
 //! before the first element after it, that is, its key is its `to`.
 
+use std::slice::ChunksExact;
+
 use overhear_event::{ElementView, Gap, Nanos, Timestamp, Turn, Turns, Update};
 
 use crate::packet::{record_time, Flaw, TIME_BYTES, TRAILER_BYTES};
@@ -40,10 +42,10 @@ struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
     gap: Option<Gap>,
-    /// The packet's records from the next one on.
-    records: &'a [u8],
-    /// Bytes of one of them.
-    record_bytes: usize,
+    /// The next record, nothing if a gap is next, and at the end.
+    record: Option<&'a [u8]>,
+    /// The packet's records behind it.
+    records: ChunksExact<'a, u8>,
     /// Of the next record.
     sequence: u64,
     /// Of the next record or gap.
@@ -58,8 +60,8 @@ impl<'a> Cursor<'a> {
             stream,
             packets: Packets::new(&stream.layout, stream.map.bytes()),
             gap: None,
-            records: &[],
-            record_bytes: stream.layout.record_bytes(),
+            record: None,
+            records: [].chunks_exact(stream.layout.record_bytes()),
             sequence: 0,
             time: Timestamp::ZERO,
             flaw: None,
@@ -69,18 +71,17 @@ impl<'a> Cursor<'a> {
     }
 
     fn is_at_end(&self) -> bool {
-        self.records.is_empty() && self.gap.is_none()
+        self.record.is_none() && self.gap.is_none()
     }
 
     /// Goes behind the next record.
-    #[inline]
+    #[inline(always)]
     fn next_record(&mut self) {
-        self.records = &self.records[self.record_bytes..];
         self.sequence += 1;
-        if self.records.is_empty() {
-            self.next_packet();
-        } else {
-            self.set_time();
+        self.record = self.records.next();
+        match self.record {
+            Some(record) => self.set_time(record),
+            None => self.next_packet(),
         }
     }
 
@@ -88,6 +89,7 @@ impl<'a> Cursor<'a> {
     #[inline(never)]
     fn next_packet(&mut self) {
         self.gap = None;
+        self.record = None;
         loop {
             let packet = match self.packets.next() {
                 Ok(Some(packet)) => packet,
@@ -101,18 +103,21 @@ impl<'a> Cursor<'a> {
                 self.time = packet.head.end;
                 return;
             }
-            if !packet.records.is_empty() {
-                self.records = packet.records;
+            self.records = packet
+                .records
+                .chunks_exact(self.stream.layout.record_bytes());
+            self.record = self.records.next();
+            if let Some(record) = self.record {
                 self.sequence = packet.head.first_sequence;
-                return self.set_time();
+                return self.set_time(record);
             }
         }
     }
 
     /// Takes the time of the next record, which must not be earlier than the last one's.
-    #[inline]
-    fn set_time(&mut self) {
-        let time = record_time(self.records);
+    #[inline(always)]
+    fn set_time(&mut self, record: &[u8]) {
+        let time = record_time(record);
         if time < self.time {
             self.goes_back(time);
         } else {
@@ -123,14 +128,15 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn goes_back(&mut self, time: Timestamp) {
         let reason = format!("an element at {time} comes after one at {}", self.time);
-        self.fail(TRAILER_BYTES + self.records.len(), reason);
+        let left = self.stream.layout.record_bytes() * (1 + self.records.len());
+        self.fail(TRAILER_BYTES + left, reason);
     }
 
     /// Ends the stream so many bytes before the end of the last packet that was read.
     #[cold]
     fn fail(&mut self, before: usize, reason: String) {
         self.flaw = Some((self.packets.offset() - before, reason));
-        self.records = &[];
+        self.record = None;
     }
 }
 
@@ -200,51 +206,44 @@ impl<'a> Replay<'a> {
             }
         }
         let mut left = elements;
+        let mut due = summary.advanced_to.plus(ADVANCE);
         while let Some(turn) = turns.top() {
-            // This stream goes on until another one's turn has come: the tournament is asked once per
-            // run of elements.
-            let until = turns.reach();
             let cursor = &mut cursors[turn.index()];
-            loop {
-                if left == 0 {
-                    turns.replace_top(turn.at(cursor.time));
+            if left == 0 {
+                hand_over(batch, updates, summary);
+                return true;
+            }
+            if cursor.time > due {
+                hand_over(batch, updates, summary);
+                tell(updates, summary, cursor.time);
+                due = cursor.time.plus(ADVANCE);
+            }
+            if let Some((_, payload)) = cursor.record.and_then(|it| it.split_at_checked(TIME_BYTES))
+            {
+                if batch.len() == BATCH {
                     hand_over(batch, updates, summary);
-                    return true;
                 }
-                if cursor.time > summary.advanced_to.plus(ADVANCE) {
-                    hand_over(batch, updates, summary);
-                    tell(updates, summary, cursor.time);
+                batch.push(ElementView {
+                    stream: &cursor.stream.descriptor,
+                    sequence: cursor.sequence,
+                    time: cursor.time,
+                    payload,
+                });
+                left -= 1;
+                cursor.next_record();
+            } else if let Some(gap) = cursor.gap {
+                hand_over(batch, updates, summary);
+                summary.gaps += 1;
+                summary.discarded = summary.discarded.saturating_add(gap.missed);
+                for update in updates.iter_mut() {
+                    update.gap(&cursor.stream.descriptor, &gap);
                 }
-                if let Some(payload) = cursor.records.get(TIME_BYTES..cursor.record_bytes) {
-                    if batch.len() == BATCH {
-                        hand_over(batch, updates, summary);
-                    }
-                    batch.push(ElementView {
-                        stream: &cursor.stream.descriptor,
-                        sequence: cursor.sequence,
-                        time: cursor.time,
-                        payload,
-                    });
-                    left -= 1;
-                    cursor.next_record();
-                } else if let Some(gap) = cursor.gap {
-                    hand_over(batch, updates, summary);
-                    summary.gaps += 1;
-                    summary.discarded = summary.discarded.saturating_add(gap.missed);
-                    for update in updates.iter_mut() {
-                        update.gap(&cursor.stream.descriptor, &gap);
-                    }
-                    cursor.next_packet();
-                }
-                if cursor.is_at_end() {
-                    turns.remove_top();
-                    break;
-                }
-                let turn = turn.at(cursor.time);
-                if until < turn {
-                    turns.replace_top(turn);
-                    break;
-                }
+                cursor.next_packet();
+            }
+            if cursor.is_at_end() {
+                turns.remove_top();
+            } else {
+                turns.replace_top(turn.at(cursor.time));
             }
         }
         hand_over(batch, updates, summary);
