@@ -16,8 +16,10 @@ use crate::buckets::Buckets;
 /// (78 hours in nanoseconds) count as 2^48.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// At most [`FEW`] values that are not counted yet, in the order of their coming.
-    recent: Vec<u64>,
+    /// Places for values that are not counted yet.
+    places: Vec<u64>,
+    /// How many of them are taken: the values in the order of their coming.
+    taken: usize,
     /// All others, if there are any.
     counted: Option<Box<Counted>>,
 }
@@ -87,7 +89,8 @@ impl Histogram {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            recent: Vec::new(),
+            places: Vec::new(),
+            taken: 0,
             counted: None,
         }
     }
@@ -96,7 +99,8 @@ impl Histogram {
     #[must_use]
     pub fn preallocated() -> Self {
         Self {
-            recent: Vec::with_capacity(FEW),
+            places: vec![0; COLLECTED],
+            taken: 0,
             counted: Some(Box::new(Counted::new(Buckets::up_to(LARGEST)))),
         }
     }
@@ -105,32 +109,45 @@ impl Histogram {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let counted = self.counted.as_ref().map(|it| it.buckets.memory_bytes());
-        self.recent.capacity() * size_of::<u64>() + counted.unwrap_or(0)
+        self.places.capacity() * size_of::<u64>() + counted.unwrap_or(0)
     }
 
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        let most = match self.counted {
-            None => FEW,
-            Some(_) => COLLECTED,
-        };
-        if self.recent.len() >= most {
-            self.count_recent();
+        if self.taken == self.places.len() {
+            self.make_room();
         }
-        self.recent.push(value);
+        if let Some(place) = self.places.get_mut(self.taken) {
+            *place = value;
+            self.taken += 1;
+        }
     }
 
+    /// More places as long as there are few values; then they are counted.
     #[inline(never)]
-    fn count_recent(&mut self) {
+    fn make_room(&mut self) {
+        let places = self.places.len();
+        if self.counted.is_none() && places < FEW {
+            self.places.resize((2 * places).max(4), 0);
+            return;
+        }
         let counted = self.counted.get_or_insert_with(Counted::none);
-        counted.count(&self.recent);
-        self.recent.clear();
+        counted.count(&self.places[..self.taken]);
+        self.taken = 0;
+        if places > COLLECTED {
+            self.places = vec![0; COLLECTED];
+        }
+    }
+
+    /// The values that are not counted yet.
+    fn recent(&self) -> &[u64] {
+        &self.places[..self.taken]
     }
 
     /// Counts everything that another histogram has counted.
     pub fn add(&mut self, other: &Self) {
-        for &value in &other.recent {
+        for &value in other.recent() {
             self.record(value);
         }
         if let Some(other) = &other.counted {
@@ -148,14 +165,14 @@ impl Histogram {
     #[must_use]
     pub fn count(&self) -> u64 {
         let counted = self.counted.as_ref().map(|it| it.buckets.total());
-        self.recent.len() as u64 + counted.unwrap_or(0)
+        self.taken as u64 + counted.unwrap_or(0)
     }
 
     /// The smallest value, `None` if there was none.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         let counted = self.counted.iter().map(|it| it.min);
-        let least = self.recent.iter().copied().chain(counted).min();
+        let least = self.recent().iter().copied().chain(counted).min();
         least.filter(|_| self.count() > 0)
     }
 
@@ -163,14 +180,14 @@ impl Histogram {
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         let counted = self.counted.iter().map(|it| it.max);
-        let most = self.recent.iter().copied().chain(counted).max();
+        let most = self.recent().iter().copied().chain(counted).max();
         most.filter(|_| self.count() > 0)
     }
 
     /// The sum of all values.
     #[must_use]
     pub fn sum(&self) -> u128 {
-        let recent: u128 = self.recent.iter().map(|&value| u128::from(value)).sum();
+        let recent: u128 = self.recent().iter().map(|&value| u128::from(value)).sum();
         recent + self.counted.as_ref().map_or(0, |it| it.sum)
     }
 
@@ -188,7 +205,7 @@ impl Histogram {
         let found = match self.all_counted() {
             Some(buckets) => buckets.quantile(fraction),
             None => {
-                let mut sorted = self.recent.clone();
+                let mut sorted = self.recent().to_vec();
                 sorted.sort_unstable();
                 // The rank that HdrHistogram takes: the smallest value that at least this
                 // fraction of the values does not exceed.
@@ -203,8 +220,8 @@ impl Histogram {
     fn all_counted(&self) -> Option<Cow<'_, Buckets>> {
         let counted = self.counted.as_ref().filter(|it| it.buckets.total() > 0)?;
         let mut buckets = Cow::Borrowed(&counted.buckets);
-        if !self.recent.is_empty() {
-            let recent = self.recent.iter().map(|&value| value.min(LARGEST));
+        if self.taken > 0 {
+            let recent = self.recent().iter().map(|&value| value.min(LARGEST));
             buckets.to_mut().record_all(recent);
         }
         Some(buckets)
@@ -212,7 +229,7 @@ impl Histogram {
 
     /// Values and how often each occurred; a value may be told more than once.
     fn for_each(&self, mut told: impl FnMut(u64, u64)) {
-        for &value in &self.recent {
+        for &value in self.recent() {
             told(value.min(LARGEST), 1);
         }
         let counted = self.counted.iter().flat_map(|it| it.buckets.counted());

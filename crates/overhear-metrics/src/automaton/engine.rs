@@ -6,10 +6,11 @@ use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Tim
 use rustc_hash::FxHashMap;
 
 use super::group::{Group, Input, MetricStatistics, Moment};
-use super::joint::{Joint, Part, State};
+use super::joint::{Joint, State, Told};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{sole_task, Lives, Route, RoutePart, Rule};
+use super::program::Effects;
+use super::route::{sole_task, Letter, Lives, Route, RoutePart, Rule};
 use super::tasks::{Tasks, NOBODY};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
@@ -65,10 +66,10 @@ impl<S: Sink> Metrics<S> {
         let index = self.groups.len();
         let tallies = self.sink.counts_intermediate(&metric);
         let group = Group::new(metric, index, self.instances, tallies);
+        self.tasks.widen(group.program().start());
         self.groups.push(group);
         self.routes = Routes::default();
         self.joint = Joint::default();
-        self.tasks.forget_states();
     }
 
     /// What takes the results.
@@ -117,45 +118,50 @@ const NEAR: usize = 32;
 #[derive(Debug)]
 struct Routes {
     all: Vec<Route>,
-    by_stream: FxHashMap<StreamId, usize>,
-    /// Where the routes of recent elements are, by the low bits of their streams' numbers.
-    near: [Option<(StreamId, usize)>; NEAR],
+    /// What their letters say to plain metrics.
+    parts: Vec<RoutePart>,
+    by_stream: FxHashMap<StreamId, u32>,
+    /// The streams of recent elements and the numbers of their routes, by the low bits of the streams'.
+    near: [(StreamId, u32); NEAR],
 }
 
 impl Default for Routes {
     fn default() -> Self {
         Self {
             all: Vec::new(),
+            parts: Vec::new(),
             by_stream: FxHashMap::default(),
-            near: [None; NEAR],
+            // There are never so many routes.
+            near: [(StreamId::from_raw(0), u32::MAX); NEAR],
         }
     }
 }
 
 impl Routes {
-    /// The number of the stream's route, `None` if it is new.
+    /// The stream's route, if it is known and one of a recent element.
     #[inline(always)]
+    fn near(&self, stream: StreamId) -> Option<&Route> {
+        let (known, number) = self.near[stream.as_raw() as usize % NEAR];
+        let route = self.all.get(number as usize);
+        route.filter(|_| known == stream)
+    }
+
+    /// The number of the stream's route, `None` if it is new.
+    #[inline(never)]
     fn number(&mut self, stream: StreamId) -> Option<usize> {
-        let near = &mut self.near[stream.as_raw() as usize % NEAR];
-        match *near {
-            Some((known, number)) if known == stream => Some(number),
-            _ => {
-                let number = *self.by_stream.get(&stream)?;
-                *near = Some((stream, number));
-                Some(number)
-            }
-        }
+        let number = *self.by_stream.get(&stream)?;
+        self.near[stream.as_raw() as usize % NEAR] = (stream, number);
+        Some(number as usize)
     }
 
     fn add(&mut self, stream: StreamId, route: Route) -> usize {
-        self.by_stream.insert(stream, self.all.len());
+        self.by_stream.insert(stream, self.all.len() as u32);
         self.all.push(route);
         self.all.len() - 1
     }
 
     fn part(&self, told: &Told) -> &RoutePart {
-        let route = &self.all[told.route as usize];
-        &route.parts(usize::from(told.letter))[usize::from(told.place)]
+        &self.parts[told.meaning as usize]
     }
 }
 
@@ -203,109 +209,72 @@ fn rename(groups: &mut [Group], tasks: &mut Tasks, old: u32, new: u32) {
         tasks.sweep();
     }
     if let Some(slot) = tasks.find(old) {
-        for group in groups {
-            group.rename(slot, new);
-        }
         tasks.rename(slot, new);
     }
 }
 
-/// What an element says to plain metrics of one task, found out and yet to be carried out.
-///
-/// Elements are looked at some at once, first what they mean and then what follows from it: two short
-/// loops, in which a processor works on several elements at a time, where one long loop makes it wait for
-/// each load of the chain from the stream to the automaton.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    time: Timestamp,
-    /// Which of the elements.
-    element: u32,
-    slot: u32,
-    part: Part,
-    /// Where its keys and rules are: route, letter and place in that.
-    route: u32,
-    letter: u16,
-    place: u16,
-    has_keys: bool,
-}
-
 impl<S: Sink> Metrics<S> {
     /// Finds out what an element says, if that concerns automata of plain metrics alone.
+    ///
+    /// Elements are looked at some at once, first what they mean and then what follows from it: two short
+    /// loops, in which a processor works on several elements at a time, where one long loop makes it wait
+    /// for each load of the chain from the stream to the automaton.
     #[inline(always)]
-    fn hear(&mut self, element: &ElementView<'_>, at: u32) -> bool {
-        let Some(number) = self.routes.number(element.stream.id) else {
+    fn hear(&mut self, element: &ElementView<'_>, ordinal: u64) -> bool {
+        let Some(route) = self.routes.near(element.stream.id) else {
             return false;
         };
-        let route = &self.routes.all[number];
-        if route.is_idle || !route.fits(element) {
+        if !route.wants(element) {
             return true;
         }
-        let held = route.held(element);
-        if !route.is_simple(held) {
-            return false;
+        let letter = route.letter(route.held(element));
+        if letter.is_simple {
+            let told = &mut self.told;
+            tell(
+                route,
+                letter,
+                element,
+                ordinal,
+                &self.routes.parts,
+                &mut self.tasks,
+                told,
+            );
         }
-        self.tell(number, held, element, at);
-        true
-    }
-
-    /// Keeps what the element says to plain metrics.
-    #[inline(always)]
-    fn tell(&mut self, number: usize, held: u64, element: &ElementView<'_>, at: u32) {
-        let route = &self.routes.all[number];
-        let letter = route.letter(held);
-        for (place, part) in (0..).zip(route.parts(letter)) {
-            let Some(task) = part.task.named_by(element) else {
-                continue;
-            };
-            self.told.push(Told {
-                time: route.time_of_part(part, element),
-                element: at,
-                slot: self.tasks.slot(task),
-                part: part.part,
-                route: number as u32,
-                letter: letter as u16,
-                place,
-                has_keys: !part.keys.is_empty(),
-            });
-        }
-    }
-
-    /// What names an element: how many came up to it, from 1 on.
-    #[inline(always)]
-    const fn ordinal_of(&self, element: u32) -> u64 {
-        self.ordinal + element as u64 + 1
+        letter.is_simple
     }
 
     /// Moves the automata by what was told of these elements.
     #[inline(never)]
     fn carry_out(&mut self, elements: &[ElementView<'_>]) {
+        let first = self.ordinal_of(0);
         let mut all = std::mem::take(&mut self.told);
         for told in &all {
-            let element = &elements[told.element as usize];
-            let ordinal = self.ordinal_of(told.element);
-            let mut step = self.joint.get(self.tasks.state(told.slot), told.part);
+            let (state, mut own) = self.tasks.at(told.slot);
+            let mut step = self.joint.get(*state, told.part);
+            *state = step.to();
             if step.to() == State::UNKNOWN {
                 let (groups, tasks) = (&self.groups, &mut self.tasks);
                 match self.joint.learn(groups, tasks, told.slot, told.part) {
                     Some(learned) => step = learned,
                     None => {
-                        self.input_part(told, element);
+                        self.input_part(told, elements);
                         continue;
                     }
                 }
+                (_, own) = self.tasks.at(told.slot);
             }
-            self.tasks.set_state(told.slot, step.to());
             if told.has_keys {
-                let part = self.routes.part(told);
-                for &(metric, field) in &part.keys {
-                    let key = field.bits(element.payload);
-                    self.groups[metric as usize].set_key(told.slot, key, ordinal);
-                }
+                let element = &elements[(told.ordinal - first) as usize];
+                give_keys(&mut self.groups, &self.routes, told, element);
             }
-            for &stride in self.joint.strides(step) {
-                let group = &mut self.groups[usize::from(stride.metric)];
-                let at = (told.time, ordinal);
-                group.stride(stride, told.slot, at, element, &mut self.sink);
+            for stride in self.joint.strides(step) {
+                let instance = &mut own[usize::from(stride.metric)];
+                instance.go(stride.to, stride.effects, told.time);
+                // Most only go on.
+                if stride.effects.has(Effects::MEASURING) {
+                    let group = &mut self.groups[usize::from(stride.metric)];
+                    group.measure(stride.effects, instance, told, &mut self.sink);
+                }
             }
         }
         all.clear();
@@ -313,40 +282,63 @@ impl<S: Sink> Metrics<S> {
         self.tasks.sweep();
     }
 
+    /// What names an element: how many came up to it, from 1 on.
+    #[inline(always)]
+    const fn ordinal_of(&self, at: usize) -> u64 {
+        self.ordinal + at as u64 + 1
+    }
+
     /// Hands the symbols of a part to the automata step by step.
     #[inline(never)]
-    fn input_part(&mut self, told: &Told, element: &ElementView<'_>) {
-        let ordinal = self.ordinal_of(told.element);
-        let route = &self.routes.all[told.route as usize];
-        for rule in &self.routes.part(told).rules {
+    fn input_part(&mut self, told: &Told, elements: &[ElementView<'_>]) {
+        let element = &elements[(told.ordinal - self.ordinal_of(0)) as usize];
+        let part = self.routes.part(told);
+        let route = &self.routes.all[part.route as usize];
+        for rule in &part.rules {
             let (groups, tasks) = (&mut self.groups, &mut self.tasks);
-            input(groups, tasks, &mut self.sink, route, rule, element, ordinal);
+            input(
+                groups,
+                tasks,
+                &mut self.sink,
+                route,
+                rule,
+                element,
+                told.ordinal,
+            );
         }
     }
 
     /// Evaluates an element that is more than [`Metrics::hear`] provides for.
     #[inline(never)]
-    fn evaluate(&mut self, elements: &[ElementView<'_>], at: u32) {
-        let element = &elements[at as usize];
+    fn evaluate(&mut self, elements: &[ElementView<'_>], at: usize) {
+        let (element, ordinal) = (&elements[at], self.ordinal_of(at));
         let number = match self.routes.number(element.stream.id) {
             Some(number) => number,
             None => self.get_to_know(element),
         };
         let route = &self.routes.all[number];
-        if route.is_idle || !route.fits(element) {
+        if !route.wants(element) {
             return;
         }
-        let ordinal = self.ordinal_of(at);
         if route.lives == Lives::Life {
             begin_lives(&mut self.groups, &mut self.tasks, element);
         }
         let held = route.held(element);
-        self.tell(number, held, element, at);
+        let (letter, told) = (route.letter(held), &mut self.told);
+        tell(
+            route,
+            letter,
+            element,
+            ordinal,
+            &self.routes.parts,
+            &mut self.tasks,
+            told,
+        );
         self.carry_out(elements);
         let route = &self.routes.all[number];
         let (groups, tasks) = (&mut self.groups, &mut self.tasks);
         let mut seen = None;
-        for rule in route.rules(route.letter(held)) {
+        for rule in &route.letter(held).rules {
             if !route.is_long || route.matches(rule, held, element) {
                 if seen != Some(rule.metric) {
                     groups[rule.metric as usize].see(usize::from(rule.source));
@@ -380,10 +372,54 @@ impl<S: Sink> Metrics<S> {
         };
         let metrics = self.groups.iter();
         let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
-        let route = Route::new(element.stream, metrics, &mut self.joint, &mut complain);
+        let number = self.routes.all.len() as u32;
+        let parts = (number, &mut self.routes.parts);
+        let route = Route::new(
+            element.stream,
+            metrics,
+            &mut self.joint,
+            parts,
+            &mut complain,
+        );
         // There may be parts that were not known.
         self.joint.forget(&mut self.tasks);
         self.routes.add(element.stream.id, route)
+    }
+}
+
+/// Keeps the keys that an element gives to what it is told of.
+#[inline(never)]
+fn give_keys(groups: &mut [Group], routes: &Routes, told: &Told, element: &ElementView<'_>) {
+    for &(metric, field) in &routes.part(told).keys {
+        let key = field.bits(element.payload);
+        groups[metric as usize].set_key(told.slot, key, told.ordinal);
+    }
+}
+
+/// Keeps what the element says to plain metrics.
+#[inline(always)]
+fn tell(
+    route: &Route,
+    letter: &Letter,
+    element: &ElementView<'_>,
+    ordinal: u64,
+    parts: &[RoutePart],
+    tasks: &mut Tasks,
+    told: &mut Vec<Told>,
+) {
+    let numbers = letter.parts();
+    for (number, part) in (numbers.start..).zip(&parts[numbers]) {
+        if let Some(task) = part.task.named_by(element) {
+            told.push(Told {
+                time: route.time_of_part(part, element),
+                element: Position::of(element),
+                ordinal,
+                slot: tasks.slot(task),
+                part: part.part,
+                meaning: number as u32,
+                has_keys: part.has_keys(),
+            });
+        }
     }
 }
 
@@ -427,8 +463,8 @@ impl<S: Sink> Update for Metrics<S> {
     }
 
     fn elements(&mut self, elements: &[ElementView<'_>]) {
-        for (at, element) in (0..).zip(elements) {
-            if !self.hear(element, at) {
+        for (at, element) in elements.iter().enumerate() {
+            if !self.hear(element, self.ordinal_of(at)) {
                 self.carry_out(elements);
                 self.evaluate(elements, at);
             }
@@ -446,7 +482,7 @@ impl<S: Sink> Update for Metrics<S> {
             if let Some(source) = group.metric().source(&event) {
                 self.tasks.forget_states();
                 let sole = sole_task(stream).filter(|_| group.metric().is_private(source));
-                group.gap(gap, sole, &mut self.sink);
+                group.gap(gap, sole, &mut self.tasks, &mut self.sink);
             }
         }
     }

@@ -10,18 +10,16 @@
 //! which elements of other tasks matter; these are listed by state. So an element costs as much as
 //! the automata that it moves, however many there are or have been.
 
-use overhear_event::{ElementView, Gap, Nanos, Timestamp};
+use overhear_event::{Gap, Nanos};
 
 pub(super) use super::instance::Moment;
 use super::instance::{Instance, Keyed, Tallies};
-use super::joint::Stride;
-use super::measurement::{Doubt, Measurement, Missed, Position, Sink};
+use super::joint::Told;
+use super::measurement::{Measurement, Missed, Position, Sink};
 use super::metric::{Column, Metric};
 use super::program::{Effects, Program, Row, Step};
+use super::reported::Reported;
 use super::tasks::{Tasks, NOBODY};
-
-/// How many reported measurements are remembered for gaps that become known later.
-const RECENT: usize = 1_024;
 
 /// Where nothing is missing.
 static NOTHING_MISSED: Missed = Missed::NOTHING;
@@ -46,16 +44,6 @@ pub struct MetricStatistics {
     pub refused: u64,
     /// Automata that exist now.
     pub instances: usize,
-}
-
-/// A measurement that was reported. The last ones are kept, each at the place that its number has
-/// modulo [`RECENT`].
-#[derive(Clone, Copy, Debug)]
-struct Recent {
-    task: u32,
-    complete: bool,
-    end: Timestamp,
-    key: Option<u64>,
 }
 
 /// The automata that heed others, by the rows in which they are.
@@ -83,8 +71,6 @@ pub(super) struct Group {
     metric: Metric,
     index: usize,
     program: Program,
-    /// By slot; the stranger is at that of nobody.
-    instances: Vec<Instance>,
     /// By slot, if the metric divides its measurements.
     keys: Option<Vec<Keyed>>,
     /// If the sink asks for intermediate elements.
@@ -98,9 +84,7 @@ pub(super) struct Group {
     limit: usize,
     /// Refusals after which it is worth looking again for automata that can go.
     patience: usize,
-    recent: Vec<Recent>,
-    /// The latest end that is no longer remembered, or the beginning of time.
-    forgotten: Timestamp,
+    reported: Reported,
     statistics: MetricStatistics,
 }
 
@@ -112,7 +96,6 @@ impl Group {
         let switches = overhear_event::EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
         Self {
             index,
-            instances: vec![Instance::at(program.start())],
             keys: metric
                 .specification()
                 .key
@@ -128,8 +111,7 @@ impl Group {
             hears_departures: metric.source(&switches).is_some(),
             limit,
             patience: 0,
-            recent: Vec::new(),
-            forgotten: Timestamp::ZERO,
+            reported: Reported::nothing(),
             statistics: MetricStatistics::default(),
             program,
             metric,
@@ -141,7 +123,11 @@ impl Group {
     }
 
     pub(super) const fn statistics(&self) -> MetricStatistics {
-        self.statistics
+        MetricStatistics {
+            completed: self.reported.completed(),
+            incomplete: self.reported.incomplete(),
+            ..self.statistics
+        }
     }
 
     /// An element of this source is in the alphabet.
@@ -161,14 +147,6 @@ impl Group {
         &self.program
     }
 
-    /// Where the automaton of this slot is, if the metric is plain.
-    pub(super) fn joint_row(&self, slot: u32) -> Row {
-        let instance = self.instances.get(slot as usize);
-        instance
-            .filter(|_| self.is_plain())
-            .map_or(Row::ABSENT, |it| it.row)
-    }
-
     /// The element gives the automaton of this slot a key.
     #[inline(always)]
     pub(super) fn set_key(&mut self, slot: u32, key: Option<u64>, ordinal: u64) {
@@ -177,35 +155,26 @@ impl Group {
         }
     }
 
-    /// The automaton of this slot moves. There is one, and the metric is plain.
+    /// What happens to the measurement of an automaton that has moved. The metric is plain.
     #[inline(always)]
-    pub(super) fn stride<S: Sink>(
+    pub(super) fn measure<S: Sink>(
         &mut self,
-        stride: Stride,
-        slot: u32,
-        (time, ordinal): (Timestamp, u64),
-        element: &ElementView<'_>,
+        effects: Effects,
+        instance: &mut Instance,
+        told: &Told,
         sink: &mut S,
     ) {
-        let instance = &mut self.instances[slot as usize];
-        let now = if stride.effects.has(Effects::TOLD_LATE) {
-            time
-        } else {
-            time.max(instance.changed)
-        };
-        instance.row = stride.to;
-        instance.changed = now;
-        if stride.effects.has(Effects::CLOSE) {
-            instance.length = instance.length.plus(now.since(instance.since));
+        if effects.has(Effects::CLOSE) {
+            instance.close();
         }
-        if stride.effects.has(Effects::END) {
-            self.report(slot, Position::of(element), sink);
+        if effects.has(Effects::END) {
+            self.report(told.slot, instance, told.element, sink);
         }
-        if stride.effects.has(Effects::BEGIN) {
-            self.begin(slot, ordinal, Position::of(element));
+        if effects.has(Effects::BEGIN) {
+            self.begin(told.slot, instance, told.ordinal, told.element);
         }
-        if stride.effects.has(Effects::OPEN) {
-            self.instances[slot as usize].since = now;
+        if effects.has(Effects::OPEN) {
+            instance.since = instance.changed;
         }
     }
 
@@ -239,9 +208,10 @@ impl Group {
         let column = Column::new(input.symbol, false);
         // What a stranger's automaton completes belongs to nobody.
         for &slot in others.iter().chain([&NOBODY]) {
-            let step = self.program.step(self.instances[slot as usize].row, column);
+            let row = tasks.instance(slot, self.index).row;
+            let step = self.program.step(row, column);
             if step.effects != Effects::STAY && !step.effects.has(Effects::ABSENT) {
-                self.go(slot, step, input, sink);
+                self.go(slot, step, input, tasks, sink);
             }
         }
         if let Some(heeding) = &mut self.heeding {
@@ -252,13 +222,14 @@ impl Group {
     fn input_for_own<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
         let slot = input.slot as usize;
         let column = Column::new(input.symbol, true);
-        let row = self.instances.get(slot).map_or(Row::ABSENT, |it| it.row);
+        let row = tasks.instance(input.slot, self.index).row;
         let mut step = self.program.step(row, column);
         if step.effects.has(Effects::ABSENT) {
             if !self.introduce(input.slot, tasks) {
                 return;
             }
-            step = self.program.step(self.instances[slot].row, column);
+            let row = tasks.instance(input.slot, self.index).row;
+            step = self.program.step(row, column);
         }
         if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
             let ordinal = input.moment.ordinal;
@@ -270,56 +241,62 @@ impl Group {
         }
         // Most input leaves the automaton where it is.
         if step.effects != Effects::STAY {
-            self.go(input.slot, step, input, sink);
+            self.go(input.slot, step, input, tasks, sink);
         }
     }
 
     /// Lets an automaton take a step.
-    fn go<S: Sink>(&mut self, slot: u32, step: Step, input: &Input, sink: &mut S) {
-        let instance = &mut self.instances[slot as usize];
-        let before = std::mem::replace(&mut instance.row, step.to);
-        let told = input.moment.time;
-        instance.changed = if step.effects.has(Effects::TOLD_LATE) {
-            told
-        } else {
-            told.max(instance.changed)
-        };
-        self.take_effect(slot, step.effects, input, sink);
+    fn go<S: Sink>(
+        &mut self,
+        slot: u32,
+        step: Step,
+        input: &Input,
+        tasks: &mut Tasks,
+        sink: &mut S,
+    ) {
+        let instance = tasks.instance_mut(slot, self.index);
+        let before = instance.row;
+        instance.go(step.to, step.effects, input.moment.time);
+        self.take_effect(slot, instance, step.effects, input, sink);
         if step.effects.has(Effects::FURTHER) {
             for at in 0..self.program.further(step).len() {
                 let effects = self.program.further(step)[at];
-                self.take_effect(slot, effects, input, sink);
+                self.take_effect(slot, instance, effects, input, sink);
             }
         }
         if self.heeding.is_some() && before != step.to {
             self.unlist(slot, before);
-            self.list(slot);
+            self.list(slot, step.to);
         }
     }
 
     /// What happens to the measurement, in this order.
-    fn take_effect<S: Sink>(&mut self, slot: u32, effects: Effects, input: &Input, sink: &mut S) {
-        let at = slot as usize;
-        let ordinal = input.moment.ordinal;
-        let instance = &mut self.instances[at];
-        let now = instance.changed;
+    fn take_effect<S: Sink>(
+        &mut self,
+        slot: u32,
+        instance: &mut Instance,
+        effects: Effects,
+        input: &Input,
+        sink: &mut S,
+    ) {
+        let (at, ordinal) = (slot as usize, input.moment.ordinal);
         if effects.has(Effects::CLOSE) {
-            instance.length = instance.length.plus(now.since(instance.since));
+            instance.close();
             if let Some(tallies) = &mut self.tallies {
                 tallies.close(at, self.metric.source_of(input.symbol), ordinal);
             }
         }
         if effects.has(Effects::END) && slot != NOBODY {
-            self.report(slot, input.moment.element, sink);
+            self.report(slot, instance, input.moment.element, sink);
         }
         if effects.has(Effects::BEGIN) {
-            self.begin(slot, ordinal, input.moment.element);
+            self.begin(slot, instance, ordinal, input.moment.element);
             if let Some(tallies) = &mut self.tallies {
                 tallies.begin(at);
             }
         }
         if effects.has(Effects::OPEN) {
-            self.instances[at].since = now;
+            instance.since = instance.changed;
             if let Some(tallies) = &mut self.tallies {
                 tallies.open(at, ordinal);
             }
@@ -333,31 +310,35 @@ impl Group {
 
     /// A measurement begins.
     #[inline(always)]
-    fn begin(&mut self, slot: u32, ordinal: u64, element: Position) {
-        let at = slot as usize;
-        let instance = &mut self.instances[at];
+    fn begin(&mut self, slot: u32, instance: &mut Instance, ordinal: u64, element: Position) {
         instance.begin = instance.changed;
         instance.begin_at = element;
         instance.length = Nanos::ZERO;
-        if std::mem::take(&mut instance.has_missed) {
-            self.missed[at] = Missed::default();
+        if instance.has_missed {
+            instance.has_missed = false;
+            self.forget_missed(slot);
         }
         if let Some(keys) = &mut self.keys {
-            if keys[at].ordinal != ordinal {
-                keys[at].key = None;
+            let keyed = &mut keys[slot as usize];
+            if keyed.ordinal != ordinal {
+                keyed.key = None;
             }
         }
     }
 
+    #[cold]
+    fn forget_missed(&mut self, slot: u32) {
+        self.missed[slot as usize] = Missed::default();
+    }
+
     /// A measurement is completed.
-    #[inline(always)]
-    fn report<S: Sink>(&mut self, slot: u32, element: Position, sink: &mut S) {
-        let at = slot as usize;
-        let instance = &self.instances[at];
+    #[inline(never)]
+    fn report<S: Sink>(&mut self, slot: u32, instance: &Instance, element: Position, sink: &mut S) {
+        let slot = slot as usize;
         let measurement = Measurement {
             metric: &self.metric,
             metric_index: self.index,
-            number: self.statistics.completed,
+            number: self.reported.completed(),
             task: instance.task,
             begin: instance.begin,
             end: instance.changed,
@@ -365,35 +346,17 @@ impl Group {
             end_at: element,
             length: instance.length,
             intermediate: match &self.tallies {
-                Some(tallies) => tallies.totals(at),
+                Some(tallies) => tallies.totals(slot),
                 None => &[],
             },
-            key: self.keys.as_ref().and_then(|keys| keys[at].key),
+            key: self.keys.as_ref().and_then(|keys| keys[slot].key),
             missed: if instance.has_missed {
-                &self.missed[at]
+                &self.missed[slot]
             } else {
                 &NOTHING_MISSED
             },
         };
-        let recent = Recent {
-            task: measurement.task,
-            complete: measurement.is_complete(),
-            end: measurement.end,
-            key: measurement.key,
-        };
-        let place = self.statistics.completed as usize % RECENT;
-        match self.recent.get_mut(place) {
-            Some(oldest) => {
-                let oldest = std::mem::replace(oldest, recent);
-                self.forgotten = self.forgotten.max(oldest.end);
-            }
-            None => self.recent.push(recent),
-        }
-        self.statistics.completed += 1;
-        if !recent.complete {
-            self.statistics.incomplete += 1;
-        }
-        sink.measurement(&measurement);
+        self.reported.report(&measurement, sink);
     }
 
     /// Makes the automaton of a task that has not been named before: what the stranger has become by the
@@ -405,16 +368,15 @@ impl Group {
             return false;
         }
         let at = slot as usize;
-        let slots = self.instances.len().max(at + 1);
-        self.instances.resize(slots, Instance::at(Row::ABSENT));
-        self.instances[at] = self.instances[NOBODY as usize];
-        self.instances[at].task = tasks.of(slot);
-        if self.instances[at].has_missed {
+        let mut instance = *tasks.instance(NOBODY, self.index);
+        instance.task = tasks.of(slot);
+        *tasks.instance_mut(slot, self.index) = instance;
+        if instance.has_missed {
             let missed = self.missed[NOBODY as usize].clone();
             *self.missed_of(at) = missed;
         }
         if let Some(keys) = &mut self.keys {
-            keys.resize(slots, Keyed::default());
+            keys.resize(tasks.slots().max(keys.len()), Keyed::default());
             keys[at] = Keyed::default();
         }
         if let Some(tallies) = &mut self.tallies {
@@ -422,7 +384,7 @@ impl Group {
         }
         self.statistics.instances += 1;
         tasks.hold(slot);
-        self.list(slot);
+        self.list(slot, instance.row);
         true
     }
 
@@ -433,14 +395,6 @@ impl Group {
         &mut self.missed[at]
     }
 
-    /// The slots of the automata that there are.
-    fn present(&self) -> impl Iterator<Item = u32> + '_ {
-        let slots = (0..).zip(&self.instances).skip(1);
-        slots
-            .filter(|(_, instance)| instance.row != Row::ABSENT)
-            .map(|(slot, _)| slot)
-    }
-
     /// Removes the automata that a stranger's could replace unnoticed. They are looked for once in
     /// as many refusals as there may be automata, so that refusing stays cheap.
     fn make_room(&mut self, tasks: &mut Tasks) -> bool {
@@ -448,11 +402,11 @@ impl Group {
             self.patience -= 1;
             return false;
         }
-        let row = self.instances[NOBODY as usize].row;
+        let row = tasks.instance(NOBODY, self.index).row;
         let mut replaceable = Vec::new();
         if !self.program.measures(row) {
-            let like = |slot: &u32| self.instances[*slot as usize].row == row;
-            replaceable.extend(self.present().filter(like));
+            let like = |slot: &u32| tasks.instance(*slot, self.index).row == row;
+            replaceable.extend(tasks.with(self.index).filter(like));
         }
         for &slot in &replaceable {
             self.remove(slot, tasks);
@@ -466,25 +420,15 @@ impl Group {
     /// The task of this slot has ended. If it is measured and a last departure is still to come, its
     /// automaton waits for that.
     pub(super) fn end(&mut self, slot: u32, departs_later: bool, tasks: &mut Tasks) {
-        let row = self.instances.get(slot as usize).map(|it| it.row);
-        let measures = row.is_some_and(|row| self.program.measures(row));
-        if !(departs_later && measures) {
+        let row = tasks.instance(slot, self.index).row;
+        if !(departs_later && self.program.measures(row)) {
             self.remove(slot, tasks);
-        }
-    }
-
-    /// The task of this slot goes on under another id.
-    pub(super) fn rename(&mut self, slot: u32, task: u32) {
-        if let Some(instance) = self.instances.get_mut(slot as usize) {
-            instance.task = task;
         }
     }
 
     /// Removes the automaton of this slot, if there is one.
     pub(super) fn remove(&mut self, slot: u32, tasks: &mut Tasks) {
-        let Some(instance) = self.instances.get_mut(slot as usize) else {
-            return;
-        };
+        let instance = tasks.instance_mut(slot, self.index);
         let row = std::mem::replace(&mut instance.row, Row::ABSENT);
         if row == Row::ABSENT {
             return;
@@ -500,70 +444,56 @@ impl Group {
 
     /// Ends the observation: measurements that are running are unfinished.
     pub(super) fn finish(&mut self, tasks: &mut Tasks) {
-        let slots: Vec<u32> = self.present().collect();
+        let slots: Vec<u32> = tasks.with(self.index).collect();
         for slot in slots {
             self.remove(slot, tasks);
         }
     }
 
     /// Elements of this source are missing; of one task alone if `only` names it.
-    pub(super) fn gap<S: Sink>(&mut self, gap: &Gap, only: Option<u32>, sink: &mut S) {
+    pub(super) fn gap<S: Sink>(
+        &mut self,
+        gap: &Gap,
+        only: Option<u32>,
+        tasks: &mut Tasks,
+        sink: &mut S,
+    ) {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
-        let slots: Vec<u32> = self.present().collect();
+        let slots: Vec<u32> = tasks.with(self.index).collect();
         for slot in slots {
-            let task = self.instances[slot as usize].task;
-            if only.is_none_or(|only| only == task) {
-                self.miss(slot, gap);
+            if only.is_none_or(|only| only == tasks.of(slot)) {
+                self.miss(slot, gap, tasks);
             }
         }
         if only.is_none() {
-            self.miss(NOBODY, gap);
+            self.miss(NOBODY, gap, tasks);
         }
-        if self.forgotten > gap.from {
+        let metric = (&self.metric, self.index);
+        if !self.reported.doubt(metric, gap, only, sink) {
             self.statistics.undoubted += 1;
-        }
-        // From the oldest to the newest.
-        let kept = self.recent.len() as u64;
-        for number in self.statistics.completed - kept..self.statistics.completed {
-            let recent = &mut self.recent[number as usize % RECENT];
-            if recent.end <= gap.from || only.is_some_and(|task| task != recent.task) {
-                continue;
-            }
-            sink.doubt(&Doubt {
-                metric: &self.metric,
-                metric_index: self.index,
-                number,
-                task: recent.task,
-                key: recent.key,
-                was_complete: recent.complete,
-                gap,
-            });
-            self.statistics.incomplete += u64::from(recent.complete);
-            recent.complete = false;
         }
     }
 
     /// Elements that the automaton might have needed are missing: a measurement is incomplete, and
     /// without one it is not known where the task is.
-    fn miss(&mut self, slot: u32, gap: &Gap) {
-        let (at, start) = (slot as usize, self.program.start());
-        let row = self.instances[at].row;
+    fn miss(&mut self, slot: u32, gap: &Gap, tasks: &mut Tasks) {
+        let instance = tasks.instance_mut(slot, self.index);
+        let (row, start) = (instance.row, self.program.start());
         if self.program.measures(row) {
-            self.instances[at].has_missed = true;
-            self.missed_of(at).add(gap);
+            instance.has_missed = true;
+            self.missed_of(slot as usize).add(gap);
         } else if row != start {
-            self.instances[at].row = start;
+            instance.row = start;
             self.unlist(slot, row);
-            self.list(slot);
+            self.list(slot, start);
         }
     }
 
-    fn list(&mut self, slot: u32) {
+    fn list(&mut self, slot: u32, row: Row) {
         let Some(heeding) = self.heeding.as_mut().filter(|_| slot != NOBODY) else {
             return;
         };
-        let row = self.instances[slot as usize].row;
         if self.program.heeds_others(row) {
             let members = &mut heeding.rows[self.program.number(row)];
             if heeding.places.len() <= slot as usize {

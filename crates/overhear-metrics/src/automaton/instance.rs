@@ -4,7 +4,7 @@
 use overhear_event::{Nanos, StreamId, Timestamp};
 
 use super::measurement::{Intermediate, Position};
-use super::program::Row;
+use super::program::{Effects, Row};
 
 /// Which element is input, and for when it speaks.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,26 @@ impl Instance {
             length: Nanos::ZERO,
             has_missed: false,
         }
+    }
+}
+
+impl Instance {
+    /// Goes to another row by what was told for this time.
+    #[inline(always)]
+    pub(super) fn go(&mut self, to: Row, effects: Effects, told: Timestamp) {
+        self.row = to;
+        self.changed = if effects.has(Effects::TOLD_LATE) {
+            told
+        } else {
+            told.max(self.changed)
+        };
+    }
+
+    /// A segment ends.
+    #[inline(always)]
+    pub(super) fn close(&mut self) {
+        let segment = self.changed.since(self.since);
+        self.length = self.length.plus(segment);
     }
 }
 

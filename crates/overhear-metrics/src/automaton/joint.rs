@@ -12,9 +12,11 @@
 //! What is too rare to be remembered (an automaton that is not there yet, effects that come in several
 //! turns) is never a move.
 
+use overhear_event::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::group::Group;
+use super::measurement::Position;
 use super::metric::Column;
 use super::program::{Effects, Row};
 use super::tasks::Tasks;
@@ -35,6 +37,23 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part(u32);
 
+/// What an element says to plain metrics of one task, found out and yet to be carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// For when.
+    pub(super) time: Timestamp,
+    /// By which element.
+    pub(super) element: Position,
+    /// What names it.
+    pub(super) ordinal: u64,
+    /// Of whom.
+    pub(super) slot: u32,
+    pub(super) part: Part,
+    /// Which part of a letter it is: there its keys and rules are.
+    pub(super) meaning: u32,
+    pub(super) has_keys: bool,
+}
+
 /// Where a part leads, and whose automata it moves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Move {
@@ -44,6 +63,7 @@ pub(super) struct Move {
 }
 
 impl Move {
+    #[inline(always)]
     pub(super) const fn to(self) -> State {
         self.to
     }
@@ -117,11 +137,22 @@ impl Joint {
         if self.states.len() >= STATES {
             self.forget(tasks);
         }
-        let mut rows: Box<[Row]> = groups.iter().map(|group| group.joint_row(slot)).collect();
+        let mut rows: Box<[Row]> = groups
+            .iter()
+            .zip(tasks.at(slot).1)
+            .map(|(group, it)| {
+                if group.is_plain() {
+                    it.row
+                } else {
+                    Row::ABSENT
+                }
+            })
+            .collect();
         let from = self.state(&rows);
-        tasks.set_state(slot, from);
+        *tasks.state_mut(slot) = from;
         let known = self.get(from, part);
         if known.to != State::UNKNOWN {
+            *tasks.state_mut(slot) = known.to;
             return Some(known);
         }
         let mut strides = Vec::new();
@@ -150,6 +181,7 @@ impl Joint {
             behind: u32::try_from(self.strides.len()).ok()?,
         };
         self.moves[from.0 as usize + part.0 as usize] = step;
+        *tasks.state_mut(slot) = to;
         Some(step)
     }
 

@@ -125,7 +125,11 @@ impl Measurement<'_> {
 
     /// The length less these elements of the task itself: what one of each event type costs, in the
     /// order of [`Metric::sources`].
+    #[inline(always)]
     pub(super) fn less_own(&self, prices: &[Nanos]) -> Nanos {
+        if prices.is_empty() {
+            return self.length;
+        }
         let own = self.intermediate.iter().map(|count| count.own);
         self.less(prices.iter().copied().zip(own))
     }

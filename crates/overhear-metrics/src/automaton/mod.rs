@@ -141,6 +141,7 @@ mod pattern;
 mod print;
 mod program;
 mod reading;
+mod reported;
 mod results;
 mod route;
 mod shared;

@@ -46,6 +46,11 @@ impl Effects {
     pub(super) const FURTHER: Self = Self(1 << 7);
     /// There is no automaton that could go anywhere.
     pub(super) const ABSENT: Self = Self(1 << 8);
+    /// What happens to a measurement; all others only lead on.
+    pub(super) const MEASURING: Self = Self::CLOSE
+        .with(Self::END)
+        .with(Self::BEGIN)
+        .with(Self::OPEN);
     /// What the shortest way does not provide for.
     pub(super) const RARE: Self = Self::FURTHER.with(Self::ABSENT);
 

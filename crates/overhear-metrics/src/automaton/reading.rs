@@ -84,13 +84,16 @@ impl Number {
 /// A task's id in the elements of a stream: nearly always four bytes at some place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskId {
-    Four(usize),
+    Four(u32),
     Other(Number),
 }
 
 impl From<Number> for TaskId {
     fn from(number: Number) -> Self {
-        number.four_bytes().map_or(Self::Other(number), Self::Four)
+        let begin = number
+            .four_bytes()
+            .and_then(|begin| u32::try_from(begin).ok());
+        begin.map_or(Self::Other(number), Self::Four)
     }
 }
 
@@ -99,8 +102,10 @@ impl TaskId {
     #[inline(always)]
     pub(super) fn read(self, payload: &[u8]) -> Option<u32> {
         match self {
-            Self::Four(at) => {
-                let bytes = payload.get(at..)?.first_chunk()?;
+            Self::Four(begin) => {
+                let begin = begin as usize;
+                let bytes = payload.get(begin..begin + size_of::<u32>())?;
+                let bytes = bytes.first_chunk()?;
                 Some(u32::from_ne_bytes(*bytes))
             }
             Self::Other(number) => u32::try_from(number.bits(payload)?).ok(),
@@ -203,7 +208,7 @@ impl Test {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     /// Where the word begins.
-    word: usize,
+    word: u32,
     mask: u64,
     value: u64,
 }
@@ -246,7 +251,7 @@ impl Probe {
             (low | number.sign, value | is_negative)
         };
         let probe = Self {
-            word: number.word,
+            word: u32::try_from(number.word).ok()?,
             mask: mask << number.shift,
             value: value << number.shift,
         };
@@ -256,7 +261,9 @@ impl Probe {
     /// Whether it holds; not where the payload is too short.
     #[inline(always)]
     pub(super) fn holds(&self, payload: &[u8]) -> bool {
-        let word = payload.get(self.word..).and_then(<[u8]>::first_chunk);
+        let begin = self.word as usize;
+        let word = payload.get(begin..begin + size_of::<u64>());
+        let word = word.and_then(<[u8]>::first_chunk);
         word.is_some_and(|word| u64::from_ne_bytes(*word) & self.mask == self.value)
     }
 }

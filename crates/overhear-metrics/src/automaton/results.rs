@@ -4,7 +4,6 @@
 use overhear_event::{Nanos, Timestamp};
 
 use super::measurement::{Doubt, Measurement, Sink};
-use super::summary::at_index;
 use crate::cost::Costs;
 
 /// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB.
@@ -105,6 +104,14 @@ impl Results {
     pub const fn refused(&self) -> u64 {
         self.refused
     }
+}
+
+/// The element of this index, made if it is not there yet.
+fn at_index<T>(all: &mut Vec<Option<T>>, index: usize, make: impl FnOnce() -> T) -> &mut T {
+    if all.len() <= index {
+        all.resize_with(index + 1, || None);
+    }
+    all[index].get_or_insert_with(make)
 }
 
 impl Sink for Results {

@@ -6,6 +6,8 @@
 //! element, a task that several name is read once. The conditions that hold, a bit each, choose a
 //! [`Letter`]: all symbols of all metrics that the element is.
 
+use std::ops::Range;
+
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
@@ -37,9 +39,8 @@ pub(super) enum Lives {
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) lives: Lives,
-    /// Whether no metric wants to know of the elements.
-    pub(super) is_idle: bool,
-    /// Bytes of an element; there are no shorter ones.
+    /// Bytes of an element; there are no shorter ones. If nobody wants to know of the elements, more than any
+    /// has.
     bytes: usize,
     /// Distinct conditions, as many as a word has bits: those that are a mask and a comparison.
     probes: Vec<Probe>,
@@ -51,6 +52,8 @@ pub(super) struct Route {
     numbers: Vec<Number>,
     /// By the conditions that hold, where there are few; else one, of all rules.
     letters: Vec<Letter>,
+    /// The conditions that choose a letter.
+    choosing: u64,
     /// Whether [`Route::matches`] has to be asked: the table of letters would be too long.
     pub(super) is_long: bool,
     /// Conditions for which the word had no bit, and the rules' places in `every`.
@@ -61,16 +64,28 @@ pub(super) struct Route {
 
 /// Which rules apply to an element, by its conditions.
 #[derive(Clone, Debug)]
-struct Letter {
-    /// Those of plain metrics, by tasks and times.
-    parts: Box<[RoutePart]>,
+pub(super) struct Letter {
+    /// Those of plain metrics, by tasks and times: from where to where among the parts of all routes.
+    first: u32,
+    behind: u32,
+    /// Whether the element only says something to plain metrics.
+    pub(super) is_simple: bool,
     /// Those of others, or all if the route is long.
-    rules: Box<[Rule]>,
+    pub(super) rules: Box<[Rule]>,
+}
+
+impl Letter {
+    #[inline(always)]
+    pub(super) const fn parts(&self) -> Range<usize> {
+        self.first as usize..self.behind as usize
+    }
 }
 
 /// What an element says to plain metrics of one task, for one time.
 #[derive(Clone, Debug)]
 pub(super) struct RoutePart {
+    /// Which route's.
+    pub(super) route: u32,
     pub(super) part: Part,
     /// Where the task is named.
     pub(super) task: TaskSource,
@@ -80,6 +95,13 @@ pub(super) struct RoutePart {
     pub(super) keys: Box<[(u32, Number)]>,
     /// The rules, for what is rare.
     pub(super) rules: Box<[Rule]>,
+}
+
+impl RoutePart {
+    #[inline(always)]
+    pub(super) const fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
 }
 
 /// No number.
@@ -133,11 +155,12 @@ impl TaskSource {
     #[inline]
     pub(super) fn named_by(self, element: &ElementView<'_>) -> Option<u32> {
         let task = match self {
-            Self::Nobody => None,
-            Self::Always(task) => Some(task),
-            Self::Field(field) => field.read(element.payload),
+            Self::Field(field) => field.read(element.payload)?,
+            Self::Always(task) => task,
+            Self::Nobody => 0,
         };
-        task.filter(|&task| task != 0 && task != u32::MAX)
+        // Neither 0 nor the largest number is a task.
+        (task.wrapping_add(1) > 1).then_some(task)
     }
 }
 
@@ -154,18 +177,19 @@ impl Route {
         stream: &StreamDescriptor,
         metrics: impl Iterator<Item = (&'a Metric, bool)>,
         joint: &mut Joint,
+        parts: (u32, &mut Vec<RoutePart>),
         complain: &mut dyn FnMut(String),
     ) -> Self {
         let event = stream.event();
         let mut route = Self {
             lives: Lives::Silent,
-            is_idle: false,
             bytes: stream.schema.size() as usize,
             probes: Vec::new(),
             tests: Vec::new(),
             tasks: Vec::new(),
             numbers: Vec::new(),
             letters: Vec::new(),
+            choosing: 0,
             is_long: false,
             further: Vec::new(),
             every: Vec::new(),
@@ -205,8 +229,10 @@ impl Route {
         for draft in drafts {
             route.add(draft);
         }
-        route.choose(joint);
-        route.is_idle = route.every.is_empty() && route.lives == Lives::Silent;
+        route.choose(joint, parts);
+        if route.every.is_empty() && route.lives == Lives::Silent {
+            route.bytes = usize::MAX;
+        }
         route
     }
 
@@ -266,18 +292,27 @@ impl Route {
     }
 
     /// Finds the rules for each combination of conditions.
-    fn choose(&mut self, joint: &mut Joint) {
+    fn choose(&mut self, joint: &mut Joint, (number, parts): (u32, &mut Vec<RoutePart>)) {
         let tests = self.probes.len() + self.tests.len();
         self.is_long = tests > FEW_TESTS;
         if self.is_long {
-            return self.spell(joint, |_| true);
+            // Nobody knows what holds.
+            return self.spell(joint, (number, parts), 0, |_| true);
         }
-        for held in 0..1 << tests {
-            self.spell(joint, |rule| rule.cares & held == rule.needs);
+        self.choosing = (1 << tests) - 1;
+        for held in 0..=self.choosing {
+            let applies = |rule: &Rule| rule.cares & held == rule.needs;
+            self.spell(joint, (number, &mut *parts), held, applies);
         }
     }
 
-    fn spell(&mut self, joint: &mut Joint, applies: impl Fn(&Rule) -> bool) {
+    fn spell(
+        &mut self,
+        joint: &mut Joint,
+        (route, all): (u32, &mut Vec<RoutePart>),
+        held: u64,
+        applies: impl Fn(&Rule) -> bool,
+    ) {
         let rules = self.every.iter().filter(|rule| applies(rule));
         let (plain, others): (Vec<Rule>, Vec<Rule>) =
             rules.partition(|rule| rule.is_plain && !self.is_long);
@@ -300,6 +335,7 @@ impl Route {
             let keys = rules.iter().filter(|rule| rule.key != NONE);
             let keys = keys.map(|rule| (rule.metric, self.numbers[usize::from(rule.key)]));
             RoutePart {
+                route,
                 part: joint.part(symbols.collect()),
                 task: self.tasks[usize::from(rules[0].task)],
                 ago: rules[0].ago,
@@ -307,11 +343,19 @@ impl Route {
                 rules: rules.into(),
             }
         });
-        let letter = Letter {
-            parts: parts.collect(),
-            rules: others.into(),
+        let first = all.len() as u32;
+        all.extend(parts);
+        let ends = match self.lives {
+            Lives::Silent => false,
+            Lives::Life => true,
+            Lives::Switch(_, alive) => held & alive == 0,
         };
-        self.letters.push(letter);
+        self.letters.push(Letter {
+            first,
+            behind: all.len() as u32,
+            is_simple: !ends && others.is_empty(),
+            rules: others.into(),
+        });
     }
 
     /// The lives that the stream tells of. Whether a departure is the last one is a condition like others.
@@ -340,42 +384,16 @@ impl Route {
         }
     }
 
-    /// Whether the element has all of its bytes.
+    /// Whether anybody wants to know of the element, and it has all of its bytes.
     #[inline(always)]
-    pub(super) fn fits(&self, element: &ElementView<'_>) -> bool {
+    pub(super) fn wants(&self, element: &ElementView<'_>) -> bool {
         element.payload.len() >= self.bytes
-    }
-
-    /// Whether elements for which these conditions hold only say something to plain metrics.
-    #[inline(always)]
-    pub(super) fn is_simple(&self, held: u64) -> bool {
-        let ends = match self.lives {
-            Lives::Silent => false,
-            Lives::Life => true,
-            Lives::Switch(_, alive) => held & alive == 0,
-        };
-        !ends && self.letters[self.letter(held)].rules.is_empty()
     }
 
     /// What the element is where these conditions hold.
     #[inline(always)]
-    pub(super) const fn letter(&self, held: u64) -> usize {
-        if self.is_long {
-            0
-        } else {
-            held as usize
-        }
-    }
-
-    /// What it says to plain metrics.
-    #[inline(always)]
-    pub(super) fn parts(&self, letter: usize) -> &[RoutePart] {
-        &self.letters[letter].parts
-    }
-
-    /// What it says to others.
-    pub(super) fn rules(&self, letter: usize) -> &[Rule] {
-        &self.letters[letter].rules
+    pub(super) fn letter(&self, held: u64) -> &Letter {
+        &self.letters[(held & self.choosing) as usize]
     }
 
     /// The task of a rule.

@@ -27,7 +27,7 @@ pub struct Summary {
 #[derive(Clone, Debug, Default)]
 pub struct Summaries {
     /// By the index of the metric.
-    metrics: Vec<Option<Rows>>,
+    metrics: Vec<Rows>,
     refused: u64,
     costs: Costs,
 }
@@ -36,16 +36,35 @@ pub struct Summaries {
 const NEAR: usize = 256;
 
 /// What measurements are told apart by: task and kind.
-type RowKey = (u32, Option<u64>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct RowKey {
+    task: u32,
+    has_kind: bool,
+    /// 0 if it has none.
+    kind: u64,
+}
 
-/// Where a row stands that was found lately: rows of neighbouring tasks and of few kinds stand apart.
-#[inline(always)]
-const fn near((task, key): RowKey) -> usize {
-    let kind = match key {
-        Some(key) => key as usize,
-        None => 0,
-    };
-    (task as usize).wrapping_add(kind.wrapping_mul(37)) % NEAR
+impl RowKey {
+    /// No measurement is of task 0.
+    const NOBODY: Self = Self::new(0, None);
+
+    #[inline(always)]
+    const fn new(task: u32, kind: Option<u64>) -> Self {
+        Self {
+            task,
+            has_kind: kind.is_some(),
+            kind: match kind {
+                Some(kind) => kind,
+                None => 0,
+            },
+        }
+    }
+
+    /// Where its row stands if it was found lately: those of neighbouring tasks and of few kinds stand apart.
+    #[inline(always)]
+    const fn near(self) -> usize {
+        (self.task as usize).wrapping_add((self.kind as usize).wrapping_mul(37)) % NEAR
+    }
 }
 
 /// The summaries of one metric.
@@ -55,7 +74,7 @@ struct Rows {
     /// What an element of each of its event types costs.
     prices: Vec<Nanos>,
     places: FxHashMap<RowKey, usize>,
-    /// The places of rows that were found lately; see [`near`].
+    /// The places of rows that were found lately; see [`RowKey::near`].
     near: Box<[u32; NEAR]>,
     /// Those that found no room lately.
     refused: Box<[RowKey; NEAR]>,
@@ -83,19 +102,23 @@ impl Summaries {
 
     /// The summaries of a metric by task and kind, in their order.
     pub fn of(&self, metric: &str) -> impl Iterator<Item = (u32, Option<u64>, Summary)> {
-        let rows = self.metrics.iter().flatten();
+        let rows = self.metrics.iter();
         let rows = rows.filter(|rows| rows.metric == metric);
         let mut all: Vec<_> = rows.flat_map(|rows| rows.all.iter().cloned()).collect();
         all.sort_by_key(|row| row.key);
         all.into_iter().map(|row| {
-            let (task, key) = row.key;
+            let RowKey {
+                task,
+                has_kind,
+                kind,
+            } = row.key;
             let total = u64::try_from(row.lengths.sum()).unwrap_or(u64::MAX);
             let summary = Summary {
                 lengths: row.lengths,
                 total: Nanos::from_ns(total),
                 incomplete: row.incomplete,
             };
-            (task, key, summary)
+            (task, has_kind.then_some(kind), summary)
         })
     }
 
@@ -107,40 +130,45 @@ impl Summaries {
     }
 }
 
-impl Rows {
-    fn new(measurement: &Measurement<'_>, costs: &Costs) -> Self {
+impl Default for Rows {
+    /// Of a metric that has not measured anything.
+    fn default() -> Self {
         Self {
-            metric: measurement.metric.name().to_owned(),
-            prices: costs.of_sources(measurement.metric),
+            metric: String::new(),
+            prices: Vec::new(),
             places: FxHashMap::default(),
             near: Box::new([0; NEAR]),
-            // No measurement is of task 0.
-            refused: Box::new([(0, None); NEAR]),
+            refused: Box::new([RowKey::NOBODY; NEAR]),
             all: Vec::new(),
         }
     }
+}
 
-    /// The row of a task and kind, `None` if there is no room.
+impl Rows {
+    /// The place of the row of a task and kind, `None` if there is no room.
     #[inline(always)]
-    fn row(&mut self, key: RowKey) -> Option<&mut Row> {
-        let place = self.near[near(key)] as usize;
-        let place = match self.all.get(place) {
-            Some(row) if row.key == key => place,
-            _ => self.ask_index(key)?,
-        };
-        self.all.get_mut(place)
+    fn place(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
+        let place = self.near[key.near()] as usize;
+        match self.all.get(place) {
+            Some(row) if row.key == key => Some(place),
+            _ => self.ask_index(key, metric, costs),
+        }
     }
 
     #[inline(never)]
-    fn ask_index(&mut self, key: RowKey) -> Option<usize> {
+    fn ask_index(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
+        if self.all.is_empty() {
+            metric.name().clone_into(&mut self.metric);
+            self.prices = costs.of_sources(metric);
+        }
         // Who finds no room once never will.
-        if self.refused[near(key)] == key {
+        if self.refused[key.near()] == key {
             return None;
         }
         let place = match self.places.get(&key) {
             Some(&place) => place,
             None if self.all.len() >= SUMMARIES => {
-                self.refused[near(key)] = key;
+                self.refused[key.near()] = key;
                 return None;
             }
             None => {
@@ -153,21 +181,9 @@ impl Rows {
                 self.all.len() - 1
             }
         };
-        self.near[near(key)] = place as u32;
+        self.near[key.near()] = place as u32;
         Some(place)
     }
-}
-
-/// The element of this index, made if it is not there yet.
-pub(super) fn at_index<T>(
-    all: &mut Vec<Option<T>>,
-    index: usize,
-    make: impl FnOnce() -> T,
-) -> &mut T {
-    if all.len() <= index {
-        all.resize_with(index + 1, || None);
-    }
-    all[index].get_or_insert_with(make)
 }
 
 impl Sink for Summaries {
@@ -178,22 +194,27 @@ impl Sink for Summaries {
 
     #[inline(always)]
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let (costs, index) = (&self.costs, measurement.metric_index);
-        let rows = at_index(&mut self.metrics, index, || Rows::new(measurement, costs));
-        let length = measurement.less_own(&rows.prices);
-        let Some(row) = rows.row((measurement.task, measurement.key)) else {
+        let index = measurement.metric_index;
+        if self.metrics.len() <= index {
+            self.metrics.resize_with(index + 1, Rows::default);
+        }
+        let rows = &mut self.metrics[index];
+        let key = RowKey::new(measurement.task, measurement.key);
+        // What is rare must not ask for the whole measurement: then its values stay in registers.
+        let Some(place) = rows.place(key, measurement.metric, &self.costs) else {
             self.refused += 1;
             return;
         };
+        let length = measurement.less_own(&rows.prices);
+        let row = &mut rows.all[place];
         row.lengths.record(length.as_ns());
         row.incomplete += u64::from(!measurement.is_complete());
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
         let rows = self.metrics.get_mut(doubt.metric_index);
-        let rows = rows.and_then(Option::as_mut);
         if let Some(rows) = rows.filter(|_| doubt.was_complete) {
-            if let Some(&place) = rows.places.get(&(doubt.task, doubt.key)) {
+            if let Some(&place) = rows.places.get(&RowKey::new(doubt.task, doubt.key)) {
                 rows.all[place].incomplete += 1;
             }
         }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a metric has reported: how much, and the last of it, for gaps that become known later.
+
+use overhear_event::{Gap, Timestamp};
+
+use super::measurement::{Doubt, Measurement, Sink};
+use super::metric::Metric;
+
+/// How many reported measurements are remembered.
+const RECENT: usize = 1_024;
+
+/// A measurement that was reported.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    end: Timestamp,
+    key: Option<u64>,
+    task: u32,
+    is_complete: bool,
+}
+
+/// The measurements that one metric has reported.
+#[derive(Debug)]
+pub(super) struct Reported {
+    /// The last ones, each at the place that its number has modulo [`RECENT`].
+    recent: Vec<Recent>,
+    /// The latest end that is no longer remembered, or the beginning of time.
+    forgotten: Timestamp,
+    completed: u64,
+    incomplete: u64,
+}
+
+impl Reported {
+    pub(super) const fn nothing() -> Self {
+        Self {
+            recent: Vec::new(),
+            forgotten: Timestamp::ZERO,
+            completed: 0,
+            incomplete: 0,
+        }
+    }
+
+    /// Measurements reported, and so the number of the next one.
+    pub(super) const fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Of these, the ones in which something was missed, as far as is known now.
+    pub(super) const fn incomplete(&self) -> u64 {
+        self.incomplete
+    }
+
+    /// Hands a measurement to the sink, and remembers it.
+    #[inline(always)]
+    pub(super) fn report<S: Sink>(&mut self, measurement: &Measurement<'_>, sink: &mut S) {
+        let is_complete = measurement.is_complete();
+        let recent = Recent {
+            end: measurement.end,
+            key: measurement.key,
+            task: measurement.task,
+            is_complete,
+        };
+        match self.recent.get_mut(self.completed as usize % RECENT) {
+            Some(oldest) => {
+                self.forgotten = self.forgotten.max(oldest.end);
+                *oldest = recent;
+            }
+            None => self.recent.push(recent),
+        }
+        self.completed += 1;
+        self.incomplete += u64::from(!is_complete);
+        sink.measurement(measurement);
+    }
+
+    /// Tells the sink of the measurements into which a gap falls; those of one task alone if `only` names
+    /// it. Says whether the gap reaches no further back than what is remembered.
+    pub(super) fn doubt<S: Sink>(
+        &mut self,
+        (metric, metric_index): (&Metric, usize),
+        gap: &Gap,
+        only: Option<u32>,
+        sink: &mut S,
+    ) -> bool {
+        // From the oldest to the newest.
+        let kept = self.recent.len() as u64;
+        for number in self.completed - kept..self.completed {
+            let recent = &mut self.recent[number as usize % RECENT];
+            if recent.end <= gap.from || only.is_some_and(|task| task != recent.task) {
+                continue;
+            }
+            sink.doubt(&Doubt {
+                metric,
+                metric_index,
+                number,
+                task: recent.task,
+                key: recent.key,
+                was_complete: recent.is_complete,
+                gap,
+            });
+            self.incomplete += u64::from(recent.is_complete);
+            recent.is_complete = false;
+        }
+        self.forgotten <= gap.from
+    }
+}
