@@ -10,7 +10,7 @@ use super::joint::{Joint, State, Told};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
 use super::program::Effects;
-use super::route::{sole_task, Letter, Lives, Route, RoutePart, Rule};
+use super::route::{sole_task, Letter, Lives, Meaning, Parts, Route, Rule};
 use super::tasks::{Tasks, NOBODY};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
@@ -119,7 +119,7 @@ const NEAR: usize = 32;
 struct Routes {
     all: Vec<Route>,
     /// What their letters say to plain metrics.
-    parts: Vec<RoutePart>,
+    parts: Parts,
     by_stream: FxHashMap<StreamId, u32>,
     /// The streams of recent elements and the numbers of their routes, by the low bits of the streams'.
     near: [(StreamId, u32); NEAR],
@@ -129,7 +129,7 @@ impl Default for Routes {
     fn default() -> Self {
         Self {
             all: Vec::new(),
-            parts: Vec::new(),
+            parts: Parts::default(),
             by_stream: FxHashMap::default(),
             // There are never so many routes.
             near: [(StreamId::from_raw(0), u32::MAX); NEAR],
@@ -160,8 +160,8 @@ impl Routes {
         self.all.len() - 1
     }
 
-    fn part(&self, told: &Told) -> &RoutePart {
-        &self.parts[told.meaning as usize]
+    fn meaning(&self, told: &Told) -> &Meaning {
+        self.parts.meaning(told.meaning)
     }
 }
 
@@ -292,9 +292,9 @@ impl<S: Sink> Metrics<S> {
     #[inline(never)]
     fn input_part(&mut self, told: &Told, elements: &[ElementView<'_>]) {
         let element = &elements[(told.ordinal - self.ordinal_of(0)) as usize];
-        let part = self.routes.part(told);
-        let route = &self.routes.all[part.route as usize];
-        for rule in &part.rules {
+        let meaning = self.routes.meaning(told);
+        let route = &self.routes.all[meaning.route as usize];
+        for rule in &meaning.rules {
             let (groups, tasks) = (&mut self.groups, &mut self.tasks);
             input(
                 groups,
@@ -390,7 +390,7 @@ impl<S: Sink> Metrics<S> {
 /// Keeps the keys that an element gives to what it is told of.
 #[inline(never)]
 fn give_keys(groups: &mut [Group], routes: &Routes, told: &Told, element: &ElementView<'_>) {
-    for &(metric, field) in &routes.part(told).keys {
+    for &(metric, field) in &routes.meaning(told).keys {
         let key = field.bits(element.payload);
         groups[metric as usize].set_key(told.slot, key, told.ordinal);
     }
@@ -403,21 +403,21 @@ fn tell(
     letter: &Letter,
     element: &ElementView<'_>,
     ordinal: u64,
-    parts: &[RoutePart],
+    parts: &Parts,
     tasks: &mut Tasks,
     told: &mut Vec<Told>,
 ) {
-    let numbers = letter.parts();
-    for (number, part) in (numbers.start..).zip(&parts[numbers]) {
-        if let Some(task) = part.task.named_by(element) {
+    let (first, behind) = letter.parts;
+    for number in first..behind {
+        if let Some((part, task)) = parts.heard(number, element.payload) {
             told.push(Told {
                 time: route.time_of_part(part, element),
                 element: Position::of(element),
                 ordinal,
                 slot: tasks.slot(task),
                 part: part.part,
-                meaning: number as u32,
-                has_keys: part.has_keys(),
+                meaning: number,
+                has_keys: part.has_keys,
             });
         }
     }

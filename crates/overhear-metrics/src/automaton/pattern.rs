@@ -124,7 +124,7 @@ impl BoundPattern {
 
     /// The task that the element names.
     pub(crate) fn task(&self, element: &ElementView<'_>) -> Option<u32> {
-        self.task.named_by(element)
+        self.task.named_by(element.payload)
     }
 
     /// How long before the element the event was, in nanoseconds.

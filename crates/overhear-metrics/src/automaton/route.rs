@@ -6,8 +6,6 @@
 //! element, a task that several name is read once. The conditions that hold, a bit each, choose a
 //! [`Letter`]: all symbols of all metrics that the element is.
 
-use std::ops::Range;
-
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
@@ -66,42 +64,76 @@ pub(super) struct Route {
 #[derive(Clone, Debug)]
 pub(super) struct Letter {
     /// Those of plain metrics, by tasks and times: from where to where among the parts of all routes.
-    first: u32,
-    behind: u32,
+    pub(super) parts: (u32, u32),
     /// Whether the element only says something to plain metrics.
     pub(super) is_simple: bool,
     /// Those of others, or all if the route is long.
     pub(super) rules: Box<[Rule]>,
 }
 
-impl Letter {
-    #[inline(always)]
-    pub(super) const fn parts(&self) -> Range<usize> {
-        self.first as usize..self.behind as usize
-    }
-}
-
-/// What an element says to plain metrics of one task, for one time.
-#[derive(Clone, Debug)]
+/// What an element says to plain metrics of one task, for one time: as much of it as each element needs.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RoutePart {
-    /// Which route's.
-    pub(super) route: u32,
     pub(super) part: Part,
-    /// Where the task is named.
-    pub(super) task: TaskSource,
+    /// Where the four bytes begin that name the task; nowhere if it is named in another way.
+    four_bytes: u32,
     /// How long ago it was.
     ago: u16,
+    /// Whether it gives metrics keys.
+    pub(super) has_keys: bool,
+}
+
+/// And the rest of it.
+#[derive(Clone, Debug)]
+pub(super) struct Meaning {
+    /// Which route's.
+    pub(super) route: u32,
+    /// Where the task is named.
+    task: TaskSource,
     /// Which metrics it gives keys.
     pub(super) keys: Box<[(u32, Number)]>,
     /// The rules, for what is rare.
     pub(super) rules: Box<[Rule]>,
 }
 
-impl RoutePart {
-    #[inline(always)]
-    pub(super) const fn has_keys(&self) -> bool {
-        !self.keys.is_empty()
+/// What the letters of all routes say to plain metrics, by its number.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    parts: Vec<RoutePart>,
+    meanings: Vec<Meaning>,
+}
+
+/// No four bytes name a task.
+const NOWHERE: u32 = u32::MAX;
+
+impl Parts {
+    /// The rest of a part.
+    pub(super) fn meaning(&self, number: u32) -> &Meaning {
+        &self.meanings[number as usize]
     }
+
+    /// The part of this number, and the task that an element names by it.
+    #[inline(always)]
+    pub(super) fn heard(&self, number: u32, payload: &[u8]) -> Option<(RoutePart, u32)> {
+        let part = *self.parts.get(number as usize)?;
+        let begin = part.four_bytes as usize;
+        let task = match payload.get(begin..begin + size_of::<u32>()) {
+            Some(bytes) => u32::from_ne_bytes(*bytes.first_chunk()?),
+            None => self.named_otherwise(number, payload)?,
+        };
+        is_task(task).then_some((part, task))
+    }
+
+    #[inline(never)]
+    fn named_otherwise(&self, number: u32, payload: &[u8]) -> Option<u32> {
+        self.meanings[number as usize].task.named_by(payload)
+    }
+}
+
+/// Neither 0 nor the largest number is a task.
+#[inline(always)]
+const fn is_task(number: u32) -> bool {
+    number.wrapping_add(1) > 1
 }
 
 /// No number.
@@ -151,16 +183,15 @@ impl TaskSource {
         }
     }
 
-    /// The task that the element names.
+    /// The task that the element with this payload names.
     #[inline]
-    pub(super) fn named_by(self, element: &ElementView<'_>) -> Option<u32> {
+    pub(super) fn named_by(self, payload: &[u8]) -> Option<u32> {
         let task = match self {
-            Self::Field(field) => field.read(element.payload)?,
+            Self::Field(field) => field.read(payload)?,
             Self::Always(task) => task,
             Self::Nobody => 0,
         };
-        // Neither 0 nor the largest number is a task.
-        (task.wrapping_add(1) > 1).then_some(task)
+        is_task(task).then_some(task)
     }
 }
 
@@ -177,7 +208,7 @@ impl Route {
         stream: &StreamDescriptor,
         metrics: impl Iterator<Item = (&'a Metric, bool)>,
         joint: &mut Joint,
-        parts: (u32, &mut Vec<RoutePart>),
+        parts: (u32, &mut Parts),
         complain: &mut dyn FnMut(String),
     ) -> Self {
         let event = stream.event();
@@ -292,7 +323,7 @@ impl Route {
     }
 
     /// Finds the rules for each combination of conditions.
-    fn choose(&mut self, joint: &mut Joint, (number, parts): (u32, &mut Vec<RoutePart>)) {
+    fn choose(&mut self, joint: &mut Joint, (number, parts): (u32, &mut Parts)) {
         let tests = self.probes.len() + self.tests.len();
         self.is_long = tests > FEW_TESTS;
         if self.is_long {
@@ -309,7 +340,7 @@ impl Route {
     fn spell(
         &mut self,
         joint: &mut Joint,
-        (route, all): (u32, &mut Vec<RoutePart>),
+        (route, all): (u32, &mut Parts),
         held: u64,
         applies: impl Fn(&Rule) -> bool,
     ) {
@@ -330,29 +361,35 @@ impl Route {
                 None => parts.push(vec![rule]),
             }
         }
-        let parts = parts.into_iter().map(|rules| {
+        let first = all.parts.len() as u32;
+        for rules in parts {
             let symbols = rules.iter().map(|rule| (rule.metric, rule.symbol));
             let keys = rules.iter().filter(|rule| rule.key != NONE);
             let keys = keys.map(|rule| (rule.metric, self.numbers[usize::from(rule.key)]));
-            RoutePart {
+            let meaning = Meaning {
                 route,
-                part: joint.part(symbols.collect()),
                 task: self.tasks[usize::from(rules[0].task)],
-                ago: rules[0].ago,
                 keys: keys.collect(),
-                rules: rules.into(),
-            }
-        });
-        let first = all.len() as u32;
-        all.extend(parts);
+                rules: rules.as_slice().into(),
+            };
+            all.parts.push(RoutePart {
+                part: joint.part(symbols.collect()),
+                four_bytes: match meaning.task {
+                    TaskSource::Field(TaskId::Four(begin)) => begin,
+                    _ => NOWHERE,
+                },
+                ago: rules[0].ago,
+                has_keys: !meaning.keys.is_empty(),
+            });
+            all.meanings.push(meaning);
+        }
         let ends = match self.lives {
             Lives::Silent => false,
             Lives::Life => true,
             Lives::Switch(_, alive) => held & alive == 0,
         };
         self.letters.push(Letter {
-            first,
-            behind: all.len() as u32,
+            parts: (first, all.parts.len() as u32),
             is_simple: !ends && others.is_empty(),
             rules: others.into(),
         });
@@ -398,7 +435,7 @@ impl Route {
 
     /// The task of a rule.
     pub(super) fn task(&self, rule: &Rule, element: &ElementView<'_>) -> Option<u32> {
-        self.tasks[usize::from(rule.task)].named_by(element)
+        self.tasks[usize::from(rule.task)].named_by(element.payload)
     }
 
     /// Whether the element is the symbol: `held` says which conditions of the route hold.
@@ -434,7 +471,7 @@ impl Route {
 
     /// For when the element says what it says to plain metrics.
     #[inline(always)]
-    pub(super) fn time_of_part(&self, part: &RoutePart, element: &ElementView<'_>) -> Timestamp {
+    pub(super) fn time_of_part(&self, part: RoutePart, element: &ElementView<'_>) -> Timestamp {
         self.time(part.ago, element)
     }
 
