@@ -30,28 +30,34 @@ pub(super) struct Thread {
     pub(super) pid: u32,
 }
 
-/// Which threads each expiry of a timer of high resolution wakes: known when its handler has run, needed when it begins.
+/// Handlers that run at once on a CPU: a hard one interrupts a soft one. One more is the end of another that was not seen.
+const MOST_HANDLERS: usize = 2;
+
+/// Which threads each expiry of a timer wakes: known when its handler has run, needed when it begins.
 /// Learned in the first reading, in the order of the expiries.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     expiries: u64,
-    // Per CPU, the number of the expiry whose handler runs.
-    handled: HashMap<u32, u64>,
+    // Per CPU, the numbers of the expiries whose handlers run, the innermost last.
+    handled: HashMap<u32, Vec<u64>>,
     found: Vec<(u64, u32)>,
 }
 
 impl Woken {
     pub(super) fn learn(&mut self, hook: Hook, event: &ForeignEvent, cpu: u32) {
         match hook {
-            Hook::Hrtimer(KIND_BEGIN) => {
-                self.handled.insert(cpu, self.expiries);
+            Hook::Timer(KIND_BEGIN) | Hook::Hrtimer(KIND_BEGIN) => {
+                nest(self.handled.entry(cpu).or_default(), self.expiries);
                 self.expiries += 1;
             }
-            Hook::Hrtimer(_) => {
-                self.handled.remove(&cpu);
+            Hook::Timer(_) | Hook::Hrtimer(_) => {
+                self.handled.entry(cpu).or_default().pop();
             }
             Hook::Wake(overhear_event::kernel::Wake::WAKING) => {
-                let expiry = self.handled.get(&cpu).copied();
+                let expiry = self
+                    .handled
+                    .get(&cpu)
+                    .and_then(|handled| handled.last().copied());
                 self.found
                     .extend(expiry.map(|expiry| (expiry, number(event, &["tid", "pid"]))));
             }
@@ -79,8 +85,8 @@ struct Wait {
 pub(super) struct Kernel {
     woken: VecDeque<(u64, u32)>,
     expiries: u64,
-    // Per CPU: whom the timer whose handler runs wakes.
-    handled: HashMap<u32, (u64, Vec<u32>)>,
+    // Per CPU: the functions of the timers whose handlers run, and whom these wake.
+    handled: HashMap<u32, Vec<(u64, Vec<u32>)>>,
     // When a timer is to expire.
     due: HashMap<i128, i128>,
     interrupts: HashMap<u32, String>,
@@ -141,10 +147,8 @@ impl Kernel {
                 let vector = number(event, &["vec"]);
                 vec![(SOFTIRQ, softirq_schema, here.u32(vector).u32(kind).0)]
             }
-            Hook::Timer(kind) => {
-                let payload = here.u64(long(event, "function")).u32(kind).u32(0);
-                vec![(TIMER, timer_schema, payload.0)]
-            }
+            Hook::Timer(KIND_BEGIN) => self.expires(event, cpu, thread, KIND_BEGIN, process),
+            Hook::Timer(_) => self.expired(cpu, thread, KIND_END, process),
             Hook::HrtimerStart => {
                 if let (Some(timer), Some(expires)) =
                     (event.whole("hrtimer"), event.whole("expires"))
@@ -153,7 +157,8 @@ impl Kernel {
                 }
                 Vec::new()
             }
-            Hook::Hrtimer(kind) => self.hrtimer(event, cpu, thread, kind, process),
+            Hook::Hrtimer(KIND_BEGIN) => self.expires(event, cpu, thread, 3, process),
+            Hook::Hrtimer(_) => self.expired(cpu, thread, 4, process),
             Hook::PageFault(kind) => {
                 let payload = here
                     .u64(long(event, "address"))
@@ -295,8 +300,8 @@ impl Kernel {
         Some((FUTEX, futex_schema, payload.0))
     }
 
-    /// Kinds 3 and 4 of who is interrupted, 5 and 6 of whom the timer wakes.
-    fn hrtimer(
+    /// A timer expires: `kind` tells who is interrupted of it, 5 whom it wakes.
+    fn expires(
         &mut self,
         event: &ForeignEvent,
         cpu: u32,
@@ -304,46 +309,50 @@ impl Kernel {
         kind: u32,
         process: impl Fn(u32) -> u32,
     ) -> Vec<Sensed> {
-        let element = |thread, function, kind, late| {
-            let payload = Payload::of(thread).u64(function).u32(kind).u32(late);
-            let element: Sensed = (TIMER, timer_schema, payload.0);
-            element
-        };
-        if kind == KIND_BEGIN {
-            let due = event
-                .whole("hrtimer")
-                .and_then(|timer| self.due.remove(&timer));
-            let late = event
-                .whole("now")
-                .zip(due)
-                .map_or(0, |(now, due)| now - due);
-            let late = u32::try_from(late.max(0)).unwrap_or(UNKNOWN);
-            let function = long(event, "function");
-            let until = self
-                .woken
-                .partition_point(|(expiry, _)| *expiry <= self.expiries);
-            let woken: Vec<u32> = self.woken.drain(..until).map(|(_, tid)| tid).collect();
-            self.expiries += 1;
-            let mut elements = vec![element(thread, function, 3, late)];
-            elements.extend(woken.iter().map(|&tid| {
-                let woken = Thread {
-                    tid,
-                    pid: process(tid),
-                };
-                element(woken, function, 5, late)
-            }));
-            self.handled.insert(cpu, (function, woken));
-            return elements;
-        }
-        let (function, woken) = self.handled.remove(&cpu).unwrap_or_default();
+        let due = event
+            .whole("hrtimer")
+            .and_then(|timer| self.due.remove(&timer));
+        let late = event
+            .whole("now")
+            .zip(due)
+            .map_or(0, |(now, due)| now - due);
+        let late = u32::try_from(late.max(0)).unwrap_or(UNKNOWN);
+        let function = long(event, "function");
+        let until = self
+            .woken
+            .partition_point(|(expiry, _)| *expiry <= self.expiries);
+        let woken: Vec<u32> = self.woken.drain(..until).map(|(_, tid)| tid).collect();
+        self.expiries += 1;
+        let mut elements = vec![timer(thread, function, kind, late)];
+        elements.extend(woken.iter().map(|&tid| {
+            let woken = Thread {
+                tid,
+                pid: process(tid),
+            };
+            timer(woken, function, 5, late)
+        }));
+        nest(self.handled.entry(cpu).or_default(), (function, woken));
+        elements
+    }
+
+    /// A timer's handler ends: 6 tells whom it has woken.
+    fn expired(
+        &mut self,
+        cpu: u32,
+        thread: Thread,
+        kind: u32,
+        process: impl Fn(u32) -> u32,
+    ) -> Vec<Sensed> {
+        let handled = self.handled.entry(cpu).or_default().pop();
+        let (function, woken) = handled.unwrap_or_default();
         let ends = woken.into_iter().map(|tid| {
             let woken = Thread {
                 tid,
                 pid: process(tid),
             };
-            element(woken, function, 6, 0)
+            timer(woken, function, 6, 0)
         });
-        ends.chain([element(thread, 0, 4, 0)]).collect()
+        ends.chain([timer(thread, 0, kind, 0)]).collect()
     }
 
     fn issue(&mut self, event: &ForeignEvent, thread: Thread) -> Vec<Sensed> {
@@ -375,6 +384,19 @@ impl Kernel {
         let element = request.map(|request| block(event, &request, KIND_END));
         element.into_iter().collect()
     }
+}
+
+/// Adds a handler to those that run on a CPU.
+fn nest<T>(handlers: &mut Vec<T>, handler: T) {
+    if handlers.len() == MOST_HANDLERS {
+        handlers.pop();
+    }
+    handlers.push(handler);
+}
+
+fn timer(thread: Thread, function: u64, kind: u32, late: u32) -> Sensed {
+    let payload = Payload::of(thread).u64(function).u32(kind).u32(late);
+    (TIMER, timer_schema, payload.0)
 }
 
 fn block(event: &ForeignEvent, request: &Request, kind: u32) -> Sensed {

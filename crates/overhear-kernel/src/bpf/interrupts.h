@@ -112,6 +112,7 @@ struct timerqueue_node {
 struct hrtimer {
 	struct timerqueue_node node;
 	void *function;
+	u8 is_soft;
 } CORE;
 
 static always_inline int timer(u64 function, u32 kind, u64 late_ns)
@@ -133,23 +134,9 @@ static always_inline int timer(u64 function, u32 kind, u64 late_ns)
 	return 0;
 }
 
-SEC("tp_btf/timer_expire_entry")
-int on_timer(u64 *ctx)
-{
-	struct timer_list *list = (void *)ctx[0];
-
-	return timer((u64)list->function, TIMER_BEGIN, 0);
-}
-
-SEC("tp_btf/timer_expire_exit")
-int on_timer_end(u64 *ctx)
-{
-	(void)ctx;
-	return timer(0, TIMER_END, 0);
-}
-
-/* Rule 6: what the handler of a timer that has expired on this CPU has done so far. */
+/* Rule 6: what the handlers of timers that have expired on this CPU have done so far, a hard one and a soft one. */
 enum { MOST_WOKEN = 4 };
+enum level { LEVEL_HARD, LEVEL_SOFT, LEVELS };
 
 struct woken {
 	u64 monitors; /* who were told that it is being woken */
@@ -160,6 +147,7 @@ struct woken {
 struct expiry {
 	u64 begun_ns; /* 0 while no handler runs */
 	u64 function;
+	u64 by; /* the current thread, which stays the same while the handler runs */
 	u32 late_ns;
 	u32 count; /* of those woken */
 	struct woken woken[MOST_WOKEN];
@@ -169,21 +157,107 @@ struct {
 	MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct expiry);
-	MAP_UINT(max_entries, 1);
+	MAP_UINT(max_entries, LEVELS);
 } expiries SEC(".maps");
 
+static always_inline struct expiry *expiry_of(u32 level)
+{
+	return bpf_map_lookup_elem(&expiries, &level);
+}
+
+static always_inline u32 at_most(u64 ns)
+{
+	return ns > UNKNOWN ? UNKNOWN : ns;
+}
+
+/* The expiry whose handler runs here: the hard one interrupts the soft one. */
 static always_inline struct expiry *expiry_here(void)
 {
-	u32 zero = 0;
+	struct expiry *hard = expiry_of(LEVEL_HARD);
+	struct expiry *soft = expiry_of(LEVEL_SOFT);
+	u64 by = bpf_get_current_pid_tgid();
 
-	return bpf_map_lookup_elem(&expiries, &zero);
+	if (hard && hard->begun_ns && hard->by == by)
+		return hard;
+	return soft && soft->begun_ns && soft->by == by ? soft : 0;
+}
+
+/* A hard handler has written to the ring: what the soft one below it writes must not be older. */
+static always_inline void postpone_soft(void)
+{
+	struct expiry *soft = expiry_of(LEVEL_SOFT);
+
+	if (soft && soft->begun_ns) {
+		u64 now_ns = bpf_ktime_get_ns();
+
+		soft->late_ns = at_most(soft->late_ns + (now_ns - soft->begun_ns));
+		soft->begun_ns = now_ns;
+	}
+}
+
+static always_inline void begin(u32 level, u64 function, u64 late_ns)
+{
+	struct expiry *expiry = expiry_of(level);
+
+	if (!expiry)
+		return;
+	expiry->function = function;
+	expiry->by = bpf_get_current_pid_tgid();
+	expiry->late_ns = at_most(late_ns);
+	expiry->count = 0;
+	expiry->begun_ns = bpf_ktime_get_ns();
+	if (level == LEVEL_HARD)
+		postpone_soft();
+}
+
+static always_inline void end(struct expiry *expiry)
+{
+	struct shared *words = shared_words();
+
+	if (!expiry || !words || !expiry->begun_ns)
+		return;
+	expiry->begun_ns = 0;
+#pragma clang loop unroll(full)
+	for (u32 number = 0; number < MOST_WOKEN; number++) {
+		if (number >= expiry->count)
+			break;
+
+		struct timer_element element = {
+			.tid = expiry->woken[number].tid,
+			.pid = expiry->woken[number].pid,
+			.function = expiry->function,
+			.kind = TIMER_WOKE,
+		};
+
+		emit_timer(words, expiry->woken[number].monitors & READ_ONCE(words->active),
+			   &element);
+	}
+}
+
+SEC("tp_btf/timer_expire_entry")
+int on_timer(u64 *ctx)
+{
+	struct timer_list *list = (void *)ctx[0];
+	u64 function = (u64)list->function;
+
+	timer(function, TIMER_BEGIN, 0);
+	begin(LEVEL_SOFT, function, 0);
+	return 0;
+}
+
+SEC("tp_btf/timer_expire_exit")
+int on_timer_end(u64 *ctx)
+{
+	(void)ctx;
+	end(expiry_of(LEVEL_SOFT));
+	return timer(0, TIMER_END, 0);
 }
 
 SEC("tp_btf/hrtimer_expire_entry")
 int on_hrtimer(u64 *ctx)
 {
 	struct hrtimer *hrtimer = (void *)ctx[0];
-	struct expiry *expiry = expiry_here();
+	u64 function = (u64)hrtimer->function;
 	long long now = 0;
 
 	bpf_probe_read_kernel(&now, sizeof(now), (void *)ctx[1]);
@@ -191,38 +265,29 @@ int on_hrtimer(u64 *ctx)
 	long long late = now - hrtimer->node.expires;
 	u64 late_ns = late > 0 ? late : 0;
 
-	timer((u64)hrtimer->function, HRTIMER_BEGIN, late_ns);
-	if (expiry) {
-		expiry->function = (u64)hrtimer->function;
-		expiry->late_ns = late_ns > UNKNOWN ? UNKNOWN : late_ns;
-		expiry->count = 0;
-		expiry->begun_ns = bpf_ktime_get_ns();
-	}
+	timer(function, HRTIMER_BEGIN, late_ns);
+	if (hrtimer->is_soft)
+		begin(LEVEL_SOFT, function, late_ns);
+	else
+		begin(LEVEL_HARD, function, late_ns);
 	return 0;
 }
 
-SEC("tp_btf/sched_waking")
-int on_timer_waking(u64 *ctx)
+static always_inline void tell(struct expiry *expiry, struct task_struct *task)
 {
-	struct expiry *expiry = expiry_here();
-
-	if (!expiry || !expiry->begun_ns || !masks_interrupts())
-		return 0;
-
-	struct task_struct *task = (void *)ctx[0];
 	struct shared *words = shared_words();
 	u64 monitors = words ? heard_by(words, tracking_of(task)) : 0;
 	u32 number = expiry->count;
 
 	if (!monitors || number >= MOST_WOKEN)
-		return 0;
+		return;
 
 	struct timer_element element = {
 		.stamp_ns = expiry->begun_ns,
 		.tid = task->pid,
 		.pid = task->tgid,
 		.function = expiry->function,
-		.kind = HRTIMER_WAKES,
+		.kind = TIMER_WAKES,
 		.late_ns = expiry->late_ns,
 	};
 
@@ -231,34 +296,34 @@ int on_timer_waking(u64 *ctx)
 	expiry->woken[number].pid = element.pid;
 	expiry->count = number + 1;
 	emit_timer_as_stamped(words, monitors, &element);
+}
+
+/* A thread that a soft handler finds on the CPU, about to sleep, is woken with interrupts on: no hard handler
+ * may write between the look at the time and the element. */
+SEC("tp_btf/sched_waking")
+int on_timer_waking(u64 *ctx)
+{
+	unsigned long interrupts;
+
+	if (!masks_interrupts() || !expiry_here())
+		return 0;
+	bpf_local_irq_save(&interrupts);
+
+	struct expiry *expiry = expiry_here();
+
+	if (expiry)
+		tell(expiry, (void *)ctx[0]);
+	bpf_local_irq_restore(&interrupts);
 	return 0;
 }
 
+/* The timer may be gone: its handler, not itself, tells which of the two it was. */
 SEC("tp_btf/hrtimer_expire_exit")
 int on_hrtimer_end(u64 *ctx)
 {
-	struct expiry *expiry = expiry_here();
-	struct shared *words = shared_words();
-
 	(void)ctx;
-	if (expiry && words && expiry->begun_ns) {
-		expiry->begun_ns = 0;
-#pragma clang loop unroll(full)
-		for (u32 number = 0; number < MOST_WOKEN; number++) {
-			if (number >= expiry->count)
-				break;
-
-			struct timer_element element = {
-				.tid = expiry->woken[number].tid,
-				.pid = expiry->woken[number].pid,
-				.function = expiry->function,
-				.kind = HRTIMER_WOKE,
-			};
-
-			emit_timer(words,
-				   expiry->woken[number].monitors & READ_ONCE(words->active),
-				   &element);
-		}
-	}
-	return timer(0, HRTIMER_END, 0);
+	end(expiry_here());
+	timer(0, HRTIMER_END, 0);
+	postpone_soft();
+	return 0;
 }

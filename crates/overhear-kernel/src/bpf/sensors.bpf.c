@@ -33,9 +33,10 @@
  * 6. Whom a timer wakes. When a timer expires nobody knows yet whom its handler will wake; on an idle CPU
  *    nobody would hear of it. So the CPU remembers when the handler began, and the element that tells a
  *    woken thread's monitors of it is written when the handler wakes that thread, with the time of the
- *    begin. The ring's stamps still ascend: what could write to it in between begins a handler of its own,
- *    which makes the CPU forget the first. That only happens to handlers in soft interrupts; those who
- *    they wake after it are told of by sched_wake alone.
+ *    begin. The ring's stamps still ascend: what could write to it in between is a
+ *    hard handler that interrupts a soft one. The CPU remembers both, and the soft one counts from the
+ *    end of the hard one, so much later than it was due. A device's interrupt that wakes a thread while a soft
+ *    handler runs is taken for it.
  */
 #include "monitors.h"
 #include "sensors.h"

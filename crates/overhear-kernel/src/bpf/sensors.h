@@ -16,8 +16,8 @@ enum timer_kind {
 	TIMER_END = 2,
 	HRTIMER_BEGIN = 3,
 	HRTIMER_END = 4,
-	HRTIMER_WAKES = 5, /* as 3 and 4, but in the time of the CPU and told of the woken thread */
-	HRTIMER_WOKE = 6,
+	TIMER_WAKES = 5, /* begin and end of any timer, in the time of the CPU and told of the woken thread */
+	TIMER_WOKE = 6,
 };
 enum futex_kind { FUTEX_WAKES = 3 };
 enum ipc_kind { IPC_SEND = 1, IPC_RECEIVE = 2 };
