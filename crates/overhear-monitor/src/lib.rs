@@ -89,6 +89,7 @@ pub mod reaction;
 pub mod scheduler;
 mod sentinel;
 mod updates;
+pub mod yardstick;
 
 pub use clock::{Clock, SystemClock};
 pub use executor::best_effort;
