@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use overhear_cli::calibrate::Calibration;
+use overhear_cli::calibrate::{Calibration, Sought};
 use overhear_cli::metrics::ElementCost;
 use overhear_cli::record::Wishes;
 use overhear_cli::session::{KernelChoice, KernelSensor, Probe};
@@ -500,6 +500,10 @@ pub(crate) struct CalibrateArguments {
     /// Prints the calibration as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+    /// Measures these sensors of the kernel alone, and nothing else; can be repeated. What the others cost is then
+    /// not known.
+    #[arg(long = "sensor", value_name = "NAME")]
+    pub(crate) sensors: Vec<Sought>,
     /// Answers each byte of standard input: the other process of a loop.
     #[arg(long, hide = true)]
     pub(crate) answer: bool,

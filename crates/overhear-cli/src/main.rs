@@ -192,7 +192,7 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Failure> {
     let kept = calibrate::Place::claim(&place)?;
     let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let rounds = arguments.rounds;
-    let calibration = calibrate::calibrate(rounds, |round| {
+    let calibration = calibrate::calibrate(rounds, &arguments.sensors, |round| {
         if shows {
             let end = if round == rounds { "\r\x1b[K" } else { "" };
             say(&format!("\r\x1b[Koverhear: round {round} of {rounds}{end}"));

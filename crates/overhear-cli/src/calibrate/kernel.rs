@@ -8,9 +8,11 @@ use std::time::Instant;
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
+use overhear_monitor::yardstick::median;
 
 use super::loops::{Loop, Loops};
-use super::{lower_quartile, undisturbed, Cost, KernelCost, REPEATS};
+use super::stopwatch::{Stopwatch, Value};
+use super::{Cost, KernelCost, Sought};
 use crate::exit::{Failure, UNAVAILABLE};
 
 /// Fewer elements of its own sensor than this per turn, and a loop does not fire it.
@@ -65,18 +67,42 @@ struct Round {
     elements: BTreeMap<String, f64>,
     /// Reading, per element.
     reading: f64,
+    /// Whether the core was undisturbed in all three states.
+    is_calm: bool,
 }
 
-/// The values of all rounds.
+/// The values of a loop's rounds.
 #[derive(Default)]
-struct Values {
-    firing: Vec<f64>,
-    constant: Vec<f64>,
+struct Values(Vec<RoundValue>);
+
+#[derive(Clone, Copy)]
+struct RoundValue {
+    firing: f64,
+    constant: f64,
+    is_calm: bool,
+}
+
+/// With fewer undisturbed rounds the others count as well.
+const CALM_ROUNDS: usize = 2;
+
+impl Values {
+    /// The costs of firing and of nobody listening: of undisturbed rounds if there are enough of them.
+    fn costs(&self) -> Option<(Cost, Option<Cost>)> {
+        let calm = self.0.iter().filter(|value| value.is_calm);
+        let is_enough = calm.clone().count() >= CALM_ROUNDS;
+        let counted = self.0.iter().filter(|value| value.is_calm || !is_enough);
+        let of = |which: fn(&RoundValue) -> f64| {
+            Cost::of(&counted.clone().map(which).collect::<Vec<_>>())
+        };
+        Some((of(|value| value.firing)?, of(|value| value.constant)))
+    }
 }
 
 /// Measures what the kernel's sensors cost, and what reading them does.
 pub(super) fn measure(
     rounds: u64,
+    bench: &mut Bench,
+    only: &[Sought],
     notes: &mut Vec<String>,
     tell: &mut dyn FnMut(u64),
 ) -> Result<(Vec<KernelCost>, Option<Cost>), Failure> {
@@ -84,21 +110,20 @@ pub(super) fn measure(
         notes.push(format!("kernel sensors are not calibrated: {error}"));
         return Ok((Vec::new(), None));
     }
-    let mut loops = loops()?;
     let mut values: BTreeMap<Loop, Values> = BTreeMap::new();
     let mut reading = Vec::new();
     let mut silent: BTreeMap<Loop, String> = BTreeMap::new();
     for round in 0..rounds {
         // What a round has found out so far, per element.
         let mut known: BTreeMap<&str, f64> = BTreeMap::new();
-        for which in Loop::ALL {
-            if let Some(reason) = loops.lacks(which) {
+        for which in Loop::sought(only) {
+            if let Some(reason) = bench.loops.lacks(which) {
                 silent.insert(which, reason.to_string());
             }
             if silent.contains_key(&which) {
                 continue;
             }
-            let found = self::round(&mut loops, which, round % 2 == 1);
+            let found = self::round(bench, which, round % 2 == 1);
             let found = match found {
                 Ok(found) => found,
                 Err(error) => {
@@ -120,9 +145,11 @@ pub(super) fn measure(
                 .sum();
             let firing = (found.firing - others) / own;
             known.insert(which.sensor(), firing);
-            let values = values.entry(which).or_default();
-            values.firing.push(firing);
-            values.constant.push(found.constant / own);
+            values.entry(which).or_default().0.push(RoundValue {
+                firing,
+                constant: found.constant / own,
+                is_calm: found.is_calm,
+            });
             reading.push(found.reading);
         }
         tell(round + 1);
@@ -132,45 +159,60 @@ pub(super) fn measure(
             format!("kernel:{} is not calibrated: {reason}", which.sensor())
         }),
     );
-    Ok((costs(&values), Cost::of(&reading)))
+    Ok((costs(&values, only.is_empty()), Cost::of(&reading)))
 }
 
-fn loops() -> Result<Loops, Failure> {
-    Loops::new().map_err(|error| {
-        let sentence = format!("the loops of the calibration cannot run: {error}");
-        Failure::new(UNAVAILABLE, sentence)
-    })
+/// The loops and the stopwatch, on the same CPU. It is for all measurements: who is bound to a CPU already does not see that
+/// there are others.
+pub(super) struct Bench {
+    loops: Loops,
+    stopwatch: Stopwatch,
+}
+
+impl Bench {
+    pub(super) fn new() -> Result<Self, Failure> {
+        let loops = Loops::new().map_err(|error| {
+            let sentence = format!("the loops of the calibration cannot run: {error}");
+            Failure::new(UNAVAILABLE, sentence)
+        })?;
+        let stopwatch = Stopwatch::new();
+        Ok(Self { loops, stopwatch })
+    }
+
+    /// The value of a loop as things are now, after some turns that do not count.
+    fn value(&mut self, which: Loop) -> Value {
+        let turns = which.turns();
+        self.loops.run(which, turns);
+        self.stopwatch.value_of(|| self.loops.run(which, turns))
+    }
 }
 
 /// Measures what a switch costs per element where perf records are heard: departures and arrivals apart.
 /// `None` where they cannot be.
-pub(super) fn measure_perf(rounds: u64) -> Result<Option<Cost>, Failure> {
-    let mut loops = loops()?;
-    let rounds = (0..rounds).map_while(|_| perf_round(&mut loops).ok());
-    Ok(Cost::of(&rounds.collect::<Vec<_>>()))
+pub(super) fn measure_perf(rounds: u64, bench: &mut Bench) -> Option<Cost> {
+    let rounds = (0..rounds).map_while(|_| perf_round(bench).ok());
+    Cost::of(&rounds.collect::<Vec<_>>())
 }
 
-fn perf_round(loops: &mut Loops) -> Result<f64, Box<dyn std::error::Error>> {
+fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
+    let out = bench.value(Loop::Yield);
     let turns = Loop::Yield.turns();
-    loops.run(Loop::Yield, turns / 10);
-    let out = undisturbed(|| loops.run(Loop::Yield, turns));
+    let Bench { loops, stopwatch } = bench;
     let mut monitor = KernelMonitor::builder().choice(Choice::Perf).create()?;
     for tid in loops.players(Loop::Yield) {
         monitor.thread_monitor(tid, tid)?;
     }
     monitor.resume()?;
     let mut tally = Tally::default();
-    let mut on = Vec::new();
-    for _ in 0..REPEATS {
+    let on = stopwatch.value(|stopwatch| {
         monitor.read(&mut tally)?;
         tally.clear();
-        on.push(loops.run(Loop::Yield, turns));
-        monitor.read(&mut tally)?;
-    }
-    let on = lower_quartile(&on);
+        let measured = stopwatch.beside(|| loops.run(Loop::Yield, turns));
+        monitor.read(&mut tally).map(|()| measured)
+    })?;
     let elements = tally.elements.get(SCHED_SWITCH).copied().unwrap_or(0) + tally.missed;
     match elements as f64 / turns as f64 {
-        own if own >= FIRES => Ok((on - out) / own),
+        own if own >= FIRES => Ok((on.ns - out.ns) / own),
         _ => Err("perf records tell of no switches".into()),
     }
 }
@@ -185,68 +227,73 @@ fn monitor(which: Loop) -> Result<KernelMonitor, StartError> {
 
 /// Out, in and on; the other way round in every other round, so that a drift of the machine cancels.
 fn round(
-    loops: &mut Loops,
+    bench: &mut Bench,
     which: Loop,
     backwards: bool,
 ) -> Result<Round, Box<dyn std::error::Error>> {
     let turns = which.turns();
-    let measure = |loops: &mut Loops| {
-        loops.run(which, turns / 10);
-        undisturbed(|| loops.run(which, turns))
-    };
-    let mut out = 0.0;
+    let mut out = Value::default();
     if !backwards {
-        out = measure(loops);
+        out = bench.value(which);
     }
     let mut monitor = monitor(which)?;
     monitor.resume()?;
-    let within = measure(loops);
-    for tid in loops.players(which) {
+    let within = bench.value(which);
+    for tid in bench.loops.players(which) {
         monitor.thread_monitor(tid, tid)?;
     }
-    loops.run(which, turns / 10);
+    bench.loops.run(which, turns);
+    let Bench { loops, stopwatch } = bench;
     let mut tally = Tally::default();
-    let (mut on, mut reading) = (Vec::new(), Vec::new());
-    for _ in 0..REPEATS {
+    let mut reading = Vec::new();
+    let on = stopwatch.value(|stopwatch| {
         monitor.read(&mut tally)?;
         tally.clear();
-        on.push(loops.run(which, turns));
+        let measured = stopwatch.beside(|| loops.run(which, turns));
         let begun = Instant::now();
         monitor.read(&mut tally)?;
         reading.push(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
-        if tally.missed > 0 {
-            return Err(format!("{} elements of the loop were missed", tally.missed).into());
+        match tally.missed {
+            0 => Ok(measured),
+            missed => Err(Box::<dyn std::error::Error>::from(format!(
+                "{missed} elements of the loop were missed"
+            ))),
         }
-    }
+    })?;
     drop(monitor);
     if backwards {
-        out = measure(loops);
+        out = bench.value(which);
     }
     let per_turn =
         |(sensor, count): (&String, &u64)| (sensor.clone(), *count as f64 / turns as f64);
     Ok(Round {
-        constant: within - out,
-        firing: lower_quartile(&on) - out,
+        constant: within.ns - out.ns,
+        firing: on.ns - out.ns,
+        is_calm: [out, within, on].iter().all(|value| value.is_calm),
         elements: tally.elements.iter().map(per_turn).collect(),
-        reading: lower_quartile(&reading),
+        reading: median(&reading),
     })
 }
 
-/// What was measured, and for the sensors that nothing fires in a loop the dearest of it that is known
-/// to cost anything.
-fn costs(values: &BTreeMap<Loop, Values>) -> Vec<KernelCost> {
+/// What was measured; and where all sensors are sought, for those that nothing fires in a loop, the dearest of it that is
+/// known to cost anything.
+fn costs(values: &BTreeMap<Loop, Values>, all: bool) -> Vec<KernelCost> {
     let mut costs: Vec<KernelCost> = values
         .iter()
         .filter_map(|(which, values)| {
+            let (firing, constant) = values.costs()?;
             Some(KernelCost {
                 sensor: which.sensor().to_string(),
                 by: Some(which.about().to_string()),
-                firing: Cost::of(&values.firing)?,
-                constant: Cost::of(&values.constant),
+                firing,
+                constant,
                 assumed: false,
             })
         })
         .collect();
+    if !all {
+        return costs;
+    }
     let dearest = costs
         .iter()
         .map(|cost| cost.firing)

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
@@ -45,6 +46,24 @@ impl Loop {
         Self::Migrate,
     ];
 
+    /// The loops that measure these sensors, and those by which what they fire besides is known; all of them if none is
+    /// named.
+    pub(super) fn sought(only: &[Sought]) -> impl Iterator<Item = Self> {
+        let is_sought = |which: Self| only.iter().any(|sought| sought.0 == which);
+        let switches = only.iter().any(|sought| sought.0.fires_switches());
+        let wanted = Self::ALL
+            .map(|which| only.is_empty() || is_sought(which) || (switches && which == Self::Yield));
+        Self::ALL
+            .into_iter()
+            .zip(wanted)
+            .filter_map(|(which, wanted)| wanted.then_some(which))
+    }
+
+    /// Whether others than [`Loop::Yield`] pay for switches in it.
+    const fn fires_switches(self) -> bool {
+        matches!(self, Self::Pipe | Self::Migrate)
+    }
+
     /// The kernel sensor that the loop is there for.
     pub(super) const fn sensor(self) -> &'static str {
         use overhear_event::kernel::{events, SCHED_SWITCH, SCHED_WAKE};
@@ -60,13 +79,12 @@ impl Loop {
         }
     }
 
-    /// Turns of one measurement: about a millisecond.
+    /// Turns of one measurement: about a quarter of a millisecond, so that many fit between two disturbances.
     pub(super) const fn turns(self) -> u64 {
         match self {
-            Self::Yield => 1_000,
-            Self::Pipe | Self::Migrate => 200,
-            Self::Fault | Self::Signal | Self::Message => 1_000,
-            Self::Call | Self::Futex => 4_000,
+            Self::Pipe | Self::Migrate => 40,
+            Self::Yield | Self::Fault | Self::Signal | Self::Message => 200,
+            Self::Call | Self::Futex => 1_000,
         }
     }
 
@@ -82,6 +100,22 @@ impl Loop {
             Self::Message => "a byte through a pipe",
             Self::Migrate => "a move to another CPU and back",
         }
+    }
+}
+
+/// A kernel sensor that can be calibrated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sought(pub(super) Loop);
+
+impl FromStr for Sought {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Loop::ALL.into_iter().find(|which| which.sensor() == name);
+        found.map(Self).ok_or_else(|| {
+            let names = Loop::ALL.map(Loop::sensor).join(", ");
+            format!("nothing measures {name:?}; what can be measured are {names}")
+        })
     }
 }
 

@@ -5,25 +5,29 @@
 //! The method is that of seed 003, section 5.5. A loop that makes the kernel fire one kind of element
 //! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
 //! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on* less
-//! *out* the cost of firing. Each round gives one value, the lower quartile of short measurements, so that what
-//! else the machine does stays out; and the table shows their mean without outliers, and its confidence
-//! interval of 99 %.
+//! *out* the cost of firing. Each round gives one value, the median of short measurements during which the core
+//! was undisturbed, as a yardstick beside each of them tells; and the table shows their mean without outliers,
+//! and its confidence interval of 99 %.
 //! Loops fire other elements, too: those are counted, and subtracted at the price that the same round
 //! has found.
 
 mod kernel;
 mod loops;
 mod programs;
+mod stopwatch;
 mod store;
 mod text;
 
+use std::ops::RangeInclusive;
+
 use overhear_event::kernel::SCHED_SWITCH;
 use overhear_metrics::{Costs, Estimate};
+use overhear_monitor::yardstick::median;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 
-pub use loops::answer;
+pub use loops::{answer, Sought};
 pub use store::{default_place, recall, Place};
 pub use text::render;
 
@@ -124,22 +128,20 @@ impl Cost {
 /// distances from it: 1.4826 times as much where values are normally distributed.
 const OUTLIER: f64 = 3.0 * 1.4826;
 
-/// The values without outliers, which the seed discounts, too (section 5.3): rounds in which a state was
-/// disturbed from its begin to its end, and another was not.
-fn without_outliers(values: &[f64]) -> Vec<f64> {
-    let Some(middle) = median(values.to_vec()) else {
-        return Vec::new();
-    };
-    let distances = values.iter().map(|value| (value - middle).abs());
-    let usual = median(distances.collect()).unwrap_or(0.0);
-    let near = |value: &&f64| (*value - middle).abs() <= OUTLIER * usual;
-    values.iter().filter(near).copied().collect()
+/// Where values are ordinary; all others are outliers, which the seed discounts, too (section 5.3): a state was disturbed from
+/// its begin to its end, and another was not.
+#[must_use]
+pub fn ordinary(values: &[f64]) -> RangeInclusive<f64> {
+    let middle = median(values);
+    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let most = OUTLIER * median(&distances);
+    middle - most..=middle + most
 }
 
-/// `None` of nothing.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+fn without_outliers(values: &[f64]) -> Vec<f64> {
+    let ordinary = ordinary(values);
+    let near = |value: &&f64| ordinary.contains(*value);
+    values.iter().filter(near).copied().collect()
 }
 
 impl Calibration {
@@ -180,37 +182,29 @@ impl Calibration {
     }
 }
 
-/// A measurement is made so many times, each of about a millisecond. They are short and many rather than
-/// long and few, because where two CPUs share a core whatever runs on the other one slows the loop down:
-/// only a measurement that fits between two disturbances is free of them.
-const REPEATS: usize = 15;
-
-/// What a quarter of the measurements do not exceed. Disturbances only add, so that the low ones are those that are
-/// looked for; but the least of all would be the lower the more there are, and the more they vary, and
-/// states are compared that do not vary alike.
-#[must_use]
-pub fn lower_quartile(measurements: &[f64]) -> f64 {
-    let mut sorted = measurements.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let quarter = sorted.len().saturating_sub(1) / 4;
-    sorted.get(quarter).copied().unwrap_or(0.0)
-}
-
-fn undisturbed(mut measure: impl FnMut() -> f64) -> f64 {
-    let measurements: Vec<f64> = (0..REPEATS).map(|_| measure()).collect();
-    lower_quartile(&measurements)
-}
-
-/// Measures, in so many rounds. `tell` hears of each that is done.
+/// Measures, in so many rounds: everything, or `only` these sensors of the kernel. `tell` hears of each round that
+/// is done.
 ///
 /// # Errors
 /// [`Failure`] if the loops cannot run.
-pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, Failure> {
+pub fn calibrate(
+    rounds: u64,
+    only: &[Sought],
+    mut tell: impl FnMut(u64),
+) -> Result<Calibration, Failure> {
     let mut notes = Vec::new();
     // Programs first: their directory must not be disturbed by a thread that yields.
-    let (programs, programs_reading) = programs::measure(rounds)?;
-    let perf = kernel::measure_perf(rounds)?;
-    let (kernel, kernel_reading) = kernel::measure(rounds, &mut notes, &mut tell)?;
+    let (programs, programs_reading) = if only.is_empty() {
+        programs::measure(rounds)?
+    } else {
+        (Vec::new(), None)
+    };
+    let mut bench = kernel::Bench::new()?;
+    let perf = only
+        .is_empty()
+        .then(|| kernel::measure_perf(rounds, &mut bench));
+    let (kernel, kernel_reading) =
+        kernel::measure(rounds, &mut bench, only, &mut notes, &mut tell)?;
     let reading = [("kernel", kernel_reading), ("programs", programs_reading)];
     Ok(Calibration {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -219,7 +213,7 @@ pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, 
         release: store::release(),
         rounds,
         kernel,
-        perf,
+        perf: perf.flatten(),
         programs,
         reading: reading
             .into_iter()
@@ -236,14 +230,7 @@ pub fn calibrate(rounds: u64, mut tell: impl FnMut(u64)) -> Result<Calibration, 
 
 #[cfg(test)]
 mod tests {
-    use super::{lower_quartile, without_outliers, Cost};
-
-    #[test]
-    fn a_quarter_is_not_longer() {
-        assert_eq!(lower_quartile(&[]), 0.0);
-        assert_eq!(lower_quartile(&[3.0]), 3.0);
-        assert_eq!(lower_quartile(&[9.0, 2.0, 8.0, 1.0, 7.0]), 2.0);
-    }
+    use super::{without_outliers, Cost};
 
     #[test]
     fn disturbed_rounds_are_discounted() {

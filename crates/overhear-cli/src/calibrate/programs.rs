@@ -9,7 +9,8 @@ use overhear_directory::{Directory, MonitorConnection, ProgramSource, Query, SOC
 use overhear_event::Source;
 use overhear_kernel::Count;
 
-use super::{undisturbed, Cost, ProgramCost};
+use super::stopwatch::Stopwatch;
+use super::{Cost, ProgramCost};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::scratch::Scratch;
 
@@ -49,13 +50,14 @@ impl Kind {
     }
 }
 
-fn time(write: &mut dyn FnMut(u64)) -> f64 {
+fn time(stopwatch: &mut Stopwatch, write: &mut dyn FnMut(u64)) -> f64 {
     write(ELEMENTS / 10);
-    undisturbed(|| {
+    let value = stopwatch.value_of(|| {
         let begun = Instant::now();
         write(ELEMENTS);
         begun.elapsed().as_nanos() as f64 / ELEMENTS as f64
-    })
+    });
+    value.ns
 }
 
 /// Measures each kind of sensor, and what reading them costs.
@@ -111,11 +113,12 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), F
             });
         }
     };
+    let mut stopwatch = Stopwatch::new();
     let mut reading = Vec::new();
     for _ in 0..rounds {
-        let base = time(&mut empty);
+        let base = time(&mut stopwatch, &mut empty);
         for kind in &mut kinds {
-            let spent = time(&mut *kind.write);
+            let spent = time(&mut stopwatch, &mut *kind.write);
             kind.on.push(spent - base);
         }
         let mut count = Count::default();
@@ -129,7 +132,7 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), F
             .set_enabled(&Query::all(), false)
             .map_err(failed)?;
         for kind in &mut kinds {
-            let spent = time(&mut *kind.write);
+            let spent = time(&mut stopwatch, &mut *kind.write);
             kind.off.push(spent - base);
         }
         connection

@@ -1,166 +1,151 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The compensation of a real run: a workload that switches a lot, with and without a monitor, in turns.
 //!
-//! Monitored it takes longer; what is left of that after the compensation should be nothing. The time is
-//! what a quarter of the workload's laps do not exceed, by its own clock. By how much a lap becomes
-//! shorter comes from the recording: between the elements that the workload writes at its begin and end, plain
-//! and compensated.
+//! Monitored it takes longer; what is left of that after the compensation should be nothing. The same two
+//! processes run both halves of a pair, some tenths of a second apart, and which half is first changes from pair to
+//! pair. The time is the median of short laps during which the core was undisturbed: as told by the
+//! work that each lap contains and that no observation changes, by one measure for both halves.
 //!
 //! As a test it makes few pairs, and asserts what holds on any machine that is calm enough to show a difference at
 //! all; where it is not it says so. With `OVERHEAR_COMPENSATION_BENCH=41` it makes so many pairs, prints
 //! what came of them, and fails if the workload was too weak or the compensation has missed (`make bench`).
 
+mod recorded;
 mod workload;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use overhear_cli::calibrate::{lower_quartile, Calibration};
+use overhear_cli::calibrate::{ordinary, Calibration};
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE};
 use overhear_metrics::Estimate;
 use overhear_monitor::scheduler::run_on;
+use overhear_monitor::yardstick::{is_undisturbed, median, Yardstick};
 use tempfile::TempDir;
 
-use workload::{cpus, laps_in, steps_in, Work, SENSOR};
+use recorded::Monitored;
+use workload::{cpus, Lap, Workload};
 
 const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
-
-/// The exit status of a run of which something was missed.
-const INCONCLUSIVE: i32 = overhear_cli::exit::INCONCLUSIVE as i32;
 
 /// A try that takes longer is not repeated.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// How long a thread of the workload works with the byte.
-const WORK: Duration = Duration::from_micros(6);
+/// A process of the workload works with the byte for so many tenths of what a bare round trip takes, so that the monitor adds
+/// about as much on a fast machine as on a slow one: 5 % to 10 %.
+const WORK_TENTHS: u64 = 14;
+
+/// Laps of a batch, and trips of the byte in each: a lap takes less than half a millisecond, so that many fit between
+/// two disturbances.
+const LAPS: usize = 50;
+const TRIPS: usize = 20;
+/// So many undisturbed laps make a half of a pair.
+const ENOUGH: usize = 15;
+/// With fewer the pair does not count.
+const FEW: usize = 5;
+/// A half has no more batches than this.
+const BATCHES: usize = 20;
 
 /// How the pairs are made.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     pairs: usize,
-    rounds: usize,
-    work: Work,
+    /// Of the calibration before each pair.
+    rounds: u32,
+    cpu: u32,
+    /// Of work of each process in each trip.
+    steps: u64,
 }
 
-/// What the pairs have in common: differences by the plain run's time.
+/// What was measured of one pair.
+struct Pair {
+    plain: Vec<Lap>,
+    monitored: Monitored,
+}
+
+/// What the pairs have in common: differences by the plain half's time.
 #[derive(Clone, Copy, Debug)]
 struct Differences {
     /// Monitored less plain.
     uncompensated: Estimate,
     /// Monitored and compensated less plain.
     compensated: Estimate,
-    /// By how much plain runs differ from their median, in the middle.
-    restless: f64,
+    /// How long an undisturbed lap takes without a monitor, and how many trips it has.
+    lap_ns: f64,
+    /// Pairs more that do not count.
+    discounted: usize,
     /// The standard deviation of the prices of switches and wake-ups by their means; the larger one.
     prices_vary: f64,
 }
 
 impl Differences {
-    /// Whether what is looked for can be told from what else the machine does: neither the workload alone nor
-    /// the differences nor the prices vary by much of it.
+    /// Whether what is looked for can be told from what else the machine does: neither the differences nor the
+    /// prices vary by much of it.
     fn is_calm(&self) -> bool {
-        self.restless < 0.03
-            && self.prices_vary < 0.2
-            && self.uncompensated.within_ns < self.uncompensated.mean_ns / 3.0
+        self.prices_vary < 0.2 && self.uncompensated.within_ns < self.uncompensated.mean_ns / 3.0
     }
 }
 
-/// A program bound to the CPU beside the workload's: everything that is not the workload. The workload
-/// binds itself.
-fn beside(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.stderr(Stdio::piped());
-    command
+/// In nanoseconds.
+fn length(lap: &Lap) -> f64 {
+    (lap.end_ns - lap.begin_ns) as f64
 }
 
-fn output(command: &mut Command) -> (i32, String, String) {
+/// The undisturbed laps' medians: plain, monitored, compensated. `None` if there are too few of them.
+fn medians(pair: &Pair, shortest_ns: u64) -> Option<[f64; 3]> {
+    let is_calm = |lap: &Lap| is_undisturbed(lap.work_ns, shortest_ns);
+    let plain: Vec<f64> = pair
+        .plain
+        .iter()
+        .filter(|lap| is_calm(lap))
+        .map(length)
+        .collect();
+    let (laps, compensated_ns) = (&pair.monitored.laps, &pair.monitored.compensated_ns);
+    let both = laps
+        .iter()
+        .zip(compensated_ns)
+        .filter(|(lap, _)| is_calm(lap));
+    let both: Vec<(f64, f64)> = both.map(|(lap, ns)| (length(lap), *ns as f64)).collect();
+    let (monitored, compensated): (Vec<f64>, Vec<f64>) = both.into_iter().unzip();
+    let enough = plain.len().min(monitored.len()) >= FEW;
+    enough.then(|| [median(&plain), median(&monitored), median(&compensated)])
+}
+
+/// What the usable ones of these pairs show. A pair is discounted if one of its halves took unusually long or short for its kind,
+/// as where others observed the machine meanwhile.
+fn evaluate(pairs: &[Pair]) -> Vec<[f64; 3]> {
+    let laps = pairs
+        .iter()
+        .flat_map(|pair| pair.plain.iter().chain(&pair.monitored.laps));
+    let shortest_ns = laps.map(|lap| lap.work_ns).min().unwrap_or(0);
+    let found = pairs.iter().filter_map(|pair| medians(pair, shortest_ns));
+    let found: Vec<[f64; 3]> = found.collect();
+    let usual = [0, 1].map(|half| {
+        let times: Vec<f64> = found.iter().map(|times| times[half]).collect();
+        ordinary(&times)
+    });
+    let is_usual = |times: &[f64; 3]| usual[0].contains(&times[0]) && usual[1].contains(&times[1]);
+    found.into_iter().filter(is_usual).collect()
+}
+
+/// A calibration of this machine as it is now, and by how much its prices vary.
+fn calibrate(rounds: u32, file: &Path) -> Result<(Calibration, f64), String> {
+    let mut command = Command::new(OVERHEAR);
+    command.args([
+        "calibrate",
+        "--sensor",
+        SCHED_SWITCH,
+        "--sensor",
+        SCHED_WAKE,
+    ]);
+    command.args(["--rounds", &rounds.to_string(), "--output"]);
+    command.arg(file).arg("--json").stderr(Stdio::piped());
     let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let status = output.status.code().unwrap_or(-1);
-    (status, text(output.stdout), text(output.stderr))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// What a quarter of the laps do not exceed: what disturbs others is not what is measured.
-fn undisturbed(laps: &[u64]) -> f64 {
-    let laps: Vec<f64> = laps.iter().map(|lap| *lap as f64).collect();
-    lower_quartile(&laps)
-}
-
-/// The workload alone.
-fn plain(work: Work) -> f64 {
-    let (program, arguments) = work.program();
-    let mut command = beside(program);
-    work.ask(command.args(arguments));
-    let (status, told, complaint) = output(&mut command);
-    assert_eq!(status, 0, "{complaint}");
-    undisturbed(&laps_in(&told))
-}
-
-/// The lengths of the laps in a recording, between the elements that the workload has written.
-fn recorded(out: &Path, options: &[&str]) -> Vec<u64> {
-    let mut command = beside(OVERHEAR);
-    command.arg("export").arg(out).args(options);
-    command.args(["--to", "csv", "--sensor", SENSOR, "--output", "-"]);
-    let (_, rows, complaint) = output(&mut command);
-    let mut rows = rows.lines();
-    let heads: Vec<&str> = rows
-        .next()
-        .unwrap_or_else(|| panic!("{complaint}"))
-        .split(',')
-        .collect();
-    let column = heads.iter().position(|head| *head == "time_ns").unwrap();
-    let times: Vec<u64> = rows
-        .map(|row| row.split(',').nth(column).unwrap().parse().unwrap())
-        .collect();
-    times
-        .chunks_exact(2)
-        .map(|edges| edges[1] - edges[0])
-        .collect()
-}
-
-/// The workload under a monitor: how long a lap took by its own clock, and how long it would have. `None`
-/// if something was missed, as where the monitor was kept from running.
-fn monitored(work: Work, calibration: &Path, out: &Path) -> Result<Option<(f64, f64)>, String> {
-    let _ = std::fs::remove_dir_all(out);
-    let (program, arguments) = work.program();
-    let mut command = beside(OVERHEAR);
-    command.args(["run", "--via", "bpf", "--quiet", "--calibration"]);
-    command.arg(calibration).arg("--out").arg(out).arg("--");
-    work.ask(command.arg(program).args(arguments));
-    let (status, told, complaint) = output(&mut command);
-    if status == INCONCLUSIVE {
-        return Ok(None);
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    if status != 0 {
-        return Err(format!("status {status}: {complaint}"));
-    }
-    let laps = laps_in(&told);
-    let (before, after) = (recorded(out, &[]), recorded(out, &["--compensate"]));
-    assert_eq!((before.len(), after.len()), (work.laps, work.laps));
-    // The workload's own clock counts: by how much a lap shrinks comes from the recording.
-    let shrunk = laps.iter().zip(before).zip(after);
-    let compensated: Vec<u64> = shrunk
-        .map(|((lap, before), after)| (lap + after).saturating_sub(before))
-        .collect();
-    Ok(Some((undisturbed(&laps), undisturbed(&compensated))))
-}
-
-/// A calibration of this machine as it is now. Returns by how much its prices vary.
-fn calibrate(rounds: usize, file: &Path) -> Result<f64, String> {
-    let mut command = beside(OVERHEAR);
-    command.args(["calibrate", "--rounds", &rounds.to_string(), "--output"]);
-    let (status, _, complaint) = output(command.arg(file).arg("--json"));
-    if status != 0 {
-        return Err(complaint);
-    }
-    let json = std::fs::read(file).unwrap();
-    let found: Calibration = serde_json::from_slice(&json).unwrap();
+    let found: Calibration = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let mut varies: f64 = 0.0;
     for sensor in [SCHED_SWITCH, SCHED_WAKE] {
         let Some(cost) = found.kernel.iter().find(|cost| cost.sensor == sensor) else {
@@ -168,44 +153,65 @@ fn calibrate(rounds: usize, file: &Path) -> Result<f64, String> {
         };
         varies = varies.max(cost.firing.deviation_ns / cost.firing.mean_ns.max(1.0));
     }
-    Ok(varies)
+    Ok((found, varies))
+}
+
+/// Laps until enough of them were undisturbed, after some that do not count.
+fn half(workload: &mut Workload, shortest_ns: &mut u64) -> Vec<Lap> {
+    workload.run(LAPS / 5, TRIPS);
+    let mut laps = Vec::new();
+    for _ in 0..BATCHES {
+        laps.extend(workload.run(LAPS, TRIPS));
+        let work = laps.iter().map(|lap: &Lap| lap.work_ns);
+        *shortest_ns = work.clone().chain([*shortest_ns]).min().unwrap_or(0);
+        if work.filter(|ns| is_undisturbed(*ns, *shortest_ns)).count() >= ENOUGH {
+            break;
+        }
+    }
+    laps
 }
 
 fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, String> {
-    let (file, out) = (
-        place.path().join("calibration.json"),
-        place.path().join("out"),
-    );
-    let prices_vary = calibrate(plan.rounds, &file)?;
-    let (mut uncompensated, mut compensated, mut times) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in 0..2 * plan.pairs {
-        if times.len() == plan.pairs {
-            break;
+    let out = place.path().join("out");
+    let prices = place.path().join("calibration.json");
+    let mut workload = Workload::start(plan.cpu, plan.steps);
+    let mut shortest_ns = u64::MAX;
+    half(&mut workload, &mut shortest_ns);
+    let (mut made, mut missed, mut varies) = (Vec::new(), 0, Vec::new());
+    while evaluate(&made).len() < plan.pairs {
+        if made.len() + missed == 2 * plan.pairs {
+            let reason =
+                "machine lateness: the core is seldom undisturbed, or the monitor misses elements";
+            return Err(reason.to_string());
         }
-        let before = (pair % 2 == 0).then(|| plain(plan.work));
-        let Some((with, without)) = monitored(plan.work, &file, &out)? else {
+        let (calibration, vary) = calibrate(plan.rounds, &prices)?;
+        varies.push(vary);
+        let before = (made.len() % 2 == 0).then(|| half(&mut workload, &mut shortest_ns));
+        let monitored = recorded::run(&mut workload, &out, &calibration, |workload| {
+            half(workload, &mut shortest_ns)
+        });
+        let Some(monitored) = monitored? else {
+            missed += 1;
             continue;
         };
-        let alone = before.unwrap_or_else(|| plain(plan.work));
-        times.push(alone);
-        uncompensated.push(with / alone - 1.0);
-        compensated.push(without / alone - 1.0);
+        let plain = before.unwrap_or_else(|| half(&mut workload, &mut shortest_ns));
+        made.push(Pair { plain, monitored });
     }
-    if times.len() < plan.pairs {
-        return Err("machine lateness: the monitor misses elements".to_string());
-    }
-    let usual = median(times.clone());
-    let restless = median(
-        times
+    let found = evaluate(&made);
+    let by_plain = |which: usize| {
+        let differences: Vec<f64> = found
             .iter()
-            .map(|time| (time / usual - 1.0).abs())
-            .collect(),
-    );
+            .map(|times| times[which] / times[0] - 1.0)
+            .collect();
+        Estimate::of(&differences).unwrap()
+    };
+    let plain: Vec<f64> = found.iter().map(|times| times[0]).collect();
     Ok(Differences {
-        uncompensated: Estimate::of(&uncompensated).unwrap(),
-        compensated: Estimate::of(&compensated).unwrap(),
-        restless,
-        prices_vary,
+        uncompensated: by_plain(1),
+        compensated: by_plain(2),
+        lap_ns: median(&plain),
+        discounted: made.len() - found.len(),
+        prices_vary: median(&varies),
     })
 }
 
@@ -223,10 +229,14 @@ fn what_observing_adds_is_taken_away() {
         println!("skipped: there is one CPU");
         return;
     };
-    run_on(cpu).unwrap();
-    let steps = steps_in(WORK);
-    // Whatever this test starts inherits it.
+    // Whatever this test starts inherits it; the workload binds itself.
     run_on(other).unwrap();
+    let bare: Vec<f64> = {
+        let laps = Workload::start(cpu, 1).run(5 * LAPS, TRIPS);
+        laps.iter().map(|lap| length(lap) / TRIPS as f64).collect()
+    };
+    let work_ns = median(&bare) as u64 * WORK_TENTHS / 10;
+    let steps = Yardstick::of_about(work_ns).steps();
     let place = tempfile::tempdir().unwrap();
     let asked = std::env::var("OVERHEAR_COMPENSATION_BENCH").ok();
     if let Some(pairs) = asked.and_then(|pairs| pairs.parse().ok()) {
@@ -236,12 +246,8 @@ fn what_observing_adds_is_taken_away() {
     let plan = Plan {
         pairs: 5,
         rounds: 3,
-        work: Work {
-            laps: 20,
-            trips: 200,
-            steps,
-            cpu,
-        },
+        cpu,
+        steps,
     };
     let mut wrong = Vec::new();
     for _ in 0..3 {
@@ -272,7 +278,10 @@ fn what_observing_adds_is_taken_away() {
         if without.mean_ns.abs() < with.mean_ns / 2.0 {
             return;
         }
-        wrong.push(told);
+        // Wrong is what lies outside with its whole interval.
+        if without.mean_ns.abs() - without.within_ns > with.mean_ns / 2.0 {
+            wrong.push(told);
+        }
     }
     assert!(
         wrong.len() < 3,
@@ -284,19 +293,14 @@ fn what_observing_adds_is_taken_away() {
 }
 
 /// As many pairs as asked for.
-fn bench(pairs: usize, cpu: u32, steps: usize, place: &TempDir) {
+fn bench(pairs: usize, cpu: u32, steps: u64, place: &TempDir) {
     let plan = Plan {
         pairs,
-        rounds: 41,
-        work: Work {
-            laps: 60,
-            trips: 200,
-            steps,
-            cpu,
-        },
+        rounds: 5,
+        cpu,
+        steps,
     };
-    let found = self::pairs(plan, place);
-    let found = match found {
+    let found = match self::pairs(plan, place) {
         Ok(found) => found,
         Err(reason) => {
             println!("left out: {reason}");
@@ -310,8 +314,10 @@ fn bench(pairs: usize, cpu: u32, steps: usize, place: &TempDir) {
     println!("| compensated | {} |", percent(without));
     println!("target: the first at least 3 % and not 0, the second contains 0 and is within 1 %");
     println!(
-        "plain runs differ by {:.2} % in the middle, prices by {:.0} %",
-        found.restless * 100.0,
+        "a round trip of two switches takes {:.1} us, {:.0} switches a second; {} pairs more were discounted; prices vary by {:.0} %",
+        found.lap_ns / TRIPS as f64 / 1e3,
+        2e9 * TRIPS as f64 / found.lap_ns,
+        found.discounted,
         found.prices_vary * 100.0
     );
     assert!(

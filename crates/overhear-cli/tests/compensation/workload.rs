@@ -1,72 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workload: two processes on one CPU pass a byte to and fro, a fixed number of times, and work for some
-//! microseconds whenever they get it.
+//! The workload: two processes on one CPU pass a byte to and fro, and work for some microseconds whenever they
+//! get it.
 //!
 //! Both are this test's own program, run again with a variable that asks for it, so that nothing else has to be
-//! built. It writes an element of a sensor of its own at the begin and the end of each lap, and prints how
-//! long the laps took by its own clock.
+//! built. What they work with is the yardstick, so that of each lap it is known whether the core was
+//! undisturbed: by the work, which nobody's observation changes, and not by what is measured.
 
-use std::io::{stderr, stdin, Read, Write};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{stderr, stdin, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
-use overhear::{Element, Sensor};
+use overhear_directory::monotonic_now;
 use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
+use overhear_monitor::yardstick::Yardstick;
 
-/// How much is to be done: laps, trips of the byte in each, and the CPU.
+/// Steps of work before each byte, and the CPU.
 const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
 /// So many steps of work before each byte that is answered, for the other process.
 const ANSWER: &str = "OVERHEAR_TEST_PONG";
 /// Between laps, for the monitor to catch up.
-const PAUSE: Duration = Duration::from_millis(20);
-/// The sensor's id.
-pub(crate) const SENSOR: &str = "lap";
-/// What each line about a lap begins with.
-const LAP: &str = "lap_ns=";
+const PAUSE: Duration = Duration::from_millis(1);
+/// What ends a line of numbers, and tells it from what the harness says.
+const MARK: &str = "of the workload";
 
-/// How much the workload does.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) laps: usize,
-    pub(crate) trips: usize,
-    /// Steps of work of each thread in each trip.
-    pub(crate) steps: usize,
-    /// Where. It binds itself: it inherits another CPU.
-    pub(crate) cpu: u32,
-}
-
-#[derive(Element)]
-#[repr(C)]
-struct Edge {
-    lap: u64,
-}
-
-impl Work {
-    /// The program that does it, with its arguments.
-    pub(crate) fn program(self) -> (PathBuf, [&'static str; 4]) {
-        let program = std::env::current_exe().unwrap();
-        let arguments = [
-            "--exact",
-            "workload::ping_pong",
-            "--nocapture",
-            "--test-threads=1",
-        ];
-        (program, arguments)
-    }
-
-    pub(crate) fn ask(self, command: &mut Command) {
-        command.env(
-            VARIABLE,
-            format!("{} {} {} {}", self.laps, self.trips, self.steps, self.cpu),
-        );
-    }
-}
-
-/// How long each lap took, as the workload has said.
-pub(crate) fn laps_in(output: &str) -> Vec<u64> {
-    let lines = output.lines().filter_map(|line| line.split_once(LAP));
-    lines.map(|(_, ns)| ns.parse().unwrap()).collect()
+/// One lap: so many trips of the byte to and fro.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lap {
+    /// By the monotonic clock.
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+    /// Of this, the work of the one who asks: as long as the yardsticks that it consists of.
+    pub(crate) work_ns: u64,
 }
 
 /// The CPU on which the byte is passed, and one for everybody else; `None` if there is one CPU only.
@@ -76,93 +40,148 @@ pub(crate) fn cpus() -> Option<(u32, u32)> {
     (first != last).then_some((last, first))
 }
 
-/// Work that stays in registers, so that it takes as long each time.
-fn toil(steps: usize) {
-    let mut state = 1_u64;
-    for _ in 0..steps {
-        state = std::hint::black_box(state ^ state << 13);
+/// This test's program, to be one of the two.
+fn player() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "workload::ping_pong", "--nocapture"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// The two processes, which wait to be asked for laps.
+pub(crate) struct Workload {
+    asking: Child,
+    told: ChildStdin,
+    tells: BufReader<ChildStderr>,
+    answering: u32,
+}
+
+impl Workload {
+    /// With so many steps of work before each byte.
+    pub(crate) fn start(cpu: u32, steps: u64) -> Self {
+        let mut asking = player()
+            .env(VARIABLE, format!("{steps} {cpu}"))
+            .spawn()
+            .unwrap();
+        let told = asking.stdin.take().unwrap();
+        let tells = BufReader::new(asking.stderr.take().unwrap());
+        let mut workload = Self {
+            asking,
+            told,
+            tells,
+            answering: 0,
+        };
+        workload.answering = workload.numbers()[0] as u32;
+        workload
+    }
+
+    pub(crate) fn pids(&self) -> [u32; 2] {
+        [self.asking.id(), self.answering]
+    }
+
+    /// So many laps of so many trips.
+    pub(crate) fn run(&mut self, laps: usize, trips: usize) -> Vec<Lap> {
+        writeln!(self.told, "{laps} {trips}").unwrap();
+        let laps = (0..laps).map(|_| {
+            let numbers = self.numbers();
+            Lap {
+                begin_ns: numbers[0],
+                end_ns: numbers[1],
+                work_ns: numbers[2],
+            }
+        });
+        laps.collect()
+    }
+
+    /// The next line of numbers.
+    fn numbers(&mut self) -> Vec<u64> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.tells.read_line(&mut line).unwrap(), 0, "it has ended");
+            if let Some(numbers) = line.trim_end().strip_suffix(MARK) {
+                let numbers = numbers.split_whitespace();
+                return numbers.map(|number| number.parse().unwrap()).collect();
+            }
+        }
     }
 }
 
-/// So many steps take about this long.
-pub(crate) fn steps_in(time: Duration) -> usize {
-    const MANY: usize = 100_000;
-    let measure = || {
-        let begun = Instant::now();
-        toil(MANY);
-        begun.elapsed()
-    };
-    let shortest = (0..5).map(|_| measure()).min().unwrap_or(time);
-    (MANY as u128 * time.as_nanos() / shortest.as_nanos().max(1)) as usize
+impl Drop for Workload {
+    fn drop(&mut self) {
+        // The other one ends with its pipe.
+        let _ = self.asking.kill();
+        let _ = self.asking.wait();
+    }
 }
 
 /// Answers each byte of standard input on standard error: the test's harness talks on standard output.
-fn answer(steps: usize) {
+fn answer(work: Yardstick) {
     let mut byte = [0];
     while stdin().read_exact(&mut byte).is_ok() {
-        toil(steps);
+        work.work();
         if stderr().write_all(&byte).is_err() {
             return;
         }
     }
 }
 
-/// Not a test: the workload, if it is asked for.
+/// Not a test: one of the two, if it is asked for.
 #[test]
 fn ping_pong() {
     if let Ok(steps) = std::env::var(ANSWER) {
-        return answer(steps.parse().unwrap());
+        return answer(Yardstick::new(steps.parse().unwrap()));
     }
-    let Some(work) = std::env::var(VARIABLE).ok() else {
+    let Some(wish) = std::env::var(VARIABLE).ok() else {
         return;
     };
-    let mut numbers = work
-        .split(' ')
-        .map(|number| number.parse::<usize>().unwrap());
+    let mut numbers = wish.split(' ').map(|number| number.parse::<u64>().unwrap());
     let mut next = || numbers.next().unwrap();
-    let (laps, trips, steps) = (next(), next(), next());
-    run_on(u32::try_from(next()).unwrap()).unwrap();
+    let (steps, cpu) = (next(), next());
+    run_on(u32::try_from(cpu).unwrap()).unwrap();
     let _ = take_precedence();
-    let mut sensor = Sensor::<Edge>::builder(SENSOR).register().unwrap();
     // It inherits the CPU and the priority.
-    let (program, arguments) = Work::default().program();
-    let mut answerer = Command::new(program)
-        .args(arguments)
-        .env(ANSWER, steps.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut answerer = player().env(ANSWER, steps.to_string()).spawn().unwrap();
     let mut out = answerer.stdin.take().unwrap();
     let mut back = answerer.stderr.take().unwrap();
+    let tell = |numbers: &[u64]| {
+        let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        eprintln!("\n{} {MARK}", words.join(" "));
+    };
+    tell(&[u64::from(answerer.id())]);
+    let work = Yardstick::new(steps);
     let mut trip = || {
         let mut byte = [0];
-        toil(steps);
+        let spent = work.lay();
         out.write_all(&byte).unwrap();
         back.read_exact(&mut byte).unwrap();
+        spent
     };
-    for _ in 0..trips {
-        trip();
-    }
-    let mut lengths = Vec::with_capacity(laps);
-    for lap in 0..laps {
-        // The monitor's rings hold what a lap fires; between laps it may catch up.
-        std::thread::sleep(PAUSE);
-        for _ in 0..trips / 10 {
-            trip();
+    for wish in stdin().lines() {
+        let wish = wish.unwrap();
+        let mut numbers = wish
+            .split(' ')
+            .map(|number| number.parse::<usize>().unwrap());
+        let (laps, trips) = (numbers.next().unwrap(), numbers.next().unwrap());
+        let mut done = Vec::with_capacity(laps);
+        for _ in 0..laps {
+            std::thread::sleep(PAUSE);
+            for _ in 0..trips / 4 {
+                trip();
+            }
+            let begin_ns = monotonic_now().as_monotonic_ns();
+            let work_ns = (0..trips).map(|_| trip()).sum();
+            let end_ns = monotonic_now().as_monotonic_ns();
+            done.push([begin_ns, end_ns, work_ns]);
         }
-        sensor.write(&Edge { lap: lap as u64 });
-        let begun = Instant::now();
-        for _ in 0..trips {
-            trip();
+        for lap in done {
+            tell(&lap);
         }
-        lengths.push(begun.elapsed().as_nanos());
-        sensor.write(&Edge { lap: lap as u64 });
     }
-    drop(out);
+    // The other one ends with its input.
+    drop((out, back));
     answerer.wait().unwrap();
-    for length in lengths {
-        println!("\n{LAP}{length}");
-    }
 }
