@@ -7,6 +7,8 @@ use std::process::exit;
 use std::time::Instant;
 
 use overhear_event::ClockId;
+use overhear_monitor::scheduler::take_precedence;
+use overhear_monitor::yardstick::{median, undisturbed, Measured, Yardstick};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{
     read_hardware_ticks, read_hardware_ticks_ordered, Geometry, OwnedWords, QueueGeometry,
@@ -86,10 +88,23 @@ pub(crate) fn bind(cpu: usize) {
     }
 }
 
+/// Round trips of a lap, which takes less than half a millisecond: many fit between two disturbances.
+const TRIPS: u64 = 40;
+/// Laps of a batch.
+const LAPS: u64 = 25;
+/// So many undisturbed laps make a value.
+const ENOUGH: usize = 15;
+/// A value is not sought in more batches.
+const BATCHES: usize = 60;
+/// How long the yardstick on both sides of a lap is.
+const YARDSTICK_NS: u64 = 10_000;
+
 /// The two processes.
 pub(crate) struct Players {
     pub(crate) pids: [u32; 2],
     control: UnixStream,
+    /// How long the yardstick takes on an undisturbed core.
+    shortest_ns: u64,
 }
 
 impl Players {
@@ -101,6 +116,7 @@ impl Players {
         let answering = unsafe { libc::fork() };
         if answering == 0 {
             bind(cpu);
+            let _ = take_precedence();
             drop((control, told));
             drop(here.1);
             while here.0.read_exact(&mut byte).is_ok() && there.1.write_all(&byte).is_ok() {}
@@ -110,27 +126,61 @@ impl Players {
         let asking = unsafe { libc::fork() };
         if asking == 0 {
             bind(cpu);
+            let _ = take_precedence();
             drop(control);
             drop((here.0, there.1));
             ask(told, here.1, there.0);
         }
         let pids = [answering, asking].map(|pid| pid as u32);
-        Ok(Self { pids, control })
+        let mut players = Self {
+            pids,
+            control,
+            shortest_ns: u64::MAX,
+        };
+        for _ in 0..BATCHES {
+            players.laps(LAPS, Invoked::Nothing)?;
+        }
+        Ok(players)
     }
 
-    /// Nanoseconds per switch.
-    pub(crate) fn play(&mut self, trips: u64) -> io::Result<f64> {
-        Ok(self.play_with(trips, Invoked::Nothing)? / 2.0)
+    /// Nanoseconds per switch on an undisturbed core; `None` if the core does not keep still.
+    pub(crate) fn play(&mut self) -> io::Result<Option<f64>> {
+        Ok(self.play_with(Invoked::Nothing)?.map(|trip| trip / 2.0))
     }
 
-    /// Nanoseconds per round trip, of two switches and one invocation.
-    pub(crate) fn play_with(&mut self, trips: u64, invoked: Invoked) -> io::Result<f64> {
-        for word in [trips, invoked as u64] {
+    /// Nanoseconds per round trip, of two switches and one invocation; the median of laps during which
+    /// the core was undisturbed, after some laps that do not count.
+    pub(crate) fn play_with(&mut self, invoked: Invoked) -> io::Result<Option<f64>> {
+        self.laps(LAPS / 5, invoked)?;
+        let mut all: Vec<Measured> = Vec::new();
+        for _ in 0..BATCHES {
+            all.extend(self.laps(LAPS, invoked)?);
+            let calm = undisturbed(&all, self.shortest_ns);
+            if calm.len() >= ENOUGH {
+                return Ok(Some(median(&calm)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// So many laps, with the time of a round trip in each.
+    fn laps(&mut self, laps: u64, invoked: Invoked) -> io::Result<Vec<Measured>> {
+        for word in [laps, invoked as u64] {
             self.control.write_all(&word.to_ne_bytes())?;
         }
-        let mut spent = [0; 8];
-        self.control.read_exact(&mut spent)?;
-        Ok(u64::from_ne_bytes(spent) as f64 / trips as f64)
+        let mut all = Vec::new();
+        for _ in 0..laps {
+            let (mut spent, mut beside) = ([0; 8], [0; 8]);
+            self.control.read_exact(&mut spent)?;
+            self.control.read_exact(&mut beside)?;
+            let beside_ns = u64::from_ne_bytes(beside);
+            self.shortest_ns = self.shortest_ns.min(beside_ns);
+            all.push(Measured {
+                value: u64::from_ne_bytes(spent) as f64 / TRIPS as f64,
+                beside_ns,
+            });
+        }
+        Ok(all)
     }
 }
 
@@ -146,11 +196,12 @@ impl Drop for Players {
     }
 }
 
-/// The asking process: as many trips as it is told, with the sensor that it is told.
+/// The asking process: as many laps as it is told, with the sensor that it is told.
 fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) -> ! {
     let Ok(mut sensors) = Sensors::new() else {
         exit(1);
     };
+    let yardstick = Yardstick::of_about(YARDSTICK_NS);
     let (mut byte, mut words) = ([0], [[0; 8]; 2]);
     loop {
         for word in &mut words {
@@ -158,19 +209,26 @@ fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) 
                 exit(0);
             }
         }
-        let [trips, which] = words.map(u64::from_ne_bytes);
+        let [laps, which] = words.map(u64::from_ne_bytes);
         let which = Invoked::ALL[which as usize % Invoked::ALL.len()];
-        let begun = Instant::now();
-        for number in 0..trips {
-            sensors.invoke(which, number);
-            let passed = out
-                .write_all(&byte)
-                .and_then(|()| back.read_exact(&mut byte));
-            if passed.is_err() {
-                exit(1);
+        let mut measured = Vec::new();
+        for _ in 0..laps {
+            let before = yardstick.lay();
+            let begun = Instant::now();
+            for number in 0..TRIPS {
+                sensors.invoke(which, number);
+                let passed = out
+                    .write_all(&byte)
+                    .and_then(|()| back.read_exact(&mut byte));
+                if passed.is_err() {
+                    exit(1);
+                }
             }
+            let spent = begun.elapsed().as_nanos() as u64;
+            measured.extend([spent, before.max(yardstick.lay())]);
         }
-        let spent = begun.elapsed().as_nanos() as u64;
-        let _ = told.write_all(&spent.to_ne_bytes());
+        for word in measured {
+            let _ = told.write_all(&word.to_ne_bytes());
+        }
     }
 }

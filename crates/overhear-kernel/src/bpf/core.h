@@ -26,6 +26,9 @@ _Static_assert(sizeof(long) == 8, "long is the kernel's 64-bit long");
 #define MAP_TYPE(name, type) type *name
 #define MAP_VALUES(name, type) type *name[]
 
+/* Whether the running kernel has this field (enum bpf_field_info_kind). */
+#define FIELD_EXISTS(field) __builtin_preserve_field_info(field, 2)
+
 #define barrier() __asm__ volatile("" ::: "memory")
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
@@ -102,7 +105,10 @@ struct files_struct {
 	struct fdtable *fdt;
 } CORE;
 
+struct bpf_local_storage;
+
 struct task_struct {
+	struct bpf_local_storage *bpf_storage; /* of all maps of task storage; 0 if none has any */
 	struct files_struct *files;
 	struct thread_info thread_info;
 	u32 __state;

@@ -134,7 +134,7 @@ int on_switch(u64 *ctx)
 	struct tracking *leaving = tracking_of(prev);
 	struct tracking *entering = tracking_of(next);
 
-	/* Most switches concern nobody, and pay for two look-ups and no more: not even for the time. The
+	/* Most switches concern nobody, and pay for two looks and no more: not even for the time. The
 	 * barrier keeps the two tests apart: a test of both at once becomes an OR of pointers, which the
 	 * verifier refuses. */
 	if (!leaving) {
@@ -206,12 +206,12 @@ int on_switch(u64 *ctx)
 static always_inline int wake(struct task_struct *task, u32 kind)
 {
 	struct tracking *tracking = tracking_of(task);
-	struct shared *words = shared_words();
 
-	if (!words || !tracking)
+	if (!tracking)
 		return 0;
 
-	u64 monitors = heard_by(words, tracking);
+	struct shared *words = shared_words();
+	u64 monitors = words ? heard_by(words, tracking) : 0;
 
 	if (!monitors)
 		return 0;
