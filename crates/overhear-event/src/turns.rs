@@ -21,35 +21,27 @@ impl Turn {
     #[must_use]
     pub const fn new(time: Timestamp, stream: StreamId, index: u32) -> Self {
         let stream = (stream.as_raw() as u64) << 32 | index as u64;
-        Self(Self::high(time) | stream as u128)
+        Self((time.as_monotonic_ns() as u128) << 64 | stream as u128)
     }
 
     /// The place before every stream's at this time.
     #[must_use]
     pub const fn begin_of(time: Timestamp) -> Self {
-        Self(Self::high(time))
+        Self((time.as_monotonic_ns() as u128) << 64)
     }
 
     /// Behind every place.
-    const NEVER: Self = Self(u128::MAX >> 1);
+    const NEVER: Self = Self(u128::MAX);
 
-    /// The time as the higher half: the highest bit stays free, so that the difference of two places has the sign of
-    /// their order. Times beyond 292 years are one.
     #[inline(always)]
-    const fn high(time: Timestamp) -> u128 {
-        const LATEST: u64 = u64::MAX >> 1;
-        let ns = time.as_monotonic_ns();
-        (if ns < LATEST { ns } else { LATEST } as u128) << 64
+    const fn ns(self) -> u64 {
+        (self.0 >> 64) as u64
     }
 
-    /// The earlier one and the later one. Which is which cannot be foreseen where streams alternate: a branch
-    /// would cost more than all else here.
+    /// The stream's number and, below it, the index.
     #[inline(always)]
-    fn in_order(self, other: Self) -> (Self, Self) {
-        // All ones where the other one is earlier, and then both change their places.
-        let is_later = (other.0.wrapping_sub(self.0).cast_signed() >> 127).cast_unsigned();
-        let change = is_later & (self.0 ^ other.0);
-        (Self(self.0 ^ change), Self(other.0 ^ change))
+    const fn stream(self) -> u64 {
+        self.0 as u64
     }
 
     /// Right behind this place: before it comes this stream's element alone, and others of the same time.
@@ -61,7 +53,7 @@ impl Turn {
     #[inline(always)]
     #[must_use]
     pub const fn at(self, time: Timestamp) -> Self {
-        Self(Self::high(time) | (self.0 as u64) as u128)
+        Self((time.as_monotonic_ns() as u128) << 64 | (self.0 as u64) as u128)
     }
 
     /// Where the merge keeps the stream.
@@ -72,20 +64,30 @@ impl Turn {
     }
 }
 
-/// A tournament of streams, the least turn on top. Each stream has its own index, and small ones are best: the
-/// memory is that of the largest.
+/// A tournament of streams, the least turn on top. Each stream has its own index.
+///
+/// What is compared is one word for each: how far its time lies behind the earliest one, and its rank among the
+/// streams. Times that lie too far ahead for that are one, behind all others; once nothing else is left, the
+/// tournament is set up again from there.
 #[derive(Debug)]
 pub struct Turns {
-    top: Turn,
-    // Who lost at each node: the root is 1, the children of `at` are `2 * at` and `2 * at + 1`. Behind the nodes
-    // lie the leaves, which are used only while the tournament is set up.
-    losers: Vec<Turn>,
+    // The word of the top.
+    top: u64,
+    // The words of who lost at each node: the root is 1, the children of `at` are `2 * at` and `2 * at + 1`. Behind
+    // the nodes lie the leaves, by rank, which are used only while the tournament is set up.
+    losers: Vec<u64>,
+    // A power of two.
     leaves: usize,
+    // The earliest time when it was set up.
+    base: u64,
     // The stream that had the turn last.
     last: Option<usize>,
-    // Those with which it is set up.
+    // The turns by rank: in the order of streams, with the index to decide.
     given: Vec<Turn>,
 }
+
+/// The word of a stream that has nothing more.
+const GONE: u64 = u64::MAX;
 
 impl Default for Turns {
     fn default() -> Self {
@@ -98,9 +100,10 @@ impl Turns {
     #[must_use]
     pub fn new(turns: Vec<Turn>) -> Self {
         let mut made = Self {
-            top: Turn::NEVER,
+            top: GONE,
             losers: Vec::new(),
             leaves: 1,
+            base: 0,
             last: None,
             given: turns,
         };
@@ -116,12 +119,13 @@ impl Turns {
     }
 
     fn set_up(&mut self) {
-        let indices = self.given.iter().map(|turn| turn.index() + 1);
-        self.leaves = indices.max().unwrap_or(1).next_power_of_two();
+        self.given.sort_unstable_by_key(|turn| turn.stream());
+        self.leaves = self.given.len().next_power_of_two();
+        self.base = self.given.iter().map(|turn| turn.ns()).min().unwrap_or(0);
         self.losers.clear();
-        self.losers.resize(2 * self.leaves, Turn::NEVER);
-        for &turn in &self.given {
-            self.losers[self.leaves + turn.index()] = turn;
+        self.losers.resize(2 * self.leaves, GONE);
+        for rank in 0..self.given.len() {
+            self.losers[self.leaves + rank] = self.word(self.given[rank], rank);
         }
         // First who wins at each node, from the leaves up, then who loses, from the root down.
         for at in (1..self.leaves).rev() {
@@ -134,7 +138,31 @@ impl Turns {
         self.last = None;
     }
 
-    /// Makes room for streams with indices below this.
+    /// The largest distance of a time that is told apart: with a rank it is less than [`GONE`].
+    #[inline(always)]
+    const fn farthest(&self) -> u64 {
+        (u64::MAX >> self.leaves.trailing_zeros()) - 1
+    }
+
+    #[inline(always)]
+    fn word(&self, turn: Turn, rank: usize) -> u64 {
+        let ahead = turn.ns().saturating_sub(self.base).min(self.farthest());
+        ahead << self.leaves.trailing_zeros() | rank as u64
+    }
+
+    /// The rank in a word.
+    #[inline(always)]
+    const fn rank(&self, word: u64) -> usize {
+        word as usize & (self.leaves - 1)
+    }
+
+    /// The node above the leaf of the top.
+    #[inline(always)]
+    const fn above_top(&self) -> usize {
+        (self.leaves + self.rank(self.top)) / 2
+    }
+
+    /// Makes room for this many streams.
     pub fn reserve(&mut self, turns: usize) {
         let room = |has: usize, wanted: usize| wanted.saturating_sub(has);
         self.given.reserve(room(self.given.len(), turns));
@@ -146,7 +174,7 @@ impl Turns {
     #[inline]
     #[must_use]
     pub fn top(&self) -> Option<Turn> {
-        (self.top != Turn::NEVER).then_some(self.top)
+        (self.top != GONE).then(|| self.given[self.rank(self.top)])
     }
 
     /// How far the top's stream may go before somebody asks for the top again: up to this place, which it must not
@@ -155,9 +183,12 @@ impl Turns {
     #[inline]
     #[must_use]
     pub fn reach(&mut self) -> Turn {
-        let index = self.top.index();
+        let Some(top) = self.top() else {
+            return Turn::NEVER;
+        };
+        let index = top.index();
         if self.last.replace(index) != Some(index) {
-            return self.top.after();
+            return top.after();
         }
         self.runner_up()
     }
@@ -166,33 +197,75 @@ impl Turns {
     #[inline]
     #[must_use]
     pub fn runner_up(&self) -> Turn {
-        let mut least = Turn::NEVER;
+        let mut least = GONE;
         // Whoever comes second has lost against the top.
-        let mut at = (self.leaves + self.top.index()) / 2;
+        let mut at = self.above_top();
         while at > 0 {
-            (least, _) = least.in_order(self.losers[at]);
+            least = least.min(self.losers[at]);
             at /= 2;
         }
-        least
+        if least == GONE {
+            return Turn::NEVER;
+        }
+        if least >> self.leaves.trailing_zeros() == self.farthest() {
+            // Which of those that are too far ahead comes first its word does not say.
+            return self.earliest_but_top();
+        }
+        self.given[self.rank(least)]
+    }
+
+    #[cold]
+    fn earliest_but_top(&self) -> Turn {
+        let top = self.rank(self.top);
+        let others = self.given.iter().enumerate().filter(|it| it.0 != top);
+        others.map(|it| *it.1).min().unwrap_or(Turn::NEVER)
     }
 
     /// The top's stream has something later.
     #[inline]
     pub fn replace_top(&mut self, turn: Turn) {
-        let mut rising = turn;
-        let mut at = (self.leaves + self.top.index()) / 2;
-        while at > 0 {
-            (rising, self.losers[at]) = rising.in_order(self.losers[at]);
-            at /= 2;
-        }
-        self.top = rising;
+        let rank = self.rank(self.top);
+        self.given[rank] = turn;
+        self.rise(self.word(turn, rank));
     }
 
     /// The top's stream has nothing more.
     pub fn remove_top(&mut self) {
-        if self.top != Turn::NEVER {
-            self.replace_top(Turn::NEVER);
+        if self.top != GONE {
+            let rank = self.rank(self.top);
+            self.given[rank] = Turn::NEVER;
+            self.rise(GONE);
         }
+    }
+
+    /// Plays the top's games again, with this word.
+    #[inline(always)]
+    fn rise(&mut self, mut rising: u64) {
+        // Who wins cannot be foreseen where streams alternate, and a branch would cost more than all else here:
+        // the least and the greatest of two words need none.
+        let mut at = self.above_top();
+        while at > 0 {
+            let other = self.losers[at];
+            self.losers[at] = rising.max(other);
+            rising = rising.min(other);
+            at /= 2;
+        }
+        self.top = rising;
+        if rising >> self.leaves.trailing_zeros() >= self.farthest() {
+            self.go_on_from_top();
+        }
+    }
+
+    /// Sets the tournament up again, if all that is left was too far ahead.
+    #[cold]
+    fn go_on_from_top(&mut self) {
+        if self.top == GONE {
+            return;
+        }
+        let last = self.last;
+        self.given.retain(|turn| *turn != Turn::NEVER);
+        self.set_up();
+        self.last = last;
     }
 }
 
@@ -202,14 +275,18 @@ mod tests {
 
     use std::collections::BTreeSet;
 
-    use proptest::prelude::{any, prop_assert_eq, proptest};
+    use proptest::prelude::{any, prop_assert_eq, prop_oneof, proptest, Strategy};
 
     use super::{Turn, Turns};
     use crate::{StreamId, Timestamp};
 
+    fn time() -> impl Strategy<Value = u64> {
+        prop_oneof![0_u64..9, (u64::MAX - 99)..=u64::MAX, any::<u64>()]
+    }
+
     proptest! {
         #[test]
-        fn it_agrees_with_a_sorted_set(starts in proptest::collection::vec(0_u64..9, 0..9),
+        fn it_agrees_with_a_sorted_set(starts in proptest::collection::vec(time(), 0..9),
                                        steps in proptest::collection::vec(any::<Option<u8>>(), 0..99)) {
             let at = Timestamp::from_monotonic_ns;
             let turn = |(index, &time)| Turn::new(at(time), StreamId::from_raw(index), index);
@@ -226,7 +303,9 @@ mod tests {
                 prop_assert_eq!(turns.reach(), if own { next } else { top.after() });
                 match step {
                     Some(later) => {
-                        let next = top.at(at((top.0 >> 64) as u64 + u64::from(later % 5)));
+                        // Rarely more than a word has room for, with the ranks.
+                        let later = if later > 250 { u64::MAX - 99 } else { u64::from(later % 5) };
+                        let next = top.at(at(top.ns().saturating_add(later)));
                         prop_assert_eq!(next.index(), top.index());
                         set.insert(next);
                         turns.replace_top(next);
