@@ -27,6 +27,8 @@ const MOST_MOVED: usize = 4096;
 /// between two releases has the last ones joined.
 const RESERVED_GAPS: usize = 1024;
 
+const NOTHING_SEEN: (u64, Timestamp) = (u64::MAX, Timestamp::ZERO);
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) descriptor: Arc<StreamDescriptor>,
@@ -49,6 +51,8 @@ pub(crate) struct Queue {
     // Time of the newest element that was queued, and of the newest that was released.
     queued: Timestamp,
     released: Cell<Timestamp>,
+    // Position and time of an element that is held; of none at the end of all positions.
+    seen: Cell<(u64, Timestamp)>,
     pub(crate) closed: bool,
 }
 
@@ -117,6 +121,7 @@ impl Queue {
             is_reserved,
             queued: Timestamp::ZERO,
             released: Cell::default(),
+            seen: Cell::new(NOTHING_SEEN),
             closed: false,
         }
     }
@@ -272,6 +277,7 @@ impl Queue {
     fn count_from(&mut self, head: u64) {
         self.head.set(0);
         self.tail -= head;
+        self.seen.set(NOTHING_SEEN);
         for gap in self.gaps.get_mut() {
             gap.before -= head;
         }

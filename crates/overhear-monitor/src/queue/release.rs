@@ -29,9 +29,26 @@ impl Queue {
             // Nearly always. Whether there were enough shows in the place of the rest.
             self.release_elements(turn, until, self.tail, batch);
             let head = self.head.get();
-            return (head != self.tail).then(|| turn.at(self.time_at(head)));
+            return (head != self.tail).then(|| turn.at(self.coming(head)));
         }
         self.release_mixed(turn, until, batch)
+    }
+
+    /// The time of the element at this position, which is the head, and a look at the one behind it: where
+    /// streams alternate, whose turn is next waits for this time, and the way to it is long.
+    #[inline(always)]
+    fn coming(&self, head: u64) -> Timestamp {
+        let (position, seen) = self.seen.get();
+        let time = if position == head {
+            seen
+        } else {
+            self.time_at(head)
+        };
+        let behind = head + 1;
+        if behind != self.tail {
+            self.seen.set((behind, self.time_at(behind)));
+        }
+        time
     }
 
     /// [`Queue::release`] where there are gaps, or the payloads lie elsewhere.

@@ -413,8 +413,12 @@ impl Update for UpdateSet {
         let mut rest = elements;
         while let Some(first) = rest.first() {
             let members = self.members_of(first.stream);
-            let mut others = rest.iter();
-            let others = others.position(|it| self.members_of(it.stream) != members);
+            // Streams that are not in the quick table begin anew.
+            let (sole, quick) = (first.stream.id, &self.quick);
+            let is_other = |id: StreamId| {
+                id != sole && quick.get(id.as_raw() as usize) != Some(&Some(members))
+            };
+            let others = rest.iter().position(|it| is_other(it.stream.id));
             let (same, behind) = rest.split_at(others.unwrap_or(rest.len()));
             self.evaluate(same, members);
             rest = behind;
