@@ -53,6 +53,26 @@ struct Shape {
     names_threads: bool,
 }
 
+impl Shape {
+    /// # Errors
+    /// [`SchemaError`] if a field's name is none of ours.
+    fn schema(&self, sensor: &str) -> Result<TypeSchema, SchemaError> {
+        let mut builder =
+            TypeSchema::builder(&sensor.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        if self.names_threads {
+            builder = builder.field(WRITER_TID, FieldKind::U32, "").field(
+                overhear_event::WRITER_FLAGS,
+                FieldKind::U32,
+                "",
+            );
+        }
+        for (name, kind) in &self.fields {
+            builder = builder.field(name, kind.field(), "");
+        }
+        builder.build()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Unsigned,
@@ -101,6 +121,11 @@ fn cpu(event: &Event) -> u32 {
     cpu.unwrap_or_else(|| number(event, &["cpu_id"]))
 }
 
+/// The thread that an event of a program is of, by the contexts of LTTng-UST and of perf.
+fn writer(event: &Event) -> Option<u32> {
+    aside(event, &["vtid", "perf_tid"])
+}
+
 /// The first of these that the context says, apart from the event's own fields: these may be about another thread.
 fn aside(event: &Event, names: &[&str]) -> Option<u32> {
     let mut fields = event.context.iter();
@@ -126,7 +151,7 @@ impl Shapes {
             Some(shape) => shape,
             None => self.sensors.entry(event.name.to_string()).or_default(),
         };
-        shape.names_threads |= event.whole("vtid").is_some();
+        shape.names_threads |= writer(event).is_some();
         for (name, value) in &event.payload {
             let kind = Kind::of(value);
             match shape.fields.iter_mut().find(|(known, _)| known == name) {
@@ -146,8 +171,9 @@ pub(super) struct Mapping {
     /// Events of the kernel that nobody knows the thread of.
     pub(super) nameless: u64,
     pub(super) streams: Vec<Arc<StreamDescriptor>>,
-    // By event, and CPU or process.
-    places: HashMap<(String, u32), usize>,
+    // Of kernel sensors by CPU, of events of programs by process.
+    hooks_at: HashMap<(&'static str, u32), usize>,
+    sensors_at: HashMap<(Arc<str>, u32), usize>,
     // Which thread runs on each CPU, and the process and the name of each thread.
     running: HashMap<u32, u32>,
     processes: HashMap<u32, u32>,
@@ -162,7 +188,8 @@ impl Mapping {
             kernel: Kernel::new(shapes.woken),
             nameless: 0,
             streams: Vec::new(),
-            places: HashMap::new(),
+            hooks_at: HashMap::new(),
+            sensors_at: HashMap::new(),
             running: shapes.running,
             processes: HashMap::new(),
             names: HashMap::new(),
@@ -340,83 +367,65 @@ impl Mapping {
 
     fn kernel(
         &mut self,
-        hook: &str,
+        hook: &'static str,
         schema: fn() -> TypeSchema,
         cpu: u32,
         payload: Vec<u8>,
     ) -> Mapped {
-        let place = self.place(hook, cpu, |id| StreamDescriptor {
-            id,
-            origin: Origin::Kernel { cpu },
-            sensor: hook.to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema()),
-            rate: None,
-            capacity: 0,
-        });
+        if let Some(&place) = self.hooks_at.get(&(hook, cpu)) {
+            return (place, payload);
+        }
+        let place = self.add(Origin::Kernel { cpu }, hook.to_owned(), schema());
+        self.hooks_at.insert((hook, cpu), place);
         (place, payload)
     }
 
     /// An event of a program: an element of the sensor of its name, per process.
     fn sensor(&mut self, event: &Event) -> Result<Mapped, SchemaError> {
-        let pid = number(event, &["vpid", "pid"]);
-        let sensor = event.name.replace(':', ".");
+        let pid = aside(event, &["vpid", "perf_pid"]);
+        let pid = pid.unwrap_or_else(|| number(event, &["vpid", "pid"]));
+        let key = (Arc::clone(&event.name), pid);
+        let place = match self.sensors_at.get(&key) {
+            Some(&place) => place,
+            None => {
+                let sensor = event.name.replace(':', ".");
+                let schema = self.sensors[&*event.name].schema(&sensor)?;
+                let task = Task {
+                    pid,
+                    start: Timestamp::ZERO,
+                    comm: text(event, "procname"),
+                };
+                let place = self.add(Origin::Program(task), sensor, schema);
+                self.sensors_at.insert(key, place);
+                place
+            }
+        };
         let shape = &self.sensors[&*event.name];
-        let mut builder =
-            TypeSchema::builder(&sensor.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        let mut payload = Vec::with_capacity(self.streams[place].schema.size() as usize);
         if shape.names_threads {
-            builder = builder.field(WRITER_TID, FieldKind::U32, "").field(
-                overhear_event::WRITER_FLAGS,
-                FieldKind::U32,
-                "",
-            );
-        }
-        for (name, kind) in &shape.fields {
-            builder = builder.field(name, kind.field(), "");
-        }
-        let schema = builder.build()?;
-        let mut payload = Vec::with_capacity(schema.size() as usize);
-        if shape.names_threads {
-            payload.extend(number(event, &["vtid"]).to_ne_bytes());
+            payload.extend(writer(event).unwrap_or(0).to_ne_bytes());
             payload.extend([0; 4]);
         }
         for (name, kind) in &shape.fields {
             let found = event.payload.iter().find(|(known, _)| known == name);
             encode(*kind, found.map(|(_, value)| value), &mut payload);
         }
-        let comm = text(event, "procname");
-        let place = self.place(&event.name, pid, |id| StreamDescriptor {
-            id,
-            origin: Origin::Program(Task {
-                pid,
-                start: Timestamp::ZERO,
-                comm,
-            }),
+        Ok((place, payload))
+    }
+
+    /// Adds a stream; its place.
+    fn add(&mut self, origin: Origin, sensor: String, schema: TypeSchema) -> usize {
+        let place = self.streams.len();
+        self.streams.push(Arc::new(StreamDescriptor {
+            id: StreamId::from_raw(u32::try_from(place + 1).unwrap_or(u32::MAX)),
+            origin,
             sensor,
             instance: String::new(),
             lane: None,
             schema: Arc::new(schema),
             rate: None,
             capacity: 0,
-        });
-        Ok((place, payload))
-    }
-
-    fn place(
-        &mut self,
-        event: &str,
-        of: u32,
-        describe: impl FnOnce(StreamId) -> StreamDescriptor,
-    ) -> usize {
-        let key = (event.to_owned(), of);
-        if let Some(&place) = self.places.get(&key) {
-            return place;
-        }
-        let place = self.streams.len();
-        let id = StreamId::from_raw(u32::try_from(place + 1).unwrap_or(u32::MAX));
-        self.streams.push(Arc::new(describe(id)));
-        self.places.insert(key, place);
+        }));
         place
     }
 }
