@@ -3,12 +3,15 @@
 //! helped (seed 003, section 5.5: loops of two processes that make the kernel switch).
 
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
+use rustix::io::Errno;
 
 use crate::exit::{Failure, UNAVAILABLE};
 
@@ -32,10 +35,20 @@ pub(super) enum Loop {
     Message,
     /// To another CPU and back.
     Migrate,
+    /// A thread yields to nobody.
+    Alone,
+    /// The same, for what the scheduler tells of itself.
+    Schedule,
+    /// A datagram to oneself: the network's soft interrupt delivers it.
+    Datagram,
+    /// A timer that expires at once, while the thread waits for it on its CPU.
+    Timer,
+    /// The same, for the interrupt by which it comes.
+    Interrupt,
 }
 
 impl Loop {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Yield,
         Self::Pipe,
         Self::Call,
@@ -44,6 +57,11 @@ impl Loop {
         Self::Futex,
         Self::Message,
         Self::Migrate,
+        Self::Alone,
+        Self::Schedule,
+        Self::Datagram,
+        Self::Timer,
+        Self::Interrupt,
     ];
 
     /// The loops that measure these sensors, and those by which what they fire besides is known; all of them if none is
@@ -76,15 +94,21 @@ impl Loop {
             Self::Futex => events::FUTEX,
             Self::Message => events::IPC,
             Self::Migrate => events::SCHED_MIGRATE,
+            Self::Alone => events::FLUTTER,
+            Self::Schedule => events::SCHEDULE,
+            Self::Datagram => events::SOFTIRQ,
+            Self::Timer => events::TIMER,
+            Self::Interrupt => events::IRQ,
         }
     }
 
     /// Turns of one measurement: about a quarter of a millisecond, so that many fit between two disturbances.
     pub(super) const fn turns(self) -> u64 {
         match self {
-            Self::Pipe | Self::Migrate => 40,
+            Self::Pipe | Self::Migrate | Self::Timer | Self::Interrupt => 40,
+            Self::Datagram => 60,
             Self::Yield | Self::Fault | Self::Signal | Self::Message => 200,
-            Self::Call | Self::Futex => 1_000,
+            Self::Call | Self::Futex | Self::Alone | Self::Schedule => 1_000,
         }
     }
 
@@ -99,6 +123,9 @@ impl Loop {
             Self::Futex => "a futex that need not be waited for",
             Self::Message => "a byte through a pipe",
             Self::Migrate => "a move to another CPU and back",
+            Self::Alone | Self::Schedule => "a thread that yields to nobody",
+            Self::Datagram => "a datagram to oneself",
+            Self::Timer | Self::Interrupt => "a timer that expires at once",
         }
     }
 }
@@ -225,6 +252,45 @@ impl Page {
     }
 }
 
+/// A socket of the loopback network that talks to itself.
+fn datagrams() -> std::io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.connect(socket.local_addr()?)?;
+    // One can be lost where memory is short.
+    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+    Ok(socket)
+}
+
+/// A timer that is read without waiting for it.
+fn timer() -> std::io::Result<OwnedFd> {
+    // SAFETY: it takes no pointers.
+    let descriptor = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK) };
+    if descriptor < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: it is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Lets the timer expire as soon as it can, and looks until it has.
+fn expire(timer: &OwnedFd) {
+    let nothing = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let soon = libc::itimerspec {
+        it_interval: nothing,
+        it_value: libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 1,
+        },
+    };
+    let unwanted = std::ptr::null_mut();
+    // SAFETY: the kernel reads the times, which are alive, and returns no old ones.
+    let armed = unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const soon, unwanted) };
+    while armed == 0 && rustix::io::read(timer, &mut [0; 8]) == Err(Errno::AGAIN) {}
+}
+
 /// All loops, bound to one CPU.
 pub(super) struct Loops {
     cpu: u32,
@@ -233,6 +299,8 @@ pub(super) struct Loops {
     answerer: Answerer,
     page: Page,
     pipe: (std::io::PipeReader, std::io::PipeWriter),
+    datagrams: Option<UdpSocket>,
+    timer: OwnedFd,
 }
 
 impl Loops {
@@ -251,6 +319,8 @@ impl Loops {
             answerer: Answerer::start()?,
             page: Page::new(),
             pipe: std::io::pipe()?,
+            datagrams: datagrams().ok(),
+            timer: timer()?,
         })
     }
 
@@ -265,7 +335,11 @@ impl Loops {
 
     /// Why a loop cannot run here.
     pub(super) fn lacks(&self, which: Loop) -> Option<&'static str> {
-        (which == Loop::Migrate && self.other.is_none()).then_some("there is one CPU")
+        match which {
+            Loop::Migrate if self.other.is_none() => Some("there is one CPU"),
+            Loop::Datagram if self.datagrams.is_none() => Some("there is no loopback network"),
+            _ => None,
+        }
     }
 
     /// Nanoseconds per turn.
@@ -302,6 +376,16 @@ impl Loops {
                     let _ = run_on(there).and_then(|()| run_on(here));
                 })
             }
+            Loop::Alone | Loop::Schedule => time(turns, rustix::thread::sched_yield),
+            Loop::Datagram => {
+                let mut byte = [0];
+                time(turns, || {
+                    if let Some(socket) = &self.datagrams {
+                        let _ = socket.send(&byte).and_then(|_| socket.recv(&mut byte));
+                    }
+                })
+            }
+            Loop::Timer | Loop::Interrupt => time(turns, || expire(&self.timer)),
         };
         spent / turns as f64
     }

@@ -92,13 +92,13 @@ fn perf_record() -> Result<Listener, Box<dyn Error>> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    // It has begun when its events are open.
+    // It begins some time after its events are open.
     for _ in 0..2_000 {
         let links = fs::read_dir(format!("/proc/{}/fd", child.id()))?.flatten();
         let targets = links.filter_map(|entry| fs::read_link(entry.path()).ok());
         let events = targets.filter(|target| target.to_string_lossy().contains("perf_event"));
         if events.count() >= 2 {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(std::time::Duration::from_millis(300));
             return Ok(Listener::Perf(child));
         }
         if child.try_wait()?.is_some() {
