@@ -15,8 +15,8 @@ use crate::columns::Table;
 use crate::exit::{Failure, USAGE};
 use crate::width::Width;
 
-/// Points of the front that are shown.
-const MOST_POINTS: usize = 12;
+/// So many points of the front are shown to people, at most.
+const MOST_ROWS: usize = 12;
 
 /// What covers a recorded sensor.
 #[derive(Clone, Debug, Serialize)]
@@ -37,7 +37,8 @@ pub struct FitReport {
     pub distance_ns: u64,
     /// tau of the fit: the least that covers the recording.
     pub jitter_ns: u64,
-    /// Rate against jitter: other pairs that cover the recording as tightly.
+    /// Rate against jitter, the whole front: every period, in whole nanoseconds, at which the least jitter begins to
+    /// grow faster. Between two neighbours what lies on the line covers the recording as well.
     pub front: Vec<FrontPoint>,
 }
 
@@ -179,23 +180,22 @@ fn points(front: &Front) -> Vec<FrontPoint> {
         .collect();
     periods.sort_unstable();
     periods.dedup();
-    let step = periods.len().div_ceil(MOST_POINTS).max(1);
-    // From the end, so that the slowest stream is among them.
-    let mut points: Vec<FrontPoint> = periods
-        .iter()
-        .rev()
-        .step_by(step)
-        .filter_map(|&period_ns| {
-            let jitter = front.least_jitter(Nanos::from_ns(period_ns)).ok()?;
-            let jitter_ns = u64::try_from(jitter).ok()?;
-            Some(FrontPoint {
-                period_ns,
-                jitter_ns,
-            })
+    let point = |period_ns| {
+        let jitter = front.least_jitter(Nanos::from_ns(period_ns)).ok()?;
+        let jitter_ns = u64::try_from(jitter).ok()?;
+        Some(FrontPoint {
+            period_ns,
+            jitter_ns,
         })
-        .collect();
-    points.reverse();
-    points
+    };
+    periods.into_iter().filter_map(point).collect()
+}
+
+/// As many points as people look at, with the slowest stream among them.
+fn rows(front: &[FrontPoint]) -> impl Iterator<Item = &FrontPoint> {
+    let step = front.len().div_ceil(MOST_ROWS).max(1);
+    let first = front.len().saturating_sub(1) % step;
+    front.iter().skip(first).step_by(step)
 }
 
 /// The fit for people, in lines of this width.
@@ -233,7 +233,7 @@ pub fn render(fit: &FitReport, width: Width) -> String {
         ("least jitter tau", true),
         ("rate", true),
     ]);
-    for point in &fit.front {
+    for point in rows(&fit.front) {
         table.row(vec![
             time(point.period_ns),
             time(point.jitter_ns),
@@ -242,5 +242,9 @@ pub fn render(fit: &FitReport, width: Width) -> String {
     }
     text.push_str("What covers the recording as well, rate against jitter:\n");
     text.push_str(&table.render(width));
+    let left_out = fit.front.len() - rows(&fit.front).count();
+    if left_out > 0 {
+        let _ = writeln!(text, "({left_out} more points: --json has the whole front)");
+    }
     text
 }

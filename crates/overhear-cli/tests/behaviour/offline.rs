@@ -94,6 +94,24 @@ fn a_fit_covers_the_recording_and_says_when_it_cannot() {
     assert_eq!(text.status, 0, "{text:?}");
     assert!(text.stdout.contains("period = \""), "{text:?}");
 
+    // Each element 10 us later than the one before: as many streams cover them, and each is a bend.
+    let slower = folder.path().join("slower");
+    let times: Vec<u64> = (0..=40).map(|k| k * (k + 1) * 5).collect();
+    record(&slower, &times, 0);
+    let ended = fit(&slower, &["queue", "--json"]);
+    let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let front = json["front"].as_array().unwrap();
+    let periods = front.iter().map(|it| it["period_ns"].as_u64().unwrap());
+    assert!(periods.eq((1..=40).map(|k| k * 10_000)), "{front:?}");
+    for point in front {
+        // The k-th distance is as long as the period; those before are shorter by 10 us each.
+        let k = point["period_ns"].as_u64().unwrap() / 10_000;
+        assert_eq!(point["jitter_ns"], k * (k - 1) * 5_000, "{point}");
+    }
+    let text = fit(&slower, &["queue"]).stdout;
+    assert!(text.contains("(30 more points: --json has"), "{text}");
+    assert!(text.contains("400 us"), "{text}");
+
     fit(&whole, &["stack"]).says_only(2, &["there is no sensor `stack`", "server(42)/queue#disk"]);
     assert_eq!(fit(folder.path(), &["queue"]).status, 2);
     record(&torn, &pairs(), 3);
