@@ -17,6 +17,7 @@ use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 use crate::config::selection::{Runner, Selection};
 use crate::config::{Config, Length, LevelConfig, UpdateConfig};
 use crate::exit::{Failure, USAGE};
+use crate::guaranteed::metrics_of;
 
 mod beside;
 mod entries;
@@ -82,9 +83,12 @@ pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
 /// Admits the monitor of a file that was read from `path`, on this machine, without asking the kernel.
 ///
 /// # Errors
-/// [`Failure`] for a file that makes no sense, and for plug-ins that cannot be used. A refusal is no error.
+/// [`Failure`] for a file that makes no sense, and for plug-ins and metrics that cannot be used. A refusal is no error.
 pub fn admit_config(config: &Config, path: &Path) -> Result<Admitted, Failure> {
-    admit_loaded(config, path, load_plugins(config, path)?)
+    let plugins = load_plugins(config, path)?;
+    // One that cannot be measured is told here too, not only when it is to run.
+    metrics_of(config, path)?;
+    admit_loaded(config, path, plugins)
 }
 
 /// The same, with plug-ins that are loaded already.
@@ -108,12 +112,6 @@ pub(crate) fn admit_loaded(
 /// A sentence that names the entry.
 pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted, String> {
     let monitor = &config.monitor;
-    if !(1..=100).contains(&monitor.cpu_percent) {
-        return Err(format!(
-            "cpu_percent is {}; give 1 to 100",
-            monitor.cpu_percent
-        ));
-    }
     if machine.cpus == 0 {
         return Err("cpus is 0; give at least 1".to_string());
     }

@@ -405,9 +405,37 @@ impl Config {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// One sentence that names the line and what is wrong there.
+    /// One sentence that names the line, or the entry, and what is wrong there.
     pub fn parse(text: &str) -> Result<Self, String> {
-        from_toml(text)
+        let config: Self = from_toml(text)?;
+        config.refuse_nonsense()?;
+        Ok(config)
+    }
+
+    /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is believed to work.
+    fn refuse_nonsense(&self) -> Result<(), String> {
+        let (cpu_percent, copies) = (self.monitor.cpu_percent, self.monitor.copies);
+        if !(1..=100).contains(&cpu_percent) {
+            return Err(format!(
+                "[monitor] `cpu_percent` is {cpu_percent}; give 1 to 100"
+            ));
+        }
+        if !(2..=1 << 22).contains(&copies) {
+            return Err(format!("[monitor] `copies` is {copies}; give 2 to 4194304"));
+        }
+        for (index, update) in self.updates.iter().enumerate() {
+            let name = &update.name;
+            if self.updates[..index].iter().any(|it| it.name == *name) {
+                return Err(format!("update `{name}` stands there twice"));
+            }
+            let given = [&update.metric, &update.field, &update.plugin];
+            if given.into_iter().flatten().count() > 1 {
+                return Err(format!(
+                    "update `{name}`: give one of `metric`, `field` and `plugin`"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -69,12 +69,6 @@ fn copying(
     machine: &Machine,
     selection: &Selection,
 ) -> Result<Result<CopyingAdmission, String>, String> {
-    if !(2..=1 << 22).contains(&config.monitor.copies) {
-        return Err(format!(
-            "[monitor] `copies` is {}; give 2 to 4194304",
-            config.monitor.copies
-        ));
-    }
     let mut alone = config.clone();
     for update in &mut alone.updates {
         // What an element costs is the copy, which its sensor has.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use overhear_admission::{Constraint, SensorLoad};
-use overhear_directory::suggested_capacity;
+use overhear_directory::{suggested_capacity, Query};
 use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_monitor::executor::SensorTerms;
 
@@ -51,12 +51,23 @@ pub(super) fn entries<'a>(
         if entries.iter().any(|entry| entry.config.id == sensor.id) {
             return Err(format!("sensor `{}` stands there twice", sensor.id));
         }
+        if sensor.id.is_empty() {
+            let place = index + 1;
+            return Err(format!(
+                "[[sensor]] number {place}: its `id` is empty; give the sensor's id, or a pattern"
+            ));
+        }
+        Query::parse(&sensor.id).map_err(|error| format!("sensor `{}`: {error}", sensor.id))?;
         let stream = stream_of(sensor, base)
             .map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
-        for (key, number, most) in [("count", sensor.count, 256), ("lanes", sensor.lanes, 4096)] {
-            if !(1..=most).contains(&number) {
+        for (key, number, least, most) in [
+            ("count", sensor.count, 1, 256),
+            ("lanes", sensor.lanes, 1, 4096),
+            ("payload", sensor.payload, 0, 65536),
+        ] {
+            if !(least..=most).contains(&number) {
                 return Err(format!(
-                    "sensor `{}`: its {key} is {number}; give 1 to {most}",
+                    "sensor `{}`: its {key} is {number}; give {least} to {most}",
                     sensor.id
                 ));
             }

@@ -292,11 +292,6 @@ fn mistakes_name_the_entry() {
         ("id = \"torque\"", "id = \"queue\"", "stands there twice"),
         (
             "latency = \"50ms\"",
-            "latency = \"50ms\"\ncpu_percent = 0",
-            "cpu_percent is 0",
-        ),
-        (
-            "latency = \"50ms\"",
             "latency = \"50ms\"\nlevel = \"shared\"\nown_cpu = 1",
             "own_cpu sets a CPU apart",
         ),

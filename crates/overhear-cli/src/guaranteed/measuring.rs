@@ -119,14 +119,17 @@ impl Update for Measuring {
 
 /// The metrics that the file names in its updates, so that one that cannot be used is told before anything
 /// runs.
-pub(super) fn metrics_of(config: &Config, path: &Path) -> Result<Vec<Option<Metric>>, Failure> {
+pub(crate) fn metrics_of(config: &Config, path: &Path) -> Result<Vec<Option<Metric>>, Failure> {
     let base = path.parent().unwrap_or(Path::new(""));
     let updates = config.updates.iter().map(|update| {
         let Some(name) = &update.metric else {
             return Ok(None);
         };
         let found = metric_of(name, base, config, update);
-        let sentence = |sentence| format!("update `{}`: {sentence}", update.name);
+        let sentence = |sentence| {
+            let file = path.display();
+            format!("{file}: update `{}`: {sentence}", update.name)
+        };
         found
             .map(Some)
             .map_err(|why| Failure::new(USAGE, sentence(why)))
@@ -140,9 +143,6 @@ fn metric_of(
     config: &Config,
     update: &UpdateConfig,
 ) -> Result<Metric, String> {
-    if update.plugin.is_some() || update.field.is_some() {
-        return Err("give one of `metric`, `field` and `plugin`".to_owned());
-    }
     let metric = metrics::find(name, base)?;
     let taken = config
         .sensors

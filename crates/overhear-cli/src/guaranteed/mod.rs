@@ -32,8 +32,7 @@ use crate::place;
 use crate::reactions::Deciders;
 
 pub(crate) use evaluation::Counting;
-use measuring::metrics_of;
-pub(crate) use measuring::Measuring;
+pub(crate) use measuring::{metrics_of, Measuring};
 pub use report::{render, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 use running::Running;
 pub use suggestion::Suggestion;

@@ -33,7 +33,7 @@ const WCET: &str = "wcet = \"2us\"";
 const NAME: &str = "name = \"count\"";
 
 /// What is replaced, by what, the status of `admit`, and what the sentence says.
-const WRONG: [(&str, &str, i32, &[&str]); 23] = [
+const WRONG: [(&str, &str, i32, &[&str]); 30] = [
     (
         PERIOD,
         "period = \"0s\"",
@@ -153,7 +153,50 @@ const WRONG: [(&str, &str, i32, &[&str]); 23] = [
         LATENCY,
         "latency = \"50ms\"\ncpu_percent = 101",
         2,
-        &["cpu_percent is 101; give 1 to 100"],
+        &["[monitor] `cpu_percent` is 101; give 1 to 100"],
+    ),
+    // Whether anybody copies or not.
+    (
+        LATENCY,
+        "latency = \"50ms\"\ncopies = 1",
+        2,
+        &["[monitor] `copies` is 1; give 2 to 4194304"],
+    ),
+    (
+        "id = \"pace\"",
+        "id = \"[pace\"",
+        2,
+        &["sensor `[pace`: ", "is not a pattern for sensors"],
+    ),
+    (
+        "id = \"pace\"",
+        "id = \"\"",
+        2,
+        &["[[sensor]] number 1: its `id` is empty"],
+    ),
+    (
+        "jitter = \"5ms\"",
+        "payload = 65537",
+        2,
+        &["sensor `pace`: its payload is 65537; give 0 to 65536"],
+    ),
+    (
+        NAME,
+        "name = \"count\"\nfield = \"number\"\nplugin = \"nowhere.so\"",
+        2,
+        &["update `count`: give one of `metric`, `field` and `plugin`"],
+    ),
+    (
+        NAME,
+        "name = \"count\"\nmetric = \"nonsense\"",
+        2,
+        &["update `count`: there is no ", "metric `nonsense`"],
+    ),
+    (
+        "[[update]]",
+        "[[update]]\nname = \"count\"\nwcet = \"1us\"\n[[update]]",
+        2,
+        &["update `count` stands there twice"],
     ),
     (
         LATENCY,
@@ -216,6 +259,17 @@ fn each_mistake_in_a_file_is_a_sentence_that_names_the_entry() {
         !right.stdout.contains("[monitor]") && right.stderr.is_empty(),
         "{right:#?}"
     );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_under_every_executor() {
+    for executor in ["best_effort", "bandwidth", "buffered", "auto"] {
+        let text = RIGHT.replacen("best_effort", executor, 1);
+        let text = text.replacen(LATENCY, "latency = \"50ms\"\ncpu_percent = 0", 1);
+        let (ended, ran) = guaranteed::refused(&text);
+        assert!(!ran, "{executor}: {ended:#?}");
+        ended.says(2, &["[monitor] `cpu_percent` is 0; give 1 to 100"]);
+    }
 }
 
 /// Runs the program beside the monitor of the file with this replaced.
