@@ -15,9 +15,10 @@ use overhear_monitor::executor::{Terms, UpdateTerms};
 use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 
 use crate::config::selection::{Runner, Selection};
-use crate::config::{Config, Length, LevelConfig, UpdateConfig};
+use crate::config::{constraints, Config, Length, LevelConfig, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 use crate::guaranteed::metrics_of;
+use crate::reactions::Reactions;
 
 mod beside;
 mod entries;
@@ -73,6 +74,8 @@ pub struct Admitted {
 /// [`Failure`] for a file that cannot be read or makes no sense. A refusal is no error.
 pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
     let config = Config::read(path)?;
+    // What `run` would refuse.
+    Reactions::read(&[path], &constraints::read_any(path)?)?;
     let mut admitted = admit_config(&config, path)?;
     if let Some(terms) = admitted.terms {
         admitted.report.hear_kernel(ask_kernel(terms.reservation));

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use overhear_directory::Query;
-use overhear_event::{Gap, Update as _};
+use overhear_event::{Gap, StreamDescriptor, Update as _};
 use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
 use overhear_monitor::{
     Binding, MissedPolicy, Subscription, Supervisor, UpdateRef, UpdateSet, UpdateState,
@@ -114,6 +115,8 @@ pub struct Updates {
     set: UpdateSet,
     members: Vec<(UpdateReport, UpdateRef<PluginUpdate>)>,
     queries: Vec<Query>,
+    // As they were written.
+    patterns: Vec<String>,
     // Bytes that are mapped of each plug-in.
     mapped: BTreeMap<PathBuf, u64>,
 }
@@ -178,9 +181,9 @@ impl Updates {
         let wrong = |error: &dyn std::fmt::Display| {
             format!("plug-in {}: update `{}`: {error}", report.file, report.name)
         };
-        let pattern = update.sensors().unwrap_or("*");
-        let query = Query::parse(pattern).map_err(|error| wrong(&error))?;
-        let streams = Query::streams(pattern).map_err(|error| wrong(&error))?;
+        let pattern = update.sensors().unwrap_or("*").to_string();
+        let query = Query::parse(&pattern).map_err(|error| wrong(&error))?;
+        let streams = Query::streams(&pattern).map_err(|error| wrong(&error))?;
         let subscription = Subscription::all().matching(streams);
         let binding = Binding::new(update.name())
             .subscribe(subscription)
@@ -189,6 +192,7 @@ impl Updates {
         let member = added.map_err(|error| wrong(&error))?;
         self.members.push((report, member));
         self.queries.push(query);
+        self.patterns.push(pattern);
         Ok(())
     }
 
@@ -232,6 +236,25 @@ impl Updates {
             report
         });
         looked.collect()
+    }
+
+    /// As [`Updates::finish`], of a monitor that had these streams: who wants none of them says so.
+    pub(crate) fn finish_among(self, streams: &[Arc<StreamDescriptor>]) -> Vec<UpdateReport> {
+        let patterns: Vec<String> = self.patterns.clone();
+        let mut finished = self.finish();
+        for (report, pattern) in finished.iter_mut().zip(patterns) {
+            // It was parsed when the update was added.
+            let wants = Query::streams(&pattern).ok();
+            let wants = |stream: &Arc<StreamDescriptor>| wants.as_ref().is_none_or(|it| it(stream));
+            if !streams.is_empty() && !streams.iter().any(wants) {
+                report.complaints.push(format!(
+                    "update `{}` wants the sensors `{pattern}`, and no sensor of this monitor is one: nothing \
+                     was evaluated by it; name such a sensor in the file, or leave the update out",
+                    report.name
+                ));
+            }
+        }
+        finished
     }
 
     /// What they have found.

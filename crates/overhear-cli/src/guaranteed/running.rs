@@ -149,7 +149,7 @@ impl<'a> Running<'a> {
                     taken.mapped.extend(updates.mapped_bytes().clone());
                     // What is of another type, or came when it had failed, did not reach it.
                     update.elements = updates.elements();
-                    update.plugin = updates.finish();
+                    update.plugin = updates.finish_among(&streams);
                     let bytes = update.plugin.iter().map(|it| it.memory_bytes).sum();
                     taken.updates.insert(index, bytes);
                     update.memory_bytes = Some(bytes);

@@ -33,7 +33,7 @@ const WCET: &str = "wcet = \"2us\"";
 const NAME: &str = "name = \"count\"";
 
 /// What is replaced, by what, the status of `admit`, and what the sentence says.
-const WRONG: [(&str, &str, i32, &[&str]); 30] = [
+const WRONG: [(&str, &str, i32, &[&str]); 31] = [
     (
         PERIOD,
         "period = \"0s\"",
@@ -93,6 +93,12 @@ const WRONG: [(&str, &str, i32, &[&str]); 30] = [
         &["update `count`, `wcet`: `-2us` is not a length"],
     ),
     (WCET, "", 2, &["update `count` has no wcet"]),
+    (
+        "[[update]]",
+        "[[reaction]]\nname = \"tell\"\non = [\"violated\"]\nof = [\"nothing\"]\nlog = \"-\"\n[[update]]",
+        2,
+        &["reaction `tell`: "],
+    ),
     (
         WCET,
         "wcet = \"2ms\"",
@@ -351,13 +357,19 @@ fn a_plug_in_that_goes_wrong_is_named_with_its_entry() {
         let panics = ["update `panicking`: ", "it panicked: the third is too much"];
         fails(&format!("{}:panicking", path(&rust)), &panics);
     }
-    // Types that do not fit are no failure, but nothing was evaluated.
-    let (ended, report) = run(NAME, &entry(&format!("{}:mistyped", path(&cpp))));
-    assert_eq!(ended.status, 3, "{ended:#?}");
-    let update = &report["guarantee"]["updates"][0]["plugin"][0];
-    let complaint = update["complaints"][0].as_str().unwrap();
-    assert!(
-        complaint.starts_with("update `mistyped` evaluates type `sample`"),
-        "{complaint}"
-    );
+    // To want sensors that the file does not have is no failure, but nothing was evaluated; nor are types that
+    // do not fit.
+    for (name, words) in [
+        (
+            "elsewhere",
+            "update `elsewhere` wants the sensors `*/lace`, and no sensor of this monitor is one",
+        ),
+        ("mistyped", "update `mistyped` evaluates type `sample`"),
+    ] {
+        let (ended, report) = run(NAME, &entry(&format!("{}:{name}", path(&cpp))));
+        assert_eq!(ended.status, 3, "{ended:#?}");
+        let update = &report["guarantee"]["updates"][0]["plugin"][0];
+        let complaint = update["complaints"][0].as_str().unwrap();
+        assert!(complaint.starts_with(words), "{complaint}");
+    }
 }

@@ -93,5 +93,7 @@ static constexpr oh_update updates[] = {
     overhear::exported<careless>("careless"),
     overhear::exported<typed>("lost", "[/x"),
     by_hand(),
+    overhear::exported_for<typed, sample>("elsewhere", "*/lace"),
 };
-OH_EXPORT_UPDATES(&updates[0], &updates[1], &updates[2], &updates[3], &updates[4], &updates[5])
+OH_EXPORT_UPDATES(&updates[0], &updates[1], &updates[2], &updates[3], &updates[4], &updates[5],
+                  &updates[6])
