@@ -54,6 +54,10 @@ impl Drop for Listener {
     }
 }
 
+/// What perf records: switches alone, and all that a kernel monitor writes elements of.
+const SWITCHES: &str = "sched:sched_switch";
+const SWITCHES_AND_WAKE_UPS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup";
+
 fn ftrace(on: &str) -> std::io::Result<()> {
     fs::write(
         Path::new(TRACEFS).join("events/sched/sched_switch/enable"),
@@ -77,17 +81,9 @@ fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, 
     Ok(Listener::Monitors(all))
 }
 
-fn perf_record() -> Result<Listener, Box<dyn Error>> {
+fn perf_record(events: &str) -> Result<Listener, Box<dyn Error>> {
     let mut child = Command::new("perf")
-        .args([
-            "record",
-            "-q",
-            "-a",
-            "-e",
-            "sched:sched_switch",
-            "-o",
-            "/dev/null",
-        ])
+        .args(["record", "-q", "-a", "-e", events, "-o", "/dev/null"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -165,7 +161,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             "ftrace sched_switch",
             Box::new(|| ftrace("1").map(|()| Listener::Ftrace).map_err(Into::into)),
         ),
-        ("perf record -e sched:sched_switch", Box::new(perf_record)),
+        (
+            "perf record -e sched:sched_switch",
+            Box::new(|| perf_record(SWITCHES)),
+        ),
+        (
+            "perf record of switches and wake-ups",
+            Box::new(|| perf_record(SWITCHES_AND_WAKE_UPS)),
+        ),
     ];
     // By listener and round; `None` where something was disturbed for too long.
     let mut added: Vec<Vec<Option<f64>>> = vec![Vec::new(); contenders.len()];
@@ -222,6 +225,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     judge("untracked", untracked, "ftrace", ftrace, 0.75);
     judge("tracked", tracked, "perf record", perf, 0.6);
+    let same = of["perf record of switches and wake-ups"];
+    judge(
+        "tracked",
+        tracked,
+        "perf record of the same events",
+        same,
+        0.6,
+    );
     judge("a second monitor", &second, "the first", tracked, 0.5);
     println!();
     let done = table_3(&mut players, rounds, &contenders);
@@ -264,7 +275,7 @@ fn table_3(
     let is_column = |name: &str| {
         name == "a kernel monitor, tracked"
             || name.starts_with("ftrace")
-            || name.starts_with("perf")
+            || name.starts_with("perf record -e")
     };
     let columns = contenders.iter().filter(|(name, _)| is_column(name));
     let columns: Vec<Option<&(&str, Begin<'_>)>> =

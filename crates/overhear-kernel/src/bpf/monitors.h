@@ -139,8 +139,8 @@ struct {
 } tracked SEC(".maps");
 
 /*
- * Most threads have no storage of any map, and are done with one load: the look-up would take some ten times as
- * long to find nothing, and untracked threads pay for it at each event.
+ * Most threads have no storage of any map, and are done with one load instead of a look-up that finds nothing:
+ * untracked threads pay for it at each event.
  */
 static always_inline struct tracking *tracking_of(struct task_struct *task)
 {
