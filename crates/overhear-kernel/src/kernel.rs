@@ -482,7 +482,7 @@ impl Kernel {
     pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
         match &mut self.engine {
             Engine::Bpf(source) => source.monitor_process(pid),
-            Engine::Perf(source) => source.follow(pid),
+            Engine::Perf(source) => source.monitor_process(pid),
             Engine::None => Ok(()),
         }
     }

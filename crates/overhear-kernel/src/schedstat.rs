@@ -2,7 +2,7 @@
 //! A clerk that samples `/proc/PID/task/TID/schedstat`: CPU time and waiting time of threads by
 //! the kernel's own account, for users without BPF.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use overhear_event::kernel::SchedStat;
@@ -13,13 +13,15 @@ use crate::machine;
 /// The distance of two samples of a thread, if polls are at least as frequent.
 const PERIOD_NS: u64 = 50_000_000;
 
-/// Samples every live thread of the followed processes.
+/// Samples every live thread of the followed processes, and threads that are monitored by themselves.
 ///
 /// Between its last sample and its end a thread's time is not seen; only the main thread of a
 /// process can still be read when it has ended, until its parent has waited for it.
 #[derive(Debug, Default)]
 pub(crate) struct Clerk {
     pids: BTreeSet<u32>,
+    /// Threads that are monitored by themselves, with their processes.
+    threads: BTreeMap<u32, u32>,
     due_ns: u64,
     next_sequence: u64,
     collected: Vec<(u64, u64, SchedStat)>,
@@ -35,6 +37,26 @@ impl Clerk {
         self.pids.contains(&pid)
     }
 
+    /// Follows one thread, and nothing else of its process. False if that was so before.
+    pub(crate) fn follow_thread(&mut self, tid: u32, pid: u32) -> bool {
+        self.threads.insert(tid, pid).is_none()
+    }
+
+    /// Follows a thread by itself no more. False if it did not.
+    pub(crate) fn leave_thread(&mut self, tid: u32) -> bool {
+        self.threads.remove(&tid).is_some()
+    }
+
+    /// Whether the thread is followed by itself.
+    pub(crate) fn follows_thread(&self, tid: u32) -> bool {
+        self.threads.contains_key(&tid)
+    }
+
+    /// The threads that are followed by themselves, with their processes.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.threads.iter().map(|(tid, pid)| (*tid, *pid))
+    }
+
     /// The processes, and the sequence of the next sample. What was not delivered is sampled again.
     pub(crate) fn progress(&self) -> (Vec<u32>, u64) {
         let delivered = self.next_sequence - self.collected.len() as u64;
@@ -42,9 +64,13 @@ impl Clerk {
     }
 
     /// Goes on where another process has ended.
-    pub(crate) fn resumed((pids, next_sequence): (Vec<u32>, u64)) -> Self {
+    pub(crate) fn resumed(
+        (pids, next_sequence): (Vec<u32>, u64),
+        threads: impl IntoIterator<Item = (u32, u32)>,
+    ) -> Self {
         Self {
             pids: pids.into_iter().collect(),
+            threads: threads.into_iter().collect(),
             next_sequence,
             ..Self::default()
         }
@@ -65,16 +91,23 @@ impl Clerk {
             }
             self.pids.insert(pid);
             for tid in threads {
-                let time_ns = now_ns();
-                let path = format!("/proc/{pid}/task/{tid}/schedstat");
-                let text = fs::read_to_string(path).unwrap_or_default();
-                if let Some(sample) = parse(pid, tid, &text) {
-                    self.collected.push((self.next_sequence, time_ns, sample));
-                    self.next_sequence += 1;
-                }
+                self.sample_thread(tid, pid);
             }
         }
+        for (tid, pid) in self.threads.clone() {
+            self.sample_thread(tid, pid);
+        }
         self.due_ns = now_ns() + PERIOD_NS;
+    }
+
+    fn sample_thread(&mut self, tid: u32, pid: u32) {
+        let time_ns = now_ns();
+        let path = format!("/proc/{pid}/task/{tid}/schedstat");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        if let Some(sample) = parse(pid, tid, &text) {
+            self.collected.push((self.next_sequence, time_ns, sample));
+            self.next_sequence += 1;
+        }
     }
 
     /// The samples not yet delivered: sequence, time, value.
@@ -121,5 +154,25 @@ mod tests {
         assert!(!samples.is_empty());
         assert_eq!(clerk.pids.len(), 1);
         assert!(clerk.take().is_empty());
+    }
+
+    #[test]
+    fn a_thread_by_itself_is_sampled_alone() {
+        let me = std::process::id();
+        let end = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            // The process has a second thread, of this name or another.
+            scope.spawn(|| end.wait());
+            let mut clerk = Clerk::default();
+            assert!(clerk.follow_thread(me, me));
+            assert!(!clerk.follow_thread(me, me));
+            clerk.sample();
+            let sampled: Vec<_> = clerk.take().iter().map(|s| (s.2.pid, s.2.tid)).collect();
+            assert_eq!(sampled, [(me, me)]);
+            assert!(clerk.leave_thread(me) && !clerk.follows_thread(me));
+            clerk.sample();
+            assert!(clerk.take().is_empty());
+            end.wait();
+        });
     }
 }

@@ -30,7 +30,7 @@ use crate::{GiveError, ReceiveError};
 /// What a message about a monitor of perf records begins with.
 pub(crate) const KIND: u64 = 2;
 /// Changes with the message.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// As many feeds as a monitor can have.
 const MOST_FEEDS: u32 = 64;
 
@@ -50,7 +50,8 @@ struct RingParcel {
 struct Parcel {
     numbering: Numbering,
     active: bool,
-    threads: Vec<u32>,
+    /// Those that are monitored by themselves, with their processes.
+    threads: Vec<(u32, u32)>,
     names: Vec<(u32, [u8; 16])>,
     /// The processes that the clerk samples, and how many samples it has handed out.
     sampled: (Vec<u32>, u64),
@@ -65,7 +66,9 @@ impl Parcel {
         into.words(self.numbering.as_raw().map(u64::from));
         into.words([self.active.into()]);
         let word = |into: &mut Packer, word: &u32| into.words([u64::from(*word)]);
-        into.list(self.threads.iter(), word);
+        into.list(self.threads.iter(), |into, (tid, pid)| {
+            into.words([*tid, *pid].map(u64::from));
+        });
         into.list(self.names.iter(), |into, (tid, name)| {
             into.words([u64::from(*tid)]);
             into.bytes(name);
@@ -93,7 +96,7 @@ impl Parcel {
         }
         let numbering = Numbering::unpack(from, MOST_FEEDS)?;
         let active = from.flag()?;
-        let threads = from.list(Unpacker::half)?;
+        let threads = from.list(|from| Some((from.half()?, from.half()?)))?;
         let names = from.list(|from| Some((from.half()?, from.bytes()?.try_into().ok()?)))?;
         let sampled = (from.list(Unpacker::half)?, from.word()?);
         let rings = from.list(|from| {
@@ -168,7 +171,7 @@ impl PerfSource {
         Parcel {
             numbering: self.numbering,
             active: self.active,
-            threads: self.threads.iter().copied().collect(),
+            threads: self.knowledge.clerk.threads().collect(),
             names: names.iter().map(|(tid, name)| (*tid, *name)).collect(),
             sampled: self.knowledge.clerk.progress(),
             rings: rings.collect(),
@@ -208,11 +211,10 @@ impl PerfSource {
             rings,
             knowledge: Knowledge {
                 names: Names(parcel.names.into_iter().collect()),
-                clerk: Clerk::resumed(parcel.sampled),
+                clerk: Clerk::resumed(parcel.sampled, parcel.threads),
             },
             numbering,
             clerk_descriptor: numbering.describe_clerk(),
-            threads: parcel.threads.into_iter().collect(),
             active: parcel.active,
             opened: false,
             finished: false,
@@ -264,7 +266,7 @@ mod tests {
         Parcel {
             numbering: Numbering::new(StreamId::from_raw(5), 2, 3),
             active: true,
-            threads: vec![8],
+            threads: vec![(8, 7)],
             names: vec![(8, *b"thread-one\0\0\0\0\0\0")],
             sampled: (vec![7], 12),
             rings: vec![ring(0), ring(1)],

@@ -43,8 +43,6 @@ pub(crate) struct PerfSource {
     knowledge: Knowledge,
     numbering: Numbering,
     clerk_descriptor: Arc<StreamDescriptor>,
-    /// Threads that are monitored by themselves.
-    threads: BTreeSet<u32>,
     active: bool,
     opened: bool,
     finished: bool,
@@ -75,7 +73,6 @@ impl PerfSource {
             },
             numbering,
             clerk_descriptor: numbering.describe_clerk(),
-            threads: BTreeSet::new(),
             active: false,
             opened: false,
             finished: false,
@@ -83,7 +80,18 @@ impl PerfSource {
         })
     }
 
+    /// Tracks all threads of a process and all that they create, without saying so.
     pub(crate) fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
+        self.track_process(pid, false)
+    }
+
+    /// Tracks all threads of a process and all that they create, and says so: else nobody would
+    /// know the names of those that exist already.
+    pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
+        self.track_process(pid, true)
+    }
+
+    fn track_process(&mut self, pid: u32, announce: bool) -> Result<(), SelectError> {
         // A second set of events would record everything twice.
         if self.knowledge.clerk.follows(pid) {
             return Ok(());
@@ -96,11 +104,20 @@ impl PerfSource {
                 break;
             }
             for tid in fresh {
+                // Those of a thread that was monitored by itself would be a second set, too.
+                if self.knowledge.clerk.leave_thread(tid) {
+                    self.close(tid);
+                }
                 match self.observe(tid, true) {
                     Ok(()) => {
                         let name = machine::thread_name(pid, tid);
                         self.knowledge.names.0.insert(tid, name);
                         done.insert(tid);
+                        if announce {
+                            let who = Who { tid, pid };
+                            let unique_id = 0;
+                            self.tell(What::Tracked { who, unique_id });
+                        }
                     }
                     Err(Errno::SRCH) => {}
                     Err(error) => return Err(refused(format!("process {pid}"), error)),
@@ -122,7 +139,9 @@ impl PerfSource {
         let gone = || SelectError::NoSuchThread { tid };
         let before = machine::thread_start(tid).ok_or_else(gone)?;
         let pid = machine::process_of(tid).ok_or_else(gone)?;
-        if !self.threads.insert(tid) {
+        let clerk = &mut self.knowledge.clerk;
+        // It is tracked already: a second set of events would record everything twice.
+        if clerk.follows(pid) || !clerk.follow_thread(tid, pid) {
             return Ok(());
         }
         let observed = match self.observe(tid, false) {
@@ -131,6 +150,7 @@ impl PerfSource {
             Err(error) => Err(refused(format!("thread {tid}"), error)),
         };
         if observed.is_err() {
+            self.knowledge.clerk.leave_thread(tid);
             self.close(tid);
             return observed;
         }
@@ -143,7 +163,7 @@ impl PerfSource {
 
     /// Follows a thread no more.
     pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
-        if !self.threads.contains(&tid) {
+        if !self.knowledge.clerk.leave_thread(tid) {
             return Err(match machine::thread_start(tid) {
                 Some(_) => SelectError::NotMonitored { tid },
                 None => SelectError::NoSuchThread { tid },
@@ -167,7 +187,6 @@ impl PerfSource {
 
     /// Closes the events of a thread that is monitored by itself.
     fn close(&mut self, tid: u32) {
-        self.threads.remove(&tid);
         for ring in &mut self.rings {
             let lost = &mut ring.lost_by_closed;
             ring.events.retain(|(first, event)| {
@@ -244,6 +263,12 @@ impl PerfSource {
         for (index, record) in records {
             if let Some(ring) = self.rings.get_mut(index) {
                 ring.deliver(record, &mut self.knowledge, inbox);
+            }
+            // Its id may be another one's soon.
+            if let What::Exit { who } = record.what {
+                if self.knowledge.clerk.leave_thread(who.tid) {
+                    self.close(who.tid);
+                }
             }
         }
         if !self.finished {

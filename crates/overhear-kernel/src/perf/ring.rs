@@ -105,6 +105,13 @@ pub(super) struct Knowledge {
     pub(super) clerk: Clerk,
 }
 
+impl Knowledge {
+    /// Whether a thread is monitored by itself: what it creates is not, but the kernel tells of it.
+    fn tracks_alone(&self, who: Who) -> bool {
+        self.clerk.follows_thread(who.tid)
+    }
+}
+
 /// How far a ring was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RingProgress {
@@ -283,6 +290,7 @@ impl CpuRing {
                 return;
             }
             What::Other => return,
+            What::Fork { parent, .. } if knowledge.tracks_alone(parent) => return,
             What::Fork { child, parent } => {
                 let name = knowledge.names.of(parent.tid);
                 knowledge.names.0.insert(child.tid, name);

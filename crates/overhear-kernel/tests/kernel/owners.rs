@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who has kernel monitors: processes that are killed, in a PID namespace, without privileges.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use libbpf_rs::{MapHandle, Program as BpfProgram};
+use overhear_event::kernel::Life;
+use overhear_event::GapCause;
 use overhear_kernel::{Active, Choice, KernelMonitor, SelectError, Sensor};
 
 use crate::hand_over::{threads, THREADS};
@@ -284,6 +287,80 @@ pub(crate) fn perf_monitor() {
     }
     monitor.terminate().unwrap();
     assert_eq!(monitor.resume(), Err(SelectError::Terminated));
+}
+
+/// The threads of a process, by the kernel.
+fn threads_of(pid: u32) -> BTreeSet<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    entries
+        .map(|entry| name(entry).to_str().unwrap().parse().unwrap())
+        .collect()
+}
+
+/// A perf monitor of single threads tells nothing of what these create; one of a process tells the names of
+/// the threads that are there already; and who is tracked in both ways is heard once.
+pub(crate) fn perf_selections() {
+    let create = || {
+        let builder = KernelMonitor::builder().choice(Choice::Perf);
+        builder
+            .create()
+            .map_err(|error| println!("skipped: {error}"))
+    };
+    let Ok(mut singly) = create() else { return };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("churn", |_| {});
+    program.until_parked(|| {});
+    let threads = threads_of(program.pid);
+    for &tid in &threads {
+        singly.thread_monitor(tid, tid).unwrap();
+    }
+    singly.resume().unwrap();
+    program.release(1);
+    program.until_parked_again(|| recorder.poll(&mut singly));
+    singly.finish().unwrap();
+    recorder.poll(&mut singly);
+    for (_, life) in &recorder.lives {
+        assert!(threads.contains(&life.tid), "{life:?}");
+    }
+    let sampled: BTreeSet<u32> = recorder.samples.iter().map(|sample| sample.1.tid).collect();
+    assert_eq!(sampled, threads);
+    program.end();
+    drop(singly);
+
+    let Ok(mut both) = create() else { return };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("chorus", |_| {});
+    program.until_parked(|| {});
+    let threads = named(&program);
+    both.thread_monitor(threads[0], 40).unwrap();
+    both.process_monitor(program.pid).unwrap();
+    both.thread_monitor(threads[1], 41).unwrap();
+    let before = program.switches();
+    both.resume().unwrap();
+    program.release(threads.len());
+    program.until_parked_again(|| recorder.poll(&mut both));
+    let after = program.switches();
+    both.suspend().unwrap();
+    recorder.poll(&mut both);
+    if recorder.missed(GapCause::Kernel) > 0 {
+        return println!("skipped: the rings that this user may have were too small");
+    }
+    for tid in &threads {
+        let (was, is) = (before[tid], after[tid]);
+        let expected = (is.0 - was.0) + (is.1 - was.1);
+        assert_eq!(recorder.tracked_departures(*tid), expected, "{tid}");
+        let mut told = recorder.lives.iter().filter(|(_, life)| life.tid == *tid);
+        let tracked = told.any(|(_, life)| life.kind == Life::TRACKED && !life.comm().is_empty());
+        assert!(tracked, "{tid} has no name");
+    }
+    program.end();
+}
+
+#[test]
+fn perf_monitors_of_threads_and_of_processes_hear_whom_they_should() {
+    let _turn = turn();
+    run_role("perf_selections", is_root().then_some(NOBODY));
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn play() {
         "probing_giver" => crate::hand_over::probing_giver(),
         "inside_a_namespace" => crate::owners::inside_a_namespace(),
         "perf_monitor" => crate::owners::perf_monitor(),
+        "perf_selections" => crate::owners::perf_selections(),
         "usurper" => usurper(),
         "usurped" => {
             println!("@ parked");
