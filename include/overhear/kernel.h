@@ -53,7 +53,9 @@ enum {
 /* What a monitor is created with. Zero-initialise it. */
 typedef struct oh_kernel_monitor_options {
     uint64_t buffer_bytes; /* about how many all buffers may take together; 0: some MiB per possible CPU */
-    const char *sensors;   /* besides scheduling: names, separated by commas, or "all"; NULL: none */
+    const char *sensors;   /* besides scheduling: names, separated by commas, or "all"; NULL: none. One of
+                              scheduling among them leaves out what is not named: "sched_switch" has no
+                              wake-ups, and no program for them. sched_switch and task_life are always heard */
     uint32_t way;          /* OH_KERNEL_* */
     uint32_t apart;        /* not 0: with BPF programs of its own, so that it can be handed over whatever
                               other monitors this process has */
@@ -113,8 +115,7 @@ enum {
 
 /*
  * The basic kernel event: an element of any stream, or, where `cause` is not 0, a gap in one. The stream
- * says what the payload consists of (its sensor, type and fields); the three of scheduling, which are
- * always there, have structs.
+ * says what the payload consists of (its sensor, type and fields); the three of scheduling have structs.
  */
 typedef struct oh_kernel_event {
     const oh_stream *stream; /* valid until the monitor is freed */

@@ -111,8 +111,8 @@ void oh_metric_free(oh_metric *metric);
 const char *const *oh_metric_events(const oh_metric *metric);
 
 /*
- * oh_metric_kernel_sensors: the kernel sensors besides scheduling that the metric requires, as `sensors` of
- * oh_kernel_monitor_options wants them; "" if there are none.
+ * oh_metric_kernel_sensors: the kernel sensors that the metric requires, and no others of scheduling, as
+ * `sensors` of oh_kernel_monitor_options wants them; "" if it requires none.
  *
  * Ownership and fixed lines are those of oh_metric_events. Returns NULL for NULL.
  */

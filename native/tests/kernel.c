@@ -214,6 +214,44 @@ static void of_errors(void)
     oh_kernel_monitor_free(NULL);
 }
 
+/* A monitor of switches alone has their departures, and no wake-up. */
+static void of_switches(void)
+{
+    oh_kernel_monitor_options options;
+    oh_kernel_monitor *monitor = NULL;
+    oh_kernel_status status;
+    oh_kernel_event *events;
+    struct sleeper sleeper;
+    uint64_t count = 0, i, left = 0, woken = 0;
+    memset(&options, 0, sizeof options);
+    options.buffer_bytes = 1 << 20;
+    options.sensors = "sched_switch";
+    options.way = OH_KERNEL_BPF;
+    if (oh_kernel_monitor_create(&monitor, &options, &status) != 0) {
+        tap_skip("switches alone", oh_kernel_last_error());
+        return;
+    }
+    tap_check(strstr(status.sentence, "without wake-ups") != NULL, "it says that there are no wake-ups");
+    events = (oh_kernel_event *)calloc(status.most_events, sizeof *events);
+    if (!events)
+        exit(1);
+    start(&sleeper);
+    oh_kernel_thread_monitor(monitor, (uint32_t)sleeper.tid, 77);
+    oh_kernel_monitor_resume(monitor);
+    turns(&sleeper, TURNS);
+    oh_kernel_monitor_suspend(monitor);
+    tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0, "it is read");
+    for (i = 0; i < count; i++) {
+        const char *sensor = events[i].stream->sensor;
+        woken += strcmp(sensor, "sched_wake") == 0;
+        left += strcmp(sensor, "sched_switch") == 0;
+    }
+    tap_check(left > 0 && woken == 0, "there are switches, and no wake-up");
+    end(&sleeper);
+    oh_kernel_monitor_free(monitor);
+    free(events);
+}
+
 int main(void)
 {
     oh_kernel_monitor_options options;
@@ -225,6 +263,7 @@ int main(void)
     int code;
 
     of_errors();
+    of_switches();
     memset(&options, 0, sizeof options);
     options.buffer_bytes = 1 << 20;
     options.sensors = "softirq";

@@ -122,7 +122,7 @@ static void of_the_kernel(oh_monitor *monitor)
         return;
     options.sensors = oh_metric_kernel_sensors(metric);
     options.way = OH_KERNEL_BPF;
-    tap_check(strcmp(options.sensors, "syscall") == 0, "a metric says which kernel sensors it requires");
+    tap_check(strcmp(options.sensors, "syscall,task_life") == 0, "a metric says which kernel sensors it requires");
     number = oh_monitor_measure(monitor, metric, 0);
     results = results_of(monitor, number);
     tap_check(oh_results_count(results) == 0 && strstr(oh_last_error(), "kernel:syscall was not heard"),

@@ -30,7 +30,9 @@ class KernelMonitor:
     call raises `KernelError`. Several may track the same threads.
 
     :param buffer_bytes: about how many bytes all buffers may take together; by default some MiB per CPU.
-    :param sensors: names of `kernel_sensors` to hear besides scheduling, or ``"all"``.
+    :param sensors: names of `kernel_sensors` to hear besides scheduling, or ``"all"``. One of scheduling among
+        them leaves out what is not named: ``["sched_switch"]`` has no wake-ups, and no program for them.
+        ``sched_switch`` and ``task_life`` are always heard.
     :param way: ``bpf`` (needs CAP_BPF and CAP_PERFMON), ``perf`` (own threads and processes, switches and
         lives alone), or ``any``, the better one that there is.
     :param apart: with BPF programs of its own, so that it can be given whatever other monitors there are.
@@ -156,5 +158,5 @@ class KernelMonitor:
 
 
 def kernel_sensors() -> dict[str, str]:
-    """The kernel sensors besides scheduling, with a phrase about each. A kernel may lack some."""
+    """The kernel sensors, with a phrase about each. A kernel may lack some."""
     return dict(_core.kernel_sensors())

@@ -83,7 +83,7 @@ fn failed(error: impl std::fmt::Display) -> PyErr {
     KernelError::new_err(error.to_string())
 }
 
-/// The names of the kernel sensors besides scheduling, with a phrase about each.
+/// The names of the kernel sensors, with a phrase about each.
 #[pyfunction]
 pub(crate) fn kernel_sensors() -> Vec<(&'static str, &'static str)> {
     let sensors = kernel::Sensor::all();

@@ -184,6 +184,25 @@ def test_small_buffers_miss_and_count():
         assert batch["sched_switch"].size < counted
 
 
+def test_switches_alone_have_no_wake_ups():
+    try:
+        made = overhear.KernelMonitor(sensors=["sched_switch"], way="bpf")
+    except overhear.KernelError as error:
+        pytest.skip(str(error))
+    sleeper = Sleeper()
+    with made as monitor:
+        assert "without wake-ups" in monitor.sentence
+        monitor.thread_monitor(sleeper.tid, 1)
+        monitor.resume()
+        before = sleeper.switches()
+        sleeper.turns(10)
+        after = sleeper.switches()
+        batch = monitor.read()
+        assert departures(batch, sleeper.tid) == after - before
+        assert {stream.sensor for stream in monitor.streams} == {"sched_switch", "task_life"}
+    assert {"sched_switch", "sched_wake", "task_life"} <= overhear.kernel_sensors().keys()
+
+
 def test_what_cannot_be_is_a_sentence():
     with pytest.raises(overhear.KernelError, match="no kernel sensor \"nap\""):
         overhear.KernelMonitor(sensors=["nap"])

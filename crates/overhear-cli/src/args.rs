@@ -87,7 +87,8 @@ pub(crate) struct RunArguments {
     /// How to hear the kernel; a way that is named must work, or nothing is run.
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub(crate) via: Via,
-    /// Kernel sensors beyond scheduling, or `all`; they need BPF.
+    /// Kernel sensors besides scheduling, or `all`; they need BPF. A list with one of scheduling has no others of
+    /// it: `sched_switch` alone leaves wake-ups out.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
     pub(crate) kernel_sensors: Vec<Sensors>,
     /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
@@ -116,7 +117,8 @@ pub(crate) struct RunArguments {
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// Switches sensors of the program off that neither metrics, constraints and updates nor a monitor
-    /// need: that of --config, or one that attaches to --socket, as long as it does.
+    /// need: that of --config, or one that attaches to --socket, as long as it does. Wake-ups that
+    /// nobody needs are left out, too, unless --kernel-sensors names them.
     #[arg(long)]
     pub(crate) only_needed: bool,
     /// Runs the monitor of this file beside the program, on the terms of its admission, and carries out
@@ -188,7 +190,7 @@ impl Via {
     }
 }
 
-/// What can be heard besides scheduling.
+/// What can be heard.
 fn sensors_help() -> String {
     let lines =
         KernelSensor::all().map(|sensor| format!("  {:<15}{}\n", sensor.name(), sensor.about()));
@@ -234,7 +236,8 @@ pub(crate) struct RecordArguments {
     /// All threads of this machine.
     #[arg(long, group = "whom")]
     pub(crate) all: bool,
-    /// Kernel sensors beyond scheduling, or `all`; they need BPF.
+    /// Kernel sensors besides scheduling, or `all`; they need BPF. A list with one of scheduling has no others of
+    /// it: `sched_switch` alone leaves wake-ups out.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
     pub(crate) kernel_sensors: Vec<Sensors>,
     /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.

@@ -23,14 +23,23 @@ pub struct CompensationReport {
     pub greatest_ns: u64,
     /// How often a CPU would have rested where it did not.
     pub rests: u64,
+    /// Whether delays are carried along to those that are woken. Without wake-ups the rule of one CPU holds, on
+    /// each CPU.
+    #[serde(default = "yes")]
+    pub along_wakeups: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl CompensationReport {
-    pub(crate) fn of(delays: &Delays) -> Self {
+    pub(crate) fn of(delays: &Delays, recording: &Recording) -> Self {
         Self {
             removed_ns: delays.last().as_ns(),
             greatest_ns: delays.greatest().as_ns(),
             rests: delays.rests(),
+            along_wakeups: recording.hears_wakeups(),
         }
     }
 }
@@ -116,8 +125,13 @@ pub(crate) fn replay(
 /// Renders it in a line.
 pub(crate) fn render(report: &CompensationReport) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
+    let without_wakeups = if report.along_wakeups {
+        ""
+    } else {
+        "; without wake-ups no delay is carried from who wakes to who is woken: the times of several CPUs are less exact"
+    };
     format!(
-        "all times are compensated: without its observation the run would have ended about {} earlier\n",
+        "all times are compensated: without its observation the run would have ended about {} earlier{without_wakeups}\n",
         time(report.removed_ns)
     )
 }

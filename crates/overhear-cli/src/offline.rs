@@ -456,7 +456,10 @@ impl Replayed {
                     statistics: &compensated.statistics,
                     losses,
                     meter,
-                    compensation: Some(CompensationReport::of(&compensated.delays)),
+                    compensation: Some(CompensationReport::of(
+                        &compensated.delays,
+                        &self.recording,
+                    )),
                     trace,
                 },
             ),

@@ -8,9 +8,7 @@ use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
-use overhear_kernel::{
-    Active, Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError,
-};
+use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
@@ -37,7 +35,7 @@ pub struct Wishes {
     pub cgroups: Vec<PathBuf>,
     /// All threads of the machine.
     pub all: bool,
-    /// Sensors beyond scheduling.
+    /// Kernel sensors, as for [`KernelMonitor`].
     pub sensors: Vec<Sensor>,
     /// Functions and static probes of programs.
     pub probes: Vec<Probe>,
@@ -199,7 +197,9 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         statistics: &statistics,
         losses: monitor.losses(),
         meter: meter.as_ref(),
-        compensation: delays.as_ref().map(CompensationReport::of),
+        compensation: delays
+            .as_ref()
+            .map(|delays| CompensationReport::of(delays, &recording)),
         trace,
     };
     let report = recording::report(&recording, &found);
@@ -246,14 +246,5 @@ fn refused(error: &SelectError) -> Failure {
 
 fn source_report(kernel: &KernelMonitor) -> Result<SourceReport, Failure> {
     let status = kernel.status().map_err(|error| refused(&error))?;
-    let active = match status.active {
-        Active::Bpf => "bpf",
-        Active::Perf => "perf",
-        Active::None => "none",
-    };
-    Ok(SourceReport {
-        name: "kernel".to_string(),
-        active: active.to_string(),
-        sentence: status.sentence.clone(),
-    })
+    Ok(SourceReport::of_kernel(status))
 }

@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 
+use overhear_event::kernel::SCHED_WAKE;
 use overhear_event::Timestamp;
 use overhear_metrics::{Observer, Scheduling, SensorStatistics};
 use overhear_monitor::Losses;
@@ -63,14 +64,21 @@ impl Recording {
 
     /// How the kernel was heard: `bpf`, `perf` or `none`.
     pub(crate) fn kernel_active(&self) -> &str {
-        let mut sources = self.sources.iter();
-        let kernel = sources.find(|source| source.name == "kernel");
-        kernel.map_or("none", |source| &source.active)
+        self.kernel().map_or("none", |source| &source.active)
+    }
+
+    fn kernel(&self) -> Option<&SourceReport> {
+        self.sources.iter().find(|source| source.name == "kernel")
     }
 
     /// Whether wake-ups would have been heard, had there been any.
     pub(crate) fn hears_wakeups(&self) -> bool {
-        self.kernel_active() == "bpf"
+        match self.kernel() {
+            // Older recordings do not say what was heard. BPF programs heard them then.
+            Some(kernel) if kernel.sensors.is_empty() => kernel.active == "bpf",
+            Some(kernel) => kernel.sensors.iter().any(|sensor| sensor == SCHED_WAKE),
+            None => false,
+        }
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Value {

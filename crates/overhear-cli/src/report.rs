@@ -2,6 +2,7 @@
 //! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
 
 use overhear_event::{Nanos, Origin};
+use overhear_kernel::{Active, Status};
 use overhear_metrics::{Histogram, Observer, Scheduling, SensorAccount, SensorStatistics, Thread};
 use overhear_monitor::Losses;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,27 @@ pub struct SourceReport {
     pub active: String,
     /// Which is active and why, in one sentence.
     pub sentence: String,
+    /// Of the kernel: the sensors that are heard, without probes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sensors: Vec<String>,
+}
+
+impl SourceReport {
+    /// How the kernel is heard.
+    pub(crate) fn of_kernel(status: &Status) -> Self {
+        let active = match status.active {
+            Active::Bpf => "bpf",
+            Active::Perf => "perf",
+            Active::None => "none",
+        };
+        let names = status.heard.iter().map(|sensor| sensor.name().to_string());
+        Self {
+            name: "kernel".to_string(),
+            active: active.to_string(),
+            sentence: status.sentence.clone(),
+            sensors: names.collect(),
+        }
+    }
 }
 
 /// The recording.

@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
-use overhear_event::{ClockId, StreamId, Update};
-use overhear_kernel::{Active, Choice, Kernel, Sensor};
+use overhear_event::{ClockId, EventName, Origin, StreamDescriptor, StreamId, Update};
+use overhear_kernel::{Choice, Kernel, Sensor};
 use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
 use overhear_metrics::{Scheduling, SensorStatistics};
@@ -108,7 +109,7 @@ impl SessionBuilder {
         self
     }
 
-    /// Which kernel sensors beyond scheduling, besides those that constraints and metrics require.
+    /// Which kernel sensors, as for [`Kernel`], besides those that constraints and metrics require.
     #[must_use]
     pub fn sensors(mut self, sensors: Vec<Sensor>) -> Self {
         self.sensors = sensors;
@@ -116,7 +117,7 @@ impl SessionBuilder {
     }
 
     /// Sensors of programs that neither a constraint, a metric, an update nor a monitor needs are switched
-    /// off, as long as that is so.
+    /// off, as long as that is so. Nor are wake-ups heard that neither these need nor [`Self::sensors`] names.
     #[must_use]
     pub fn only_needed(mut self, only: bool) -> Self {
         self.only_needed = only;
@@ -218,11 +219,22 @@ impl SessionBuilder {
             deciders.of_constraints(),
         )?;
         let required = evaluations.requires();
-        let mut sensors: BTreeSet<Sensor> = self.sensors.iter().copied().collect();
-        sensors.extend(Sensor::required_by(&required));
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
         let mut plugins = Updates::load(&self.updates)?;
+        let mut sensors: BTreeSet<Sensor> = self.sensors.iter().copied().collect();
+        let names_scheduling = sensors.iter().any(|sensor| sensor.is_scheduling());
+        sensors.extend(Sensor::required_by(&required));
+        if !names_scheduling {
+            let wanted = |sensor: &Sensor| {
+                let event = EventName::kernel(sensor.name());
+                plugins.want(&kernel_stream(*sensor))
+                    || updates
+                        .iter()
+                        .any(|update| update.requires().contains(&event))
+            };
+            sensors.extend(Sensor::scheduling().filter(|it| !self.only_needed || wanted(it)));
+        }
         // Declared before the writer, so dropped after it.
         let mut unused = Unused::default();
         let new = self.out.as_deref().map(Unused::not_there_yet);
@@ -282,6 +294,7 @@ impl SessionBuilder {
                 return Err(Failure::new(UNAVAILABLE, error.to_string()));
             }
             sources[0].active = "none".to_string();
+            sources[0].sensors.clear();
             sources[0].sentence = format!("kernel sensors: none, because {error}");
         }
         let warning = self.monitor.as_ref().and_then(|plan| plan.warning.clone());
@@ -441,7 +454,9 @@ impl SessionBuilder {
             statistics: &statistics,
             losses,
             meter: meter.as_ref(),
-            compensation: delays.as_ref().map(CompensationReport::of),
+            compensation: delays
+                .as_ref()
+                .map(|delays| CompensationReport::of(delays, &recording)),
             trace,
         };
         let mut report = recording::report(&recording, &found);
@@ -498,16 +513,20 @@ impl Attendant<'_> {
 }
 
 fn kernel_report(kernel: &Kernel) -> SourceReport {
-    let status = kernel.status();
-    let active = match status.active {
-        Active::Bpf => "bpf",
-        Active::Perf => "perf",
-        Active::None => "none",
-    };
-    SourceReport {
-        name: "kernel".to_string(),
-        active: active.to_string(),
-        sentence: status.sentence.clone(),
+    SourceReport::of_kernel(kernel.status())
+}
+
+/// A stream as that of a kernel sensor on one of the CPUs.
+fn kernel_stream(sensor: Sensor) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(0),
+        origin: Origin::Kernel { cpu: 0 },
+        sensor: sensor.name().to_owned(),
+        instance: String::new(),
+        lane: None,
+        schema: Arc::new(sensor.schema()),
+        rate: None,
+        capacity: 0,
     }
 }
 
@@ -526,6 +545,7 @@ fn program_report() -> SourceReport {
     SourceReport {
         name: "programs".to_string(),
         active: active.to_string(),
+        sensors: Vec::new(),
         sentence: format!(
             "program sensors: an embedded directory listens; stamps come from {sentence}"
         ),

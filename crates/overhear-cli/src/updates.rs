@@ -201,6 +201,15 @@ impl Updates {
         self.queries.iter().cloned()
     }
 
+    /// Whether one of them is meant to hear such a stream.
+    pub(crate) fn want(&self, stream: &StreamDescriptor) -> bool {
+        let mut wanted = self
+            .patterns
+            .iter()
+            .filter_map(|it| Query::streams(it).ok());
+        wanted.any(|wants| wants(stream))
+    }
+
     /// Begins with rounds in which missed elements stop nobody; whoever has the answer ends that.
     pub(crate) fn lenient(&mut self) -> Supervisor {
         self.set = std::mem::take(&mut self.set).lenient();

@@ -50,6 +50,8 @@ pub struct Status {
     pub active: Active,
     /// The same for people: one sentence without its full stop.
     pub sentence: String,
+    /// What is heard, without probes, in the order of the streams.
+    pub heard: Vec<Sensor>,
 }
 
 /// Settings of the kernel sensors, checked by [`KernelBuilder::build`].
@@ -94,8 +96,11 @@ impl KernelBuilder {
         self
     }
 
-    /// Which sensors beyond scheduling, each once; none by default. What the kernel or the way of
-    /// hearing it lacks is left out, and [`Status`] says so.
+    /// Which sensors, each once; by default scheduling alone. Without a sensor of scheduling among them
+    /// ([`Sensor::scheduling`]) all of scheduling is heard, too; with one, no others of it than are named and
+    /// those that are always heard: `sched_switch` alone leaves wake-ups out, and their hooks are not attached
+    /// then unless another monitor of this process has them. What the kernel or the way of hearing it lacks is
+    /// left out, and [`Status`] says so.
     #[must_use]
     pub fn sensors(mut self, sensors: impl IntoIterator<Item = Sensor>) -> Self {
         let all: BTreeSet<Sensor> = sensors.into_iter().collect();
@@ -170,8 +175,20 @@ impl KernelBuilder {
         Ok(KernelMonitor::new(self.start()?))
     }
 
-    /// What is heard, by the sizes that were asked for.
-    fn feeds(&self, cpus: u32) -> Vec<Feed> {
+    /// What of scheduling is not wanted.
+    fn left_out(&self) -> Vec<Hook> {
+        if !self.sensors.iter().any(|sensor| sensor.is_scheduling()) {
+            return Vec::new();
+        }
+        let named = |hook: &Hook| self.sensors.iter().any(|sensor| sensor.hook() == *hook);
+        let mut all = Hook::SCHED.to_vec();
+        all.retain(|hook| !hook.is_always_heard() && !named(hook));
+        all
+    }
+
+    /// What is heard, by the sizes that were asked for. Streams are numbered by their places, so what is left
+    /// out has one, too.
+    fn feeds(&self, cpus: u32, left_out: &[Hook]) -> Vec<Feed> {
         let mut feeds = vec![
             Hook::Switch.feed(self.elements),
             Hook::Wake.feed(self.elements),
@@ -186,7 +203,8 @@ impl KernelBuilder {
                 ..feed
             }
         };
-        feeds.extend(self.sensors.iter().map(of_more));
+        let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
+        feeds.extend(more.map(of_more));
         // Twice the bytes of a ring of switches, because arguments take twice the room.
         let of_probe = |(number, probe)| feed_of_probe(probe, number, self.elements);
         feeds.extend(self.probes.iter().enumerate().map(of_probe));
@@ -194,7 +212,11 @@ impl KernelBuilder {
             return feeds;
         };
         // Lives are rare: they get a part of what each other hook gets.
-        let weight = |feed: &Feed| if feed.hook == Hook::Life { 1 } else { 8 };
+        let weight = |feed: &Feed| match feed.hook {
+            hook if left_out.contains(&hook) => 0,
+            Hook::Life => 1,
+            _ => 8,
+        };
         let weights: u64 = feeds.iter().map(weight).sum();
         let per_cpu = bytes / u64::from(cpus);
         for feed in &mut feeds {
@@ -226,28 +248,34 @@ impl KernelBuilder {
             probe.check()?;
         }
         let cpus = machine::possible_cpus();
-        let mut feeds = self.feeds(cpus);
+        let left_out = self.left_out();
+        let mut feeds = self.feeds(cpus, &left_out);
         let numbering = Numbering::new(self.first_stream, cpus, feeds.len() as u32);
         let feeds_of_probes = feeds.split_off(feeds.len() - self.probes.len());
         let first_probe = feeds.len() as u32;
         let settings = Settings {
             numbering,
             feeds,
+            left_out,
             mask_interrupts: self.mask_interrupts,
             apart: self.apart,
         };
         let bpf = || BpfSource::start(&settings);
-        let names: Vec<&str> = self.sensors.iter().map(|sensor| sensor.name()).collect();
+        let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
+        let names: Vec<&str> = more.map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
         let (mut engine, sentence) = match self.choice {
             Choice::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
-            Choice::Bpf => with_bpf(bpf().map_err(|why| StartError::Bpf { why })?, &names),
+            Choice::Bpf => {
+                let source = bpf().map_err(|why| StartError::Bpf { why })?;
+                with_bpf(source, &names, &settings.left_out)
+            }
             Choice::Perf => {
                 let source = perf().map_err(|why| StartError::Perf { why })?;
                 with_perf(source, "as asked for", &names)
             }
             Choice::Auto => match bpf() {
-                Ok(source) => with_bpf(source, &names),
+                Ok(source) => with_bpf(source, &names, &settings.left_out),
                 Err(no_bpf) => match perf() {
                     Ok(source) => with_perf(source, &format!("because {no_bpf}"), &names),
                     Err(no_perf) => (
@@ -267,20 +295,22 @@ impl KernelBuilder {
             }
         }
         Ok(Kernel {
-            status: Status {
-                active: engine.active(),
-                sentence,
-            },
+            status: engine.status(sentence),
             engine,
             numbering,
         })
     }
 }
 
-fn with_bpf(source: BpfSource, more: &[&str]) -> (Engine, String) {
-    let mut sentence =
-        "kernel sensors: BPF programs see context switches, wake-ups, and threads begin and end"
-            .to_owned();
+fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, String) {
+    let wakeups = if source.hears(Hook::Wake.sensor()) {
+        ", wake-ups,"
+    } else {
+        ""
+    };
+    let mut sentence = format!(
+        "kernel sensors: BPF programs see context switches{wakeups} and threads begin and end"
+    );
     let heard: Vec<&str> = more
         .iter()
         .copied()
@@ -293,6 +323,11 @@ fn with_bpf(source: BpfSource, more: &[&str]) -> (Engine, String) {
         sentence.push_str("; ");
         sentence.push_str(text);
     };
+    if left_out.contains(&Hook::Wake) {
+        note(
+            "without wake-ups, as asked for, so the time that threads wait for a CPU is not known",
+        );
+    }
     for text in source.notes() {
         note(text);
     }
@@ -332,6 +367,20 @@ impl Engine {
             Self::Bpf(_) => Active::Bpf,
             Self::Perf(_) => Active::Perf,
             Self::None => Active::None,
+        }
+    }
+
+    fn status(&self, sentence: String) -> Status {
+        let hears = |sensor: &Sensor| match self {
+            Self::Bpf(source) => source.hears(sensor.name()),
+            // There are switches and lives, whatever was asked for.
+            Self::Perf(_) => sensor.hook().is_always_heard(),
+            Self::None => false,
+        };
+        Status {
+            active: self.active(),
+            sentence,
+            heard: Sensor::all().filter(hears).collect(),
         }
     }
 }
@@ -445,10 +494,7 @@ impl Kernel {
             _ => return Err(ReceiveError::Misunderstood),
         };
         Ok(Self {
-            status: Status {
-                active: engine.active(),
-                sentence,
-            },
+            status: engine.status(sentence),
             engine,
             numbering,
         })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`Sensor`]: a kernel sensor that a user may wish for besides scheduling.
+//! [`Sensor`]: a kernel sensor that a user may wish for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,8 @@ use overhear_event::{EventName, EventSet, TypeSchema};
 
 use crate::streams::Hook;
 
-/// A kernel sensor beyond scheduling: it is off unless it is asked for, and takes BPF.
+/// A kernel sensor. Those of scheduling are on unless others of them are asked for alone; the rest are off
+/// unless they are asked for, and take BPF. See [`KernelBuilder::sensors`](crate::KernelBuilder::sensors).
 ///
 /// ```
 /// use overhear_kernel::Sensor;
@@ -36,12 +37,25 @@ fn names() -> String {
 }
 
 impl Sensor {
-    /// All, in the order of their streams.
+    /// All, in the order of their streams: those of scheduling first.
     pub fn all() -> impl Iterator<Item = Self> {
-        Hook::MORE.into_iter().map(Self)
+        Self::scheduling().chain(Hook::MORE.into_iter().map(Self))
     }
 
-    /// Those that these events come from, in the order of their streams. Scheduling is always on.
+    /// Those of scheduling: context switches, wake-ups, and the lives of threads. `sched_switch` and `task_life`
+    /// are always heard.
+    pub fn scheduling() -> impl Iterator<Item = Self> {
+        Hook::SCHED.into_iter().map(Self)
+    }
+
+    /// Whether it is one of [`Self::scheduling`].
+    #[must_use]
+    pub fn is_scheduling(self) -> bool {
+        Hook::SCHED.contains(&self.0)
+    }
+
+    /// Those that these events come from, in the order of their streams, and those that are always heard: a
+    /// monitor with these has no more than is needed.
     ///
     /// ```
     /// use overhear_event::{EventName, EventSet};
@@ -50,10 +64,12 @@ impl Sensor {
     /// let kernel = ["syscall", "sched_switch"].map(EventName::kernel);
     /// let events: EventSet = kernel.into_iter().chain([EventName::user("queue")]).collect();
     /// let needed: Vec<&str> = Sensor::required_by(&events).map(Sensor::name).collect();
-    /// assert_eq!(needed, ["syscall"]);
+    /// assert_eq!(needed, ["sched_switch", "task_life", "syscall"]);
     /// ```
     pub fn required_by(events: &EventSet) -> impl Iterator<Item = Self> + '_ {
-        Self::all().filter(|sensor| events.contains(&EventName::kernel(sensor.name())))
+        Self::all().filter(|sensor| {
+            sensor.0.is_always_heard() || events.contains(&EventName::kernel(sensor.name()))
+        })
     }
 
     /// The name of its streams; its events are `kernel:NAME`.
@@ -66,7 +82,9 @@ impl Sensor {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self.0 {
-            Hook::Switch | Hook::Wake | Hook::Life => "scheduling",
+            Hook::Switch => "context switches; always on",
+            Hook::Wake => "wake-ups, begin and end; on unless others of scheduling are named alone",
+            Hook::Life => "threads begin, end, are renamed, are tracked; always on",
             Hook::Fault => "page faults, with address and code, and when they were served",
             Hook::Block => "block I/O from issue to completion, with latency",
             Hook::Call => "system calls, entry and exit with number, first argument and result",

@@ -58,8 +58,13 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    /// Those of scheduling, which are always there, in the order of their numbers.
+    /// Those of scheduling, in the order of their numbers.
     pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
+
+    /// Whether every monitor has it.
+    pub(crate) const fn is_always_heard(self) -> bool {
+        matches!(self, Self::Switch | Self::Life)
+    }
 
     /// Those that a user may wish for besides, in the order of their numbers.
     pub(crate) const MORE: [Self; 15] = [

@@ -189,6 +189,7 @@ fn recording(wishes: &Wishes, begun: Timestamp) -> Recording {
         name: "programs".to_string(),
         active: "directory".to_string(),
         sentence: format!("program sensors: attached to `{}`", wishes.query),
+        sensors: Vec::new(),
     };
     let command: Vec<_> = wishes.command.iter().map(Into::into).collect();
     Recording::begin(&command, vec![source], begun)

@@ -225,6 +225,7 @@ impl Import {
             name: "import".to_owned(),
             active: "libbabeltrace2".to_owned(),
             sentence: format!("imported from {}", foreign.display()),
+            sensors: Vec::new(),
         };
         let command = ["import".into(), foreign.as_os_str().to_os_string()];
         let mut recording = Recording::begin(&command, vec![source], first);

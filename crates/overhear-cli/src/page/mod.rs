@@ -24,7 +24,7 @@
 //! | `command` | list of texts |
 //! | `exit` | `{"code": n}` or `{"signal": n}` |
 //! | `duration_ns` | number |
-//! | `sources` | list of `{name, active, sentence}`; `active` of the kernel is `bpf`, `perf` or `none` |
+//! | `sources` | list of `{name, active, sentence, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are those that are heard |
 //! | `trace` | `{events, bytes, directory}` or null |
 //! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
 //! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |

@@ -130,6 +130,12 @@ class Model {
     this.append(raw);
   }
 
+  /** Whether wake-ups would have been heard; older recordings do not say what of the kernel was. */
+  get hearsWakeups() {
+    const kernel = list(this.report.sources).find((source) => source.name === 'kernel');
+    return kernel?.sensors ? kernel.sensors.includes('sched_wake') : kernel?.active !== 'perf';
+  }
+
   get isEmpty() {
     return !this.processes.size && !this.hostGaps.length && !this.kernel.length;
   }

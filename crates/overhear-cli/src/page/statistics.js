@@ -139,7 +139,10 @@ class StatisticsPanel {
     ]));
     const left = threads.length - rows.length;
     const heads = [['Thread'], ['Running', true], ['Waiting', true], ['Preempted', true], ['Blocked', true], ['Runs', true], ['Wake-ups', true], ['Preemptions', true]];
-    return this.#table('Threads', heads, rows, left ? `${plural(left, 'more thread')} ran less, or not at all.` : '');
+    const notes = [];
+    if (left) notes.push(`${plural(left, 'more thread')} ran less, or not at all.`);
+    if (active.some((one) => !one.row.run.hearsWakeups)) notes.push('Wake-ups were not heard: a thread counts as blocked until it runs.');
+    return this.#table('Threads', heads, rows, notes.join(' '));
   }
 
   #cpus({ cpus }, span) {

@@ -74,7 +74,9 @@ function showSummary(report) {
   }
   if (report.compensated === true) {
     const earlier = Number(report.compensation?.removed_ns);
-    facts.push(fact('Times', 'compensated', Number.isFinite(earlier) ? `the run ends ${formatDuration(earlier)} earlier` : ''));
+    const texts = Number.isFinite(earlier) ? [`the run ends ${formatDuration(earlier)} earlier`] : [];
+    if (report.compensation?.along_wakeups === false) texts.push('no wake-ups carry delays');
+    facts.push(fact('Times', 'compensated', texts.join('; ')));
   }
   const holder = byId('facts');
   holder.replaceChildren(...facts);

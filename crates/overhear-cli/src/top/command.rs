@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
+use overhear_event::kernel::SCHED_WAKE;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
 use overhear_kernel::{Choice, Kernel};
 use overhear_metrics::{RecentSensors, Scheduling};
@@ -87,7 +88,8 @@ impl Listener {
         if let Some(pid) = wishes.pid {
             let followed = follow(pid)?;
             kernel_sentence.clone_from(&followed.status().sentence);
-            if followed.status().active == overhear_kernel::Active::Bpf {
+            let mut heard = followed.status().heard.iter();
+            if heard.any(|sensor| sensor.name() == SCHED_WAKE) {
                 scheduling.expect_wakeups();
             }
             let followed = Rc::new(RefCell::new(followed));

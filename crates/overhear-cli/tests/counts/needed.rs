@@ -37,6 +37,116 @@ fn a_metric_switches_on_the_kernel_sensors_that_it_requires() {
     assert!(sentence.ends_with("besides syscall"), "{sentence}");
 }
 
+/// What was heard of the kernel.
+fn heard(report: &Value) -> Vec<&str> {
+    let sensors = report["sources"][0]["sensors"].as_array().unwrap();
+    sensors.iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+#[test]
+fn wake_ups_that_nobody_needs_are_not_heard() {
+    let _turn = turn();
+    if !Via::Bpf.works() {
+        return;
+    }
+    let program = ["sh".into(), "-c".into(), "sleep 0.01; true".into()];
+    let run = |words: &[&str]| report(&[&["--via", "bpf"], words].concat(), &program);
+    let all = ["sched_switch", "sched_wake", "task_life"];
+    let few = ["sched_switch", "task_life"];
+
+    let switches = run(&["--only-needed", "--metric", "time_slice"]);
+    assert_eq!(heard(&switches), few);
+    let metric = &switches["metrics"]["metrics"][0];
+    assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
+    assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
+    // What takes wake-ups is not known, and never zero.
+    let threads = switches["threads"].as_array().unwrap();
+    assert!(!threads.is_empty());
+    for thread in threads {
+        for unknown in ["runnable_ns", "blocked_ns", "wakeup_latency_ns"] {
+            assert!(thread[unknown].is_null(), "{unknown} of {thread}");
+        }
+    }
+    let sentence = switches["sources"][0]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("without wake-ups"), "{sentence}");
+
+    assert_eq!(
+        heard(&run(&["--only-needed", "--metric", "wakeup_latency"])),
+        all
+    );
+    assert_eq!(heard(&run(&["--metric", "time_slice"])), all);
+    // Who names sensors has them, and what is required besides.
+    let named = ["--kernel-sensors", "sched_switch", "--metric"];
+    assert_eq!(heard(&run(&[&named[..], &["time_slice"]].concat())), few);
+    assert_eq!(
+        heard(&run(&[&named[..], &["wakeup_latency"]].concat())),
+        all
+    );
+    let named = ["--only-needed", "--kernel-sensors", "sched_wake"];
+    assert_eq!(heard(&run(&named)), all);
+}
+
+#[test]
+fn a_recording_without_wake_ups_says_so() {
+    let _turn = turn();
+    if !Via::Bpf.works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("kept");
+    let out = place.to_str().unwrap();
+    let program = ["sh".into(), "-c".into(), "sleep 0.01; true".into()];
+    let words = [
+        "--via",
+        "bpf",
+        "--kernel-sensors",
+        "sched_switch",
+        "--out",
+        out,
+    ];
+    let live = report(&words, &program);
+    let overhear = |words: &[&str]| {
+        let output = Command::new(OVERHEAR).args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text)
+    };
+    let (status, text) = overhear(&["report", out, "--json"]);
+    assert_eq!(status, Some(0), "{text}");
+    let kept: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(kept["sources"], live["sources"]);
+    assert_eq!(kept["threads"], live["threads"]);
+    let (_, text) = overhear(&["report", out]);
+    assert!(text.contains("without wake-ups"), "{text}");
+    // A metric without what it requires is inconclusive.
+    let (status, text) = overhear(&["metrics", out, "--metric", "wakeup_latency", "--json"]);
+    assert_eq!(status, Some(3), "{text}");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let metric = &found["metrics"][0];
+    assert_eq!(metric["unheard"], serde_json::json!(["kernel:sched_wake"]));
+    assert_eq!(metric["completed"], 0);
+    // A compensation says what it does without.
+    let prices = folder.path().join("prices.json");
+    let cost = serde_json::json!({ "mean_ns": 100.0, "deviation_ns": 1.0, "within_ns": 1.0, "samples": 41 });
+    let sensor = serde_json::json!({
+        "sensor": "sched_switch", "by": "hand", "firing": cost, "constant": null, "assumed": false
+    });
+    let calibration = serde_json::json!({
+        "overhear_version": "0.1.0", "measured_at": 1, "cpu": "another", "release": "another",
+        "rounds": 41, "kernel": [sensor], "programs": [], "reading": [], "notes": [],
+    });
+    std::fs::write(&prices, calibration.to_string()).unwrap();
+    let prices = prices.to_str().unwrap();
+    let compensated = ["report", out, "--compensate", "--calibration", prices];
+    let (_, text) = overhear(&compensated);
+    assert!(
+        text.contains("without wake-ups no delay is carried"),
+        "{text}"
+    );
+    let (_, text) = overhear(&[&compensated[..], &["--json"]].concat());
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["compensation"]["along_wakeups"], false);
+}
+
 #[test]
 fn sensors_that_nobody_needs_write_nothing() {
     let _turn = turn();

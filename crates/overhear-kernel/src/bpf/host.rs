@@ -63,7 +63,8 @@ struct State {
     sched: Loaded,
     /// The program that looks for threads.
     select: OwnedFd,
-    /// The other hooks that somebody hears, and how many do.
+    /// The hooks that not everybody hears, and how many do. Nobody yet where they were loaded for a monitor
+    /// that is about to begin.
     more: BTreeMap<Hook, (Loaded, u32)>,
     /// Loaded with the first probe.
     probes: Option<Object>,
@@ -80,7 +81,7 @@ pub(crate) struct Seat {
     pub(crate) number: u32,
     /// What the programs had not entered when the monitor began.
     before: NotEntered,
-    /// The hooks beyond scheduling that it hears.
+    /// The hooks that it hears beyond those that are always heard.
     hooks: Vec<Hook>,
     /// Its probes. libbpf keeps what a static probe needs with the programs, which outlive it.
     probes: Vec<Attached>,
@@ -88,11 +89,12 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Joins the programs of this process, or loads them; the phrase in the error follows
-    /// "because". Apart, and without masked interrupts, for tests, the host is one's own.
-    pub(crate) fn take(mask_interrupts: bool, apart: bool) -> Result<Self, String> {
+    /// Joins the programs of this process, or loads them, with those of wake-ups if they will be needed; the
+    /// phrase in the error follows "because". Apart, and without masked interrupts, for tests, the host is
+    /// one's own.
+    pub(crate) fn take(mask_interrupts: bool, apart: bool, wakeups: bool) -> Result<Self, String> {
         if !mask_interrupts || apart {
-            let host = Arc::new(Host::load(mask_interrupts)?);
+            let host = Arc::new(Host::load(mask_interrupts, wakeups)?);
             return Self::join(&host).unwrap_or_else(|| Err(full()));
         }
         // Loading takes a while, and nobody may load beside.
@@ -102,7 +104,7 @@ impl Seat {
                 return seat;
             }
         }
-        let host = Arc::new(Host::load(true)?);
+        let host = Arc::new(Host::load(true, wakeups)?);
         *shared = Arc::downgrade(&host);
         Self::join(&host).unwrap_or_else(|| Err(full()))
     }
@@ -176,7 +178,7 @@ impl Seat {
             select: state.select.as_fd(),
             buffers,
             links: all()
-                .flat_map(|it| &it.links)
+                .flat_map(|it| it.links.iter().map(|(_, link)| link))
                 .chain(self.probes.iter().flat_map(|probe| &probe.links))
                 .map(AsFd::as_fd)
                 .collect(),
@@ -210,9 +212,10 @@ impl Seat {
                 cgroups: BTreeMap::new(),
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched: Loaded {
-                    links: files.links,
+                    // They end together.
+                    links: files.links.into_iter().map(|link| (None, link)).collect(),
                     writers: writers.collect(),
-                    notes: Vec::new(),
+                    lacking: Vec::new(),
                 },
                 select: files.select,
                 more: BTreeMap::new(),
@@ -238,20 +241,20 @@ impl Seat {
 
     /// What this kernel lacks of scheduling, as phrases.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
-        self.host.locked().sched.notes.clone()
+        self.host.locked().sched.notes()
     }
 
-    /// Has the programs of a hook beyond scheduling at work, and returns what this kernel lacks of
-    /// it, as phrases.
+    /// Has the programs of a hook that is not always heard at work, and returns what this kernel lacks
+    /// of it, as phrases.
     pub(crate) fn need(&mut self, hook: Hook) -> Result<Vec<&'static str>, String> {
         let mut state = self.host.locked();
         if let Some((loaded, users)) = state.more.get_mut(&hook) {
             *users += 1;
             self.hooks.push(hook);
-            return Ok(loaded.notes.clone());
+            return Ok(loaded.notes());
         }
         let loaded = load::load_hook(hook, state.mask_interrupts, &state.maps)?;
-        let notes = loaded.notes.clone();
+        let notes = loaded.notes();
         state.more.insert(hook, (loaded, 1));
         self.hooks.push(hook);
         Ok(notes)
@@ -363,8 +366,14 @@ fn full() -> String {
 }
 
 impl Host {
-    fn load(mask_interrupts: bool) -> Result<Self, String> {
-        let (sched, select, maps) = load::load_sched(mask_interrupts)?;
+    fn load(mask_interrupts: bool, wakeups: bool) -> Result<Self, String> {
+        let (mut sched, select, maps) = load::load_sched(mask_interrupts, wakeups)?;
+        let mut more = BTreeMap::new();
+        let of_wakeups = sched.split_off(Hook::Wake);
+        // Where they were refused together with others, who needs them tries them alone.
+        if !of_wakeups.links.is_empty() {
+            more.insert(Hook::Wake, (of_wakeups, 0));
+        }
         let page = Mapping::new(maps.shared.as_fd(), SHARED_BYTES, Access::Write);
         let page = page.map_err(|error| {
             let why = machine::error_text(error);
@@ -378,7 +387,7 @@ impl Host {
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched,
                 select,
-                more: BTreeMap::new(),
+                more,
                 probes: None,
                 maps,
                 mask_interrupts,
@@ -495,7 +504,7 @@ mod tests {
 
     #[test]
     fn the_kernel_says_what_it_did_not_enter() {
-        let host = match Host::load(true) {
+        let host = match Host::load(true, true) {
             Ok(host) => host,
             Err(why) => return println!("skipped: {why}"),
         };

@@ -47,17 +47,46 @@ pub(crate) struct Maps {
 
 /// Programs at work: descriptors of the kernel's objects, which last as long as anybody has one.
 pub(crate) struct Loaded {
-    /// They keep the programs attached.
-    pub(crate) links: Vec<OwnedFd>,
+    /// They keep the programs attached; with the hooks of these.
+    pub(crate) links: Vec<(Option<Hook>, OwnedFd)>,
     /// The attached programs that write, and whose rings they write to.
     pub(crate) writers: Vec<(Hook, OwnedFd)>,
-    /// What is missing, as phrases.
-    pub(crate) notes: Vec<&'static str>,
+    /// The programs that would have been wanted besides.
+    pub(crate) lacking: Vec<&'static Program>,
 }
 
-/// Loads the programs of scheduling as far as this kernel has them, and `select`, or says why nothing
-/// can be loaded.
-pub(crate) fn load_sched(mask_interrupts: bool) -> Result<(Loaded, OwnedFd, Maps), String> {
+impl Loaded {
+    /// What is missing, as phrases.
+    pub(crate) fn notes(&self) -> Vec<&'static str> {
+        self.lacking
+            .iter()
+            .map(|program| program.without_it)
+            .collect()
+    }
+
+    /// Takes the programs of a hook out, so that they can end by themselves.
+    pub(crate) fn split_off(&mut self, hook: Hook) -> Self {
+        let links = self.links.extract_if(.., |(of, _)| *of == Some(hook));
+        let links = links.collect();
+        let writers = self.writers.extract_if(.., |(of, _)| *of == hook);
+        let writers = writers.collect();
+        let lacking = self.lacking.extract_if(.., |it| it.hook == Some(hook));
+        Self {
+            links,
+            writers,
+            lacking: lacking.collect(),
+        }
+    }
+}
+
+/// Loads the programs of scheduling as far as this kernel has them, those of wake-ups if they are wished for,
+/// and `select`, or says why nothing can be loaded.
+pub(crate) fn load_sched(
+    mask_interrupts: bool,
+    wakeups: bool,
+) -> Result<(Loaded, OwnedFd, Maps), String> {
+    let wished = |program: &&Program| wakeups || program.hook != Some(Hook::Wake);
+    let all: Vec<&'static Program> = SCHED.iter().filter(wished).collect();
     let (result, log) = quietly(|| {
         let available = available(&SCHED)?;
         if available.first().map(|program| program.name) != Some(SCHED[0].name) {
@@ -72,9 +101,10 @@ pub(crate) fn load_sched(mask_interrupts: bool) -> Result<(Loaded, OwnedFd, Maps
         for attempt in attempts {
             let wanted: Vec<&'static Program> = SCHED[..attempt]
                 .iter()
+                .filter(wished)
                 .filter(|program| available.iter().any(|known| known.name == program.name))
                 .collect();
-            match try_load_sched(mask_interrupts, &wanted) {
+            match try_load_sched(mask_interrupts, &wanted, &all) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) => first_error.get_or_insert(error),
             };
@@ -84,15 +114,19 @@ pub(crate) fn load_sched(mask_interrupts: bool) -> Result<(Loaded, OwnedFd, Maps
     result.map_err(|error| explain(&error, &log))
 }
 
-/// Loads the programs of one hook beyond scheduling; the phrase in the error follows "because".
+/// Loads the programs of one hook that is not always heard; the phrase in the error follows "because".
 pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Result<Loaded, String> {
-    let all: Vec<&'static Program> = of_hook(&MORE, hook).collect();
+    let (programs, bytes): (&'static [Program], _) = if hook == Hook::Wake {
+        (&SCHED, &SCHED_OBJECT.0)
+    } else {
+        (&MORE, &SENSORS_OBJECT.0)
+    };
+    let all: Vec<&'static Program> = of_hook(programs, hook).collect();
     let (result, log) = quietly(|| {
-        let available = available(&MORE)?;
+        let available = available(programs)?;
         let wanted = |program: &&Program| available.iter().any(|known| known.name == program.name);
         let wanted: Vec<_> = all.iter().copied().filter(wanted).collect();
         let Some(first) = all.first().filter(|_| wanted.is_empty()) else {
-            let bytes = &SENSORS_OBJECT.0;
             return try_load(bytes, mask_interrupts, &wanted, &all, &[], Some(maps))
                 .map(|(loaded, _)| loaded);
         };
@@ -266,13 +300,13 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
 fn try_load_sched(
     mask_interrupts: bool,
     wanted: &[&'static Program],
+    all: &[&'static Program],
 ) -> io::Result<(Loaded, OwnedFd, Maps)> {
-    let all: Vec<_> = SCHED.iter().collect();
     let (loaded, object) = try_load(
         &SCHED_OBJECT.0,
         mask_interrupts,
         wanted,
-        &all,
+        all,
         &[SELECT],
         None,
     )?;
@@ -332,22 +366,19 @@ fn try_load(
             attach_to_tracepoint(&program)
         };
         if let Ok(made) = made {
-            links.extend(made);
+            links.extend(made.into_iter().map(|link| (known.hook, link)));
             if let Some(hook) = known.hook {
                 writers.push((hook, program.as_fd().try_clone_to_owned()?));
             }
             attached.push(known);
         }
     }
-    let notes = all
-        .iter()
-        .filter(|program| attached.iter().all(|known| known.name != program.name))
-        .map(|program| program.without_it)
-        .collect();
+    let is_lacking = |program: &&&Program| attached.iter().all(|known| known.name != program.name);
+    let lacking = all.iter().filter(is_lacking).copied().collect();
     let loaded = Loaded {
         links,
         writers,
-        notes,
+        lacking,
     };
     Ok((loaded, object))
 }
@@ -495,12 +526,16 @@ mod tests {
 
     #[test]
     fn a_kernel_with_fewer_tracepoints_gets_notes() {
-        let (result, _) = quietly(|| try_load_sched(true, &[&SCHED[0]]));
+        let (result, _) = quietly(|| {
+            let all: Vec<_> = SCHED.iter().collect();
+            try_load_sched(true, &[&SCHED[0]], &all)
+        });
         let Ok((loaded, ..)) = result.map_err(|error| println!("skipped: {error}")) else {
             return;
         };
         assert_eq!(loaded.links.len(), 1);
-        assert_eq!(loaded.notes.len(), SCHED.len() - 1);
-        assert!(loaded.notes.iter().any(|note| note.contains("wake-ups")));
+        let notes = loaded.notes();
+        assert_eq!(notes.len(), SCHED.len() - 1);
+        assert!(notes.iter().any(|note| note.contains("wake-ups")));
     }
 }

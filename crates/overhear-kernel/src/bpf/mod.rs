@@ -62,6 +62,8 @@ const CGROUP2: u64 = 0x6367_7270;
 pub(crate) struct Settings {
     pub(crate) numbering: Numbering,
     pub(crate) feeds: Vec<Feed>,
+    /// Hooks of feeds that are not wanted: they have a number and no rings.
+    pub(crate) left_out: Vec<Hook>,
     /// Mask interrupts where the kernel can; without, the busy word is used.
     pub(crate) mask_interrupts: bool,
     /// Programs of its own.
@@ -107,13 +109,18 @@ impl BpfSource {
     /// Begins a monitor, suspended; the phrase in the error follows "because".
     pub(crate) fn start(settings: &Settings) -> Result<Self, String> {
         let numbering = settings.numbering;
-        let mut seat = Seat::take(settings.mask_interrupts, settings.apart)?;
+        let wanted = |hook: &Hook| !settings.left_out.contains(hook);
+        let wakeups = wanted(&Hook::Wake);
+        let mut seat = Seat::take(settings.mask_interrupts, settings.apart, wakeups)?;
         let (mut streams, mut all_rings) = (Vec::new(), Vec::new());
         let mut notes: Vec<String> = seat.notes().into_iter().map(str::to_owned).collect();
         let mut granted_bytes = 0;
         for (number, feed) in settings.feeds.iter().enumerate() {
             let number = number as u32;
-            if !Hook::SCHED.contains(&feed.hook) {
+            if !wanted(&feed.hook) {
+                continue;
+            }
+            if !feed.hook.is_always_heard() {
                 match seat.need(feed.hook) {
                     Ok(lacking) => notes.extend(lacking.into_iter().map(str::to_owned)),
                     // What a kernel lacks is left out; the numbers of its streams stay free.
@@ -585,6 +592,7 @@ mod tests {
         let settings = Settings {
             numbering: Numbering::new(StreamId::from_raw(0), 2, 3),
             feeds: Hook::SCHED.map(|hook| hook.feed(8)).to_vec(),
+            left_out: Vec::new(),
             mask_interrupts: true,
             apart: false,
         };

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use overhear_event::kernel::{Life, Switch};
 use overhear_event::{GapCause, StreamId};
-use overhear_kernel::{Choice, KernelBuilder, KernelMonitor, SelectError};
+use overhear_kernel::{Choice, KernelBuilder, KernelMonitor, SelectError, Sensor};
 
 use crate::harness::{turn, Program, Recorder};
+use crate::owners::links_of;
 use crate::roles::CHURN;
 
 pub(crate) fn create(builder: KernelBuilder) -> Option<KernelMonitor> {
@@ -574,5 +575,128 @@ fn a_cgroup_is_whoever_is_in_it() {
         let mut monitor = create(KernelMonitor::builder().elements(8)).unwrap();
         let error = monitor.cgroup_monitor(Path::new(place)).unwrap_err();
         assert!(matches!(error, SelectError::NoCgroup { .. }), "{error}");
+    }
+}
+
+/// The names of what a monitor hears.
+fn heard(monitor: &KernelMonitor) -> Vec<&'static str> {
+    let heard = monitor.status().unwrap().heard.iter();
+    heard.map(|sensor| sensor.name()).collect()
+}
+
+fn of_switches() -> KernelBuilder {
+    KernelMonitor::builder().sensors(["sched_switch".parse().unwrap()])
+}
+
+#[test]
+fn switches_alone_have_no_programs_for_wake_ups() {
+    let _turn = turn();
+    let me = std::process::id();
+    let before = links_of(me);
+    let Some(alone) = create(of_switches()) else {
+        return;
+    };
+    assert_eq!(heard(&alone), ["sched_switch", "task_life"]);
+    let sentence = &alone.status().unwrap().sentence;
+    assert!(sentence.contains("without wake-ups"), "{sentence}");
+    let links_alone = links_of(me) - before;
+    // One that wants them beside it brings them, and takes them along.
+    let with_wakeups = create(KernelMonitor::builder()).unwrap();
+    let sentence = &with_wakeups.status().unwrap().sentence;
+    assert_eq!(
+        heard(&with_wakeups),
+        ["sched_switch", "sched_wake", "task_life"],
+        "{sentence}"
+    );
+    let links = links_of(me) - before;
+    assert!(
+        (links_alone + 1..=links_alone + 3).contains(&links),
+        "{links} and {links_alone}"
+    );
+    assert!(with_wakeups.granted_bytes().unwrap() > alone.granted_bytes().unwrap());
+    drop(with_wakeups);
+    assert_eq!(links_of(me) - before, links_alone);
+    drop(alone);
+    // The first monitor of a process brings them at once.
+    let first = create(KernelMonitor::builder()).unwrap();
+    assert_eq!(links_of(me) - before, links);
+    drop(first);
+    assert_eq!(links_of(me), before);
+}
+
+#[test]
+fn monitors_with_and_without_wake_ups_hear_the_same_switches() {
+    let _turn = turn();
+    let Some(mut alone) = resumed(of_switches()) else {
+        return;
+    };
+    let Some(mut whole) = resumed(KernelMonitor::builder()) else {
+        return;
+    };
+    let mut program = Program::start("chorus", |_| {});
+    program.until_parked(|| {});
+    let (mut of_alone, mut of_whole) = (Recorder::default(), Recorder::default());
+    let before = program.switches();
+    for monitor in [&mut alone, &mut whole] {
+        monitor.process_monitor(program.pid).unwrap();
+    }
+    let threads = named(&program);
+    program.release(threads.len());
+    program.until_parked_again(|| {
+        of_alone.poll(&mut alone);
+        of_whole.poll(&mut whole);
+    });
+    let after = program.switches();
+    of_alone.poll(&mut alone);
+    of_whole.poll(&mut whole);
+    for tid in threads {
+        let (was, is) = (before[&tid], after[&tid]);
+        let expected = (is.0 - was.0) + (is.1 - was.1);
+        for recorder in [&of_alone, &of_whole] {
+            assert_eq!(recorder.tracked_departures(tid), expected, "of {tid}");
+        }
+    }
+    program.end();
+    finish(&mut alone, &mut of_alone);
+    finish(&mut whole, &mut of_whole);
+    assert!(of_alone.wakes.is_empty());
+    assert!(!of_whole.wakes.is_empty());
+}
+
+#[test]
+fn only_scheduling_that_is_named_is_heard() {
+    let _turn = turn();
+    let sensors = |names: &[&str]| -> Vec<Sensor> {
+        names.iter().map(|name| name.parse().unwrap()).collect()
+    };
+    for (named, expected) in [
+        (&[][..], &["sched_switch", "sched_wake", "task_life"][..]),
+        (&["task_life"], &["sched_switch", "task_life"]),
+        (
+            &["sched_wake"],
+            &["sched_switch", "sched_wake", "task_life"],
+        ),
+        (
+            &["cpu_idle"],
+            &["sched_switch", "sched_wake", "task_life", "cpu_idle"],
+        ),
+        (
+            &["cpu_idle", "sched_switch"],
+            &["sched_switch", "task_life", "cpu_idle"],
+        ),
+    ] {
+        let Some(monitor) = create(KernelMonitor::builder().sensors(sensors(named))) else {
+            return;
+        };
+        let mut found = heard(&monitor);
+        // Not every kernel has it.
+        if !found.contains(&"cpu_idle") && named.contains(&"cpu_idle") {
+            found.push("cpu_idle");
+        }
+        assert_eq!(found, expected, "{named:?}");
+    }
+    // perf records always have switches and lives, and never wake-ups.
+    if let Ok(perf) = of_switches().choice(Choice::Perf).create() {
+        assert_eq!(heard(&perf), ["sched_switch", "task_life"]);
     }
 }

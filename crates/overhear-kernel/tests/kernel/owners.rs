@@ -97,6 +97,13 @@ pub(crate) fn held_by(pid: u32) -> Vec<Held> {
     held
 }
 
+/// How many links a process holds: places where its programs are attached.
+pub(crate) fn links_of(pid: u32) -> usize {
+    let held = held_by(pid);
+    let ids = held.iter().filter(|held| held.0 == "link_id:");
+    ids.map(|held| held.1).collect::<BTreeSet<u32>>().len()
+}
+
 /// How many perf events a process holds.
 fn perf_events_of(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd"))

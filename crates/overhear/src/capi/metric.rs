@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, CString};
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
-use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::kernel::TASK_LIFE;
 use overhear_event::{EventName, EventSet, Nanos};
 use overhear_metrics::automaton::{
     events_required_by, new_user_metric, system_metric, Catalogue, Metric, MetricResult, Metrics,
@@ -69,11 +69,15 @@ impl RawMetric {
             .collect();
         let mut events: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         events.push(ptr::null());
-        let kernel = metric.sources().iter().filter_map(|event| {
-            let hook = event.as_str().strip_prefix("kernel:")?;
-            (![SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].contains(&hook)).then_some(hook)
-        });
-        let kernel_sensors = CString::new(kernel.collect::<Vec<&str>>().join(","));
+        let kernel = metric.sources().iter();
+        let mut kernel: Vec<&str> = kernel
+            .filter_map(|event| event.as_str().strip_prefix("kernel:"))
+            .collect();
+        // It is always heard; named, it keeps the rest of scheduling out.
+        if !kernel.is_empty() && !kernel.contains(&TASK_LIFE) {
+            kernel.push(TASK_LIFE);
+        }
+        let kernel_sensors = CString::new(kernel.join(","));
         Self {
             metric,
             _names: names,
