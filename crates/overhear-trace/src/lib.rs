@@ -99,6 +99,7 @@ mod export;
 mod foreign;
 mod map;
 mod metadata;
+mod names;
 mod packet;
 mod place;
 mod reader;
@@ -115,6 +116,7 @@ pub use foreign::{
     ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignTrace,
     ForeignValue,
 };
+pub use names::name_of_number;
 pub use place::is_being_written;
 pub use reader::{CorruptStream, TornTail, TraceReader};
 pub use repair::{repair, RepairReport};

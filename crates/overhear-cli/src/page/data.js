@@ -320,6 +320,8 @@ class Elements {
       number: field.kind !== 'text',
       series: field.kind !== 'text' ? new Series() : null,
       values: [],
+      /** What numbers are called, by their digits. */
+      names: new Map(),
     }));
     /** Null where the elements come from several lanes, each with sequences of its own. */
     this.firstSequence = sensor.first_sequence === null ? null : Number(sensor.first_sequence) || 0;
@@ -339,6 +341,7 @@ class Elements {
       if (field.number) {
         field.series.append(decodeColumn(given.values, Float64Array));
         field.values = field.series.values;
+        for (const [number, name] of Object.entries(given.names ?? {})) field.names.set(number, String(name));
       } else {
         field.values = field.values.concat(list(given.values));
       }

@@ -214,11 +214,11 @@ class PicturePainter {
         else if (kind !== STATE.ABSENT && kind !== EDGE) pen.rect(this.left + x, barTop, end - x, barHeight, fill(kind, columns.at[x]));
       });
     };
-    const labels = (nameOf, color) => {
+    const labels = (nameOf, color, middle = y + row.height / 2) => {
       const { wide } = columns;
       for (let i = 0; i < wide.length; i += 3) {
         const name = nameOf(wide[i + 2]);
-        if (name && name.length * 6.4 + 10 < wide[i + 1] - wide[i]) pen.text(name, this.left + wide[i] + 5, y + row.height / 2 + 4, color(wide[i + 2]), { size: 11 });
+        if (name && name.length * 6.4 + 10 < wide[i + 1] - wide[i]) pen.text(name, this.left + wide[i] + 5, middle + 4, color(wide[i + 2]), { size: 11 });
       }
     };
     if (row.kind === 'thread') {
@@ -230,7 +230,9 @@ class PicturePainter {
       labels((at) => row.run.threads[owners[at]].comm, (at) => timeline.theme.onOwner(owners[at]));
     } else if (row.kind === 'sensor' && row.mode === 'spans') {
       this.rows.spansOf(row).lanes.forEach((lane, index) => {
-        states(lane.intervals, () => theme.color('mark'), top + index * LANE_STEP, LANE_HEIGHT);
+        const laneTop = top + index * LANE_STEP;
+        states(lane.intervals, () => theme.color('mark'), laneTop, LANE_HEIGHT);
+        labels((at) => spanText(row, lane.members[at]), () => timeline.theme.onMark, laneTop + LANE_HEIGHT / 2);
         if (lane.cpu !== null) pen.text(`CPU ${lane.cpu}`, this.left + 4, top + index * LANE_STEP + LANE_HEIGHT - 3, theme.color('quiet'), { size: 10 });
       });
     } else if (row.kind === 'sensor' && row.mode === 'graph') {

@@ -71,11 +71,14 @@ function inspectCpu(row, t, perPixel, exact) {
 function inspectSpan(row, t, y) {
   const span = row.spans?.at(Math.max(0, Math.floor((y - BAR_INSET) / LANE_STEP)), t);
   if (!span) return null;
-  const [from, to, at] = span;
+  const [from, to, at, end] = span;
   const facts = [['Duration', formatDuration(to - from)], ['Start', formatExact(from)]];
   row.elements.fields.slice(0, MOST_FIELDS).forEach((field, index) => {
-    if (index !== row.spanFields.edge && index !== row.spanFields.length) facts.push([field.name, namedValue(row.type, field, field.values[at])]);
+    if (index !== row.spanFields.edge && index !== row.spanFields.length) facts.push([field.name, fieldText(row, field, at)]);
   });
+  if (end === null) facts.push(['End', to < row.run.extent ? 'not told' : 'goes on']);
+  const value = row.returns && end !== null ? row.returns.fields.find((field) => field.name === 'value') : undefined;
+  if (value) facts.push(['returns', String(value.values[end])]);
   const note = row.spans.crowded ? `${plural(row.spans.crowded, 'span')} had no room below the others.` : '';
   return { title: row.name, state: -1, headline: row.type, facts, note };
 }
@@ -86,8 +89,7 @@ function inspectSensor(row, t, perPixel, reach) {
   if (at < 0 || Math.abs(elements.times[at] - t) > reach) return null;
   const facts = [];
   for (const field of elements.fields.slice(0, MOST_FIELDS)) {
-    const value = at < field.values.length ? field.values[at] : null;
-    facts.push([field.name, formatValue(value, field.unit)]);
+    facts.push([field.name, fieldText(row, field, at)]);
   }
   if (elements.fields.length > MOST_FIELDS) facts.push(['and', plural(elements.fields.length - MOST_FIELDS, 'more field')]);
   facts.push(['Time', formatExact(elements.times[at])]);

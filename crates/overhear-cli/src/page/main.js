@@ -123,6 +123,12 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
       return { threads: found.threads.map(named), cpus: found.cpus.map(named), sensors: found.sensors.map(named) };
     },
     showStatistics() { statistics.show(); },
+    /** Begin and end of each span that a sensor's row shows, in the order of begins. */
+    spans(name) {
+      const row = rows.visible.find((one) => one.kind === 'sensor' && one.name === name);
+      const members = rows.spansOf(row).lanes.flatMap((lane) => lane.members.filter((span) => span));
+      return members.map(([from, to]) => [from, to]).sort((a, b) => a[0] - b[0]);
+    },
     svg: () => exportSvg(timeline, rows, report()),
     png: async () => {
       const bytes = new Uint8Array(await (await exportPng(timeline, rows, report())).arrayBuffer());

@@ -68,8 +68,9 @@
 //! A sensor's first element is at `first_ns`; `deltas` (u32, ns) lead from each
 //! element to the next. A delta of 4,294,967,295 is added without an element:
 //! the following entry continues the same distance. `fields` are
-//! `{name, unit, kind: "number", values}` with a column of f64, or
-//! `{name, unit, kind: "text", values}` with a list of texts.
+//! `{name, unit, kind: "number", values, names?}` with a column of f64, or
+//! `{name, unit, kind: "text", values}` with a list of texts. `names` says what numbers are called,
+//! `{"202": "futex"}`.
 //!
 //! Where the cost of observing is known, the time-line can be shown as if there were none. It has then
 //! `moved_end_ns`, the compensated end, and by how much each length shrinks: threads have `shrinks`, for each

@@ -261,6 +261,12 @@ class Model {
     return all[0];
   }
 
+  /** When the thread ended that had this id at `t`; the end of the run if it did not, or was not followed. */
+  endOf(tid, t) {
+    const end = this.threadAt(tid, t)?.intervals.end ?? 0;
+    return end > t ? end : this.extent;
+  }
+
   /** A thread's name for people, also of one that was not followed. */
   nameOf(tid, t) {
     const thread = this.threadAt(tid, t);

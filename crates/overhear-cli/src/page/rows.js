@@ -104,7 +104,10 @@ class Rows {
     if (row.gapCount !== elements.gaps.length) {
       Object.assign(row, { gaps: elements.gaps.length ? new Gaps(elements.gaps) : null, gapCount: elements.gaps.length });
     }
-    if (!row.modes) this.#chooseMode(row);
+    const returns = group.part === 'cpus' && type === 'probe' ? run.kernel.find((one) => one.id === `${id}/return` && one.instance === instance)?.elements : undefined;
+    const isOther = returns !== row.returns;
+    row.returns = returns;
+    if (!row.modes || isOther) this.#chooseMode(row);
     else if (row.mode !== 'marks') this.setMode(row, row.mode);
     return row;
   }
@@ -113,10 +116,17 @@ class Rows {
    *  an id or a kind more often than not. */
   #chooseMode(row) {
     const { fields, count } = row.elements;
-    row.spanFields = count <= MOST_SPANS ? spanFields(fields, row.type, row.group.part === 'cpus') : null;
-    row.field = Math.max(0, fields.findIndex((field) => field.number && field.unit !== ''));
-    const hasUnit = fields[row.field]?.number && fields[row.field].unit !== '';
-    const hasNumber = fields[row.field]?.number && fields[row.field].series.high > fields[row.field].series.low;
+    const isKernel = row.group.part === 'cpus';
+    row.spanFields = count <= MOST_SPANS ? spanFields(fields, row.type, isKernel, row.returns) : null;
+    const isQuantity = (field) => field.number && field.unit !== '';
+    // Numbers of the kernel's elements are ids and kinds, but for what probes tell; statistics of ids say nothing.
+    const isPlain = (field) => field.number && (isKernel ? /^probe/.test(row.type) && /^(argument_1|value)$/.test(field.name) : !isFrame(field.name));
+    const quantity = fields.findIndex(isQuantity);
+    row.field = quantity >= 0 ? quantity : fields.findIndex(isPlain);
+    const telling = isKernel ? fields.findIndex((field) => field.name === TELLING[row.type]) : fields.findIndex((field) => !isFrame(field.name));
+    row.told = Math.max(0, telling);
+    const hasUnit = quantity >= 0;
+    const hasNumber = row.field >= 0 && fields[row.field].series.high > fields[row.field].series.low;
     row.modes = ['marks'];
     if (hasNumber) row.modes.push('graph');
     if (row.spanFields) row.modes.push('spans');
@@ -145,9 +155,11 @@ class Rows {
 
   /** A sensor's spans, found again when there are more elements. */
   spansOf(row) {
-    if (row.spansOf !== row.elements.count) {
-      row.spans = new Spans(row.elements, row.spanFields, row.run.extent);
-      row.spansOf = row.elements.count;
+    const { run, elements, returns } = row;
+    const count = elements.count + (returns?.count ?? 0);
+    if (row.spansOf !== count) {
+      row.spans = new Spans(elements, row.spanFields, { now: run.extent, endOf: (tid, t) => run.endOf(tid, t), returns });
+      row.spansOf = count;
     }
     return row.spans;
   }

@@ -11,29 +11,61 @@ const LENGTH_NAMES = /^(duration|elapsed|length|took|span)(_ns|_us|_ms|_s)?$/;
 
 const isFrame = (name) => name.startsWith('writer_');
 
-/** What the kernel begins and ends, and what tells one from another. Its edges are 1 and 2. */
-const KERNEL_SPANS = { irq: ['cpu', 'number'], softirq: ['cpu', 'number'], timer: ['cpu', 'function'], syscall: ['tid'], futex: ['tid'], block_io: ['request', 'device'] };
+/** What the kernel begins and ends: the kinds that begin (the next kind is the end of each), what tells one from another,
+ *  and how many of those that this does not tell apart can be under way, the inner one ending first. */
+const KERNEL_SPANS = {
+  irq: { begins: [1], keys: ['cpu', 'number'], nested: 1 },
+  softirq: { begins: [1], keys: ['cpu', 'number'], nested: 1 },
+  // The end does not name the function. A hard handler interrupts a soft one.
+  timer: { begins: [1, 3, 5], keys: ['cpu', 'tid'], nested: 2, same: ['cpu', 'function'] },
+  syscall: { begins: [1], keys: ['tid'], nested: 1 },
+  futex: { begins: [1], keys: ['tid'], nested: 1 },
+  lock: { begins: [1], keys: ['tid', 'address'], nested: 1 },
+  block_io: { begins: [1], keys: ['request', 'device'], nested: 1 },
+};
 
 /** What happens on a CPU, to whichever thread is there: its lanes are those of the CPUs. */
 const OF_CPUS = ['irq', 'softirq', 'timer'];
 
-/** The kernel's soft interrupts, by their numbers. */
-const SOFT_INTERRUPTS = ['high', 'timer', 'network send', 'network receive', 'block', 'poll', 'tasklet', 'scheduler', 'hrtimer', 'RCU'];
+/** A function calls itself at most so often that it is seen. */
+const MOST_CALLS = 256;
 
-/** A field of a kernel's element for people: some numbers have names. */
-function namedValue(type, field, value) {
-  const name = type === 'softirq' && field.name === 'number' ? SOFT_INTERRUPTS[value] : undefined;
-  return name ?? formatValue(value ?? null, field.unit);
+/** The field of a kernel's element that says most, in a word; else it is the thread. */
+const TELLING = { page_fault: 'address', signal: 'number', sched_migrate: 'to_cpu', ipc: 'bytes', cpu_idle: 'state', cpu_frequency: 'khz', probe: 'argument_1', probe_return: 'value', lock: 'other_tid', irq: 'name', softirq: 'number', syscall: 'number', timer: 'function' };
+
+/** Fields that name threads. */
+const OF_THREADS = ['tid', 'other_tid', 'sender_tid', 'by_tid'];
+
+/** An address; of one in the kernel a double does not have the last digits. */
+function formatAddress(value) {
+  const digits = `0x${value.toString(16)}`;
+  return Number.isSafeInteger(value) ? digits : `${digits.slice(0, -3)}…`;
 }
 
-/** How a sensor's fields tell of spans: `{edge, keys, begin, cpu}` or `{length, scale}`, or null. */
-function spanFields(fields, type, isKernel) {
+/** A field of an element for people: in those of the kernel numbers are names, threads, or addresses. */
+function fieldText(row, field, at) {
+  const value = at < field.values.length ? field.values[at] : null;
+  if (row.group.part !== 'cpus' || typeof value !== 'number' || field.unit !== '') return formatValue(value, field.unit);
+  const name = field.names.get(String(value));
+  if (name !== undefined) return name;
+  if (OF_THREADS.includes(field.name)) return value === 0 ? 'none' : row.run.nameOf(value, row.elements.times[at]);
+  if (field.name === 'address' || field.name === 'function') return formatAddress(value);
+  if (value === 0xffffffff) return 'not known';
+  return Number.isInteger(value) ? String(value) : formatValue(value, '');
+}
+
+/** How a sensor's fields tell of spans: `{edge, begins, keys, nested, cpu, thread}` or `{length, scale}`, or null. With
+ *  `returns` the elements are calls of a function, and those are its returns. */
+function spanFields(fields, type, isKernel, returns) {
   const place = (name) => fields.findIndex((field) => field.name === name && field.number);
+  const places = (names) => names.map(place).filter((index) => index >= 0);
   if (isKernel) {
-    const keys = KERNEL_SPANS[type];
-    if (!keys || place('kind') < 0) return null;
+    const how = KERNEL_SPANS[type];
+    if (type === 'probe' && returns) return { keys: [place('tid')], nested: MOST_CALLS, thread: place('tid') };
+    if (!how || place('kind') < 0) return null;
     const cpu = OF_CPUS.includes(type) && place('cpu') >= 0 ? place('cpu') : undefined;
-    return { edge: place('kind'), begin: 1, keys: keys.map(place).filter((index) => index >= 0), cpu };
+    const thread = how.keys[0] === 'tid' ? place('tid') : undefined;
+    return { ...how, edge: place('kind'), keys: places(how.keys), same: how.same && places(how.same), cpu, thread };
   }
   const edge = fields.findIndex((field) => field.name === 'edge' && field.number && field.unit === '');
   if (edge >= 0 && fields[edge].series.low >= 0 && fields[edge].series.high <= 1) {
@@ -42,36 +74,76 @@ function spanFields(fields, type, isKernel) {
       fields.findIndex((field) => field.name === 'writer_tid'),
       fields.findIndex((field, i) => i !== edge && field.number && field.unit === '' && !isFrame(field.name)),
     ];
-    return { edge, begin: 0, keys: keys.filter((index) => index >= 0) };
+    return { edge, begins: [0], keys: keys.filter((index) => index >= 0), nested: 1 };
   }
   const length = fields.findIndex((field) => field.number && SPAN_UNITS[field.unit] && LENGTH_NAMES.test(field.name));
   return length >= 0 ? { length, scale: SPAN_UNITS[fields[length].unit] } : null;
 }
 
-/** Begin and end of each span, with the element that began or told it, in the order of begins.
- *  A begin without an end lasts until `now`; an end without a begin is left out. */
-function findSpans(elements, how, now) {
+/** Calls `begin` and `end` for what elements say, in the order of time, with the key and the element. */
+function eachEdge({ times, fields, count }, how, returns, begin, end) {
+  const keyOf = (of, i, first) => first + how.keys.map((index) => ` ${of[index].values[i]}`).join('');
+  if (returns) {
+    // Calls and returns name the thread in the same place.
+    let at = 0;
+    for (let i = 0; i <= count; i += 1) {
+      const until = i < count ? times[i] : Infinity;
+      for (; at < returns.count && returns.times[at] < until; at += 1) end(keyOf(returns.fields, at, ''), returns.times[at], at);
+      if (i < count) begin(keyOf(fields, i, ''), i);
+    }
+    return;
+  }
+  const edges = fields[how.edge].values;
+  for (let i = 0; i < count; i += 1) {
+    if (how.begins.includes(edges[i])) begin(keyOf(fields, i, edges[i]), i);
+    else if (how.begins.includes(edges[i] - 1)) end(keyOf(fields, i, edges[i] - 1), times[i], i);
+  }
+}
+
+/** Begin and end of each span, with the element that began or told it and the one that ended it, in the order of
+ *  begins. A begin without an end lasts until `now`, or until its thread ended (`endOf`); one whose end was missed, until the
+ *  next of its kind; an end without a begin is left out. */
+function findSpans(elements, how, { now, endOf, returns }) {
   const spans = [];
   const { times, fields, count } = elements;
   if (how.length !== undefined) {
     const lengths = fields[how.length].values;
     for (let i = 0; i < count; i += 1) {
       const length = lengths[i] * how.scale;
-      if (length >= 0) spans.push([times[i] - length, times[i], i]);
+      if (length >= 0) spans.push([times[i] - length, times[i], i, i]);
     }
-  } else {
-    const edges = fields[how.edge].values;
-    const open = new Map();
-    for (let i = 0; i < count; i += 1) {
-      const key = how.keys.map((index) => fields[index].values[i]).join(' ');
-      if (edges[i] === how.begin) {
-        open.set(key, spans.push([times[i], NaN, i]) - 1);
-      } else if (edges[i] === how.begin + 1 && open.has(key)) {
-        spans[open.get(key)][1] = times[i];
-        open.delete(key);
-      }
+    return spans.sort((a, b) => a[0] - b[0]);
+  }
+  const open = new Map();
+  const close = (span, t, i) => {
+    span[1] = t;
+    span[3] = i;
+  };
+  // What a thread is told of and what the CPU is told of may be one and the same.
+  const isTold = (i) => {
+    if (!how.same) return false;
+    for (const under of open.values()) {
+      if (under.some((span) => how.same.every((index) => fields[index].values[span[2]] === fields[index].values[i]))) return true;
     }
-    for (const span of spans) if (Number.isNaN(span[1])) span[1] = now;
+    return false;
+  };
+  eachEdge(elements, how, returns, (key, i) => {
+    if (isTold(i)) return;
+    const under = open.get(key) ?? [];
+    if (under.length >= how.nested) close(under.shift(), times[i], null);
+    const span = [times[i], NaN, i, null];
+    spans.push(span);
+    under.push(span);
+    open.set(key, under);
+  }, (key, t, i) => {
+    const under = open.get(key);
+    if (!under) return;
+    close(under.pop(), t, i);
+    if (!under.length) open.delete(key);
+  });
+  for (const span of spans) {
+    if (!Number.isNaN(span[1])) continue;
+    span[1] = how.thread === undefined ? now : endOf(fields[how.thread].values[span[2]], span[0]);
   }
   return spans.sort((a, b) => a[0] - b[0]);
 }
@@ -79,13 +151,13 @@ function findSpans(elements, how, now) {
 /** Spans that overlap lie in lanes below each other, each span in the first lane that is free; those of CPUs
  *  in lanes of their CPUs (`cpu`, else null). What finds no lane is counted in `crowded`. */
 class Spans {
-  constructor(elements, how, now) {
+  constructor(elements, how, around) {
     this.lanes = [];
     this.crowded = 0;
     const ends = [];
     const columns = [];
     const hasRoom = (cpu) => (cpu === null ? ends.length < MOST_LANES : columns.filter((lane) => lane.cpu === cpu).length < MOST_LANES_OF_CPU);
-    for (const span of findSpans(elements, how, now)) {
+    for (const span of findSpans(elements, how, around)) {
       const [from, to] = span;
       const cpu = how.cpu === undefined ? null : elements.fields[how.cpu].values[span[2]];
       let lane = ends.findIndex((end, index) => end <= from && columns[index].cpu === cpu);
@@ -116,8 +188,21 @@ class Spans {
     }
   }
 
-  /** The span in a lane at `t`: begin, end and element, or null. */
+  /** The span in a lane at `t`: begin, end, the element that began it and the one that ended it, or null. */
   at(lane, t) {
     return this.lanes[lane]?.members[this.lanes[lane].intervals.find(t)] ?? null;
   }
+}
+
+/** What a span says: who and what it is, by its first field that is no part of its frame, and how long it was. */
+function spanText(row, [from, to, at]) {
+  const { spanFields: how, elements: { fields } } = row;
+  const isKernel = row.group.part === 'cpus';
+  const told = isKernel ? row.told : fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
+  const parts = [];
+  // Of what a thread does: who it is.
+  if (how.thread !== undefined && told !== how.thread) parts.push(row.run.nameOf(fields[how.thread].values[at], from));
+  // A number alone says nothing; a name does.
+  if (told >= 0) parts.push(isKernel || !fields[told].number ? fieldText(row, fields[told], at) : `${fields[told].name} ${fieldText(row, fields[told], at)}`);
+  return [...parts, formatDuration(to - from)].join('  ');
 }

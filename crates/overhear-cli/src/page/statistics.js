@@ -27,15 +27,33 @@ function threadStatistics(row, from, to) {
   };
 }
 
+/** How long the spans were that touch the time between two moments: least, mean and greatest. */
+function spanStatistics(row, lanes, from, to) {
+  let [low, high, sum, count] = [Infinity, -Infinity, 0, 0];
+  for (const { intervals, members } of lanes) {
+    const end = Math.min(intervals.count, lowerBound(intervals.starts, to));
+    for (let i = Math.max(0, intervals.find(from)); i < end; i += 1) {
+      if (!members[i] || members[i][1] < from) continue;
+      const length = members[i][1] - members[i][0];
+      low = Math.min(low, length);
+      high = Math.max(high, length);
+      sum += length;
+      count += 1;
+    }
+  }
+  return count ? { field: 'duration', unit: 'ns', low, high, mean: sum / count } : null;
+}
+
 /** The account of one sensor between two moments. */
-function sensorStatistics(row, from, to) {
+function sensorStatistics(rows, row, from, to) {
   const { times, fields } = row.elements;
   const first = lowerBound(times, from);
   const end = lowerBound(times, to);
   const field = fields[row.field];
   const count = end - first;
   const found = { row, count, rate: count / ((to - from) / 1e9), field: null };
-  if (field?.number && count) {
+  if (row.mode === 'spans') Object.assign(found, spanStatistics(row, rows.spansOf(row).lanes, from, to));
+  else if (field?.number && count) {
     const { low, high, sum } = field.series.range(first, end);
     if (low <= high) Object.assign(found, { field: field.name, unit: field.unit, low, high, mean: sum / count });
   }
@@ -50,7 +68,7 @@ function intervalStatistics(rows, [from, to]) {
     to,
     threads: shown.filter((row) => row.kind === 'thread').map((row) => threadStatistics(row, from, to)),
     cpus: shown.filter((row) => row.kind === 'cpu').map((row) => ({ row, busy: row.intervals.between(from, to)[STATE.RUNNING] })),
-    sensors: shown.filter((row) => row.kind === 'sensor').map((row) => sensorStatistics(row, from, to)),
+    sensors: shown.filter((row) => row.kind === 'sensor').map((row) => sensorStatistics(rows, row, from, to)),
   };
 }
 
@@ -152,7 +170,7 @@ class StatisticsPanel {
   }
 
   #sensors({ sensors }) {
-    const active = sensors.filter((one) => one.count);
+    const active = sensors.filter((one) => one.count || one.field);
     if (!active.length) return null;
     const rows = active.slice(0, MOST_ROWS).map((one) => this.#cells(one.row, [
       this.#number(one.count),

@@ -294,20 +294,10 @@ class Timeline {
     });
   }
 
-  /** A span says its first field that is no part of its frame, and how long it was. */
   #labelSpans(row, lane, top) {
     const { wide } = this.columns;
-    const { spanFields: how } = row;
-    // The name, if there is one; of kernel spans the thread comes first, and says less than the number.
-    const told = ['name', 'number'].map((name) => row.elements.fields.findIndex((one) => one.name === name)).find((index) => index >= 0);
-    const field = told ?? row.elements.fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
     for (let i = 0; i < wide.length; i += 3) {
-      const [from, to, at] = lane.members[wide[i + 2]];
-      const one = row.elements.fields[field];
-      // A number alone says nothing; a name does.
-      const value = one && namedValue(row.type, one, one.values[at]);
-      const what = one ? `${!one.number || row.type === 'softirq' ? '' : `${one.name} `}${value}  ` : '';
-      this.#labelBar(`${what}${formatDuration(to - from)}`, wide[i], wide[i + 1], top, LANE_HEIGHT, this.theme.onMark);
+      this.#labelBar(spanText(row, lane.members[wide[i + 2]]), wide[i], wide[i + 1], top, LANE_HEIGHT, this.theme.onMark);
     }
   }
 
@@ -377,7 +367,7 @@ class Timeline {
   /** Where elements are far enough apart, each says its first field's value. */
   #labelValues(row, y) {
     const { elements } = row;
-    const field = elements.fields[0];
+    const field = elements.fields[row.told];
     if (!field) return;
     const first = lowerBound(elements.times, this.view.from);
     const end = lowerBound(elements.times, this.view.to);
@@ -387,7 +377,7 @@ class Timeline {
       if (i >= field.values.length || this.labels === 0) return;
       const x = this.xOf(elements.times[i]) + 7;
       const room = (i + 1 < end ? this.xOf(elements.times[i + 1]) : this.width) - x - 6;
-      const text = formatValue(field.values[i], field.unit);
+      const text = fieldText(row, field, i);
       if (room < 24 || text.length > 24 || this.plot.textWidth(text, font) > room) continue;
       this.labels -= 1;
       this.plot.text(text, x, y + row.height / 2 + 0.5, this.theme.quiet, font);

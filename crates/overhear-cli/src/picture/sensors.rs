@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The elements of sensors in columns, as the page draws them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use overhear_event::kernel::{SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
     ElementView, FieldKind, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
 };
+use overhear_trace::name_of_number;
 use serde_json::{json, Value as Json};
 
 use super::{packed, varints};
 
 /// Elements that are drawn; the rest is said to be left out.
 const MOST_MARKS: u64 = 4_000_000;
+
+/// Fields of the kernel's elements of whose numbers some have names: there are few different ones.
+const NAMED_FIELDS: [&str; 4] = ["number", "kind", "operation", "family"];
 
 /// A delta of the page's format that continues in the next entry.
 const CONTINUED: u32 = u32::MAX;
@@ -135,6 +139,22 @@ impl Columns {
         next
     }
 
+    /// What the numbers of a kernel's field are called: those that have names.
+    fn names(&self, field: &str, numbers: &[f64]) -> BTreeMap<String, &'static str> {
+        if !matches!(self.stream.origin, Origin::Kernel { .. }) {
+            return BTreeMap::new();
+        }
+        let different: BTreeSet<u64> = match NAMED_FIELDS.contains(&field) {
+            true => numbers.iter().map(|number| *number as u64).collect(),
+            false => BTreeSet::new(),
+        };
+        let named = different.into_iter().filter_map(|number| {
+            let name = name_of_number(&self.stream.sensor, field, number)?;
+            Some((number.to_string(), name))
+        });
+        named.collect()
+    }
+
     /// What came after `seen` up to `next`; nothing if there is nothing new.
     fn json(&self, index: usize, seen: Seen, next: Seen, begin: Timestamp) -> Option<Json> {
         if next.count == seen.count {
@@ -155,6 +175,7 @@ impl Columns {
                     "kind": "number",
                     "whole": !matches!(field.kind, FieldKind::F32 | FieldKind::F64),
                     "values": packed(numbers[from..to].iter().map(|number| number.to_le_bytes())),
+                    "names": self.names(&field.name, &numbers[from..to]),
                 }),
                 Column::Texts(texts) => json!({
                     "name": field.name,

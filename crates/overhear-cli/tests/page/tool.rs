@@ -116,6 +116,10 @@ fn the_time_line_answers_questions() {
             "sensors_are_marks_graphs_or_spans",
             sensors_are_marks_graphs_or_spans,
         ),
+        (
+            "what_the_kernel_tells_is_who_did_what_and_how_long",
+            what_the_kernel_tells_is_who_did_what_and_how_long,
+        ),
     ]);
 }
 
@@ -324,6 +328,7 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
     let mut soft = synthetic::sensor(0, "softirq", &times, "number", "", &[1.0, 1.0, 4.0, 4.0]);
     soft["type"] = json!("softirq");
     soft["pid"] = Value::Null;
+    soft["fields"][0]["names"] = json!({"1": "timer", "4": "block"});
     for (name, values) in [
         ("kind", [1.0, 2.0, 1.0, 2.0]),
         ("cpu", [1.0, 1.0, 0.0, 0.0]),
@@ -390,6 +395,142 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
     assert_eq!(mode("level"), "marks");
     press("level");
     assert_eq!(mode("level"), "graph");
+    assert_silent(browser);
+}
+
+/// A sensor of the kernel: its elements by time, and each field's values.
+fn kernel_sensor(id: &str, of: &str, times: &[u64], fields: &[(&str, &[f64])]) -> Value {
+    let (first, rest) = fields.split_first().unwrap();
+    let mut sensor = synthetic::sensor(0, id, times, first.0, "", first.1);
+    sensor["type"] = json!(of);
+    sensor["pid"] = Value::Null;
+    for (name, values) in rest {
+        sensor["fields"].as_array_mut().unwrap().push(
+            json!({"name": name, "unit": "", "kind": "number", "values": synthetic::numbers(values)}),
+        );
+    }
+    sensor
+}
+
+/// What the kernel's elements say is told by names, and spans end where what they tell of has ended.
+fn what_the_kernel_tells_is_who_did_what_and_how_long(browser: &Browser) {
+    let mut line = pair();
+    let worker = synthetic::thread(10, 12, "worker", 0, &[(4_000_000, RUNNING, 1)]);
+    line["threads"].as_array_mut().unwrap().push(worker);
+    // The worker's second call does not return, because it ends; the client's goes on.
+    let mut calls = kernel_sensor(
+        "syscall",
+        "syscall",
+        &[1_000_000, 1_500_000, 2_000_000, 6_000_000],
+        &[
+            ("tid", &[12.0, 12.0, 12.0, 10.0]),
+            ("number", &[202.0, 202.0, 60.0, 202.0]),
+            ("kind", &[1.0, 2.0, 1.0, 1.0]),
+        ],
+    );
+    calls["fields"][1]["names"] = json!({"202": "futex", "60": "exit"});
+    // The end of a timer's handler does not name the function. A hard one interrupts a soft one, and wakes a
+    // thread, which is told of it as well.
+    let timers = kernel_sensor(
+        "timer",
+        "timer",
+        &[
+            1_000_000, 1_200_000, 1_200_000, 1_500_000, 1_500_000, 2_000_000,
+        ],
+        &[
+            ("tid", &[12.0, 12.0, 11.0, 11.0, 12.0, 12.0]),
+            ("function", &[70.0, 80.0, 80.0, 80.0, 0.0, 0.0]),
+            ("kind", &[1.0, 3.0, 5.0, 6.0, 4.0, 2.0]),
+            ("cpu", &[1.0; 6]),
+        ],
+    );
+    // A function that calls itself, and one call that does not return.
+    let calls_of = kernel_sensor(
+        "probe/sum",
+        "probe",
+        &[1_000_000, 2_000_000, 7_000_000],
+        &[
+            ("tid", &[12.0, 12.0, 10.0]),
+            ("argument_1", &[2.0, 1.0, 5.0]),
+        ],
+    );
+    let returns = kernel_sensor(
+        "probe/sum/return",
+        "probe_return",
+        &[2_500_000, 3_000_000],
+        &[("tid", &[12.0, 12.0]), ("value", &[41.0, 43.0])],
+    );
+    let fault = kernel_sensor(
+        "page_fault",
+        "page_fault",
+        &[5_000_000],
+        &[
+            ("tid", &[11.0]),
+            ("address", &[(0x7fff_0000_1000_u64) as f64]),
+        ],
+    );
+    let sensors = [calls, timers, calls_of, returns, fault];
+    line["sensors"].as_array_mut().unwrap().extend(sensors);
+    browser.open(&render(&report("pair", 5), &line));
+    let spans = |name: &str| -> Vec<(u64, u64)> {
+        let found = browser.evaluate(&format!("overhear.spans({})", json!(name)));
+        let number = |value: &Value| value.as_f64().unwrap() as u64;
+        let all = found.as_array().unwrap().iter();
+        all.map(|span| (number(&span[0]), number(&span[1])))
+            .collect()
+    };
+    assert_eq!(
+        spans("syscall"),
+        [
+            (1_000_000, 1_500_000),
+            (2_000_000, 4_000_000),
+            (6_000_000, 10_000_000)
+        ]
+    );
+    assert_eq!(
+        spans("timer"),
+        [(1_000_000, 2_000_000), (1_200_000, 1_500_000)]
+    );
+    assert_eq!(
+        spans("probe/sum"),
+        [
+            (1_000_000, 3_000_000),
+            (2_000_000, 2_500_000),
+            (7_000_000, 10_000_000)
+        ]
+    );
+    let plot = Plot::of(browser);
+    let tip = |row: &str, t: f64, up: f64| {
+        let (x, y) = plot.at(browser, row, t);
+        browser.hover((x, y - up));
+        plain(&browser.text("document.getElementById('tooltip').innerText"))
+    };
+    let text = tip("syscall", 3_000_000.0, 0.0);
+    for part in ["worker 12", "exit", "2 ms", "not told"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = tip("syscall", 8_000_000.0, 0.0);
+    assert!(
+        text.contains("client 10") && text.contains("goes on"),
+        "{text}"
+    );
+    let text = tip("probe/sum", 1_500_000.0, 8.0);
+    assert!(text.contains("returns") && text.contains("43"), "{text}");
+    let text = tip("page_fault", 5_000_000.0, 0.0);
+    assert!(
+        text.contains("server 11") && text.contains("0x7fff00001000"),
+        "{text}"
+    );
+    // Statistics are of durations, and not of ids.
+    let found = browser.evaluate("overhear.statistics(0, 5000000)");
+    let all = found["sensors"].as_array().unwrap();
+    let of = |name: &str| all.iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!(
+        (&of("syscall")["low"], &of("syscall")["high"]),
+        (&json!(500_000), &json!(2_000_000))
+    );
+    assert_eq!(of("probe/sum/return")["mean"], json!(42));
+    assert_eq!(of("page_fault")["mean"], Value::Null);
     assert_silent(browser);
 }
 

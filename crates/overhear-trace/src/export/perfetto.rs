@@ -313,6 +313,7 @@ impl<W: Write> PerfettoExport<W> {
                 tgid: signed(life.pid),
             };
             self.ftrace(cpu, time, life.tid, schema::Ftrace::ProcessExit(event));
+            self.end_slices_of(life.tid, time);
         }
     }
 

@@ -2,8 +2,10 @@
 //! Elements that tell where something begins and ends. Several may be under way at once, and a track
 //! of Perfetto can only nest: each gets the first lane that is free.
 
-use overhear_event::kernel::events::{BLOCK_IO, FUTEX, IRQ, SOFTIRQ, SYSCALL, TIMER};
+use overhear_event::kernel::events::{BLOCK_IO, FUTEX, IRQ, LOCK, SOFTIRQ, SYSCALL, TIMER};
 use overhear_event::{ElementView, Origin, StreamDescriptor, Value, WRITER_TID};
+
+use crate::name_of_number;
 
 /// What an element says of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,35 +17,53 @@ pub(super) enum Edge {
 /// What tells one span of a sensor from another.
 pub(super) type Key = Vec<u64>;
 
+/// What an element says of the span that it begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) edge: Edge,
+    pub(super) key: Key,
+    /// What two begins tell of that are one: the CPU and the woken thread are both told of a timer.
+    pub(super) same: Option<u64>,
+}
+
 /// Where the fields are that tell of spans.
 #[derive(Clone, Debug)]
 pub(super) struct SpanFields {
     edge: usize,
-    begin: u64,
+    /// The values that begin; the next one is the end of each.
+    begins: &'static [u64],
     keys: Vec<usize>,
     has_cpu: bool,
+    same: Option<usize>,
+    /// How many of one key can be under way, the inner one ending first.
+    nested: usize,
 }
 
 impl SpanFields {
-    /// The kernel's elements have a `kind`, 1 at the begin and 2 at the end. Those of programs
-    /// have an `edge`, 0 and 1, and are told apart by the writing thread and the first other number
+    /// The kernel's elements have a `kind`, 1 at the begin and 2 at the end; those of timers have pairs of their
+    /// own for high resolution and for woken threads, and name the function at the begin alone. Those of
+    /// programs have an `edge`, 0 and 1, and are told apart by the writing thread and the first other number
     /// without a unit. (The page does the same.)
     pub(super) fn of(stream: &StreamDescriptor) -> Option<Self> {
         let fields = stream.schema.fields();
         let place = |name: &str| fields.iter().position(|field| field.name == name);
         if let Origin::Kernel { .. } = stream.origin {
-            let (names, has_cpu): (&[&str], bool) = match stream.sensor.as_str() {
-                IRQ | SOFTIRQ => (&["number"], true),
-                TIMER => (&["function"], true),
-                SYSCALL | FUTEX => (&["tid"], false),
-                BLOCK_IO => (&["request", "device"], false),
+            let names: &[&str] = match stream.sensor.as_str() {
+                IRQ | SOFTIRQ => &["number"],
+                SYSCALL | FUTEX | TIMER => &["tid"],
+                LOCK => &["tid", "address"],
+                BLOCK_IO => &["request", "device"],
                 _ => return None,
             };
+            let is_timer = stream.sensor == TIMER;
             return Some(Self {
                 edge: place("kind")?,
-                begin: 1,
+                begins: if is_timer { &[1, 3, 5] } else { &[1] },
                 keys: names.iter().filter_map(|name| place(name)).collect(),
-                has_cpu,
+                has_cpu: is_of_cpus(stream),
+                same: place("function").filter(|_| is_timer),
+                // A hard handler interrupts a soft one.
+                nested: if is_timer { 2 } else { 1 },
             });
         }
         let edge = place("edge").filter(|&edge| fields[edge].unit.is_empty())?;
@@ -53,35 +73,51 @@ impl SpanFields {
         });
         Some(Self {
             edge,
-            begin: 0,
+            begins: &[0],
             keys: place(WRITER_TID).into_iter().chain(plain).collect(),
             has_cpu: false,
+            same: None,
+            nested: 1,
         })
     }
 
     /// What an element says; nothing if it is neither a begin nor an end.
-    pub(super) fn read(&self, stream: &StreamDescriptor, payload: &[u8]) -> Option<(Edge, Key)> {
+    pub(super) fn read(&self, stream: &StreamDescriptor, payload: &[u8]) -> Option<Told> {
         let number = |index: usize| match stream.schema.read(index, payload)? {
             Value::Unsigned(value) => Some(value),
             Value::Signed(value) => Some(value.cast_unsigned()),
             Value::Float(value) => Some(value.to_bits()),
             Value::Text(_) => None,
         };
-        let edge = match number(self.edge)?.checked_sub(self.begin)? {
-            0 => Edge::Begin,
-            1 => Edge::End,
-            _ => return None,
+        let kind = number(self.edge)?;
+        let begins = |kind: &u64| self.begins.contains(kind);
+        let (edge, begin) = match kind.checked_sub(1).filter(begins) {
+            _ if begins(&kind) => (Edge::Begin, kind),
+            Some(begin) => (Edge::End, begin),
+            None => return None,
         };
-        let mut key: Key = self
-            .keys
-            .iter()
+        let mut key: Key = (self.keys.iter())
             .filter_map(|&index| number(index))
             .collect();
         if let (true, Origin::Kernel { cpu }) = (self.has_cpu, &stream.origin) {
             key.push(u64::from(*cpu));
         }
-        Some((edge, key))
+        key.push(begin);
+        let same = self.same.and_then(number);
+        Some(Told { edge, key, same })
     }
+
+    /// How many of one key can be under way.
+    pub(super) const fn nested(&self) -> usize {
+        self.nested
+    }
+}
+
+/// Whether a thread does what it tells of: then it ends with the thread at the latest. The key's first word is
+/// the thread's id.
+pub(super) fn is_of_threads(stream: &StreamDescriptor) -> bool {
+    matches!(stream.origin, Origin::Kernel { .. })
+        && [SYSCALL, FUTEX, LOCK].contains(&stream.sensor.as_str())
 }
 
 /// Whether what it tells of happens on a CPU, to whichever thread is there.
@@ -90,66 +126,89 @@ pub(super) fn is_of_cpus(stream: &StreamDescriptor) -> bool {
         && [IRQ, SOFTIRQ, TIMER].contains(&stream.sensor.as_str())
 }
 
-/// The kernel's soft interrupts, by their numbers. (The page has the same.)
-const SOFT_INTERRUPTS: [&str; 10] = [
-    "high",
-    "timer",
-    "network send",
-    "network receive",
-    "block",
-    "poll",
-    "tasklet",
-    "scheduler",
-    "hrtimer",
-    "RCU",
-];
-
-/// What the span is called that an element begins: an interrupt has a name of its own.
+/// What the span is called that an element begins: an interrupt and a system call have names of their own.
 pub(super) fn name_of(element: &ElementView<'_>) -> String {
-    let sensor = &element.stream.sensor;
-    let own = match sensor.as_str() {
-        _ if !is_of_cpus(element.stream) => None,
-        IRQ => match element.field("name") {
-            Some(Value::Text(name)) if !name.is_empty() => Some(name.to_string()),
-            _ => None,
-        },
-        SOFTIRQ => {
+    let sensor = element.stream.sensor.as_str();
+    let own = match (sensor, element.field("name")) {
+        _ if !matches!(element.stream.origin, Origin::Kernel { .. }) => None,
+        (IRQ, Some(Value::Text(name))) if !name.is_empty() => Some(name),
+        _ => {
             let number = element.field("number").and_then(|number| number.as_u64());
-            let index = number.and_then(|number| usize::try_from(number).ok());
-            let name = index.and_then(|index| SOFT_INTERRUPTS.get(index));
-            name.map(|name| (*name).to_string())
+            number.and_then(|number| name_of_number(sensor, "number", number))
         }
-        _ => None,
     };
-    own.unwrap_or_else(|| sensor.clone())
+    own.unwrap_or(sensor).to_string()
+}
+
+/// A span that is under way.
+#[derive(Clone, Debug)]
+struct Open {
+    key: Key,
+    same: Option<u64>,
+    /// The later, the greater.
+    order: u64,
 }
 
 /// Which spans are under way, and in which lanes.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Vec<Option<Key>>);
+pub(super) struct Lanes {
+    open: Vec<Option<Open>>,
+    begun: u64,
+}
 
 impl Lanes {
-    /// The lane for a span that begins, and whether one of the same key is under way there, whose
-    /// end was missed.
-    pub(super) fn begin(&mut self, key: Key) -> (usize, bool) {
-        let same = self.0.iter().position(|open| open.as_ref() == Some(&key));
-        if let Some(lane) = same {
-            return (lane, true);
+    /// The lane for a span that begins, and whether one is under way there whose end was missed: of the same key, where so many
+    /// of it cannot be. `None` if the span is under way already, told in another way.
+    pub(super) fn begin(
+        &mut self,
+        key: Key,
+        same: Option<u64>,
+        nested: usize,
+    ) -> Option<(usize, bool)> {
+        let mut under_way = self.open.iter().flatten();
+        if same.is_some() && under_way.any(|open| open.same == same) {
+            return None;
         }
-        let free = self.0.iter().position(Option::is_none);
-        let lane = free.unwrap_or_else(|| {
-            self.0.push(None);
-            self.0.len() - 1
-        });
-        self.0[lane] = Some(key);
-        (lane, false)
+        let is_key = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.key == key);
+        let others = self.open.iter().filter(|open| is_key(open)).count();
+        let oldest = (0..self.open.len())
+            .filter(|lane| is_key(&self.open[*lane]))
+            .min_by_key(|lane| self.open[*lane].as_ref().map(|open| open.order));
+        let free = self.open.iter().position(Option::is_none);
+        let (lane, missed_end) = match oldest {
+            Some(lane) if others >= nested => (lane, true),
+            _ => (free.unwrap_or(self.open.len()), false),
+        };
+        if lane == self.open.len() {
+            self.open.push(None);
+        }
+        self.begun += 1;
+        let order = self.begun;
+        self.open[lane] = Some(Open { key, same, order });
+        Some((lane, missed_end))
     }
 
-    /// The lane of a span that ends, or `None` if its begin was not told.
+    /// The lane of a span that ends, the newest of its key, or `None` if its begin was not told.
     pub(super) fn end(&mut self, key: &Key) -> Option<usize> {
-        let lane = self.0.iter().position(|open| open.as_ref() == Some(key))?;
-        self.0[lane] = None;
+        let of_key = |lane: &usize| self.open[*lane].as_ref().filter(|open| open.key == *key);
+        let lane = (0..self.open.len())
+            .filter(|lane| of_key(lane).is_some())
+            .max_by_key(|lane| of_key(lane).map(|open| open.order))?;
+        self.open[lane] = None;
         Some(lane)
+    }
+
+    /// The lanes of all spans whose key begins with this word; they end.
+    pub(super) fn end_all(&mut self, first: u64) -> Vec<usize> {
+        let mut ended = Vec::new();
+        for (lane, open) in self.open.iter_mut().enumerate() {
+            let is_one = |open: &Open| open.key.first() == Some(&first);
+            if open.as_ref().is_some_and(is_one) {
+                *open = None;
+                ended.push(lane);
+            }
+        }
+        ended
     }
 }
 
@@ -160,12 +219,27 @@ mod tests {
     #[test]
     fn a_span_has_the_first_lane_that_is_free() {
         let mut lanes = Lanes::default();
-        assert_eq!(lanes.begin(vec![1]), (0, false));
-        assert_eq!(lanes.begin(vec![2]), (1, false));
-        assert_eq!(lanes.begin(vec![1]), (0, true));
+        assert_eq!(lanes.begin(vec![1], None, 1), Some((0, false)));
+        assert_eq!(lanes.begin(vec![2], None, 1), Some((1, false)));
+        assert_eq!(lanes.begin(vec![1], None, 1), Some((0, true)));
         assert_eq!(lanes.end(&vec![3]), None);
         assert_eq!(lanes.end(&vec![1]), Some(0));
-        assert_eq!(lanes.begin(vec![3]), (0, false));
-        assert_eq!(lanes.begin(vec![4]), (2, false));
+        assert_eq!(lanes.begin(vec![3], None, 1), Some((0, false)));
+        assert_eq!(lanes.begin(vec![4], None, 1), Some((2, false)));
+        assert_eq!(lanes.end_all(3), [0]);
+        assert!(lanes.end_all(3).is_empty());
+    }
+
+    #[test]
+    fn the_inner_of_two_ends_first_and_what_is_told_twice_is_one() {
+        let mut lanes = Lanes::default();
+        assert_eq!(lanes.begin(vec![1], Some(7), 2), Some((0, false)));
+        assert_eq!(lanes.begin(vec![1], Some(8), 2), Some((1, false)));
+        assert_eq!(lanes.begin(vec![5], Some(8), 2), None);
+        // A third cannot be: the end of the first was missed.
+        assert_eq!(lanes.begin(vec![1], Some(9), 2), Some((0, true)));
+        assert_eq!(lanes.end(&vec![1]), Some(0));
+        assert_eq!(lanes.end(&vec![1]), Some(1));
+        assert_eq!(lanes.end(&vec![1]), None);
     }
 }

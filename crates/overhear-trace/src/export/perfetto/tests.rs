@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use overhear_event::kernel::{events, Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
+use overhear_event::kernel::{events, Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
     ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
     Timestamp, TypeSchema, Update,
@@ -328,6 +328,107 @@ fn interrupts_have_names_and_the_tracks_of_their_cpus() {
         ("irq CPU 1", 2, ""),
         // A number without a name is what the sensor is called.
         ("softirq CPU 1", 1, "softirq"),
+    ];
+    assert_eq!(slices, expected);
+}
+
+#[test]
+fn calls_have_names_and_end_with_their_threads() {
+    let calls = stream(
+        1,
+        Origin::Kernel { cpu: 0 },
+        events::SYSCALL,
+        events::syscall_schema(),
+    );
+    let lives = stream(2, Origin::Kernel { cpu: 0 }, TASK_LIFE, Life::schema());
+    let call = |tid: u32, number: i64| {
+        let words = [tid, 10, number as u32, events::KIND_BEGIN];
+        let mut payload: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        payload.extend(0_i64.to_ne_bytes());
+        payload
+    };
+    let exit = Life {
+        tid: 7,
+        pid: 10,
+        parent_tid: 0,
+        parent_pid: 0,
+        kind: Life::EXIT,
+        code: 0,
+        cpu_ns: 0,
+        comm: [0; 16],
+    };
+    let packets = exported(|export| {
+        let steps = [
+            (&calls, call(7, libc::SYS_exit)),
+            (&calls, call(8, libc::SYS_read)),
+            (&lives, exit.to_payload().to_vec()),
+        ];
+        for (ns, (stream, payload)) in steps.iter().enumerate() {
+            export.element(&ElementView {
+                stream,
+                sequence: 0,
+                time: at(100 * ns as u64),
+                payload,
+            });
+        }
+    });
+    let slices = slices(&packets);
+    let track = slices[0].1;
+    assert_ne!(slices[1].1, track);
+    let expected = [(1, track, "exit"), (1, slices[1].1, "read"), (2, track, "")];
+    assert_eq!(slices, expected);
+}
+
+/// Begins and ends: which, where, and the name.
+fn slices(packets: &[Data]) -> Vec<(i32, u64, &str)> {
+    let slices = packets.iter().filter_map(|data| match data {
+        Data::Event(event) if event.kind < 3 => Some((
+            event.kind,
+            event.track_uuid,
+            event.name.as_deref().unwrap_or_default(),
+        )),
+        _ => None,
+    });
+    slices.collect()
+}
+
+#[test]
+fn handlers_of_timers_are_slices_although_their_ends_name_no_function() {
+    let timers = stream(
+        1,
+        Origin::Kernel { cpu: 0 },
+        events::TIMER,
+        events::timer_schema(),
+    );
+    let packets = exported(|export| {
+        // A hard one interrupts a soft one and wakes a thread, which is told of it as well.
+        let steps = [
+            (7, 70, 1),
+            (7, 80, 3),
+            (9, 80, 5),
+            (9, 80, 6),
+            (7, 0, 4),
+            (7, 0, 2),
+        ];
+        for (ns, (tid, function, kind)) in steps.into_iter().enumerate() {
+            let words = [tid, tid, function, 0, kind, 0_u32];
+            let payload: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+            export.element(&ElementView {
+                stream: &timers,
+                sequence: 0,
+                time: at(100 * ns as u64),
+                payload: &payload,
+            });
+        }
+    });
+    let slices = slices(&packets);
+    let (soft, hard) = (slices[0].1, slices[1].1);
+    assert_ne!(soft, hard);
+    let expected = [
+        (1, soft, "timer"),
+        (1, hard, "timer"),
+        (2, hard, ""),
+        (2, soft, ""),
     ];
     assert_eq!(slices, expected);
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Value};
 
 use super::super::schema;
-use super::super::spans::{is_of_cpus, name_of, Edge, Lanes, SpanFields};
+use super::super::spans::{is_of_cpus, is_of_threads, name_of, Edge, Lanes, SpanFields};
 use super::{signed, PerfettoExport};
 
 /// Whose spans they are: a sensor's, or all CPUs' of one name, or one CPU's.
@@ -36,6 +36,7 @@ pub(super) struct SpanTracks {
     fields: SpanFields,
     lanes: Lanes,
     tracks: Vec<u64>,
+    of_threads: bool,
 }
 
 impl<W: Write> PerfettoExport<W> {
@@ -45,15 +46,19 @@ impl<W: Write> PerfettoExport<W> {
         let Some(spans) = self.spans.get_mut(&spans_of(stream)) else {
             return;
         };
-        let Some((edge, key)) = spans.fields.read(stream, element.payload) else {
+        let Some(told) = spans.fields.read(stream, element.payload) else {
             return;
         };
-        let (lane, is_open) = match edge {
-            Edge::Begin => spans.lanes.begin(key),
-            Edge::End => match spans.lanes.end(&key) {
-                Some(lane) => (lane, false),
-                None => return,
-            },
+        let begins = told.edge == Edge::Begin;
+        let place = match told.edge {
+            Edge::Begin => {
+                let nested = spans.fields.nested();
+                spans.lanes.begin(told.key, told.same, nested)
+            }
+            Edge::End => spans.lanes.end(&told.key).map(|lane| (lane, false)),
+        };
+        let Some((lane, missed_end)) = place else {
+            return;
         };
         let (parent, known) = (spans.parent, spans.tracks.get(lane).copied());
         let track = known.unwrap_or_else(|| {
@@ -66,28 +71,42 @@ impl<W: Write> PerfettoExport<W> {
         if let (None, Some(spans)) = (known, self.spans.get_mut(&spans_of(stream))) {
             spans.tracks.push(track);
         }
-        if is_open {
-            self.slice_edge(element, track, false, &[]);
+        if missed_end {
+            self.slice_edge(element.time, track, None, &[]);
         }
-        self.slice_edge(element, track, edge == Edge::Begin, fields);
+        let name = begins.then(|| name_of(element));
+        self.slice_edge(element.time, track, name, fields);
     }
 
+    /// A thread has ended, and with it what it was doing: some system calls never return.
+    pub(super) fn end_slices_of(&mut self, tid: u32, time: Timestamp) {
+        let mut tracks = Vec::new();
+        for spans in self.spans.values_mut().filter(|spans| spans.of_threads) {
+            let ended = spans.lanes.end_all(tid.into()).into_iter();
+            tracks.extend(ended.filter_map(|lane| spans.tracks.get(lane).copied()));
+        }
+        for track in tracks {
+            self.slice_edge(time, track, None, &[]);
+        }
+    }
+
+    /// The begin of a slice, which has a name, or its end.
     fn slice_edge(
         &mut self,
-        element: &ElementView<'_>,
+        time: Timestamp,
         track: u64,
-        begins: bool,
+        name: Option<String>,
         fields: &[schema::Annotation],
     ) {
         let event = schema::TrackEvent {
-            kind: if begins { 1 } else { 2 },
+            kind: if name.is_some() { 1 } else { 2 },
             track_uuid: track,
-            name: begins.then(|| name_of(element)),
+            name,
             categories: vec!["overhear".to_string()],
             debug_annotations: fields.to_vec(),
             ..schema::TrackEvent::default()
         };
-        self.packet(Some(element.time), schema::Data::Event(event));
+        self.packet(Some(time), schema::Data::Event(event));
     }
 
     /// The tracks of a sensor, made at its first element or gap. Lanes share them.
@@ -126,6 +145,7 @@ impl<W: Write> PerfettoExport<W> {
                 fields,
                 lanes: Lanes::default(),
                 tracks: Vec::new(),
+                of_threads: is_of_threads(stream),
             };
             self.spans.insert(spans_of(stream), spans);
         }
