@@ -15,7 +15,8 @@ use crate::perf::{self, PerfSource};
 use crate::probe::MOST_PROBES;
 use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
 use crate::{
-    GiveError, KernelMonitor, Probe, ProbeError, ReceiveError, SelectError, Sensor, StartError,
+    GiveError, KernelMonitor, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor,
+    StartError,
 };
 
 /// Which kernel sensor to use.
@@ -431,6 +432,16 @@ impl Kernel {
     pub fn committed(&self, id: StreamId) -> Option<u64> {
         match &self.engine {
             Engine::Bpf(source) => source.committed(id),
+            Engine::Perf(_) | Engine::None => None,
+        }
+    }
+
+    /// How often and how long the BPF programs of a sensor have run, for whichever threads and monitors of this
+    /// process, while there was a [`RunClock`](crate::RunClock); `None` if no programs are at work for it here.
+    #[must_use]
+    pub fn runs(&self, sensor: &str) -> Option<Runs> {
+        match &self.engine {
+            Engine::Bpf(source) => source.runs(sensor),
             Engine::Perf(_) | Engine::None => None,
         }
     }

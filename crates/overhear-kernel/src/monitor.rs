@@ -7,7 +7,7 @@ use std::path::Path;
 use overhear_event::GapCause;
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
-use crate::{GiveError, Kernel, KernelBuilder, ReceiveError, SelectError, Status};
+use crate::{GiveError, Kernel, KernelBuilder, ReceiveError, Runs, SelectError, Status};
 
 /// A kernel monitor: it records the kernel events of the threads that its creator chooses, in
 /// buffers of its own, one per CPU and hook.
@@ -94,6 +94,12 @@ impl KernelMonitor {
     #[must_use]
     pub fn committed(&self, id: StreamId) -> Option<u64> {
         self.kernel.as_ref().ok()?.committed(id)
+    }
+
+    /// How often and how long the BPF programs of a sensor have run, as by [`Kernel::runs`].
+    #[must_use]
+    pub fn runs(&self, sensor: &str) -> Option<Runs> {
+        self.kernel.as_ref().ok()?.runs(sensor)
     }
 
     /// Records from now on. A monitor that is resumed already stays so.

@@ -22,7 +22,7 @@ use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS
 use crate::machine;
 use crate::mapping::{Access, Mapping};
 use crate::streams::Hook;
-use crate::{Probe, ProbeError};
+use crate::{Probe, ProbeError, Runs};
 
 /// Calls of programs that the kernel did not enter, by hook.
 pub(crate) type NotEntered = BTreeMap<Hook, u64>;
@@ -330,6 +330,18 @@ impl Seat {
         self.host.locked().shared.load(Member::CgroupMoves)
     }
 
+    /// How often and how long the programs of a hook have run, for whomever.
+    pub(crate) fn runs(&self, hook: Hook) -> Runs {
+        let state = self.host.locked();
+        let more = state.more.values().map(|(loaded, _)| loaded);
+        let writers = [&state.sched].into_iter().chain(more);
+        let writers = writers.flat_map(|loaded| &loaded.writers);
+        writers
+            .filter(|(of, _)| *of == hook)
+            .map(|(_, program)| Runs::parse(&about(program.as_fd())))
+            .sum()
+    }
+
     /// Ends the monitor: when this returns, no program writes for it any more. Returns what was
     /// not entered in its time.
     pub(crate) fn leave(&mut self) -> NotEntered {
@@ -491,11 +503,15 @@ impl State {
 /// Linux 5.12, which counts it first. The descriptor's file tells what `bpf_prog_info` has as
 /// `recursion_misses`.
 fn not_entered(program: BorrowedFd<'_>) -> u64 {
-    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
-    let info = fs::read_to_string(path).unwrap_or_default();
-    machine::field(&info, "recursion_misses:")
+    machine::field(&about(program), "recursion_misses:")
         .and_then(|count| count.parse().ok())
         .unwrap_or(0)
+}
+
+/// What the file of a program's descriptor tells; nothing if it cannot be read.
+fn about(program: BorrowedFd<'_>) -> String {
+    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ use stream::KernelStream;
 use crate::machine;
 use crate::passing::{self, Packer, Unpacker};
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{GiveError, Probe, ProbeError, ReceiveError, SelectError};
+use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError};
 
 /// What a message about a monitor of BPF programs begins with.
 pub(crate) const KIND: u64 = 1;
@@ -296,6 +296,13 @@ impl BpfSource {
     pub(crate) fn committed(&self, id: StreamId) -> Option<u64> {
         let stream = self.streams.iter().find(|s| s.descriptor.id == id)?;
         Some(stream.reader.published())
+    }
+
+    /// How often and how long the programs of a sensor have run; `None` if it is not heard.
+    pub(crate) fn runs(&self, sensor: &str) -> Option<Runs> {
+        let mut rings = self.rings.iter().map(|(_, place)| place.hook);
+        let hook = rings.find(|hook| *hook != Hook::Probe && hook.sensor() == sensor)?;
+        Some(self.seat.as_ref()?.runs(hook))
     }
 
     /// Resumes or suspends.

@@ -13,4 +13,5 @@ mod owners;
 mod perf;
 mod probes;
 mod roles;
+mod runs;
 mod sensors;
