@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
-use overhear_metrics::{Costs, Intrusion, Observer, Scheduling};
+use overhear_event::{
+    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+};
+use overhear_metrics::{price_name, Costs, Intrusion, Observer, Scheduling};
 use serde::{Deserialize, Serialize};
 
-use crate::calibrate::Calibration;
+use crate::calibrate::{Calibration, KernelCost};
 use crate::columns::printable;
 
 /// The document of a recording that keeps the calibration.
@@ -39,6 +41,12 @@ pub struct IntrusionReport {
     pub missed_ns: u64,
     /// Elements whose cost is not known, and is not contained.
     pub unpriced: Vec<Unpriced>,
+    /// Elements whose cost was not measured, and is contained as that of others.
+    #[serde(default)]
+    pub assumed: Vec<Assumed>,
+    /// What else is to be known of the calibration, as sentences.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// What the observation cost a thread.
@@ -74,12 +82,27 @@ pub struct Unpriced {
     pub elements: u64,
 }
 
+/// Elements with a price that was not measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assumed {
+    /// The name of their event.
+    pub event: String,
+    /// How many, missed ones among them.
+    pub elements: u64,
+    /// The sensor whose price was taken; null in calibrations of older versions, which took the dearest.
+    pub instead: Option<String>,
+    /// Why it was not measured; null in calibrations of older versions.
+    pub because: Option<String>,
+}
+
 /// Adds up while elements flow.
 #[derive(Debug)]
 pub(crate) struct Meter {
     calibration: Calibration,
     intrusion: Intrusion,
     comms: BTreeMap<u32, String>,
+    // Streams of the kernel whose price is assumed: their event, its price's name, and how many elements.
+    assumed: BTreeMap<StreamId, (String, String, u64)>,
 }
 
 impl Meter {
@@ -88,7 +111,31 @@ impl Meter {
             intrusion: Intrusion::new(calibration.costs()),
             calibration,
             comms: BTreeMap::new(),
+            assumed: BTreeMap::new(),
         }
+    }
+
+    /// By event.
+    fn assumed(&self) -> Vec<Assumed> {
+        let mut found: Vec<Assumed> = Vec::new();
+        for (event, price, elements) in self.assumed.values().filter(|(.., count)| *count > 0) {
+            if let Some(known) = found.iter_mut().find(|known| known.event == *event) {
+                known.elements += elements;
+            } else if let Some(cost) = self.price(price) {
+                found.push(Assumed {
+                    event: event.clone(),
+                    elements: *elements,
+                    instead: cost.instead.clone(),
+                    because: cost.because.clone(),
+                });
+            }
+        }
+        found
+    }
+
+    fn price(&self, name: &str) -> Option<&KernelCost> {
+        let mut costs = self.calibration.kernel.iter();
+        costs.find(|cost| cost.sensor == name)
     }
 
     pub(crate) fn costs(&self) -> Costs {
@@ -145,22 +192,40 @@ impl Meter {
             interrupts_ns: intrusion.interrupts().as_ns(),
             missed_ns: intrusion.missed().as_ns(),
             unpriced: unpriced.collect(),
+            assumed: self.assumed(),
+            notes: self.calibration.age().into_iter().collect(),
         }
     }
 }
 
 impl Update for Meter {
     fn open(&mut self, stream: &StreamDescriptor) {
-        if let Origin::Program(task) = &stream.origin {
-            self.comms.insert(task.pid, task.comm.clone());
+        match &stream.origin {
+            Origin::Program(task) => {
+                self.comms.insert(task.pid, task.comm.clone());
+            }
+            Origin::Kernel { .. } => {
+                let name = price_name(&stream.sensor);
+                if self.price(name).is_some_and(|cost| cost.assumed) {
+                    let entry = (stream.event().to_string(), name.to_string(), 0);
+                    self.assumed.insert(stream.id, entry);
+                }
+            }
+            Origin::Clerk => {}
         }
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
+        if let Some((.., count)) = self.assumed.get_mut(&element.stream.id) {
+            *count += 1;
+        }
         self.intrusion.element(element);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if let Some((.., count)) = self.assumed.get_mut(&stream.id) {
+            *count += gap.missed;
+        }
         self.intrusion.gap(stream, gap);
     }
 
@@ -207,6 +272,25 @@ pub(crate) fn render(report: &IntrusionReport) -> String {
             .map(|one| format!("{} x {}", one.elements, printable(&one.event)))
             .collect();
         let _ = writeln!(text, "  without {}: not calibrated", events.join(", "));
+    }
+    for one in &report.assumed {
+        let instead = match &one.instead {
+            Some(other) => format!("at the price of {}", printable(other)),
+            None => "at the dearest price".to_string(),
+        };
+        let because = match &one.because {
+            Some(reason) => format!(", because {}", printable(reason)),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "  with {} x {} {instead}{because}",
+            one.elements,
+            printable(&one.event)
+        );
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "  {}", printable(note));
     }
     text
 }

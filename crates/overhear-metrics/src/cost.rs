@@ -82,6 +82,33 @@ fn student_995(degrees: usize) -> f64 {
         + (79.0 * z9 + 776.0 * z7 + 1482.0 * z5 - 1920.0 * z3 - 945.0 * Z) / (92_160.0 * n.powi(4))
 }
 
+/// Under this name [`Costs::kernel`] takes the price of probes at entries of functions.
+pub const ENTRIES: &str = "probe";
+/// Of probes at returns of functions.
+pub const RETURNS: &str = "probe/return";
+/// Of static probes.
+pub const STATIC_PROBES: &str = "usdt";
+
+/// Under which name the price of a sensor of the kernel is known: its own, or that of its kind of probe.
+///
+/// ```
+/// use overhear_metrics::price_name;
+///
+/// assert_eq!(price_name("syscall"), "syscall");
+/// assert_eq!(price_name("probe/handle_request"), "probe");
+/// assert_eq!(price_name("probe/handle_request/return"), "probe/return");
+/// assert_eq!(price_name("usdt/app/phase"), "usdt");
+/// ```
+#[must_use]
+pub fn price_name(sensor: &str) -> &str {
+    match sensor.split_once('/') {
+        Some(("probe", place)) if place.ends_with("/return") => RETURNS,
+        Some(("probe", _)) => ENTRIES,
+        Some(("usdt", _)) => STATIC_PROBES,
+        _ => sensor,
+    }
+}
+
 /// What one element costs, by the sensor's name for the kernel's and by the kind of sensor for those of
 /// programs. In nanoseconds; negative means are kept out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -94,7 +121,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Adds a sensor of the kernel, by its name without `kernel:`.
+    /// Adds a sensor of the kernel, by its name without `kernel:`; or a kind of probe ([`price_name`]).
     pub fn kernel(&mut self, sensor: &str, ns: f64) {
         self.kernel.insert(sensor.to_string(), ns.max(0.0));
     }
@@ -119,7 +146,7 @@ impl Costs {
     #[must_use]
     pub fn of_event(&self, event: &EventName) -> Option<Nanos> {
         let named = match event.as_str().split_once(':') {
-            Some(("kernel", sensor)) => self.kernel.get(sensor).copied(),
+            Some(("kernel", sensor)) => self.of_kernel(sensor),
             Some(("user", _)) => self.simple,
             _ => Some(0.0),
         };
@@ -144,9 +171,14 @@ impl Costs {
         prices
     }
 
+    fn of_kernel(&self, sensor: &str) -> Option<f64> {
+        let own = self.kernel.get(sensor);
+        own.or_else(|| self.kernel.get(price_name(sensor))).copied()
+    }
+
     fn of(&self, stream: &StreamDescriptor) -> Option<f64> {
         let named = match &stream.origin {
-            Origin::Kernel { .. } => self.kernel.get(&stream.sensor).copied(),
+            Origin::Kernel { .. } => self.of_kernel(&stream.sensor),
             Origin::Program(_) if stream.lane.is_some() => self.laned,
             // Its elements name their writers, and it is no lane. Who has no price of its own is as dear as
             // a simple one.

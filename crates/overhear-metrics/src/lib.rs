@@ -47,7 +47,7 @@ mod thread;
 mod timeline;
 pub mod verdict;
 
-pub use cost::{Costs, Estimate, Intrusion};
+pub use cost::{price_name, Costs, Estimate, Intrusion, ENTRIES, RETURNS, STATIC_PROBES};
 pub use histogram::{Bucket, Histogram};
 pub use messages::Messages;
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};

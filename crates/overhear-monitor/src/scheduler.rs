@@ -183,6 +183,17 @@ pub fn run_on(cpu: u32) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
+/// Binds another thread of this process to a CPU.
+///
+/// # Errors
+/// The kernel's, if there is no such thread or CPU, or the thread may not run there.
+pub fn bind_to(tid: u32, cpu: u32) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu as usize);
+    let thread = Pid::from_raw(tid.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+    Ok(sched_setaffinity(Some(thread), &only)?)
+}
+
 /// A thread that has reserved CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineThread {

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What kernel sensors cost: loops without a monitor, beside one, and under one.
+//! What kernel sensors cost: loops without a monitor, beside one, and under one; and where loops are too uneven to
+//! show it, how long the programs run by the kernel's own statistics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
+use overhear_event::kernel::SCHED_SWITCH;
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
-use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
+use overhear_kernel::{Choice, KernelMonitor, RunClock, Sensor, StartError};
+use overhear_metrics::price_name;
 use overhear_monitor::yardstick::median;
 
 use super::loops::{Loop, Loops};
+use super::prices::{Known, Ran, Table};
 use super::stopwatch::{Stopwatch, Value};
 use super::{Cost, KernelCost, Sought};
 use crate::exit::{Failure, UNAVAILABLE};
@@ -18,7 +21,7 @@ use crate::exit::{Failure, UNAVAILABLE};
 /// Fewer elements of its own sensor than this per turn, and a loop does not fire it.
 const FIRES: f64 = 0.9;
 
-/// Counts elements by sensor.
+/// Counts elements by the name of their price.
 #[derive(Default)]
 struct Tally {
     streams: BTreeMap<StreamId, Arc<StreamDescriptor>>,
@@ -35,9 +38,10 @@ impl Inbox for Tally {
     fn element(&mut self, id: StreamId, _: u64, _: Timestamp, _: &[u8]) {
         self.all += 1;
         if let Some(stream) = self.streams.get(&id) {
-            match self.elements.get_mut(&stream.sensor) {
+            let name = price_name(&stream.sensor);
+            match self.elements.get_mut(name) {
                 Some(count) => *count += 1,
-                None => drop(self.elements.insert(stream.sensor.clone(), 1)),
+                None => drop(self.elements.insert(name.to_string(), 1)),
             }
         }
     }
@@ -58,8 +62,23 @@ impl Tally {
     }
 }
 
-/// One round of one loop, per turn.
-struct Round {
+/// By the kernel's statistics.
+struct Statistics {
+    within: Ran,
+    on: Ran,
+    /// Elements of the loop's sensor, per turn.
+    elements: f64,
+}
+
+impl Statistics {
+    /// Elements without runs are from before the kernel measured.
+    fn has_both(&self) -> bool {
+        self.elements > 0.0 && self.on.count > 0.0
+    }
+}
+
+/// By the loop's own time, per turn.
+struct Timed {
     /// *in* less *out*.
     constant: f64,
     /// *on* less *out*.
@@ -71,31 +90,25 @@ struct Round {
     is_calm: bool,
 }
 
-/// The values of a loop's rounds.
-#[derive(Default)]
-struct Values(Vec<RoundValue>);
-
-#[derive(Clone, Copy)]
-struct RoundValue {
-    firing: f64,
-    constant: f64,
-    is_calm: bool,
+/// One round of one loop.
+struct Round {
+    timed: Option<Timed>,
+    statistics: Option<Statistics>,
 }
 
-/// With fewer undisturbed rounds the others count as well.
-const CALM_ROUNDS: usize = 2;
+/// Why the loop of a sensor tells nothing, where it could run.
+fn unfired(which: Loop) -> String {
+    format!("{} did not fire it", which.about())
+}
 
-impl Values {
-    /// The costs of firing and of nobody listening: of undisturbed rounds if there are enough of them.
-    fn costs(&self) -> Option<(Cost, Option<Cost>)> {
-        let calm = self.0.iter().filter(|value| value.is_calm);
-        let is_enough = calm.clone().count() >= CALM_ROUNDS;
-        let counted = self.0.iter().filter(|value| value.is_calm || !is_enough);
-        let of = |which: fn(&RoundValue) -> f64| {
-            Cost::of(&counted.clone().map(which).collect::<Vec<_>>())
-        };
-        Some((of(|value| value.firing)?, of(|value| value.constant)))
-    }
+/// What was found out about the kernel's sensors.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) costs: Vec<KernelCost>,
+    /// See [`super::Calibration::entry`].
+    pub(super) entry: Option<Cost>,
+    /// Per element.
+    pub(super) reading: Option<Cost>,
 }
 
 /// Measures what the kernel's sensors cost, and what reading them does.
@@ -105,61 +118,79 @@ pub(super) fn measure(
     only: &[Sought],
     notes: &mut Vec<String>,
     tell: &mut dyn FnMut(u64),
-) -> Result<(Vec<KernelCost>, Option<Cost>), Failure> {
+) -> Found {
     if let Err(error) = monitor(Loop::Yield) {
         notes.push(format!("kernel sensors are not calibrated: {error}"));
-        return Ok((Vec::new(), None));
+        return Found::default();
     }
-    let mut values: BTreeMap<Loop, Values> = BTreeMap::new();
+    let no_statistics = RunClock::start().err().map(|error| error.to_string());
+    let mut table = Table::default();
     let mut reading = Vec::new();
     let mut silent: BTreeMap<Loop, String> = BTreeMap::new();
+    for which in Loop::sought(only) {
+        let uneven = || no_statistics.clone().filter(|_| !which.is_even());
+        if let Some(reason) = bench.loops.lacks(which).or_else(uneven) {
+            silent.insert(which, reason);
+        }
+    }
     for round in 0..rounds {
-        // What a round has found out so far, per element.
-        let mut known: BTreeMap<&str, f64> = BTreeMap::new();
+        // What a round has found out so far.
+        let mut known = Known::default();
         for which in Loop::sought(only) {
-            if let Some(reason) = bench.loops.lacks(which) {
-                silent.insert(which, reason.to_string());
-            }
             if silent.contains_key(&which) {
                 continue;
             }
-            let found = self::round(bench, which, round % 2 == 1);
-            let found = match found {
+            let found = match self::round(bench, which, round % 2 == 1) {
                 Ok(found) => found,
                 Err(error) => {
                     silent.insert(which, error.to_string());
                     continue;
                 }
             };
-            let own = found.elements.get(which.sensor()).copied().unwrap_or(0.0);
-            if own < FIRES {
-                let reason = format!("{} did not fire it", which.about());
-                silent.insert(which, reason);
-                continue;
+            if let Some(timed) = &found.timed {
+                let own = timed.elements.get(which.sensor()).copied().unwrap_or(0.0);
+                if own < FIRES {
+                    silent.insert(which, unfired(which));
+                    continue;
+                }
+                let firing =
+                    (timed.firing - known.of_others(which.sensor(), &timed.elements)) / own;
+                known.learn(which.sensor(), firing);
+                table.timed(which, firing, timed.constant / own, timed.is_calm);
+                reading.push(timed.reading);
+                if let (true, Some(of)) = (which.is_reference(), &found.statistics) {
+                    known.refer(
+                        firing * of.elements - of.on.total_ns,
+                        of.on.count,
+                        timed.is_calm,
+                    );
+                }
             }
-            let others: f64 = found
-                .elements
-                .iter()
-                .filter(|(sensor, _)| *sensor != which.sensor())
-                .map(|(sensor, count)| known.get(&**sensor).copied().unwrap_or(0.0) * count)
-                .sum();
-            let firing = (found.firing - others) / own;
-            known.insert(which.sensor(), firing);
-            values.entry(which).or_default().0.push(RoundValue {
-                firing,
-                constant: found.constant / own,
-                is_calm: found.is_calm,
-            });
-            reading.push(found.reading);
+            if let Some(of) = found.statistics.filter(Statistics::has_both) {
+                let per_element = |ran: Ran| Ran {
+                    count: ran.count / of.elements,
+                    total_ns: ran.total_ns / of.elements,
+                };
+                table.ran(which, per_element(of.on), per_element(of.within));
+            }
         }
+        table.enter(&known);
         tell(round + 1);
     }
-    notes.extend(
-        silent.iter().map(|(which, reason)| {
-            format!("kernel:{} is not calibrated: {reason}", which.sensor())
-        }),
-    );
-    Ok((costs(&values, only.is_empty()), Cost::of(&reading)))
+    let unpriced = Loop::sought(only).filter(|which| !table.has(*which));
+    let reasons: BTreeMap<&str, String> = unpriced
+        .map(|which| {
+            let reason = silent.remove(&which);
+            (which.sensor(), reason.unwrap_or_else(|| unfired(which)))
+        })
+        .collect();
+    let costs = table.costs(only.is_empty(), &reasons);
+    notes.extend(super::prices::notes(&costs, &reasons));
+    Found {
+        costs,
+        entry: table.entry(),
+        reading: Cost::of(&reading),
+    }
 }
 
 /// The loops and the stopwatch, on the same CPU. It is for all measurements: who is bound to a CPU already does not see that
@@ -222,7 +253,37 @@ fn monitor(which: Loop) -> Result<KernelMonitor, StartError> {
     KernelMonitor::builder()
         .choice(Choice::Bpf)
         .sensors(sensors)
+        .probes(which.probe())
         .create()
+}
+
+/// Has the monitor track those who play in the loop.
+fn track(
+    monitor: &mut KernelMonitor,
+    loops: &Loops,
+    which: Loop,
+) -> Result<(), overhear_kernel::SelectError> {
+    if which.has_children() {
+        return monitor.process_monitor(std::process::id());
+    }
+    for tid in loops.players(which) {
+        monitor.thread_monitor(tid, tid)?;
+    }
+    Ok(())
+}
+
+/// How often a loop runs while the kernel measures how long programs do.
+const RUNS: u64 = 9;
+
+/// What the programs have run in a loop; `None` where the kernel does not tell.
+fn ran(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<Ran> {
+    let _clock = RunClock::start().ok()?;
+    let before = monitor.runs(which.sensor())?;
+    for _ in 0..RUNS {
+        bench.loops.run(which, which.turns());
+    }
+    let after = monitor.runs(which.sensor())?;
+    Some(Ran::per_turn(after - before, RUNS * which.turns()))
 }
 
 /// Out, in and on; the other way round in every other round, so that a drift of the machine cancels.
@@ -232,85 +293,68 @@ fn round(
     backwards: bool,
 ) -> Result<Round, Box<dyn std::error::Error>> {
     let turns = which.turns();
+    let is_timed = which.is_even();
     let mut out = Value::default();
-    if !backwards {
+    if is_timed && !backwards {
         out = bench.value(which);
     }
     let mut monitor = monitor(which)?;
     monitor.resume()?;
-    let within = bench.value(which);
-    for tid in bench.loops.players(which) {
-        monitor.thread_monitor(tid, tid)?;
+    let mut within = Value::default();
+    if is_timed {
+        within = bench.value(which);
     }
+    let ran_within = ran(bench, &monitor, which);
+    track(&mut monitor, &bench.loops, which)?;
     bench.loops.run(which, turns);
-    let Bench { loops, stopwatch } = bench;
     let mut tally = Tally::default();
-    let mut reading = Vec::new();
-    let on = stopwatch.value(|stopwatch| {
-        monitor.read(&mut tally)?;
-        tally.clear();
-        let measured = stopwatch.beside(|| loops.run(which, turns));
-        let begun = Instant::now();
-        monitor.read(&mut tally)?;
-        reading.push(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
-        match tally.missed {
-            0 => Ok(measured),
-            missed => Err(Box::<dyn std::error::Error>::from(format!(
-                "{missed} elements of the loop were missed"
-            ))),
-        }
-    })?;
+    let mut timed = None;
+    if is_timed {
+        let Bench { loops, stopwatch } = bench;
+        let mut reading = Vec::new();
+        let on = stopwatch.value(|stopwatch| {
+            monitor.read(&mut tally)?;
+            tally.clear();
+            let measured = stopwatch.beside(|| loops.run(which, turns));
+            let begun = Instant::now();
+            monitor.read(&mut tally)?;
+            reading.push(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
+            match tally.missed {
+                0 => Ok(measured),
+                missed => Err(Box::<dyn std::error::Error>::from(format!(
+                    "{missed} elements of the loop were missed"
+                ))),
+            }
+        })?;
+        let per_turn =
+            |(sensor, count): (&String, &u64)| (sensor.clone(), *count as f64 / turns as f64);
+        timed = Some((
+            on,
+            tally.elements.iter().map(per_turn).collect(),
+            median(&reading),
+        ));
+    }
+    monitor.read(&mut tally)?;
+    tally.clear();
+    let ran_on = ran(bench, &monitor, which);
+    monitor.read(&mut tally)?;
+    let own = tally.elements.get(which.sensor()).copied().unwrap_or(0);
     drop(monitor);
-    if backwards {
+    if is_timed && backwards {
         out = bench.value(which);
     }
-    let per_turn =
-        |(sensor, count): (&String, &u64)| (sensor.clone(), *count as f64 / turns as f64);
     Ok(Round {
-        constant: within.ns - out.ns,
-        firing: on.ns - out.ns,
-        is_calm: [out, within, on].iter().all(|value| value.is_calm),
-        elements: tally.elements.iter().map(per_turn).collect(),
-        reading: median(&reading),
+        timed: timed.map(|(on, elements, reading)| Timed {
+            constant: within.ns - out.ns,
+            firing: on.ns - out.ns,
+            is_calm: [out, within, on].iter().all(|value| value.is_calm),
+            elements,
+            reading,
+        }),
+        statistics: ran_within.zip(ran_on).map(|(within, on)| Statistics {
+            within,
+            on,
+            elements: own as f64 / (RUNS * turns) as f64,
+        }),
     })
-}
-
-/// What was measured; and where all sensors are sought, for those that nothing fires in a loop, the dearest of it that is
-/// known to cost anything.
-fn costs(values: &BTreeMap<Loop, Values>, all: bool) -> Vec<KernelCost> {
-    let mut costs: Vec<KernelCost> = values
-        .iter()
-        .filter_map(|(which, values)| {
-            let (firing, constant) = values.costs()?;
-            Some(KernelCost {
-                sensor: which.sensor().to_string(),
-                by: Some(which.about().to_string()),
-                firing,
-                constant,
-                assumed: false,
-            })
-        })
-        .collect();
-    if !all {
-        return costs;
-    }
-    let dearest = costs
-        .iter()
-        .map(|cost| cost.firing)
-        .filter(|firing| firing.mean_ns > firing.within_ns)
-        .max_by(|one, other| one.mean_ns.total_cmp(&other.mean_ns));
-    let names = Sensor::all().map(Sensor::name);
-    for sensor in std::iter::once(TASK_LIFE).chain(names) {
-        let is_known = costs.iter().any(|cost| cost.sensor == sensor);
-        if let (Some(firing), false) = (dearest, is_known) {
-            costs.push(KernelCost {
-                sensor: sensor.to_string(),
-                by: None,
-                firing,
-                constant: None,
-                assumed: true,
-            });
-        }
-    }
-    costs
 }

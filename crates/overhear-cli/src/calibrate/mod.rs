@@ -13,6 +13,7 @@
 
 mod kernel;
 mod loops;
+mod prices;
 mod programs;
 mod stopwatch;
 mod store;
@@ -37,6 +38,10 @@ pub use text::render;
 pub struct Calibration {
     /// Version of the program that measured.
     pub overhear_version: String,
+    /// Version of this document: [`Calibration::FORMAT`], and 0 before it was counted, when some prices of the kernel were
+    /// assumed without a word.
+    #[serde(default)]
+    pub format: u32,
     /// When, in seconds since 1970.
     pub measured_at: u64,
     /// The CPU's name. Costs of another one are not used.
@@ -47,6 +52,10 @@ pub struct Calibration {
     pub rounds: u64,
     /// Kernel sensors; empty where BPF is not permitted.
     pub kernel: Vec<KernelCost>,
+    /// What each run of a program costs besides the time that the kernel's statistics tell, less what these contain of their
+    /// own clock; null if that is not known. Contained in the prices.
+    #[serde(default)]
+    pub entry: Option<Cost>,
     /// Per element of a context switch where perf records are heard instead; null if that is not known.
     #[serde(default)]
     pub perf: Option<Cost>,
@@ -65,12 +74,35 @@ pub struct KernelCost {
     pub sensor: String,
     /// What was looped; null if the cost is assumed.
     pub by: Option<String>,
+    /// How the loop shows it; null if the cost is assumed, and in calibrations of older versions.
+    #[serde(default)]
+    pub method: Option<Method>,
     /// Per element that was written.
     pub firing: Cost,
     /// Per event of a thread that nobody tracks; null if it is not known.
     pub constant: Option<Cost>,
-    /// Whether nothing fires it in a loop: then it is taken to cost as the dearest that was measured.
+    /// How long the sensor's programs run for an element, by the kernel's statistics: a part of `firing`. Null if
+    /// it does not tell.
+    #[serde(default)]
+    pub program: Option<Cost>,
+    /// Whether it could not be measured: then it is taken to cost as much as another one.
     pub assumed: bool,
+    /// Why it could not be measured, as a phrase.
+    #[serde(default)]
+    pub because: Option<String>,
+    /// The sensor whose price stands in.
+    #[serde(default)]
+    pub instead: Option<String>,
+}
+
+/// How a loop shows what an element costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// By the time that it takes with its sensor out, in and on.
+    Loop,
+    /// By how long the sensor's programs run in it, as the kernel measures, and the way to them and back.
+    Statistics,
 }
 
 /// What one write of a program's sensor costs.
@@ -145,6 +177,9 @@ fn without_outliers(values: &[f64]) -> Vec<f64> {
 }
 
 impl Calibration {
+    /// The version of what this program measures.
+    pub const FORMAT: u32 = 1;
+
     /// The same with the kernel's prices as they are where it is heard in this way: `bpf`, `perf` or
     /// `none`. Of perf, switches alone have one.
     #[must_use]
@@ -154,13 +189,28 @@ impl Calibration {
                 .map(|firing| KernelCost {
                     sensor: SCHED_SWITCH.to_string(),
                     by: Some("perf records".to_string()),
+                    method: Some(Method::Loop),
                     firing: *firing,
                     constant: None,
+                    program: None,
                     assumed: false,
+                    because: None,
+                    instead: None,
                 })
                 .collect();
         }
         self
+    }
+
+    /// A sentence about a calibration that an older version has measured; `None` if this version has.
+    #[must_use]
+    pub fn age(&self) -> Option<String> {
+        (self.format < Self::FORMAT).then(|| {
+            format!(
+                "the calibration is overhear {}'s, which measured fewer sensors and no probes: run `overhear calibrate` again",
+                self.overhear_version
+            )
+        })
     }
 
     /// The costs as an evaluation needs them.
@@ -203,16 +253,17 @@ pub fn calibrate(
     let perf = only
         .is_empty()
         .then(|| kernel::measure_perf(rounds, &mut bench));
-    let (kernel, kernel_reading) =
-        kernel::measure(rounds, &mut bench, only, &mut notes, &mut tell)?;
-    let reading = [("kernel", kernel_reading), ("programs", programs_reading)];
+    let kernel = kernel::measure(rounds, &mut bench, only, &mut notes, &mut tell);
+    let reading = [("kernel", kernel.reading), ("programs", programs_reading)];
     Ok(Calibration {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),
+        format: Calibration::FORMAT,
         measured_at: store::now(),
         cpu: store::cpu(),
         release: store::release(),
         rounds,
-        kernel,
+        kernel: kernel.costs,
+        entry: kernel.entry,
         perf: perf.flatten(),
         programs,
         reading: reading

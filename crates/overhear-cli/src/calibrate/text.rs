@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{Calibration, Cost};
+use super::{Calibration, Cost, KernelCost, Method};
 use crate::columns::Table;
 use crate::width::Width;
 
@@ -37,13 +37,18 @@ pub fn render(calibration: &Calibration, width: Width) -> String {
                 self::within(&cost.firing),
                 constant,
                 within,
-                match &cost.by {
-                    Some(by) => by.clone(),
-                    None => "nothing; assumed to be as the dearest".to_string(),
-                },
+                measured_by(cost),
             ]);
         }
         text.push_str(&table.render(width));
+    }
+    if let Some(cost) = &calibration.entry {
+        let _ = writeln!(
+            text,
+            "\nby run time: the kernel's statistics of BPF programs, and {} ({}) for each run that they leave out",
+            ns(cost.mean_ns),
+            within(cost)
+        );
     }
     if let Some(cost) = &calibration.perf {
         let _ = writeln!(
@@ -88,6 +93,15 @@ pub fn render(calibration: &Calibration, width: Width) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     text
+}
+
+fn measured_by(cost: &KernelCost) -> String {
+    match (&cost.by, cost.method, &cost.instead) {
+        (Some(by), Some(Method::Statistics), _) => format!("{by}, by run time"),
+        (Some(by), ..) => by.clone(),
+        (None, _, Some(other)) => format!("nothing; taken to be as {other}"),
+        (None, ..) => "nothing; assumed to be as the dearest".to_string(),
+    }
 }
 
 fn ns(value: f64) -> String {

@@ -21,6 +21,7 @@ pub(crate) fn calibration(path: &Path, sensors: &[&str]) {
         .collect();
     let document = json!({
         "overhear_version": "0.1.0",
+        "format": 1,
         "measured_at": 1,
         "cpu": "another",
         "release": "another",
@@ -98,13 +99,44 @@ fn sensors_are_measured_and_kept() {
         println!("skipped: {notes}");
         return;
     }
-    let measured = |name: &str| {
-        kernel
-            .iter()
-            .any(|cost| cost["sensor"] == name && cost["assumed"] == false)
-    };
+    let of = |name: &str| kernel.iter().find(|cost| cost["sensor"] == name);
     for name in ["sched_wake", "syscall", "page_fault"] {
-        assert!(measured(name), "{told:#}");
+        assert_eq!(of(name).unwrap()["assumed"], false, "{told:#}");
+    }
+    // Every sensor has a price, and none that was not measured is without a reason.
+    for name in [
+        "task_life",
+        "block_io",
+        "sched_migrate",
+        "cpu_idle",
+        "cpu_frequency",
+        "lock",
+    ] {
+        let cost = of(name).unwrap_or_else(|| panic!("{name}: {told:#}"));
+        if cost["assumed"] == true {
+            assert!(cost["because"].is_string(), "{cost:#}");
+            let note = format!("kernel:{name} is not calibrated, because ");
+            assert!(told["notes"].to_string().contains(&note), "{told:#}");
+            let instead = cost["instead"].as_str().unwrap();
+            let other = of(instead).unwrap();
+            assert_eq!(other["assumed"], false, "{cost:#}");
+            assert_eq!(other["firing"], cost["firing"]);
+        } else {
+            assert!(
+                ["loop", "statistics"].contains(&cost["method"].as_str().unwrap()),
+                "{cost:#}"
+            );
+        }
+    }
+    // Probes interrupt the program: nothing else stands in for them.
+    if cfg!(target_arch = "x86_64") {
+        for name in ["probe", "probe/return", "usdt"] {
+            let missing = told["notes"]
+                .to_string()
+                .contains(&format!("kernel:{name} is not"));
+            let measured = of(name).is_some_and(|cost| cost["method"] == "loop");
+            assert!(measured || missing, "{name}: {told:#}");
+        }
     }
 }
 
@@ -323,4 +355,62 @@ fn what_is_no_calibration_is_refused() {
             .env_remove("XDG_CACHE_HOME"),
     );
     homeless.says_only(2, &["no place to keep the calibration", "--output"]);
+}
+
+#[test]
+fn assumed_prices_are_told_and_so_are_old_calibrations() {
+    let place = tempfile::tempdir().unwrap();
+    let prices = place.path().join("prices.json");
+    calibration(&prices, &["sched_switch", "sched_wake", "probe"]);
+    let text = std::fs::read_to_string(&prices).unwrap();
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    let lives = json!({ "sensor": "task_life", "by": null, "firing": cost(50.0), "constant": null, "assumed": true,
+        "because": "no thread could begin", "instead": "sched_wake" });
+    document["kernel"].as_array_mut().unwrap().push(lives);
+    std::fs::write(&prices, document.to_string()).unwrap();
+    let program = env!("CARGO_BIN_EXE_overhear");
+    let probe = format!("{program}:main");
+    let named = prices.to_str().unwrap();
+    let run = ["run", "--calibration", named, "--probe", &probe, "--json"];
+    let measure = || {
+        let ended = finish(overhear(&run).args(["--", program, "--version"]));
+        if ended.status == 5 {
+            println!("skipped: {}", ended.stderr);
+            return None;
+        }
+        ended.does_not_panic();
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        Some(told["intrusion"].clone())
+    };
+    let Some(intrusion) = measure() else {
+        return;
+    };
+    let assumed = &intrusion["assumed"][0];
+    assert_eq!(assumed["event"], "kernel:task_life", "{intrusion:#}");
+    assert_eq!(assumed["instead"], "sched_wake");
+    assert_eq!(assumed["because"], "no thread could begin");
+    assert!(number(assumed, "elements") > 0);
+    assert_eq!(intrusion["notes"], json!([]));
+    // The probe has its price.
+    assert_eq!(intrusion["unpriced"], json!([]), "{intrusion:#}");
+
+    // One of an older version knows neither reasons nor probes.
+    let older = document.as_object_mut().unwrap();
+    older.remove("format");
+    let kernel = older["kernel"].as_array_mut().unwrap();
+    kernel.retain(|cost| cost["sensor"] != "probe");
+    for cost in kernel {
+        let members = cost.as_object_mut().unwrap();
+        members.remove("because");
+        members.remove("instead");
+    }
+    std::fs::write(&prices, document.to_string()).unwrap();
+    let Some(intrusion) = measure() else {
+        return;
+    };
+    assert_eq!(intrusion["assumed"][0]["instead"], Value::Null);
+    let unpriced = &intrusion["unpriced"][0];
+    assert_eq!(unpriced["event"], "kernel:probe/main", "{intrusion:#}");
+    let note = intrusion["notes"][0].as_str().unwrap();
+    assert!(note.contains("run `overhear calibrate` again"), "{note}");
 }
