@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::kernel::{events, SCHED_SWITCH, TASK_LIFE};
+use overhear_event::kernel::{events, SCHED_SWITCH};
 use overhear_kernel::{Runs, Sensor};
 use overhear_metrics::{price_name, ENTRIES, RETURNS, STATIC_PROBES};
 use overhear_monitor::yardstick::median;
@@ -220,7 +220,6 @@ fn stand_in(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
         .filter(|cost| cost.firing.mean_ns > cost.firing.within_ns && !is_probe(&cost.sensor))
         .max_by(|one, other| one.firing.mean_ns.total_cmp(&other.firing.mean_ns));
     let sensors = Sensor::all().map(Sensor::name);
-    let sensors = std::iter::once(TASK_LIFE).chain(sensors);
     for sensor in sensors.chain([ENTRIES, RETURNS, STATIC_PROBES]) {
         if measured.iter().any(|cost| cost.sensor == sensor) {
             continue;

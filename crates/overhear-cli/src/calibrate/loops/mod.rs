@@ -97,14 +97,13 @@ impl Loop {
     pub(super) fn sought(only: &[Sought]) -> impl Iterator<Item = Self> {
         let is_sought = |which: Self| only.iter().any(|sought| sought.0 == which);
         let has = |which: fn(Self) -> bool| only.iter().any(|sought| which(sought.0));
-        let (switches, wakes) = (has(Self::fires_switches), has(Self::fires_wakes));
+        let switches = has(Self::fires_switches);
         let statistics = has(|which| !which.is_even());
         let wanted = Self::ALL.map(|which| {
             only.is_empty()
                 || is_sought(which)
                 || match which {
                     Self::Yield => switches,
-                    Self::Pipe => wakes,
                     _ => statistics && which.is_reference(),
                 }
         });
@@ -117,11 +116,6 @@ impl Loop {
     /// Whether others than [`Loop::Yield`] pay for switches in it.
     const fn fires_switches(self) -> bool {
         matches!(self, Self::Pipe | Self::Migrate | Self::Birth)
-    }
-
-    /// Whether others than [`Loop::Pipe`] pay for wake-ups in it.
-    const fn fires_wakes(self) -> bool {
-        matches!(self, Self::Birth)
     }
 
     /// Whether its turns are alike enough to show what an element costs. Of the others the kernel's statistics
