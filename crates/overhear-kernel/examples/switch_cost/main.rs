@@ -54,7 +54,7 @@ impl Drop for Listener {
     }
 }
 
-/// What perf records: switches alone, and all that a kernel monitor writes elements of.
+/// What perf records: switches alone, and all that a kernel monitor of scheduling writes elements of.
 const SWITCHES: &str = "sched:sched_switch";
 const SWITCHES_AND_WAKE_UPS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup";
 
@@ -81,9 +81,12 @@ fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, 
     Ok(Listener::Monitors(all))
 }
 
-fn perf_record(events: &str) -> Result<Listener, Box<dyn Error>> {
+/// `whom` is `-a`, on all CPUs, or `-p` with processes, which costs more: then the kernel puts their events on and
+/// off at each of their switches.
+fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> {
     let mut child = Command::new("perf")
-        .args(["record", "-q", "-a", "-e", events, "-o", "/dev/null"])
+        .args(["record", "-q", "-e", events, "-o", "/dev/null"])
+        .args(whom)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -129,9 +132,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .success();
     let pids = players.pids;
     let me = [std::process::id()];
-    let calls: Vec<Sensor> = Sensor::all()
-        .filter(|sensor| sensor.name() == "syscall")
-        .collect();
+    let (calls, switches) = (["syscall".parse()?], ["sched_switch".parse()?]);
+    let both = pids.map(|pid| pid.to_string()).join(",");
     let contenders: Vec<(&str, Begin<'_>)> = vec![
         (
             "nothing, again",
@@ -144,6 +146,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         (
             "a kernel monitor, tracked",
             Box::new(|| monitors(1, &pids, &[])),
+        ),
+        (
+            "a kernel monitor of switches, untracked",
+            Box::new(|| monitors(1, &me, &switches)),
+        ),
+        (
+            "a kernel monitor of switches, tracked",
+            Box::new(|| monitors(1, &pids, &switches)),
         ),
         (
             "two kernel monitors, tracked",
@@ -163,11 +173,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         ),
         (
             "perf record -e sched:sched_switch",
-            Box::new(|| perf_record(SWITCHES)),
+            Box::new(|| perf_record(SWITCHES, &["-a"])),
+        ),
+        (
+            "perf record of the two processes' switches",
+            Box::new(|| perf_record(SWITCHES, &["-p", &both])),
         ),
         (
             "perf record of switches and wake-ups",
-            Box::new(|| perf_record(SWITCHES_AND_WAKE_UPS)),
+            Box::new(|| perf_record(SWITCHES_AND_WAKE_UPS, &["-a"])),
         ),
     ];
     // By listener and round; `None` where something was disturbed for too long.
@@ -224,15 +238,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         of["perf record -e sched:sched_switch"],
     );
     judge("untracked", untracked, "ftrace", ftrace, 0.75);
-    judge("tracked", tracked, "perf record", perf, 0.6);
+    let alone = of["a kernel monitor of switches, tracked"];
+    judge("tracked, switches alone", alone, "perf record", perf, 0.6);
     let same = of["perf record of switches and wake-ups"];
-    judge(
-        "tracked",
-        tracked,
-        "perf record of the same events",
-        same,
-        0.6,
-    );
+    let what = "tracked, with wake-ups";
+    judge(what, tracked, "perf record of the same events", same, 0.6);
+    judge(what, tracked, "perf record without wake-ups", perf, 0.6);
     judge("a second monitor", &second, "the first", tracked, 0.5);
     println!();
     let done = table_3(&mut players, rounds, &contenders);
@@ -274,6 +285,7 @@ fn table_3(
 ) -> Result<(), Box<dyn Error>> {
     let is_column = |name: &str| {
         name == "a kernel monitor, tracked"
+            || name == "a kernel monitor of switches, tracked"
             || name.starts_with("ftrace")
             || name.starts_with("perf record -e")
     };

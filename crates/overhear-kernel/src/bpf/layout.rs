@@ -53,6 +53,25 @@ mod tests {
         }
     }
 
+    /// The table of `number_of`, by its own rule.
+    #[test]
+    fn the_c_table_knows_the_number_of_each_monitor() {
+        const SEQUENCE: u64 = 0x03f7_9d71_b4cb_0a89;
+        let header = include_str!("monitors.h");
+        assert!(header.contains("0x03f79d71b4cb0a89ull >> 58"));
+        let (_, table) = header.split_once(".numbers = {").unwrap();
+        let (table, _) = table.split_once('}').unwrap();
+        let numbers: Vec<u64> = table
+            .split(',')
+            .filter_map(|number| number.trim().parse().ok())
+            .collect();
+        assert_eq!(numbers.len(), 64);
+        for number in 0..64 {
+            let place = (1_u64 << number).wrapping_mul(SEQUENCE) >> 58;
+            assert_eq!(numbers[place as usize], number);
+        }
+    }
+
     /// `elements.h` asserts the same names and offsets (behind the stamp of 8 bytes).
     #[test]
     fn the_c_elements_have_the_fields_of_the_schemas() {

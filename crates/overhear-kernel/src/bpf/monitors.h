@@ -62,8 +62,16 @@ struct settings {
 	u32 call_write;
 	u32 call_readv;
 	u32 call_writev;
+	u8 numbers[64]; /* of monitors, by `number_of`; not written by user space */
 };
-const volatile struct settings settings = {};
+const volatile struct settings settings = {
+	.numbers = {
+		0, 1, 48, 2, 57, 49, 28, 3, 61, 58, 50, 42, 38, 29, 17, 4,
+		62, 55, 59, 36, 53, 51, 43, 22, 45, 39, 33, 30, 24, 18, 12, 5,
+		63, 47, 56, 27, 60, 41, 37, 16, 54, 35, 52, 21, 44, 32, 23, 11,
+		46, 26, 40, 15, 34, 20, 31, 10, 25, 14, 19, 9, 13, 8, 7, 6,
+	},
+};
 
 enum operation {
 	TRACK = 1,   /* all tasks that the iterator visits */
@@ -160,6 +168,21 @@ static always_inline struct shared *shared_words(void)
 static always_inline u64 heard_by(const struct shared *words, struct tracking *tracking)
 {
 	return tracking ? READ_ONCE(tracking->monitors) & READ_ONCE(words->active) : 0;
+}
+
+/*
+ * The number of the only monitor in a set. Multiplied by this constant each power of two has other upper six
+ * bits (a de Bruijn sequence); the table says whose they are. BPF has no instruction for it.
+ */
+static always_inline u32 number_of(u64 monitor)
+{
+	return settings.numbers[monitor * 0x03f79d71b4cb0a89ull >> 58];
+}
+
+/* Whether a set that is not empty has one monitor alone, as most have. */
+static always_inline bool is_one(u64 monitors)
+{
+	return !(monitors & (monitors - 1));
 }
 
 static always_inline void publish(struct ring_header *ring)
@@ -262,19 +285,17 @@ struct emission {
  * `emit_NAME_masked`, where the kernel has masked them.
  *
  * The loop is bpf_loop, because the verifier looks at its body once, and not once per monitor.
- * Numbers are given from below, so it is left as soon as there are no more monitors.
+ * Numbers are given from below, so it is left with the last monitor.
  */
 #define EMITTER(name, type, slot)                                                            \
 	static noinline long put_##name(u64 monitor, struct emission *emission)              \
 	{                                                                                    \
 		u64 monitors = emission->monitors;                                           \
-		if (!monitors)                                                               \
-			return 1;                                                            \
 		emission->monitors = monitors >> 1;                                          \
 		if (monitors & 1)                                                            \
 			put(emission->words, monitor, slot, emission->cpu, emission->element, \
 			    sizeof(type), stride_of(sizeof(type)), emission->alone);         \
-		return 0;                                                                    \
+		return monitors <= 1;                                                        \
 	}                                                                                    \
 	static always_inline void emit_##name##_if(const struct shared *words, u64 monitors,  \
 						   type *element, bool masked)               \
@@ -288,7 +309,11 @@ struct emission {
 		};                                                                           \
 		if (!monitors)                                                               \
 			return;                                                              \
-		if (masks_interrupts() && masked) {                                          \
+		if (masks_interrupts() && masked && is_one(monitors)) {                      \
+			element->stamp_ns = bpf_ktime_get_ns();                              \
+			put(words, number_of(monitors), slot, emission.cpu, element,         \
+			    sizeof(type), stride_of(sizeof(type)), 1);                       \
+		} else if (masks_interrupts() && masked) {                                   \
 			element->stamp_ns = bpf_ktime_get_ns();                              \
 			bpf_loop(MONITORS, put_##name, &emission, 0);                        \
 		} else if (masks_interrupts()) {                                             \

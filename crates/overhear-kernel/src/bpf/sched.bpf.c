@@ -98,19 +98,12 @@ struct switching {
 	u16 dies;
 };
 
-static noinline long put_switch(u64 monitor, struct switching *switching)
+/* Tells one monitor, which tracks at least one of the two threads. */
+static always_inline void tell_switch(u64 monitor, struct switching *switching, bool leaving,
+				      bool entering)
 {
-	u64 leaving = switching->leaving, entering = switching->entering;
 	struct switch_element *element = switching->element;
 
-	if (!(leaving | entering))
-		return 1;
-	switching->leaving = leaving >> 1;
-	switching->entering = entering >> 1;
-	leaving &= 1;
-	entering &= 1;
-	if (!(leaving | entering))
-		return 0;
 	/* What is known of a thread that this monitor does not track is not its to hear. */
 	element->flags = (switching->flags & SWITCH_PREEMPTED) | (entering ? SWITCH_NEXT_TRACKED : 0);
 	element->prev_run_ns = SWITCH_RUN_UNKNOWN;
@@ -124,7 +117,17 @@ static noinline long put_switch(u64 monitor, struct switching *switching)
 
 	if (ring && leaving && switching->dies)
 		WRITE_ONCE(ring->ended, READ_ONCE(ring->ended) + 1);
-	return 0;
+}
+
+static noinline long put_switch(u64 monitor, struct switching *switching)
+{
+	u64 leaving = switching->leaving, entering = switching->entering;
+
+	switching->leaving = leaving >> 1;
+	switching->entering = entering >> 1;
+	if ((leaving | entering) & 1)
+		tell_switch(monitor, switching, leaving & 1, entering & 1);
+	return (leaving | entering) <= 1;
 }
 
 SEC("tp_btf/sched_switch")
@@ -199,7 +202,12 @@ int on_switch(u64 *ctx)
 		.dies = !!(prev_state & TASK_DEAD),
 	};
 
-	bpf_loop(MONITORS, put_switch, &switching, 0);
+	u64 monitors = leaving_set | entering_set;
+
+	if (is_one(monitors))
+		tell_switch(number_of(monitors), &switching, !!leaving_set, !!entering_set);
+	else
+		bpf_loop(MONITORS, put_switch, &switching, 0);
 	return 0;
 }
 
@@ -301,22 +309,21 @@ struct counting {
 static noinline long count_one(u64 monitor, struct counting *counting)
 {
 	u64 monitors = counting->monitors;
+	bool is_last = monitors <= 1;
 
-	if (!monitors)
-		return 1;
 	counting->monitors = monitors >> 1;
 	if (!(monitors & 1))
-		return 0;
+		return is_last;
 
 	struct ring_header *ring = life_ring(counting->words, monitor, counting->cpu);
 
 	if (!ring)
-		return 0;
+		return is_last;
 	if (counting->what == COUNT_ENDED)
 		__sync_fetch_and_add(&ring->ended, 1);
 	else
 		__sync_fetch_and_add(&ring->lost_inherit, 1);
-	return 0;
+	return is_last;
 }
 
 static always_inline void count(const struct shared *words, u64 monitors, enum life_count what)
