@@ -347,7 +347,7 @@ pub(crate) struct ExportArguments {
     /// Writes compensated times: less what observing has cost (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// With csv: one sensor, whose fields get columns of their own.
+    /// With csv: one sensor, whose fields get columns of their own; also one of the kernel (`ipc`), or a probe (`probe/SYMBOL`).
     #[arg(long, value_name = "SENSOR")]
     pub(crate) sensor: Option<String>,
 }

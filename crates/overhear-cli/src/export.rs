@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use overhear_event::{Origin, StreamDescriptor};
 use overhear_trace::{CsvExport, Exported, PerfettoExport, TraceReader};
 
 use crate::compensation;
@@ -18,7 +19,7 @@ pub enum Format {
     Perfetto,
     /// Comma-separated values: of all streams, or of one sensor with its fields as columns.
     Csv {
-        /// As for `overhear fit`.
+        /// As for `overhear fit`, or a kernel sensor or probe, `NAME` or `NAME#FILE`.
         sensor: Option<String>,
     },
 }
@@ -40,7 +41,7 @@ pub fn export(
     let costs = costs.transpose()?;
     let sensor = match format {
         Format::Csv { sensor: Some(name) } => {
-            let found = fit::find(&reader, name);
+            let found = find(&reader, name);
             Some(found.map_err(|error| usage(format!("{}: {error}", dir.display())))?)
         }
         _ => None,
@@ -75,6 +76,44 @@ pub fn export(
             format!("{}: {error}", output.display()),
         )),
         Ok(exported) => Ok(exported),
+    }
+}
+
+/// The sensor of this name: of a program, else of the kernel, whose first CPU stands for it.
+fn find<'a>(reader: &'a TraceReader, name: &str) -> Result<&'a StreamDescriptor, String> {
+    let names = |stream: &StreamDescriptor| {
+        let of_file = match stream.instance.as_str() {
+            "" => stream.sensor.clone(),
+            file => format!("{}#{file}", stream.sensor),
+        };
+        [of_file, stream.sensor.clone()]
+    };
+    let of_program = fit::find(reader, name);
+    let Err(of_program) = of_program else {
+        return of_program;
+    };
+    let mut all: Vec<&StreamDescriptor> = Vec::new();
+    for stream in reader.streams().map(AsRef::as_ref) {
+        let is_known = all.iter().any(|known| known.is_same_sensor(stream));
+        if matches!(stream.origin, Origin::Kernel { .. }) && !is_known {
+            all.push(stream);
+        }
+    }
+    let list = |streams: &[&StreamDescriptor]| {
+        let full = streams.iter().map(|stream| names(stream)[0].clone());
+        full.collect::<Vec<_>>().join(", ")
+    };
+    let bare = name.strip_prefix("kernel:").unwrap_or(name);
+    let mut found = all.clone();
+    found.retain(|stream| names(stream).iter().any(|known| known == bare));
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] if all.is_empty() => Err(of_program),
+        [] => Err(format!("{of_program}; of the kernel {}", list(&all))),
+        several => Err(format!(
+            "`{name}` stands for several probes; name one of {}",
+            list(several)
+        )),
     }
 }
 

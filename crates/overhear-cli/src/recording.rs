@@ -142,6 +142,7 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         trace: found.trace.clone(),
         threads: report::threads(found.scheduling),
         sensors: report::sensors(found.statistics),
+        kernel_sensors: report::kernel_sensors(found.statistics),
         unheard: recording.unheard,
         complete: losses.is_empty() && recording.unheard == 0 && recording.end.is_some(),
         updates: Vec::new(),

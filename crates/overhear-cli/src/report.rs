@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
 
-use overhear_event::{Nanos, Origin};
+use overhear_event::{Field, Nanos, Origin};
 use overhear_kernel::{Active, Status};
-use overhear_metrics::{Histogram, Observer, Scheduling, SensorAccount, SensorStatistics, Thread};
+use overhear_metrics::{
+    FieldStatistics, Histogram, Observer, Scheduling, SensorAccount, SensorStatistics, Thread,
+};
 use overhear_monitor::Losses;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,9 @@ pub struct Report {
     pub threads: Vec<ThreadReport>,
     /// The sensors, in the order of registration.
     pub sensors: Vec<SensorReport>,
+    /// The kernel's sensors beyond scheduling, and probes.
+    #[serde(default)]
+    pub kernel_sensors: Vec<KernelSensorReport>,
     /// The updates that were asked for.
     #[serde(default)]
     pub updates: Vec<UpdateReport>,
@@ -201,6 +206,28 @@ pub struct SensorReport {
     /// Distances of neighbours.
     pub interval_ns: Option<Quantiles>,
     /// Values per numeric field.
+    pub fields: Vec<FieldReport>,
+}
+
+/// One sensor of the kernel, of all CPUs together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KernelSensorReport {
+    /// Sensor id.
+    pub id: String,
+    /// Of probes: the file; else empty.
+    pub instance: String,
+    /// Type id.
+    #[serde(rename = "type")]
+    pub type_id: String,
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+    /// Elements per second, missed ones included; null for fewer than two.
+    pub rate_hz: Option<f64>,
+    /// Distances of neighbours.
+    pub interval_ns: Option<Quantiles>,
+    /// Values per field that is a quantity, and of what probes tell.
     pub fields: Vec<FieldReport>,
 }
 
@@ -386,23 +413,6 @@ fn sensor(account: &SensorAccount) -> Option<SensorReport> {
     let Origin::Program(task) = &account.stream.origin else {
         return None;
     };
-    let fields = account.stream.schema.fields().iter().zip(&account.fields);
-    let fields = fields
-        .filter(|(field, _)| field.kind.is_number())
-        .map(|(field, values)| {
-            let some = |value: f64| (values.count > 0).then_some(value);
-            let quantile = |fraction| values.values.quantile(fraction).map(|value| value as f64);
-            FieldReport {
-                name: field.name.clone(),
-                unit: field.unit.clone(),
-                min: some(values.min),
-                mean: values.mean(),
-                max: some(values.max),
-                median: quantile(0.5),
-                p99: quantile(0.99),
-            }
-        })
-        .collect();
     Some(SensorReport {
         task: format!("{}({})", task.comm, task.pid),
         pid: task.pid,
@@ -418,8 +428,40 @@ fn sensor(account: &SensorAccount) -> Option<SensorReport> {
             jitter_ns: rate.jitter.as_ns(),
         }),
         interval_ns: Quantiles::of(&account.intervals),
-        fields,
+        fields: fields(account),
     })
+}
+
+/// The reports of the kernel's sensors.
+pub(crate) fn kernel_sensors(statistics: &SensorStatistics) -> Vec<KernelSensorReport> {
+    let report = |account: &SensorAccount| KernelSensorReport {
+        id: account.stream.sensor.clone(),
+        instance: account.stream.instance.clone(),
+        type_id: account.stream.schema.id().to_string(),
+        elements: account.elements,
+        missed: account.missed,
+        rate_hz: account.rate_hz(),
+        interval_ns: Quantiles::of(&account.intervals),
+        fields: fields(account),
+    };
+    statistics.kernel_accounts().map(report).collect()
+}
+
+fn fields(account: &SensorAccount) -> Vec<FieldReport> {
+    let report = |(field, values): (&Field, &FieldStatistics)| {
+        let some = |value: f64| (values.count > 0).then_some(value);
+        let quantile = |fraction| values.values.quantile(fraction).map(|value| value as f64);
+        FieldReport {
+            name: field.name.clone(),
+            unit: field.unit.clone(),
+            min: some(values.min),
+            mean: values.mean(),
+            max: some(values.max),
+            median: quantile(0.5),
+            p99: quantile(0.99),
+        }
+    };
+    account.counted().map(report).collect()
 }
 
 /// The losses by stream and cause.

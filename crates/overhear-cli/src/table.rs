@@ -9,7 +9,9 @@ use crate::columns::{number, printable, rate, Table};
 use crate::display::{self, TextDisplay};
 use crate::exit::Exit;
 use crate::guaranteed::GuaranteeReport;
-use crate::report::{Quantiles, Report, SensorReport, ThreadReport};
+use crate::report::{
+    FieldReport, KernelSensorReport, Quantiles, Report, SensorReport, ThreadReport,
+};
 use crate::updates::UpdateReport;
 use crate::width::Width;
 use crate::{check, compensation, guaranteed, intrusion, metrics, reactions};
@@ -49,6 +51,10 @@ pub fn render(report: &Report, width: Width) -> String {
     if !report.sensors.is_empty() {
         text.push('\n');
         sensors(&mut text, &report.sensors, width);
+    }
+    if !report.kernel_sensors.is_empty() {
+        text.push('\n');
+        kernel_sensors(&mut text, &report.kernel_sensors, width);
     }
     if let Some(measured) = &report.metrics {
         text.push('\n');
@@ -226,6 +232,50 @@ fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
         ]);
     }
     text.push_str(&table.render(width));
+    let all = some.iter().map(|sensor| (name(sensor), &*sensor.fields));
+    fields(text, all, width);
+    let more = sensors.len() - some.len();
+    if more > 0 {
+        let _ = writeln!(text, "... and {more} more sensors (all of them: --json)");
+    }
+}
+
+/// The kernel's sensors; there are never more than a screen has room for.
+fn kernel_sensors(text: &mut String, sensors: &[KernelSensorReport], width: Width) {
+    let name = |sensor: &KernelSensorReport| with_instance(&sensor.id, &sensor.instance);
+    let mut table = Table::new(&[
+        ("kernel sensor", false),
+        ("elements", true),
+        ("missed", true),
+        ("rate", true),
+        ("interval median", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    for sensor in sensors {
+        table.row(vec![
+            printable(&name(sensor)),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            sensor.rate_hz.map_or_else(|| "-".to_string(), rate),
+            quantile(sensor.interval_ns, |q| q.median),
+            quantile(sensor.interval_ns, |q| q.p99),
+            quantile(sensor.interval_ns, |q| q.max),
+        ]);
+    }
+    text.push_str(&table.render(width));
+    // Of what never came there is nothing to tell.
+    let heard = sensors.iter().filter(|sensor| sensor.elements > 0);
+    let all = heard.map(|sensor| (name(sensor), &*sensor.fields));
+    fields(text, all, width);
+}
+
+/// The values of these sensors' fields.
+fn fields<'a>(
+    text: &mut String,
+    sensors: impl Iterator<Item = (String, &'a [FieldReport])>,
+    width: Width,
+) {
     let mut table = Table::new(&[
         ("field", false),
         ("min", true),
@@ -234,8 +284,8 @@ fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
         ("p99", true),
         ("max", true),
     ]);
-    for sensor in some {
-        for field in &sensor.fields {
+    for (name, fields) in sensors {
+        for field in fields {
             let unit = if field.unit.is_empty() {
                 String::new()
             } else {
@@ -243,7 +293,7 @@ fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
             };
             let value = |value: Option<f64>| value.map_or_else(|| "-".to_string(), number);
             table.row(vec![
-                printable(&format!("{}.{}{unit}", name(sensor), field.name)),
+                printable(&format!("{name}.{}{unit}", field.name)),
                 value(field.min),
                 value(field.median),
                 value(field.mean),
@@ -255,10 +305,6 @@ fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
     if !table.is_empty() {
         text.push('\n');
         text.push_str(&table.render(width));
-    }
-    let more = sensors.len() - some.len();
-    if more > 0 {
-        let _ = writeln!(text, "... and {more} more sensors (all of them: --json)");
     }
 }
 
@@ -290,10 +336,13 @@ pub(crate) fn update(text: &mut String, update: &UpdateReport) {
 }
 
 fn name(sensor: &SensorReport) -> String {
-    if sensor.instance.is_empty() {
-        sensor.id.clone()
-    } else {
-        format!("{}#{}", sensor.id, sensor.instance)
+    with_instance(&sensor.id, &sensor.instance)
+}
+
+fn with_instance(id: &str, instance: &str) -> String {
+    match instance {
+        "" => id.to_string(),
+        instance => format!("{id}#{instance}"),
     }
 }
 

@@ -151,6 +151,17 @@ impl StreamDescriptor {
         }
     }
 
+    /// Whether both are lanes of one sensor, or one sensor of the kernel on two CPUs.
+    #[must_use]
+    pub fn is_same_sensor(&self, other: &Self) -> bool {
+        match (&self.origin, &other.origin) {
+            (Origin::Kernel { .. }, Origin::Kernel { .. }) => {
+                self.sensor == other.sensor && self.instance == other.instance
+            }
+            _ => self.first_stream() == other.first_stream(),
+        }
+    }
+
     /// The name of the events in this stream.
     #[must_use]
     pub fn event(&self) -> EventName {

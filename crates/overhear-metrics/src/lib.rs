@@ -4,7 +4,7 @@
 //! - [`Scheduling`] follows every monitored thread through its states and keeps an account per
 //!   thread: run, runnable, blocked and preempted time, switches, migrations, wake-up latency.
 //!   An [`Observer`] sees each interval as it ends; [`Timeline`] is one that keeps them, packed.
-//! - [`SensorStatistics`] keeps an account per program sensor: elements, rate, intervals, values.
+//! - [`SensorStatistics`] keeps an account per sensor, of programs and of the kernel: elements, rate, intervals, values.
 //! - [`Messages`] rejoins what sensors have split over several elements.
 //! - [`RecentSensors`] follows program sensors in steps: what they do now, and whether they keep
 //!   their declared rates.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An account per program sensor.
+//! An account per sensor: of programs, and of the kernel beyond scheduling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+    ElementView, Field, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
 };
 
 use crate::histogram::Histogram;
@@ -71,8 +72,11 @@ pub struct SensorAccount {
     pub last: Option<Timestamp>,
     /// Distances of neighbouring elements, in nanoseconds; not across gaps.
     pub intervals: Histogram,
-    /// One per field of the schema; those of text fields stay empty.
+    /// One per field of the schema; those of text fields stay empty, and those of the kernel's fields that are ids
+    /// and kinds: of the kernel count quantities, which have a unit, and what probes tell.
     pub fields: Vec<FieldStatistics>,
+    // Which of them do not stay empty.
+    counted: Vec<usize>,
     // Something was missed since the last element: a distance counts only between neighbours.
     interrupted: bool,
 }
@@ -85,6 +89,11 @@ impl SensorAccount {
             .iter()
             .map(|_| FieldStatistics::new())
             .collect();
+        let of_kernel = matches!(stream.origin, Origin::Kernel { .. });
+        let is_counted = |field: &Field| !of_kernel || tells_a_quantity(&stream, field);
+        let all = stream.schema.fields().iter().enumerate();
+        let counted = all.filter(|(_, field)| is_counted(field));
+        let counted = counted.map(|(index, _)| index).collect();
         Self {
             stream,
             elements: 0,
@@ -93,7 +102,31 @@ impl SensorAccount {
             last: None,
             intervals: Histogram::new(),
             fields,
+            counted,
             interrupted: false,
+        }
+    }
+
+    /// The fields whose values were counted, with their statistics; texts have none.
+    pub fn counted(&self) -> impl Iterator<Item = (&Field, &FieldStatistics)> {
+        let fields = self.stream.schema.fields();
+        let counted = self.counted.iter();
+        let both = counted.filter_map(|index| fields.get(*index).zip(self.fields.get(*index)));
+        both.filter(|(field, _)| field.kind.is_number())
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.elements += 1;
+        self.first.get_or_insert(element.time);
+        let interrupted = std::mem::take(&mut self.interrupted);
+        if let Some(last) = self.last.filter(|_| !interrupted) {
+            self.intervals.record(element.time.since(last).as_ns());
+        }
+        self.last = Some(element.time);
+        for &index in &self.counted {
+            if let Some(value) = element.stream.schema.read(index, element.payload) {
+                self.fields[index].record(value);
+            }
         }
     }
 
@@ -107,60 +140,94 @@ impl SensorAccount {
     }
 }
 
-/// Keeps an account of every sensor of every program. The lanes of a sensor share one.
+/// Whether a field of the kernel's elements is more than an id or a kind. A program knows what the arguments of its
+/// functions mean, and a probe does not: each may be a quantity.
+fn tells_a_quantity(stream: &StreamDescriptor, field: &Field) -> bool {
+    let of_probe = ["probe/", "usdt/"]
+        .iter()
+        .any(|of| stream.sensor.starts_with(of));
+    !field.unit.is_empty() || of_probe && !["tid", "pid"].contains(&field.name.as_str())
+}
+
+/// Keeps an account of every sensor of every program, and of the kernel's sensors beyond scheduling. The lanes of a
+/// sensor share one, and so do the CPUs of one of the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct SensorStatistics {
     accounts: BTreeMap<StreamId, SensorAccount>,
+    kernel: Vec<SensorAccount>,
+    /// The kernel's accounts by the streams of the CPUs.
+    of_kernel: BTreeMap<StreamId, usize>,
 }
 
 impl SensorStatistics {
-    /// The accounts in the order of registration.
+    /// The accounts of programs' sensors in the order of registration.
     pub fn accounts(&self) -> impl Iterator<Item = &SensorAccount> {
         self.accounts.values()
     }
 
+    /// The accounts of the kernel's sensors beyond scheduling, probes among them.
+    pub fn kernel_accounts(&self) -> impl Iterator<Item = &SensorAccount> {
+        self.kernel.iter()
+    }
+
     /// Announces a sensor, so that it is listed even if it never writes.
     pub fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
-        if matches!(stream.origin, Origin::Program(_)) {
-            self.accounts
-                .entry(stream.first_stream())
-                .or_insert_with(|| SensorAccount::new(Arc::clone(stream)));
+        self.account(stream, || Arc::clone(stream));
+    }
+
+    fn account(
+        &mut self,
+        stream: &StreamDescriptor,
+        shared: impl FnOnce() -> Arc<StreamDescriptor>,
+    ) -> Option<&mut SensorAccount> {
+        match stream.origin {
+            Origin::Program(_) => {
+                let account = self.accounts.entry(stream.first_stream());
+                Some(account.or_insert_with(|| SensorAccount::new(shared())))
+            }
+            Origin::Kernel { .. } if !is_of_scheduling(stream) => {
+                let place = match self.of_kernel.get(&stream.id) {
+                    Some(&place) => place,
+                    None => self.place_of(stream, shared),
+                };
+                self.kernel.get_mut(place)
+            }
+            Origin::Kernel { .. } | Origin::Clerk => None,
         }
     }
 
-    fn account(&mut self, stream: &StreamDescriptor) -> Option<&mut SensorAccount> {
-        if !matches!(stream.origin, Origin::Program(_)) {
-            return None;
-        }
-        Some(
-            self.accounts
-                .entry(stream.first_stream())
-                .or_insert_with(|| SensorAccount::new(Arc::new(stream.clone()))),
-        )
+    /// Where the account of a stream is that was not seen before: another CPU's may be there.
+    fn place_of(
+        &mut self,
+        stream: &StreamDescriptor,
+        shared: impl FnOnce() -> Arc<StreamDescriptor>,
+    ) -> usize {
+        let mut known = self.kernel.iter();
+        let known = known.position(|known| known.stream.is_same_sensor(stream));
+        let place = known.unwrap_or_else(|| {
+            self.kernel.push(SensorAccount::new(shared()));
+            self.kernel.len() - 1
+        });
+        self.of_kernel.insert(stream.id, place);
+        place
     }
+}
+
+/// Whether what it tells is in the accounts of threads.
+fn is_of_scheduling(stream: &StreamDescriptor) -> bool {
+    [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].contains(&stream.sensor.as_str())
 }
 
 impl Update for SensorStatistics {
     fn element(&mut self, element: &ElementView<'_>) {
-        let Some(account) = self.account(element.stream) else {
-            return;
-        };
-        account.elements += 1;
-        account.first.get_or_insert(element.time);
-        let interrupted = std::mem::take(&mut account.interrupted);
-        if let Some(last) = account.last.filter(|_| !interrupted) {
-            account.intervals.record(element.time.since(last).as_ns());
-        }
-        account.last = Some(element.time);
-        for (index, field) in account.fields.iter_mut().enumerate() {
-            if let Some(value) = element.stream.schema.read(index, element.payload) {
-                field.record(value);
-            }
+        let shared = || Arc::new(element.stream.clone());
+        if let Some(account) = self.account(element.stream, shared) {
+            account.element(element);
         }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        if let Some(account) = self.account(stream) {
+        if let Some(account) = self.account(stream, || Arc::new(stream.clone())) {
             account.missed = account.missed.saturating_add(gap.missed);
             account.interrupted = true;
         }
@@ -173,6 +240,7 @@ impl Update for SensorStatistics {
 mod tests {
     use std::sync::Arc;
 
+    use overhear_event::kernel::{events, Switch, SCHED_SWITCH};
     use overhear_event::{
         ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
         TypeSchema, Update,
@@ -252,5 +320,52 @@ mod tests {
         let account = statistics.accounts().last().unwrap();
         assert_eq!((account.elements, account.intervals.count()), (3, 2));
         assert_eq!(account.intervals.max(), Some(20));
+    }
+
+    #[test]
+    fn the_cpus_of_the_kernel_share_an_account_and_ids_are_no_quantities() {
+        let stream = |id, cpu, sensor: &str, schema| StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Kernel { cpu },
+            sensor: sensor.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: 64,
+        };
+        let probes = [0, 1].map(|cpu| stream(cpu, cpu, "probe/f", events::probe_schema()));
+        let bytes = stream(2, 0, "ipc", events::ipc_schema());
+        let switches = stream(3, 0, SCHED_SWITCH, Switch::schema());
+        let mut statistics = SensorStatistics::default();
+        statistics.announce(&Arc::new(bytes.clone()));
+        statistics.announce(&Arc::new(switches.clone()));
+        let payload = |argument: i64| {
+            let mut payload = vec![7, 0, 0, 0, 7, 0, 0, 0];
+            payload.extend(argument.to_ne_bytes());
+            payload.resize(8 + 6 * 8, 0);
+            payload
+        };
+        for (cpu, ns, argument) in [(0, 100, -3), (1, 150, 5), (0, 300, 4)] {
+            statistics.element(&ElementView {
+                stream: &probes[cpu],
+                sequence: 0,
+                time: Timestamp::from_monotonic_ns(ns),
+                payload: &payload(argument),
+            });
+        }
+        assert_eq!(statistics.accounts().count(), 0);
+        let all: Vec<_> = statistics.kernel_accounts().collect();
+        let of = |account: &super::SensorAccount| {
+            let names = account.counted().map(|(field, _)| field.name.clone());
+            (account.elements, names.collect::<Vec<_>>())
+        };
+        assert_eq!(of(all[0]), (0, vec!["bytes".to_string()]));
+        let (elements, names) = of(all[1]);
+        assert_eq!((elements, names.len(), all.len()), (3, 6, 2));
+        assert_eq!(names[0], "argument_1");
+        let first = all[1].counted().next().unwrap().1;
+        assert_eq!((first.min, first.max, first.mean()), (-3.0, 5.0, Some(2.0)));
+        assert_eq!(all[1].intervals.max(), Some(150));
     }
 }

@@ -28,7 +28,8 @@ const CONTINUED: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct SensorColumns {
     of_stream: BTreeMap<StreamId, usize>,
-    of_hook: BTreeMap<String, usize>,
+    /// By name, and of probes the file.
+    of_hook: BTreeMap<(String, String), usize>,
     sensors: Vec<Columns>,
     kept: u64,
     dropped: u64,
@@ -229,7 +230,8 @@ impl SensorColumns {
                 if drawn_as_states.contains(&stream.sensor.as_str()) {
                     return;
                 }
-                *self.of_hook.entry(stream.sensor.clone()).or_insert(next)
+                let of = (stream.sensor.clone(), stream.instance.clone());
+                *self.of_hook.entry(of).or_insert(next)
             }
         };
         self.of_stream.insert(key, index);

@@ -109,6 +109,12 @@ pub(crate) fn eventful() -> &'static Path {
     compiled(&PROGRAM, "eventful")
 }
 
+/// Calls functions that can be probed; see `called.c`.
+pub(crate) fn called() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    compiled(&PROGRAM, "called")
+}
+
 /// Runs another program and tells its rusage, or takes system calls from it; see `wrapper.c`.
 pub(crate) fn wrapper() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

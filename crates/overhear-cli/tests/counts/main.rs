@@ -12,6 +12,7 @@ mod ordinary_user;
 mod parked;
 mod perf_sched;
 mod perf_timehist;
+mod probes;
 mod recorded;
 mod run_time;
 mod sensing;

@@ -12,11 +12,8 @@
 //! With one sensor chosen ([`CsvExport::of_sensor`]) its fields have columns of their own.
 
 use std::io::Write;
-use std::sync::Arc;
 
-use overhear_event::{
-    ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update, Value,
-};
+use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update, Value};
 
 use super::{ExportError, Exported};
 
@@ -26,8 +23,8 @@ pub struct CsvExport<W: Write> {
     out: W,
     error: Option<std::io::Error>,
     exported: Exported,
-    /// The sensor whose fields are columns.
-    only: Option<(StreamId, Arc<TypeSchema>)>,
+    /// A stream of the sensor whose fields are columns.
+    only: Option<StreamDescriptor>,
     began: bool,
 }
 
@@ -43,11 +40,10 @@ impl<W: Write> CsvExport<W> {
         }
     }
 
-    /// An export of the sensor that this stream belongs to, all its lanes included.
+    /// An export of the sensor that this stream belongs to, all its lanes included, and all CPUs of one of the kernel.
     pub fn of_sensor(out: W, stream: &StreamDescriptor) -> Self {
-        let only = Some((stream.first_stream(), Arc::clone(&stream.schema)));
         Self {
-            only,
+            only: Some(stream.clone()),
             ..Self::new(out)
         }
     }
@@ -79,16 +75,13 @@ impl<W: Write> CsvExport<W> {
             .to_vec();
         match &self.only {
             None => heads.push("fields".to_string()),
-            Some((_, schema)) => {
-                heads.extend(
-                    schema
-                        .fields()
-                        .iter()
-                        .map(|field| match field.unit.as_str() {
-                            "" => field.name.clone(),
-                            unit => format!("{} [{unit}]", field.name),
-                        }),
-                );
+            Some(stream) => {
+                heads.extend(stream.schema.fields().iter().map(
+                    |field| match field.unit.as_str() {
+                        "" => field.name.clone(),
+                        unit => format!("{} [{unit}]", field.name),
+                    },
+                ));
             }
         }
         self.row(&heads);
@@ -103,8 +96,9 @@ impl<W: Write> CsvExport<W> {
     }
 
     fn wants(&self, stream: &StreamDescriptor) -> bool {
-        let only = self.only.as_ref();
-        only.is_none_or(|(first, _)| *first == stream.first_stream())
+        self.only
+            .as_ref()
+            .is_none_or(|only| only.is_same_sensor(stream))
     }
 }
 
@@ -164,7 +158,7 @@ impl<W: Write> Update for CsvExport<W> {
             gap.cause.to_string(),
         ];
         let more = match &self.only {
-            Some((_, schema)) => schema.fields().len(),
+            Some(stream) => stream.schema.fields().len(),
             None => 1,
         };
         cells.resize(cells.len() + more, String::new());

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Probes of a program against what it calls, from the run to the table, the report and the export.
+
+use std::process::{Command, Output};
+
+use serde_json::{json, Value};
+
+use crate::harness::{called, turn, Via, OVERHEAR};
+
+/// The account of a kernel sensor.
+fn of<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let all = report["kernel_sensors"].as_array().unwrap();
+    let found = all.iter().find(|sensor| sensor["id"] == id);
+    found.unwrap_or_else(|| panic!("{id}: {report:#}"))
+}
+
+fn overhear(words: &[&str]) -> Output {
+    Command::new(OVERHEAR).args(words).output().unwrap()
+}
+
+#[test]
+fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
+    let _turn = turn();
+    if !Via::Bpf.works() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("out");
+    let out = out.to_str().unwrap();
+    let program = called().to_str().unwrap();
+    let [call, back, never] = ["doubled", "doubled:return", "never"];
+    let probes = [call, back, never].map(|function| format!("{program}:{function}"));
+    let mut words = vec![
+        "run",
+        "--via",
+        "bpf",
+        "--kernel-sensors",
+        "ipc",
+        "--out",
+        out,
+    ];
+    for probe in &probes {
+        words.extend(["--probe", probe]);
+    }
+    words.extend(["--", program]);
+    let ended = overhear(&words);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    if ended.status.code() == Some(5) {
+        return println!("skipped: {said}");
+    }
+    // Who asked for probes sees them at once.
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    for part in ["kernel sensor", "probe/doubled#", "probe/never#"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+
+    let found = overhear(&["report", out, "--json"]);
+    let report: Value = serde_json::from_slice(&found.stdout).unwrap();
+    let first = |id: &str| of(&report, id)["fields"][0].clone();
+    assert_eq!(of(&report, "probe/doubled")["elements"], 100);
+    let argument = first("probe/doubled");
+    assert_eq!(
+        (
+            &argument["name"],
+            &argument["min"],
+            &argument["max"],
+            &argument["mean"]
+        ),
+        (
+            &json!("argument_1"),
+            &json!(0.0),
+            &json!(99.0),
+            &json!(49.5)
+        )
+    );
+    assert_eq!(first("probe/doubled/return")["max"], json!(198.0));
+    // One that was never called was listened to all the same.
+    assert_eq!(of(&report, "probe/never")["elements"], 0);
+    let ipc: Vec<&str> = (of(&report, "ipc")["fields"].as_array().unwrap().iter())
+        .map(|field| field["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(ipc, ["bytes"], "ids have no statistics");
+
+    let rows = |sensor: &str| {
+        let words = [
+            "export", out, "--to", "csv", "--output", "-", "--sensor", sensor,
+        ];
+        let exported = overhear(&words);
+        let said = String::from_utf8_lossy(&exported.stderr).into_owned();
+        let rows = String::from_utf8_lossy(&exported.stdout).into_owned();
+        (exported.status.code(), rows, said)
+    };
+    let (_, rows_of_calls, said) = rows("probe/doubled");
+    let mut lines = rows_of_calls.lines();
+    let heads = lines.next().unwrap_or_else(|| panic!("{said}"));
+    assert!(heads.contains("argument_1"), "{heads}");
+    assert_eq!(lines.count(), 100);
+    let (status, _, said) = rows("probe/nothing");
+    assert_eq!(status, Some(2));
+    assert!(said.contains("probe/doubled/return#"), "{said}");
+}
