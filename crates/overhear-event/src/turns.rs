@@ -76,8 +76,11 @@ pub struct Turns {
     // The words of who lost at each node: the root is 1, the children of `at` are `2 * at` and `2 * at + 1`. Behind
     // the nodes lie the leaves, by rank, which are used only while the tournament is set up.
     losers: Vec<u64>,
-    // A power of two.
+    // A power of two, and which one.
     leaves: usize,
+    bits: u32,
+    // The largest distance of a time that is told apart: with a rank it is less than [`GONE`].
+    farthest: u64,
     // The earliest time when it was set up.
     base: u64,
     // The stream that had the turn last.
@@ -103,6 +106,8 @@ impl Turns {
             top: GONE,
             losers: Vec::new(),
             leaves: 1,
+            bits: 0,
+            farthest: 0,
             base: 0,
             last: None,
             given: turns,
@@ -121,6 +126,8 @@ impl Turns {
     fn set_up(&mut self) {
         self.given.sort_unstable_by_key(|turn| turn.stream());
         self.leaves = self.given.len().next_power_of_two();
+        self.bits = self.leaves.trailing_zeros();
+        self.farthest = (u64::MAX >> self.bits) - 1;
         self.base = self.given.iter().map(|turn| turn.ns()).min().unwrap_or(0);
         self.losers.clear();
         self.losers.resize(2 * self.leaves, GONE);
@@ -138,16 +145,10 @@ impl Turns {
         self.last = None;
     }
 
-    /// The largest distance of a time that is told apart: with a rank it is less than [`GONE`].
-    #[inline(always)]
-    const fn farthest(&self) -> u64 {
-        (u64::MAX >> self.leaves.trailing_zeros()) - 1
-    }
-
     #[inline(always)]
     fn word(&self, turn: Turn, rank: usize) -> u64 {
-        let ahead = turn.ns().saturating_sub(self.base).min(self.farthest());
-        ahead << self.leaves.trailing_zeros() | rank as u64
+        let ahead = turn.ns().saturating_sub(self.base).min(self.farthest);
+        ahead << self.bits | rank as u64
     }
 
     /// The rank in a word.
@@ -175,6 +176,13 @@ impl Turns {
     #[must_use]
     pub fn top(&self) -> Option<Turn> {
         (self.top != GONE).then(|| self.given[self.rank(self.top)])
+    }
+
+    /// Where the merge keeps the stream of the least.
+    #[inline(always)]
+    #[must_use]
+    pub fn top_index(&self) -> Option<usize> {
+        (self.top != GONE).then(|| self.given[self.rank(self.top)].index())
     }
 
     /// How far the top's stream may go before somebody asks for the top again: up to this place, which it must not
@@ -207,7 +215,7 @@ impl Turns {
         if least == GONE {
             return Turn::NEVER;
         }
-        if least >> self.leaves.trailing_zeros() == self.farthest() {
+        if least >> self.bits == self.farthest {
             // Which of those that are too far ahead comes first its word does not say.
             return self.earliest_but_top();
         }
@@ -226,6 +234,16 @@ impl Turns {
     pub fn replace_top(&mut self, turn: Turn) {
         let rank = self.rank(self.top);
         self.given[rank] = turn;
+        self.rise(self.word(turn, rank));
+    }
+
+    /// The top's stream has something at this time.
+    #[inline(always)]
+    pub fn go_on_at(&mut self, time: Timestamp) {
+        let rank = self.rank(self.top);
+        let turn = &mut self.given[rank];
+        *turn = turn.at(time);
+        let turn = *turn;
         self.rise(self.word(turn, rank));
     }
 
@@ -251,7 +269,7 @@ impl Turns {
             at /= 2;
         }
         self.top = rising;
-        if rising >> self.leaves.trailing_zeros() >= self.farthest() {
+        if rising >> self.bits >= self.farthest {
             self.go_on_from_top();
         }
     }

@@ -4,8 +4,6 @@
 //! The order is the live monitor's: (time, stream, sequence), where a gap takes the place right
 //! before the first element after it, that is, its key is its `to`.
 
-use std::slice::ChunksExact;
-
 use overhear_event::{ElementView, Gap, Nanos, Timestamp, Turn, Turns, Update};
 
 use crate::packet::{record_time, Flaw, TIME_BYTES, TRAILER_BYTES};
@@ -42,10 +40,10 @@ struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
     gap: Option<Gap>,
-    /// The next record, nothing if a gap is next, and at the end.
-    record: Option<&'a [u8]>,
-    /// The packet's records behind it.
-    records: ChunksExact<'a, u8>,
+    /// The packet's records from the next one on, nothing if a gap is next, and at the end.
+    records: &'a [u8],
+    /// Of a record.
+    bytes: usize,
     /// Of the next record.
     sequence: u64,
     /// Of the next record or gap.
@@ -60,8 +58,8 @@ impl<'a> Cursor<'a> {
             stream,
             packets: Packets::new(&stream.layout, stream.map.bytes()),
             gap: None,
-            record: None,
-            records: [].chunks_exact(stream.layout.record_bytes()),
+            records: &[],
+            bytes: stream.layout.record_bytes(),
             sequence: 0,
             time: Timestamp::ZERO,
             flaw: None,
@@ -71,17 +69,25 @@ impl<'a> Cursor<'a> {
     }
 
     fn is_at_end(&self) -> bool {
-        self.record.is_none() && self.gap.is_none()
+        self.records.is_empty() && self.gap.is_none()
     }
 
-    /// Goes behind the next record.
+    /// The payload of the next record, and what comes behind it.
     #[inline(always)]
-    fn next_record(&mut self) {
+    fn next(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let (record, behind) = self.records.split_at_checked(self.bytes)?;
+        Some((record.get(TIME_BYTES..)?, behind))
+    }
+
+    /// Goes to this place behind the next record.
+    #[inline(always)]
+    fn go_to(&mut self, behind: &'a [u8]) {
         self.sequence += 1;
-        self.record = self.records.next();
-        match self.record {
-            Some(record) => self.set_time(record),
-            None => self.next_packet(),
+        self.records = behind;
+        if behind.is_empty() {
+            self.next_packet();
+        } else {
+            self.set_time();
         }
     }
 
@@ -89,7 +95,7 @@ impl<'a> Cursor<'a> {
     #[inline(never)]
     fn next_packet(&mut self) {
         self.gap = None;
-        self.record = None;
+        self.records = &[];
         loop {
             let packet = match self.packets.next() {
                 Ok(Some(packet)) => packet,
@@ -103,21 +109,19 @@ impl<'a> Cursor<'a> {
                 self.time = packet.head.end;
                 return;
             }
-            self.records = packet
-                .records
-                .chunks_exact(self.stream.layout.record_bytes());
-            self.record = self.records.next();
-            if let Some(record) = self.record {
+            // They are whole: that is checked.
+            self.records = packet.records;
+            if !self.records.is_empty() {
                 self.sequence = packet.head.first_sequence;
-                return self.set_time(record);
+                return self.set_time();
             }
         }
     }
 
     /// Takes the time of the next record, which must not be earlier than the last one's.
     #[inline(always)]
-    fn set_time(&mut self, record: &[u8]) {
-        let time = record_time(record);
+    fn set_time(&mut self) {
+        let time = record_time(self.records);
         if time < self.time {
             self.goes_back(time);
         } else {
@@ -128,15 +132,14 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn goes_back(&mut self, time: Timestamp) {
         let reason = format!("an element at {time} comes after one at {}", self.time);
-        let left = self.stream.layout.record_bytes() * (1 + self.records.len());
-        self.fail(TRAILER_BYTES + left, reason);
+        self.fail(TRAILER_BYTES + self.records.len(), reason);
     }
 
     /// Ends the stream so many bytes before the end of the last packet that was read.
     #[cold]
     fn fail(&mut self, before: usize, reason: String) {
         self.flaw = Some((self.packets.offset() - before, reason));
-        self.record = None;
+        self.records = &[];
     }
 }
 
@@ -207,8 +210,8 @@ impl<'a> Replay<'a> {
         }
         let mut left = elements;
         let mut due = summary.advanced_to.plus(ADVANCE);
-        while let Some(turn) = turns.top() {
-            let cursor = &mut cursors[turn.index()];
+        while let Some(index) = turns.top_index() {
+            let cursor = &mut cursors[index];
             if left == 0 {
                 hand_over(batch, updates, summary);
                 return true;
@@ -218,8 +221,7 @@ impl<'a> Replay<'a> {
                 tell(updates, summary, cursor.time);
                 due = cursor.time.plus(ADVANCE);
             }
-            if let Some((_, payload)) = cursor.record.and_then(|it| it.split_at_checked(TIME_BYTES))
-            {
+            if let Some((payload, behind)) = cursor.next() {
                 if batch.len() == BATCH {
                     hand_over(batch, updates, summary);
                 }
@@ -230,7 +232,7 @@ impl<'a> Replay<'a> {
                     payload,
                 });
                 left -= 1;
-                cursor.next_record();
+                cursor.go_to(behind);
             } else if let Some(gap) = cursor.gap {
                 hand_over(batch, updates, summary);
                 summary.gaps += 1;
@@ -243,7 +245,7 @@ impl<'a> Replay<'a> {
             if cursor.is_at_end() {
                 turns.remove_top();
             } else {
-                turns.replace_top(turn.at(cursor.time));
+                turns.go_on_at(cursor.time);
             }
         }
         hand_over(batch, updates, summary);
