@@ -115,18 +115,21 @@ impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        if self.taken == self.places.len() {
-            self.make_room();
+        match self.places.get_mut(self.taken) {
+            Some(place) => *place = value,
+            None => self.make_room(value),
         }
-        if let Some(place) = self.places.get_mut(self.taken) {
-            *place = value;
-            self.taken += 1;
-        }
+        self.taken += 1;
     }
 
-    /// More places as long as there are few values; then they are counted.
+    /// More places as long as there are few values; then they are counted. The value takes the first place.
     #[inline(never)]
-    fn make_room(&mut self) {
+    fn make_room(&mut self, value: u64) {
+        self.find_room();
+        self.places[self.taken] = value;
+    }
+
+    fn find_room(&mut self) {
         let places = self.places.len();
         if self.counted.is_none() && places < FEW {
             self.places.resize((2 * places).max(4), 0);

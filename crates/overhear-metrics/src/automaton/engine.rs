@@ -6,29 +6,33 @@ use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Tim
 use rustc_hash::FxHashMap;
 
 use super::group::{Group, Input, MetricStatistics, Moment};
-use super::joint::{Joint, State, Told};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::program::Effects;
-use super::route::{sole_task, Letter, Lives, Meaning, Parts, Route, Rule};
+use super::route::{sole_task, Concerns, Letter, Lives, Parts, Route, RoutePart, Rule};
 use super::tasks::{Tasks, NOBODY};
+use super::told::{Hearing, Told};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
 const INSTANCES: usize = 16_384;
 /// How many sentences about unfit streams are kept.
 const COMPLAINTS: usize = 32;
+/// As many elements are looked at together: few enough to stay in the nearest cache.
+const TOGETHER: usize = 128;
 
 /// Evaluates metrics: an [`Update`] whose results go to a [`Sink`].
 ///
 /// The elements of a stream are looked at once for all metrics; a metric that does not need the
-/// stream costs nothing. It is fastest with many elements at once ([`Update::elements`]).
+/// stream costs nothing. It is fastest with many elements at once ([`Update::elements`]): of these, the
+/// measurements of one metric come in the order in which they are completed, but those of one metric may come
+/// before those of another.
 #[derive(Debug)]
 pub struct Metrics<S> {
     groups: Vec<Group>,
     routes: Routes,
     tasks: Tasks,
-    joint: Joint,
     told: Vec<Told>,
+    /// The metrics that this concerns.
+    concerned: Concerns,
     sink: S,
     ordinal: u64,
     instances: usize,
@@ -43,8 +47,8 @@ impl<S: Sink> Metrics<S> {
             groups: Vec::new(),
             routes: Routes::default(),
             tasks: Tasks::default(),
-            joint: Joint::default(),
             told: Vec::new(),
+            concerned: Concerns::default(),
             sink,
             ordinal: 0,
             instances: INSTANCES,
@@ -66,10 +70,11 @@ impl<S: Sink> Metrics<S> {
         let index = self.groups.len();
         let tallies = self.sink.counts_intermediate(&metric);
         let group = Group::new(metric, index, self.instances, tallies);
-        self.tasks.widen(group.program().start());
         self.groups.push(group);
         self.routes = Routes::default();
-        self.joint = Joint::default();
+        for group in &mut self.groups {
+            group.hearing = Hearing::default();
+        }
     }
 
     /// What takes the results.
@@ -154,14 +159,17 @@ impl Routes {
         Some(number as usize)
     }
 
+    /// For when an element says what a part of it says.
+    #[inline(never)]
+    fn time(&self, part: &RoutePart, meaning: u32, element: &ElementView<'_>) -> Timestamp {
+        let route = self.parts.meaning(meaning).route;
+        self.all[route as usize].time_of_part(part, element)
+    }
+
     fn add(&mut self, stream: StreamId, route: Route) -> usize {
         self.by_stream.insert(stream, self.all.len() as u32);
         self.all.push(route);
         self.all.len() - 1
-    }
-
-    fn meaning(&self, told: &Told) -> &Meaning {
-        self.parts.meaning(told.meaning)
     }
 }
 
@@ -210,75 +218,66 @@ fn rename(groups: &mut [Group], tasks: &mut Tasks, old: u32, new: u32) {
     }
     if let Some(slot) = tasks.find(old) {
         tasks.rename(slot, new);
+        for group in groups {
+            group.rename(slot, new);
+        }
     }
 }
 
 impl<S: Sink> Metrics<S> {
-    /// Finds out what an element says, if that concerns automata of plain metrics alone.
+    /// Finds out what elements say from a place on, as long as they concern automata of plain metrics alone.
+    /// Returns the place of the first one that does not.
     ///
-    /// Elements are looked at some at once, first what they mean and then what follows from it: two short
-    /// loops, in which a processor works on several elements at a time, where one long loop makes it wait
-    /// for each load of the chain from the stream to the automaton.
-    #[inline(always)]
-    fn hear(&mut self, element: &ElementView<'_>, ordinal: u64) -> bool {
-        let Some(route) = self.routes.near(element.stream.id) else {
-            return false;
-        };
-        if !route.wants(element) {
-            return true;
+    /// Elements are looked at some at once: first what they say, and then what follows from it. In short loops
+    /// a processor works on several elements at a time, where one long loop makes it wait for each load of the
+    /// chain from the stream to the automaton.
+    #[inline(never)]
+    fn listen(&mut self, elements: &[ElementView<'_>], from: usize) -> usize {
+        // What grows is at hand, and not behind `self`.
+        let mut told = std::mem::take(&mut self.told);
+        let (routes, tasks) = (&self.routes, &mut self.tasks);
+        let mut till = from;
+        for element in &elements[from..] {
+            let Some(route) = routes.near(element.stream.id) else {
+                break;
+            };
+            if route.wants(element) {
+                let letter = route.letter(route.held(element));
+                if !letter.is_simple {
+                    break;
+                }
+                let concerned = tell(routes, letter, (element, till), tasks, &mut told);
+                self.concerned = self.concerned.with(concerned);
+            }
+            till += 1;
         }
-        let letter = route.letter(route.held(element));
-        if letter.is_simple {
-            let told = &mut self.told;
-            tell(
-                route,
-                letter,
-                element,
-                ordinal,
-                &self.routes.parts,
-                &mut self.tasks,
-                told,
-            );
-        }
-        letter.is_simple
+        self.told = told;
+        till
     }
 
     /// Moves the automata by what was told of these elements.
-    #[inline(never)]
     fn carry_out(&mut self, elements: &[ElementView<'_>]) {
-        let first = self.ordinal_of(0);
-        let mut all = std::mem::take(&mut self.told);
-        for told in &all {
-            let (state, mut own) = self.tasks.at(told.slot);
-            let mut step = self.joint.get(*state, told.part);
-            *state = step.to();
-            if step.to() == State::UNKNOWN {
-                let (groups, tasks) = (&self.groups, &mut self.tasks);
-                match self.joint.learn(groups, tasks, told.slot, told.part) {
-                    Some(learned) => step = learned,
-                    None => {
-                        self.input_part(told, elements);
-                        continue;
-                    }
-                }
-                (_, own) = self.tasks.at(told.slot);
+        let concerned = std::mem::take(&mut self.concerned);
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            if !concerned.have(index) {
+                continue;
             }
-            if told.has_keys {
-                let element = &elements[(told.ordinal - first) as usize];
-                give_keys(&mut self.groups, &self.routes, told, element);
-            }
-            for stride in self.joint.strides(step) {
-                let instance = &mut own[usize::from(stride.metric)];
-                instance.go(stride.to, stride.effects, told.time);
-                // Most only go on.
-                if stride.effects.has(Effects::MEASURING) {
-                    let group = &mut self.groups[usize::from(stride.metric)];
-                    group.measure(stride.effects, instance, told, &mut self.sink);
-                }
+            group.reach(self.tasks.slots());
+            let (mut from, first) = (0, self.ordinal + 1);
+            while let Some(at) = group.hear(&self.told, from, (elements, first), &mut self.sink) {
+                let (told, tasks) = (&self.told[at], &mut self.tasks);
+                input_part(
+                    group,
+                    &self.routes,
+                    told,
+                    (elements, first),
+                    tasks,
+                    &mut self.sink,
+                );
+                from = at + 1;
             }
         }
-        all.clear();
-        self.told = all;
+        self.told.clear();
         self.tasks.sweep();
     }
 
@@ -288,27 +287,7 @@ impl<S: Sink> Metrics<S> {
         self.ordinal + at as u64 + 1
     }
 
-    /// Hands the symbols of a part to the automata step by step.
-    #[inline(never)]
-    fn input_part(&mut self, told: &Told, elements: &[ElementView<'_>]) {
-        let element = &elements[(told.ordinal - self.ordinal_of(0)) as usize];
-        let meaning = self.routes.meaning(told);
-        let route = &self.routes.all[meaning.route as usize];
-        for rule in &meaning.rules {
-            let (groups, tasks) = (&mut self.groups, &mut self.tasks);
-            input(
-                groups,
-                tasks,
-                &mut self.sink,
-                route,
-                rule,
-                element,
-                told.ordinal,
-            );
-        }
-    }
-
-    /// Evaluates an element that is more than [`Metrics::hear`] provides for.
+    /// Evaluates an element that is more than [`Metrics::listen`] provides for.
     #[inline(never)]
     fn evaluate(&mut self, elements: &[ElementView<'_>], at: usize) {
         let (element, ordinal) = (&elements[at], self.ordinal_of(at));
@@ -324,16 +303,8 @@ impl<S: Sink> Metrics<S> {
             begin_lives(&mut self.groups, &mut self.tasks, element);
         }
         let held = route.held(element);
-        let (letter, told) = (route.letter(held), &mut self.told);
-        tell(
-            route,
-            letter,
-            element,
-            ordinal,
-            &self.routes.parts,
-            &mut self.tasks,
-            told,
-        );
+        let (letter, tasks) = (route.letter(held), &mut self.tasks);
+        self.concerned = tell(&self.routes, letter, (element, at), tasks, &mut self.told);
         self.carry_out(elements);
         let route = &self.routes.all[number];
         let (groups, tasks) = (&mut self.groups, &mut self.tasks);
@@ -344,8 +315,15 @@ impl<S: Sink> Metrics<S> {
                     groups[rule.metric as usize].see(usize::from(rule.source));
                     seen = Some(rule.metric);
                 }
-                let sink = &mut self.sink;
-                input(groups, tasks, sink, route, rule, element, ordinal);
+                let group = &mut groups[rule.metric as usize];
+                input(
+                    group,
+                    route,
+                    rule,
+                    (element, ordinal),
+                    tasks,
+                    &mut self.sink,
+                );
             }
         }
         match route.lives {
@@ -372,53 +350,62 @@ impl<S: Sink> Metrics<S> {
         };
         let metrics = self.groups.iter();
         let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
-        let number = self.routes.all.len() as u32;
+        let (number, known) = (self.routes.all.len() as u32, self.routes.parts.count());
         let parts = (number, &mut self.routes.parts);
-        let route = Route::new(
-            element.stream,
-            metrics,
-            &mut self.joint,
-            parts,
-            &mut complain,
-        );
-        // There may be parts that were not known.
-        self.joint.forget(&mut self.tasks);
+        let route = Route::new(element.stream, metrics, parts, &mut complain);
+        for part in self.routes.parts.from(known) {
+            for group in &mut self.groups {
+                group.learn(part, &route);
+            }
+        }
         self.routes.add(element.stream.id, route)
     }
 }
 
-/// Keeps the keys that an element gives to what it is told of.
-#[inline(never)]
-fn give_keys(groups: &mut [Group], routes: &Routes, told: &Told, element: &ElementView<'_>) {
-    for &(metric, field) in &routes.meaning(told).keys {
-        let key = field.bits(element.payload);
-        groups[metric as usize].set_key(told.slot, key, told.ordinal);
-    }
-}
-
-/// Keeps what the element says to plain metrics.
+/// Keeps what the how many-th element says to plain metrics. Returns which of them that concerns.
 #[inline(always)]
 fn tell(
-    route: &Route,
+    routes: &Routes,
     letter: &Letter,
-    element: &ElementView<'_>,
-    ordinal: u64,
-    parts: &Parts,
+    (element, at): (&ElementView<'_>, usize),
     tasks: &mut Tasks,
     told: &mut Vec<Told>,
+) -> Concerns {
+    let parts = &routes.parts;
+    for (meaning, part) in (letter.parts.0..).zip(parts.of(letter.parts)) {
+        let Some(task) = parts.task(part, meaning, element.payload) else {
+            continue;
+        };
+        let time = match part.tells_late() {
+            false => element.time,
+            true => routes.time(part, meaning, element),
+        };
+        told.push(Told::new(
+            (element, at as u32),
+            time,
+            tasks.slot(task),
+            meaning,
+        ));
+    }
+    letter.concerns
+}
+
+/// Hands the symbols that were told to a metric to its automata step by step.
+#[inline(never)]
+fn input_part<S: Sink>(
+    group: &mut Group,
+    routes: &Routes,
+    told: &Told,
+    (elements, first): (&[ElementView<'_>], u64),
+    tasks: &mut Tasks,
+    sink: &mut S,
 ) {
-    let (first, behind) = letter.parts;
-    for number in first..behind {
-        if let Some((part, task)) = parts.heard(number, element.payload) {
-            told.push(Told {
-                time: route.time_of_part(part, element),
-                element: Position::of(element),
-                ordinal,
-                slot: tasks.slot(task),
-                part: part.part,
-                meaning: number,
-                has_keys: part.has_keys,
-            });
+    let element = (&elements[told.at as usize], first + u64::from(told.at));
+    let meaning = routes.parts.meaning(told.meaning);
+    let route = &routes.all[meaning.route as usize];
+    for rule in &meaning.rules {
+        if rule.metric as usize == group.index {
+            input(group, route, rule, element, tasks, sink);
         }
     }
 }
@@ -426,13 +413,12 @@ fn tell(
 /// Hands a symbol to whoever heeds it, step by step.
 #[inline(never)]
 fn input<S: Sink>(
-    groups: &mut [Group],
-    tasks: &mut Tasks,
-    sink: &mut S,
+    group: &mut Group,
     route: &Route,
     rule: &Rule,
-    element: &ElementView<'_>,
-    ordinal: u64,
+    (element, ordinal): (&ElementView<'_>, u64),
+    tasks: &mut Tasks,
+    sink: &mut S,
 ) {
     let task = route.task(rule, element);
     let slot = task.map_or(NOBODY, |task| tasks.slot(task));
@@ -446,10 +432,7 @@ fn input<S: Sink>(
         },
         key: route.key(rule, element),
     };
-    groups[rule.metric as usize].input(&input, tasks, sink);
-    if rule.is_plain {
-        tasks.forget_state(slot);
-    }
+    group.input(&input, tasks, sink);
 }
 
 impl<S: Sink> Update for Metrics<S> {
@@ -463,14 +446,18 @@ impl<S: Sink> Update for Metrics<S> {
     }
 
     fn elements(&mut self, elements: &[ElementView<'_>]) {
-        for (at, element) in elements.iter().enumerate() {
-            if !self.hear(element, self.ordinal_of(at)) {
+        for elements in elements.chunks(TOGETHER) {
+            let mut from = 0;
+            while from < elements.len() {
+                let till = self.listen(elements, from);
                 self.carry_out(elements);
-                self.evaluate(elements, at);
+                if till < elements.len() {
+                    self.evaluate(elements, till);
+                }
+                from = till + 1;
             }
+            self.ordinal += elements.len() as u64;
         }
-        self.carry_out(elements);
-        self.ordinal += elements.len() as u64;
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
@@ -480,9 +467,8 @@ impl<S: Sink> Update for Metrics<S> {
         let event = stream.event();
         for group in &mut self.groups {
             if let Some(source) = group.metric().source(&event) {
-                self.tasks.forget_states();
                 let sole = sole_task(stream).filter(|_| group.metric().is_private(source));
-                group.gap(gap, sole, &mut self.tasks, &mut self.sink);
+                group.gap(gap, sole, &self.tasks, &mut self.sink);
             }
         }
     }

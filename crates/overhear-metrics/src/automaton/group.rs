@@ -10,19 +10,19 @@
 //! which elements of other tasks matter; these are listed by state. So an element costs as much as
 //! the automata that it moves, however many there are or have been.
 
-use overhear_event::{Gap, Nanos};
+use overhear_event::Gap;
 
 pub(super) use super::instance::Moment;
 use super::instance::{Instance, Keyed, Tallies};
-use super::joint::Told;
-use super::measurement::{Measurement, Missed, Position, Sink};
+use super::measurement::{Intermediate, Measurement, Missed, Position, Sink};
 use super::metric::{Column, Metric};
 use super::program::{Effects, Program, Row, Step};
 use super::reported::Reported;
 use super::tasks::{Tasks, NOBODY};
+use super::told::Hearing;
 
 /// Where nothing is missing.
-static NOTHING_MISSED: Missed = Missed::NOTHING;
+const NOTHING_MISSED: &Missed = &Missed::NOTHING;
 
 /// What the automata of a metric have done, and what they could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,15 +68,19 @@ pub(super) struct Input {
 /// The automata of one metric.
 #[derive(Debug)]
 pub(super) struct Group {
-    metric: Metric,
-    index: usize,
-    program: Program,
+    pub(super) metric: Metric,
+    pub(super) index: usize,
+    pub(super) program: Program,
+    /// By slot; the stranger is at that of nobody.
+    pub(super) instances: Vec<Instance>,
+    /// What elements say to it, if it is plain.
+    pub(super) hearing: Hearing,
     /// By slot, if the metric divides its measurements.
-    keys: Option<Vec<Keyed>>,
+    pub(super) keys: Option<Vec<Keyed>>,
     /// If the sink asks for intermediate elements.
     tallies: Option<Tallies>,
     /// By slot, as far as something has been missed.
-    missed: Vec<Missed>,
+    pub(super) missed: Vec<Missed>,
     /// If others' elements matter at all.
     heeding: Option<Heeding>,
     /// Whether it hears of the last departures of threads.
@@ -84,7 +88,7 @@ pub(super) struct Group {
     limit: usize,
     /// Refusals after which it is worth looking again for automata that can go.
     patience: usize,
-    reported: Reported,
+    pub(super) reported: Reported,
     statistics: MetricStatistics,
 }
 
@@ -96,6 +100,8 @@ impl Group {
         let switches = overhear_event::EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
         Self {
             index,
+            instances: vec![Instance::at(program.start())],
+            hearing: Hearing::default(),
             keys: metric
                 .specification()
                 .key
@@ -138,43 +144,36 @@ impl Group {
     }
 
     /// Whether all that its elements do is to move the automata of their own tasks, and nothing is
-    /// counted: then it takes part in [`Joint`](super::joint::Joint).
+    /// counted: then what they say is [told](super::told).
     pub(super) const fn is_plain(&self) -> bool {
         self.heeding.is_none() && self.tallies.is_none()
     }
 
-    pub(super) const fn program(&self) -> &Program {
-        &self.program
+    /// The automaton of a slot, absent if there is none.
+    fn instance(&self, slot: u32) -> Instance {
+        let instance = self.instances.get(slot as usize);
+        instance.copied().unwrap_or(Instance::at(Row::ABSENT))
     }
 
-    /// The element gives the automaton of this slot a key.
+    /// The slots in which there is an automaton, without that of nobody.
+    fn slots(&self) -> Vec<u32> {
+        let slots = (0..).zip(&self.instances).skip(1);
+        let present = slots.filter(|(_, it)| it.row != Row::ABSENT);
+        present.map(|(slot, _)| slot).collect()
+    }
+
+    /// Has room for the automata of so many slots.
     #[inline(always)]
-    pub(super) fn set_key(&mut self, slot: u32, key: Option<u64>, ordinal: u64) {
-        if let Some(keys) = &mut self.keys {
-            keys[slot as usize] = Keyed { key, ordinal };
+    pub(super) fn reach(&mut self, slots: usize) {
+        if self.instances.len() < slots {
+            self.instances.resize(slots, Instance::at(Row::ABSENT));
         }
     }
 
-    /// What happens to the measurement of an automaton that has moved. The metric is plain.
-    #[inline(always)]
-    pub(super) fn measure<S: Sink>(
-        &mut self,
-        effects: Effects,
-        instance: &mut Instance,
-        told: &Told,
-        sink: &mut S,
-    ) {
-        if effects.has(Effects::CLOSE) {
-            instance.close();
-        }
-        if effects.has(Effects::END) {
-            self.report(told.slot, instance, told.element, sink);
-        }
-        if effects.has(Effects::BEGIN) {
-            self.begin(told.slot, instance, told.ordinal, told.element);
-        }
-        if effects.has(Effects::OPEN) {
-            instance.since = instance.changed;
+    /// The task of this slot goes on under another id.
+    pub(super) fn rename(&mut self, slot: u32, new: u32) {
+        if let Some(instance) = self.instances.get_mut(slot as usize) {
+            instance.task = new;
         }
     }
 
@@ -208,10 +207,9 @@ impl Group {
         let column = Column::new(input.symbol, false);
         // What a stranger's automaton completes belongs to nobody.
         for &slot in others.iter().chain([&NOBODY]) {
-            let row = tasks.instance(slot, self.index).row;
-            let step = self.program.step(row, column);
+            let step = self.program.step(self.instance(slot).row, column);
             if step.effects != Effects::STAY && !step.effects.has(Effects::ABSENT) {
-                self.go(slot, step, input, tasks, sink);
+                self.go(slot, step, input, sink);
             }
         }
         if let Some(heeding) = &mut self.heeding {
@@ -222,14 +220,12 @@ impl Group {
     fn input_for_own<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
         let slot = input.slot as usize;
         let column = Column::new(input.symbol, true);
-        let row = tasks.instance(input.slot, self.index).row;
-        let mut step = self.program.step(row, column);
+        let mut step = self.program.step(self.instance(input.slot).row, column);
         if step.effects.has(Effects::ABSENT) {
             if !self.introduce(input.slot, tasks) {
                 return;
             }
-            let row = tasks.instance(input.slot, self.index).row;
-            step = self.program.step(row, column);
+            step = self.program.step(self.instance(input.slot).row, column);
         }
         if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
             let ordinal = input.moment.ordinal;
@@ -241,27 +237,20 @@ impl Group {
         }
         // Most input leaves the automaton where it is.
         if step.effects != Effects::STAY {
-            self.go(input.slot, step, input, tasks, sink);
+            self.go(input.slot, step, input, sink);
         }
     }
 
     /// Lets an automaton take a step.
-    fn go<S: Sink>(
-        &mut self,
-        slot: u32,
-        step: Step,
-        input: &Input,
-        tasks: &mut Tasks,
-        sink: &mut S,
-    ) {
-        let instance = tasks.instance_mut(slot, self.index);
+    fn go<S: Sink>(&mut self, slot: u32, step: Step, input: &Input, sink: &mut S) {
+        let instance = &mut self.instances[slot as usize];
         let before = instance.row;
         instance.go(step.to, step.effects, input.moment.time);
-        self.take_effect(slot, instance, step.effects, input, sink);
+        self.take_effect(slot, step.effects, input, sink);
         if step.effects.has(Effects::FURTHER) {
             for at in 0..self.program.further(step).len() {
                 let effects = self.program.further(step)[at];
-                self.take_effect(slot, instance, effects, input, sink);
+                self.take_effect(slot, effects, input, sink);
             }
         }
         if self.heeding.is_some() && before != step.to {
@@ -271,15 +260,9 @@ impl Group {
     }
 
     /// What happens to the measurement, in this order.
-    fn take_effect<S: Sink>(
-        &mut self,
-        slot: u32,
-        instance: &mut Instance,
-        effects: Effects,
-        input: &Input,
-        sink: &mut S,
-    ) {
+    fn take_effect<S: Sink>(&mut self, slot: u32, effects: Effects, input: &Input, sink: &mut S) {
         let (at, ordinal) = (slot as usize, input.moment.ordinal);
+        let instance = &mut self.instances[at];
         if effects.has(Effects::CLOSE) {
             instance.close();
             if let Some(tallies) = &mut self.tallies {
@@ -287,10 +270,26 @@ impl Group {
             }
         }
         if effects.has(Effects::END) && slot != NOBODY {
-            self.report(slot, instance, input.moment.element, sink);
+            let values = Values {
+                key: self.keys.as_ref().and_then(|keys| keys[at].key),
+                missed: match instance.has_missed {
+                    true => &self.missed[at],
+                    false => NOTHING_MISSED,
+                },
+                intermediate: self.tallies.as_ref().map_or(&[], |it| it.totals(at)),
+            };
+            let metric = (&self.metric, self.index);
+            let end = input.moment.element;
+            report_rare(&mut self.reported, metric, instance, values, end, sink);
         }
         if effects.has(Effects::BEGIN) {
-            self.begin(slot, instance, ordinal, input.moment.element);
+            instance.begin_by(input.moment.element);
+            if std::mem::take(&mut instance.has_missed) {
+                self.missed[at] = Missed::default();
+            }
+            if let Some(keys) = &mut self.keys {
+                keys[at].renew(ordinal);
+            }
             if let Some(tallies) = &mut self.tallies {
                 tallies.begin(at);
             }
@@ -308,57 +307,6 @@ impl Group {
         }
     }
 
-    /// A measurement begins.
-    #[inline(always)]
-    fn begin(&mut self, slot: u32, instance: &mut Instance, ordinal: u64, element: Position) {
-        instance.begin = instance.changed;
-        instance.begin_at = element;
-        instance.length = Nanos::ZERO;
-        if instance.has_missed {
-            instance.has_missed = false;
-            self.forget_missed(slot);
-        }
-        if let Some(keys) = &mut self.keys {
-            let keyed = &mut keys[slot as usize];
-            if keyed.ordinal != ordinal {
-                keyed.key = None;
-            }
-        }
-    }
-
-    #[cold]
-    fn forget_missed(&mut self, slot: u32) {
-        self.missed[slot as usize] = Missed::default();
-    }
-
-    /// A measurement is completed.
-    #[inline(never)]
-    fn report<S: Sink>(&mut self, slot: u32, instance: &Instance, element: Position, sink: &mut S) {
-        let slot = slot as usize;
-        let measurement = Measurement {
-            metric: &self.metric,
-            metric_index: self.index,
-            number: self.reported.completed(),
-            task: instance.task,
-            begin: instance.begin,
-            end: instance.changed,
-            begin_at: instance.begin_at,
-            end_at: element,
-            length: instance.length,
-            intermediate: match &self.tallies {
-                Some(tallies) => tallies.totals(slot),
-                None => &[],
-            },
-            key: self.keys.as_ref().and_then(|keys| keys[slot].key),
-            missed: if instance.has_missed {
-                &self.missed[slot]
-            } else {
-                &NOTHING_MISSED
-            },
-        };
-        self.reported.report(&measurement, sink);
-    }
-
     /// Makes the automaton of a task that has not been named before: what the stranger has become by the
     /// elements that name others. Says whether there is room.
     #[inline(never)]
@@ -368,15 +316,16 @@ impl Group {
             return false;
         }
         let at = slot as usize;
-        let mut instance = *tasks.instance(NOBODY, self.index);
+        let mut instance = self.instance(NOBODY);
         instance.task = tasks.of(slot);
-        *tasks.instance_mut(slot, self.index) = instance;
+        self.reach(at + 1);
+        self.instances[at] = instance;
         if instance.has_missed {
             let missed = self.missed[NOBODY as usize].clone();
             *self.missed_of(at) = missed;
         }
         if let Some(keys) = &mut self.keys {
-            keys.resize(tasks.slots().max(keys.len()), Keyed::default());
+            keys.resize(self.instances.len(), Keyed::default());
             keys[at] = Keyed::default();
         }
         if let Some(tallies) = &mut self.tallies {
@@ -402,12 +351,10 @@ impl Group {
             self.patience -= 1;
             return false;
         }
-        let row = tasks.instance(NOBODY, self.index).row;
-        let mut replaceable = Vec::new();
-        if !self.program.measures(row) {
-            let like = |slot: &u32| tasks.instance(*slot, self.index).row == row;
-            replaceable.extend(tasks.with(self.index).filter(like));
-        }
+        let row = self.instance(NOBODY).row;
+        let mut replaceable = self.slots();
+        let is_idle = !self.program.measures(row);
+        replaceable.retain(|&slot| is_idle && self.instance(slot).row == row);
         for &slot in &replaceable {
             self.remove(slot, tasks);
         }
@@ -420,7 +367,7 @@ impl Group {
     /// The task of this slot has ended. If it is measured and a last departure is still to come, its
     /// automaton waits for that.
     pub(super) fn end(&mut self, slot: u32, departs_later: bool, tasks: &mut Tasks) {
-        let row = tasks.instance(slot, self.index).row;
+        let row = self.instance(slot).row;
         if !(departs_later && self.program.measures(row)) {
             self.remove(slot, tasks);
         }
@@ -428,7 +375,9 @@ impl Group {
 
     /// Removes the automaton of this slot, if there is one.
     pub(super) fn remove(&mut self, slot: u32, tasks: &mut Tasks) {
-        let instance = tasks.instance_mut(slot, self.index);
+        let Some(instance) = self.instances.get_mut(slot as usize) else {
+            return;
+        };
         let row = std::mem::replace(&mut instance.row, Row::ABSENT);
         if row == Row::ABSENT {
             return;
@@ -444,8 +393,7 @@ impl Group {
 
     /// Ends the observation: measurements that are running are unfinished.
     pub(super) fn finish(&mut self, tasks: &mut Tasks) {
-        let slots: Vec<u32> = tasks.with(self.index).collect();
-        for slot in slots {
+        for slot in self.slots() {
             self.remove(slot, tasks);
         }
     }
@@ -455,19 +403,18 @@ impl Group {
         &mut self,
         gap: &Gap,
         only: Option<u32>,
-        tasks: &mut Tasks,
+        tasks: &Tasks,
         sink: &mut S,
     ) {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
-        let slots: Vec<u32> = tasks.with(self.index).collect();
-        for slot in slots {
+        for slot in self.slots() {
             if only.is_none_or(|only| only == tasks.of(slot)) {
-                self.miss(slot, gap, tasks);
+                self.miss(slot, gap);
             }
         }
         if only.is_none() {
-            self.miss(NOBODY, gap, tasks);
+            self.miss(NOBODY, gap);
         }
         let metric = (&self.metric, self.index);
         if !self.reported.doubt(metric, gap, only, sink) {
@@ -477,8 +424,8 @@ impl Group {
 
     /// Elements that the automaton might have needed are missing: a measurement is incomplete, and
     /// without one it is not known where the task is.
-    fn miss(&mut self, slot: u32, gap: &Gap, tasks: &mut Tasks) {
-        let instance = tasks.instance_mut(slot, self.index);
+    fn miss(&mut self, slot: u32, gap: &Gap) {
+        let instance = &mut self.instances[slot as usize];
         let (row, start) = (instance.row, self.program.start());
         if self.program.measures(row) {
             instance.has_missed = true;
@@ -517,4 +464,61 @@ impl Group {
             }
         }
     }
+}
+
+/// What a measurement has besides what its automaton knows.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    pub(super) key: Option<u64>,
+    pub(super) missed: &'a Missed,
+    pub(super) intermediate: &'a [Intermediate],
+}
+
+impl Values<'_> {
+    /// Nothing.
+    pub(super) const NONE: Self = Self {
+        key: None,
+        missed: NOTHING_MISSED,
+        intermediate: &[],
+    };
+}
+
+/// A measurement is completed by this element.
+#[inline(always)]
+pub(super) fn report<S: Sink>(
+    reported: &mut Reported,
+    (metric, metric_index): (&Metric, usize),
+    instance: &Instance,
+    values: Values<'_>,
+    end_at: Position,
+    sink: &mut S,
+) {
+    let measurement = Measurement {
+        metric,
+        metric_index,
+        number: reported.completed(),
+        task: instance.task,
+        begin: instance.begin,
+        end: instance.changed,
+        begin_at: instance.begin_at,
+        end_at,
+        length: instance.length,
+        intermediate: values.intermediate,
+        key: values.key,
+        missed: values.missed,
+    };
+    reported.report(&measurement, sink);
+}
+
+/// As [`report`], where that need not be quick.
+#[inline(never)]
+pub(super) fn report_rare<S: Sink>(
+    reported: &mut Reported,
+    metric: (&Metric, usize),
+    instance: &Instance,
+    values: Values<'_>,
+    end_at: Position,
+    sink: &mut S,
+) {
+    report(reported, metric, instance, values, end_at, sink);
 }

@@ -68,6 +68,14 @@ impl Instance {
         };
     }
 
+    /// A measurement begins with the last change, which was by this element.
+    #[inline(always)]
+    pub(super) fn begin_by(&mut self, element: Position) {
+        self.begin = self.changed;
+        self.begin_at = element;
+        self.length = Nanos::ZERO;
+    }
+
     /// A segment ends.
     #[inline(always)]
     pub(super) fn close(&mut self) {
@@ -81,6 +89,16 @@ impl Instance {
 pub(super) struct Keyed {
     pub(super) key: Option<u64>,
     pub(super) ordinal: u64,
+}
+
+impl Keyed {
+    /// A measurement begins by this element: a key that was given before is none of its.
+    #[inline(always)]
+    pub(super) fn renew(&mut self, ordinal: u64) {
+        if self.ordinal != ordinal {
+            self.key = None;
+        }
+    }
 }
 
 /// Counters of one source.

@@ -133,7 +133,6 @@ mod engine;
 mod fault;
 mod group;
 mod instance;
-mod joint;
 mod measurement;
 mod metric;
 mod parse;
@@ -148,6 +147,7 @@ mod shared;
 mod specification;
 mod summary;
 mod tasks;
+mod told;
 
 pub use builtin::{
     events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,

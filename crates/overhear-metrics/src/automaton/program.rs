@@ -19,6 +19,12 @@ pub(super) struct Row(u32);
 impl Row {
     /// There is no automaton.
     pub(super) const ABSENT: Self = Self(0);
+
+    /// The place of its first step.
+    #[inline(always)]
+    pub(super) const fn place(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// What a step does, one after the other from the lowest bit to the highest.
@@ -74,6 +80,20 @@ pub(super) struct Step {
     further: u16,
 }
 
+impl Step {
+    const fn stay(row: Row) -> Self {
+        Self {
+            to: row,
+            effects: Effects::STAY,
+            further: 0,
+        }
+    }
+
+    const fn with(self, effects: Effects) -> Self {
+        Self { effects, ..self }
+    }
+}
+
 /// The stretch of states that is a segment, or may become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stretch {
@@ -115,6 +135,7 @@ impl Rests {
 #[derive(Debug)]
 pub(super) struct Program {
     steps: Vec<Step>,
+    /// Two columns per symbol, then [`Program::nothing`] and [`Program::much`].
     width: usize,
     /// Whether a row measures.
     measures: Vec<bool>,
@@ -129,20 +150,17 @@ impl Program {
     /// Compiles a metric.
     pub(super) fn new(metric: &Metric) -> Self {
         let symbols = metric.specification().symbols.len();
-        let width = 2 * symbols;
-        let absent = Step {
-            to: Row::ABSENT,
-            effects: Effects::ABSENT,
-            further: 0,
-        };
+        let width = 2 * symbols + 2;
         let mut program = Self {
-            steps: vec![absent; width],
+            steps: vec![Step::stay(Row::ABSENT).with(Effects::ABSENT); width],
             width,
             measures: vec![false],
             further: Vec::new(),
             heeded_in: vec![Vec::new(); symbols],
             heeds: vec![false],
         };
+        let nothing = program.nothing() as usize;
+        program.steps[nothing] = Step::stay(Row::ABSENT);
         let mut rests = Rests::default();
         rests.number(Rest {
             state: 0,
@@ -157,11 +175,7 @@ impl Program {
                 for own in [false, true] {
                     let step = match metric.next(rest.state, Column::new(symbol, own)) {
                         Some(state) => program.walk(metric, rest, state, &mut rests),
-                        None => Step {
-                            to: row,
-                            effects: Effects::STAY,
-                            further: 0,
-                        },
+                        None => Step::stay(row),
                     };
                     if !own && step.effects != Effects::STAY {
                         heeds = true;
@@ -170,6 +184,8 @@ impl Program {
                     program.steps.push(step);
                 }
             }
+            program.steps.push(Step::stay(row));
+            program.steps.push(Step::stay(row).with(Effects::FURTHER));
             program.measures.push(rest.measures);
             program.heeds.push(heeds);
             next += 1;
@@ -216,6 +232,21 @@ impl Program {
 
     fn row(&self, number: usize) -> Row {
         Row(u32::try_from(number * self.width).expect("the check limits states and symbols"))
+    }
+
+    /// The column that leads nowhere.
+    pub(super) const fn nothing(&self) -> u32 {
+        self.width as u32 - 2
+    }
+
+    /// The column of what is too much for one step.
+    pub(super) const fn much(&self) -> u32 {
+        self.width as u32 - 1
+    }
+
+    /// All steps: where a column meets a row, behind the place of the row.
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.steps
     }
 
     /// Where the symbol of this column leads from a row.

@@ -10,7 +10,7 @@ use super::metric::Metric;
 const RECENT: usize = 1_024;
 
 /// A measurement that was reported.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     end: Timestamp,
     key: Option<u64>,
@@ -22,7 +22,7 @@ struct Recent {
 #[derive(Debug)]
 pub(super) struct Reported {
     /// The last ones, each at the place that its number has modulo [`RECENT`].
-    recent: Vec<Recent>,
+    recent: Box<[Recent; RECENT]>,
     /// The latest end that is no longer remembered, or the beginning of time.
     forgotten: Timestamp,
     completed: u64,
@@ -30,9 +30,9 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    pub(super) const fn nothing() -> Self {
+    pub(super) fn nothing() -> Self {
         Self {
-            recent: Vec::new(),
+            recent: Box::new([Recent::default(); RECENT]),
             forgotten: Timestamp::ZERO,
             completed: 0,
             incomplete: 0,
@@ -59,13 +59,10 @@ impl Reported {
             task: measurement.task,
             is_complete,
         };
-        match self.recent.get_mut(self.completed as usize % RECENT) {
-            Some(oldest) => {
-                self.forgotten = self.forgotten.max(oldest.end);
-                *oldest = recent;
-            }
-            None => self.recent.push(recent),
-        }
+        // What was there before there was anything ended before all else.
+        let oldest = &mut self.recent[self.completed as usize % RECENT];
+        self.forgotten = self.forgotten.max(oldest.end);
+        *oldest = recent;
         self.completed += 1;
         self.incomplete += u64::from(!is_complete);
         sink.measurement(measurement);
@@ -81,7 +78,7 @@ impl Reported {
         sink: &mut S,
     ) -> bool {
         // From the oldest to the newest.
-        let kept = self.recent.len() as u64;
+        let kept = self.completed.min(RECENT as u64);
         for number in self.completed - kept..self.completed {
             let recent = &mut self.recent[number as usize % RECENT];
             if recent.end <= gap.from || only.is_some_and(|task| task != recent.task) {

@@ -10,7 +10,6 @@ use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
 use super::check::whole_number;
-use super::joint::{Joint, Part};
 use super::metric::Metric;
 use super::pattern::BoundPattern;
 use super::reading::{Number, Probe, TaskId, Test};
@@ -65,6 +64,8 @@ pub(super) struct Route {
 pub(super) struct Letter {
     /// Those of plain metrics, by tasks and times: from where to where among the parts of all routes.
     pub(super) parts: (u32, u32),
+    /// The metrics that these concern.
+    pub(super) concerns: Concerns,
     /// Whether the element only says something to plain metrics.
     pub(super) is_simple: bool,
     /// Those of others, or all if the route is long.
@@ -74,13 +75,49 @@ pub(super) struct Letter {
 /// What an element says to plain metrics of one task, for one time: as much of it as each element needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoutePart {
-    pub(super) part: Part,
     /// Where the four bytes begin that name the task; nowhere if it is named in another way.
     four_bytes: u32,
     /// How long ago it was.
     ago: u16,
-    /// Whether it gives metrics keys.
-    pub(super) has_keys: bool,
+}
+
+impl RoutePart {
+    /// Whether it is about an earlier time than the element's.
+    #[inline(always)]
+    pub(super) const fn tells_late(&self) -> bool {
+        self.ago != NONE
+    }
+}
+
+/// Metrics, a bit each; those behind the last bit share that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Concerns(u64);
+
+impl Concerns {
+    fn of(metrics: impl Iterator<Item = u32>) -> Self {
+        metrics.map(Self::one).fold(Self::default(), Self::with)
+    }
+
+    const fn one(metric: u32) -> Self {
+        Self(
+            1 << if metric < u64::BITS {
+                metric
+            } else {
+                u64::BITS - 1
+            },
+        )
+    }
+
+    /// These and those.
+    #[inline(always)]
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the metric may be among them.
+    pub(super) const fn have(self, metric: usize) -> bool {
+        self.0 & Self::one(metric as u32).0 != 0
+    }
 }
 
 /// And the rest of it.
@@ -90,9 +127,7 @@ pub(super) struct Meaning {
     pub(super) route: u32,
     /// Where the task is named.
     task: TaskSource,
-    /// Which metrics it gives keys.
-    pub(super) keys: Box<[(u32, Number)]>,
-    /// The rules, for what is rare.
+    /// The rules.
     pub(super) rules: Box<[Rule]>,
 }
 
@@ -112,16 +147,31 @@ impl Parts {
         &self.meanings[number as usize]
     }
 
-    /// The part of this number, and the task that an element names by it.
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.meanings.len()
+    }
+
+    /// All parts from this one on.
+    pub(super) fn from(&self, number: usize) -> &[Meaning] {
+        &self.meanings[number..]
+    }
+
+    /// The parts from one number to another.
     #[inline(always)]
-    pub(super) fn heard(&self, number: u32, payload: &[u8]) -> Option<(RoutePart, u32)> {
-        let part = *self.parts.get(number as usize)?;
+    pub(super) fn of(&self, (first, behind): (u32, u32)) -> &[RoutePart] {
+        &self.parts[first as usize..behind as usize]
+    }
+
+    /// The task that an element names by the part of this number.
+    #[inline(always)]
+    pub(super) fn task(&self, part: &RoutePart, number: u32, payload: &[u8]) -> Option<u32> {
         let begin = part.four_bytes as usize;
         let task = match payload.get(begin..begin + size_of::<u32>()) {
             Some(bytes) => u32::from_ne_bytes(*bytes.first_chunk()?),
             None => self.named_otherwise(number, payload)?,
         };
-        is_task(task).then_some((part, task))
+        is_task(task).then_some(task)
     }
 
     #[inline(never)]
@@ -207,7 +257,6 @@ impl Route {
     pub(super) fn new<'a>(
         stream: &StreamDescriptor,
         metrics: impl Iterator<Item = (&'a Metric, bool)>,
-        joint: &mut Joint,
         parts: (u32, &mut Parts),
         complain: &mut dyn FnMut(String),
     ) -> Self {
@@ -260,7 +309,7 @@ impl Route {
         for draft in drafts {
             route.add(draft);
         }
-        route.choose(joint, parts);
+        route.choose(parts);
         if route.every.is_empty() && route.lives == Lives::Silent {
             route.bytes = usize::MAX;
         }
@@ -323,23 +372,22 @@ impl Route {
     }
 
     /// Finds the rules for each combination of conditions.
-    fn choose(&mut self, joint: &mut Joint, (number, parts): (u32, &mut Parts)) {
+    fn choose(&mut self, (number, parts): (u32, &mut Parts)) {
         let tests = self.probes.len() + self.tests.len();
         self.is_long = tests > FEW_TESTS;
         if self.is_long {
             // Nobody knows what holds.
-            return self.spell(joint, (number, parts), 0, |_| true);
+            return self.spell((number, parts), 0, |_| true);
         }
         self.choosing = (1 << tests) - 1;
         for held in 0..=self.choosing {
             let applies = |rule: &Rule| rule.cares & held == rule.needs;
-            self.spell(joint, (number, &mut *parts), held, applies);
+            self.spell((number, &mut *parts), held, applies);
         }
     }
 
     fn spell(
         &mut self,
-        joint: &mut Joint,
         (route, all): (u32, &mut Parts),
         held: u64,
         applies: impl Fn(&Rule) -> bool,
@@ -362,26 +410,21 @@ impl Route {
             }
         }
         let first = all.parts.len() as u32;
+        let concerns = Concerns::of(parts.iter().flatten().map(|rule| rule.metric));
         for rules in parts {
-            let symbols = rules.iter().map(|rule| (rule.metric, rule.symbol));
-            let keys = rules.iter().filter(|rule| rule.key != NONE);
-            let keys = keys.map(|rule| (rule.metric, self.numbers[usize::from(rule.key)]));
-            let meaning = Meaning {
-                route,
-                task: self.tasks[usize::from(rules[0].task)],
-                keys: keys.collect(),
-                rules: rules.as_slice().into(),
-            };
+            let task = self.tasks[usize::from(rules[0].task)];
             all.parts.push(RoutePart {
-                part: joint.part(symbols.collect()),
-                four_bytes: match meaning.task {
+                four_bytes: match task {
                     TaskSource::Field(TaskId::Four(begin)) => begin,
                     _ => NOWHERE,
                 },
                 ago: rules[0].ago,
-                has_keys: !meaning.keys.is_empty(),
             });
-            all.meanings.push(meaning);
+            all.meanings.push(Meaning {
+                route,
+                task,
+                rules: rules.into(),
+            });
         }
         let ends = match self.lives {
             Lives::Silent => false,
@@ -390,6 +433,7 @@ impl Route {
         };
         self.letters.push(Letter {
             parts: (first, all.parts.len() as u32),
+            concerns,
             is_simple: !ends && others.is_empty(),
             rules: others.into(),
         });
@@ -459,7 +503,6 @@ impl Route {
         held
     }
 
-    #[inline(always)]
     fn time(&self, ago: u16, element: &ElementView<'_>) -> Timestamp {
         if ago == NONE {
             return element.time;
@@ -470,14 +513,18 @@ impl Route {
     }
 
     /// For when the element says what it says to plain metrics.
-    #[inline(always)]
-    pub(super) fn time_of_part(&self, part: RoutePart, element: &ElementView<'_>) -> Timestamp {
+    pub(super) fn time_of_part(&self, part: &RoutePart, element: &ElementView<'_>) -> Timestamp {
         self.time(part.ago, element)
     }
 
     /// The time of the symbol.
     pub(super) fn time_of(&self, rule: &Rule, element: &ElementView<'_>) -> Timestamp {
         self.time(rule.ago, element)
+    }
+
+    /// Where the symbol finds the key that it gives, if it gives one.
+    pub(super) fn key_of(&self, rule: &Rule) -> Option<Number> {
+        self.numbers.get(usize::from(rule.key)).copied()
     }
 
     /// The key that the element gives, if the symbol gives one.

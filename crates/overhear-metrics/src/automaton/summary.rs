@@ -38,8 +38,8 @@ const NEAR: usize = 256;
 /// What measurements are told apart by: task and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct RowKey {
-    task: u32,
-    has_kind: bool,
+    /// And, in the lowest bit, whether it has a kind: two words are compared at once.
+    task: u64,
     /// 0 if it has none.
     kind: u64,
 }
@@ -51,8 +51,7 @@ impl RowKey {
     #[inline(always)]
     const fn new(task: u32, kind: Option<u64>) -> Self {
         Self {
-            task,
-            has_kind: kind.is_some(),
+            task: (task as u64) << 1 | kind.is_some() as u64,
             kind: match kind {
                 Some(kind) => kind,
                 None => 0,
@@ -60,10 +59,18 @@ impl RowKey {
         }
     }
 
+    const fn task(self) -> u32 {
+        (self.task >> 1) as u32
+    }
+
+    fn kind(self) -> Option<u64> {
+        (self.task & 1 == 1).then_some(self.kind)
+    }
+
     /// Where its row stands if it was found lately: those of neighbouring tasks and of few kinds stand apart.
     #[inline(always)]
     const fn near(self) -> usize {
-        (self.task as usize).wrapping_add((self.kind as usize).wrapping_mul(37)) % NEAR
+        ((self.task >> 1).wrapping_add(self.kind.wrapping_mul(37))) as usize % NEAR
     }
 }
 
@@ -79,6 +86,14 @@ struct Rows {
     /// Those that found no room lately.
     refused: Box<[RowKey; NEAR]>,
     all: Vec<Row>,
+}
+
+impl Row {
+    #[inline(always)]
+    fn count(&mut self, length: Nanos, is_complete: bool) {
+        self.lengths.record(length.as_ns());
+        self.incomplete += u64::from(!is_complete);
+    }
 }
 
 /// The summary of one task and kind: a line of the cache.
@@ -107,19 +122,33 @@ impl Summaries {
         let mut all: Vec<_> = rows.flat_map(|rows| rows.all.iter().cloned()).collect();
         all.sort_by_key(|row| row.key);
         all.into_iter().map(|row| {
-            let RowKey {
-                task,
-                has_kind,
-                kind,
-            } = row.key;
             let total = u64::try_from(row.lengths.sum()).unwrap_or(u64::MAX);
             let summary = Summary {
                 lengths: row.lengths,
                 total: Nanos::from_ns(total),
                 incomplete: row.incomplete,
             };
-            (task, has_kind.then_some(kind), summary)
+            (row.key.task(), row.key.kind(), summary)
         })
+    }
+
+    /// The prices of a metric and the row of a task and kind, `None` if there is no room.
+    #[inline(never)]
+    fn look_for(
+        &mut self,
+        key: RowKey,
+        index: usize,
+        metric: &Metric,
+    ) -> Option<(&[Nanos], &mut Row)> {
+        if self.metrics.len() <= index {
+            self.metrics.resize_with(index + 1, Rows::default);
+        }
+        let rows = &mut self.metrics[index];
+        let Some(place) = rows.place(key, metric, &self.costs) else {
+            self.refused += 1;
+            return None;
+        };
+        Some((&rows.prices, &mut rows.all[place]))
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
@@ -145,18 +174,15 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// The place of the row of a task and kind, `None` if there is no room.
+    /// The row of a task and kind, if it was found lately.
     #[inline(always)]
-    fn place(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
+    fn found_lately(&mut self, key: RowKey) -> Option<&mut Row> {
         let place = self.near[key.near()] as usize;
-        match self.all.get(place) {
-            Some(row) if row.key == key => Some(place),
-            _ => self.ask_index(key, metric, costs),
-        }
+        self.all.get_mut(place).filter(|row| row.key == key)
     }
 
-    #[inline(never)]
-    fn ask_index(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
+    /// The place of the row of a task and kind, `None` if there is no room.
+    fn place(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
         if self.all.is_empty() {
             metric.name().clone_into(&mut self.metric);
             self.prices = costs.of_sources(metric);
@@ -194,21 +220,18 @@ impl Sink for Summaries {
 
     #[inline(always)]
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let index = measurement.metric_index;
-        if self.metrics.len() <= index {
-            self.metrics.resize_with(index + 1, Rows::default);
-        }
-        let rows = &mut self.metrics[index];
         let key = RowKey::new(measurement.task, measurement.key);
+        let index = measurement.metric_index;
+        if let Some(rows) = self.metrics.get_mut(index) {
+            let length = measurement.less_own(&rows.prices);
+            if let Some(row) = rows.found_lately(key) {
+                return row.count(length, measurement.is_complete());
+            }
+        }
         // What is rare must not ask for the whole measurement: then its values stay in registers.
-        let Some(place) = rows.place(key, measurement.metric, &self.costs) else {
-            self.refused += 1;
-            return;
-        };
-        let length = measurement.less_own(&rows.prices);
-        let row = &mut rows.all[place];
-        row.lengths.record(length.as_ns());
-        row.incomplete += u64::from(!measurement.is_complete());
+        if let Some((prices, row)) = self.look_for(key, index, measurement.metric) {
+            row.count(measurement.less_own(prices), measurement.is_complete());
+        }
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {

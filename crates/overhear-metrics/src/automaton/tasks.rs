@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who has which slot, and the automata there: one of each metric beside each other, so that a task is looked up
+//! Who has which slot: the place where each metric keeps its automaton of a task, so that a task is looked up
 //! once per element.
 
 use rustc_hash::FxHashMap;
-
-use super::instance::Instance;
-use super::joint::State;
-use super::program::Row;
 
 /// Places for tasks that are found without asking the index.
 const NEAR: usize = 64;
@@ -24,9 +20,6 @@ pub(super) struct Tasks {
     near: [(u32, u32); NEAR],
     index: FxHashMap<u32, u32>,
     slots: Vec<Slot>,
-    /// By slot, as many as there are metrics; the strangers are at that of nobody.
-    instances: Vec<Instance>,
-    metrics: usize,
     free: Vec<u32>,
     /// Slots that nobody may hold.
     idle: Vec<u32>,
@@ -37,8 +30,6 @@ struct Slot {
     task: u32,
     /// How many automata hold it.
     holders: u32,
-    /// What is known of them.
-    state: State,
 }
 
 impl Default for Tasks {
@@ -47,8 +38,6 @@ impl Default for Tasks {
             near: [(0, NOBODY); NEAR],
             index: FxHashMap::default(),
             slots: vec![Slot::default()],
-            instances: Vec::new(),
-            metrics: 0,
             free: Vec::new(),
             idle: Vec::new(),
         }
@@ -82,8 +71,6 @@ impl Tasks {
     fn give(&mut self, task: u32) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
-            let instances = self.slots.len() * self.metrics;
-            self.instances.resize(instances, Instance::at(Row::ABSENT));
             u32::try_from(self.slots.len() - 1).expect("there are fewer automata than task ids")
         });
         self.slots[slot as usize].task = task;
@@ -102,81 +89,22 @@ impl Tasks {
         self.slots[slot as usize].task
     }
 
+    /// How many slots there are.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// An automaton holds the slot.
     pub(super) fn hold(&mut self, slot: u32) {
-        let slot = &mut self.slots[slot as usize];
-        slot.holders += 1;
-        slot.state = State::UNKNOWN;
+        self.slots[slot as usize].holders += 1;
     }
 
     /// An automaton holds it no longer.
     pub(super) fn let_go(&mut self, slot: u32) {
         let held = &mut self.slots[slot as usize];
         held.holders -= 1;
-        held.state = State::UNKNOWN;
         if held.holders == 0 {
             self.idle.push(slot);
-        }
-    }
-
-    /// There is a metric more, whose stranger is at this row.
-    pub(super) fn widen(&mut self, start: Row) {
-        let narrow = std::mem::take(&mut self.instances);
-        for slot in 0..self.slots.len() {
-            let known = slot * self.metrics..(slot + 1) * self.metrics;
-            self.instances.extend(&narrow[known]);
-            let row = if slot == 0 { start } else { Row::ABSENT };
-            self.instances.push(Instance::at(row));
-        }
-        self.metrics += 1;
-        self.forget_states();
-    }
-
-    /// The automata of a slot, and what is known of them.
-    #[inline(always)]
-    pub(super) fn at(&mut self, slot: u32) -> (&mut State, &mut [Instance]) {
-        let first = slot as usize * self.metrics;
-        let own = &mut self.instances[first..first + self.metrics];
-        (&mut self.slots[slot as usize].state, own)
-    }
-
-    /// The automaton of a metric in a slot, absent if there is none.
-    pub(super) fn instance(&self, slot: u32, metric: usize) -> &Instance {
-        &self.instances[slot as usize * self.metrics + metric]
-    }
-
-    /// As [`Tasks::instance`], to change it.
-    pub(super) fn instance_mut(&mut self, slot: u32, metric: usize) -> &mut Instance {
-        &mut self.instances[slot as usize * self.metrics + metric]
-    }
-
-    /// The slots in which a metric has an automaton, without that of nobody.
-    pub(super) fn with(&self, metric: usize) -> impl Iterator<Item = u32> + '_ {
-        let slots = (0..).zip(self.instances.iter().skip(metric).step_by(self.metrics));
-        let present = slots.skip(1).filter(|(_, it)| it.row != Row::ABSENT);
-        present.map(|(slot, _)| slot)
-    }
-
-    /// How many slots there are.
-    pub(super) fn slots(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// What is known of the automata of a slot.
-    #[inline(always)]
-    pub(super) fn state_mut(&mut self, slot: u32) -> &mut State {
-        &mut self.slots[slot as usize].state
-    }
-
-    /// Nothing is known of them any more.
-    pub(super) fn forget_state(&mut self, slot: u32) {
-        *self.state_mut(slot) = State::UNKNOWN;
-    }
-
-    /// Nothing is known of any.
-    pub(super) fn forget_states(&mut self) {
-        for slot in &mut self.slots {
-            slot.state = State::UNKNOWN;
         }
     }
 
@@ -191,7 +119,7 @@ impl Tasks {
     #[inline(never)]
     fn take_back(&mut self) {
         while let Some(slot) = self.idle.pop() {
-            let Slot { task, holders, .. } = self.slots[slot as usize];
+            let Slot { task, holders } = self.slots[slot as usize];
             // It may have found a holder, or stand here twice.
             if holders == 0 && task != 0 {
                 self.forget(task);
@@ -211,9 +139,6 @@ impl Tasks {
         self.forget(self.of(slot));
         self.near[new as usize % NEAR] = (0, NOBODY);
         self.slots[slot as usize].task = new;
-        for instance in self.at(slot).1 {
-            instance.task = new;
-        }
         self.index.insert(new, slot);
     }
 }
