@@ -9,7 +9,7 @@
 //!   processes: their threads, and all threads and processes these create.
 //! - [`KernelMonitor`] is the same as an object with the life that seed 003 gives it: created
 //!   suspended, resumed, read, terminated, and tracking the threads it is told to.
-//! - [`Sensor`] is what can be heard besides scheduling: page faults, system calls, interrupts, ....
+//! - [`Sensor`] is what can be heard: scheduling, all of it or as much as is wanted, page faults, system calls, ....
 //! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.
 //! - [`Choice`] is what the user asked for: BPF programs, perf records, or the best there is.
 //! - [`Status`] is what the user got, with one sentence that says why.
