@@ -111,7 +111,8 @@ fn a_recording_without_wake_ups_says_so() {
         (output.status.code(), text)
     };
     let (status, text) = overhear(&["report", out, "--json"]);
-    assert_eq!(status, Some(0), "{text}");
+    // 3 where the machine was so busy that something was missed.
+    assert!(matches!(status, Some(0 | 3)), "{text}");
     let kept: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(kept["sources"], live["sources"]);
     assert_eq!(kept["threads"], live["threads"]);
