@@ -41,7 +41,8 @@ pub enum GapCause {
     /// The writer lapped the reader: the ring was too small or the reader too slow.
     Overwritten,
     /// The element arrived after the merge had passed its time: the writer was preempted between
-    /// stamp and publication for longer than the hold-back.
+    /// stamp and publication for longer than the hold-back. Or the evaluation panicked over it or just before it,
+    /// and was called again.
     Late,
     /// A write nested in another of the same thread or CPU was refused.
     Nested,

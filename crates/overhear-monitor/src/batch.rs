@@ -8,15 +8,25 @@
 //!
 //! Where somebody asks before each element whether there have been enough, every element is handed over
 //! by itself: what the answer depends on is known only when the one before has been evaluated.
+//!
+//! An evaluation that panics leaves what it was handed behind: these elements have left their queues, and nobody
+//! has them any more. They are kept as [`Lost`], and missed by whoever releases next. Handed over one by one
+//! they are those behind the one at which it panicked; handed over together it is not known how far it had come,
+//! and all of them are missed.
 
-use overhear_event::{ElementInPlace, ElementView, Gap, Item, StreamDescriptor, Timestamp};
+use std::cell::{Cell, RefCell};
+
+use overhear_event::{
+    ElementInPlace, ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp,
+};
 
 /// So many are handed over at once at most: few enough that they lie in the nearest cache.
 const MOST: usize = 64;
 
 /// What the merge hands over: an [`Item`], or several elements.
 pub(crate) enum Released<'a> {
-    Elements(&'a [ElementView<'a>]),
+    /// And how many of them have been delivered, for who delivers them one by one.
+    Elements(&'a [ElementView<'a>], &'a Cell<usize>),
     InPlace(&'a ElementInPlace<'a>),
     Gap(&'a StreamDescriptor, Gap),
     Advance(Timestamp),
@@ -26,12 +36,25 @@ impl Released<'_> {
     /// One by one.
     pub(crate) fn each(self, mut sink: impl FnMut(Item<'_>)) {
         match self {
-            Self::Elements(elements) => elements.iter().for_each(|it| sink(Item::Element(*it))),
+            Self::Elements(elements, delivered) => {
+                for (element, number) in elements.iter().zip(1..) {
+                    delivered.set(number);
+                    sink(Item::Element(*element));
+                }
+            }
             Self::InPlace(element) => sink(Item::InPlace(element)),
             Self::Gap(stream, gap) => sink(Item::Gap(stream, gap)),
             Self::Advance(time) => sink(Item::Advance(time)),
         }
     }
+}
+
+/// An element that a call which panicked has not delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub(crate) stream: StreamId,
+    pub(crate) sequence: u64,
+    pub(crate) time: Timestamp,
 }
 
 /// When elements have to be handed over.
@@ -72,13 +95,22 @@ pub(crate) struct Batch<'q, P, S> {
     // Those behind `count` mean nothing.
     elements: [ElementView<'q>; MOST],
     count: usize,
+    // How many are in a call of the sink that has not returned, and of these how many are delivered.
+    handed: usize,
+    delivered: Cell<usize>,
+    lost: &'q RefCell<Vec<Lost>>,
     portion: P,
     sink: S,
 }
 
 impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
     /// An empty one, for elements of any streams; one of them is given.
-    pub(crate) fn new(stream: &'q StreamDescriptor, portion: P, sink: S) -> Self {
+    pub(crate) fn new(
+        stream: &'q StreamDescriptor,
+        lost: &'q RefCell<Vec<Lost>>,
+        portion: P,
+        sink: S,
+    ) -> Self {
         let nothing = ElementView {
             stream,
             sequence: 0,
@@ -88,6 +120,9 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
         Self {
             elements: [nothing; MOST],
             count: 0,
+            handed: 0,
+            delivered: Cell::new(0),
+            lost,
             portion,
             sink,
         }
@@ -120,7 +155,24 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
     pub(crate) fn hand_over(&mut self) {
         let count = std::mem::take(&mut self.count);
         if count > 0 {
-            (self.sink)(Released::Elements(&self.elements[..count]));
+            self.handed = count;
+            self.delivered.set(0);
+            (self.sink)(Released::Elements(&self.elements[..count], &self.delivered));
+            self.handed = 0;
         }
+    }
+}
+
+impl<P, S> Drop for Batch<'_, P, S> {
+    /// Keeps what a panic has left: otherwise there is nothing.
+    fn drop(&mut self) {
+        let handed = self.elements[..self.handed].iter();
+        let handed = handed.skip(self.delivered.get());
+        let left = handed.chain(&self.elements[..self.count]);
+        self.lost.borrow_mut().extend(left.map(|element| Lost {
+            stream: element.stream.id,
+            sequence: element.sequence,
+            time: element.time,
+        }));
     }
 }

@@ -21,7 +21,8 @@
 //! Queues grow with what they hold, up to a limit. With [`Room::Reserved`] each has all of its
 //! memory from the moment its stream is opened, and rounds allocate none.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use overhear_event::{
     Turn, Turns,
 };
 
-use crate::batch::{Batch, Everything, Portion, Released, Until};
+use crate::batch::{Batch, Everything, Lost, Portion, Released, Until};
 use crate::queue::{Limits, Queue};
 
 /// By how much an element's time may lie after the round's begin: the error of a clock segment, and
@@ -74,6 +75,8 @@ pub struct Merge {
     limits: Limits,
     // Whether a queue waits to be empty and forgotten.
     closing: bool,
+    // What the last release has taken out and not delivered, because it ended with a panic.
+    lost: RefCell<Vec<Lost>>,
     opened: Vec<Arc<StreamDescriptor>>,
     // How many of them were announced.
     announced: usize,
@@ -192,7 +195,9 @@ impl Merge {
         Some((&mut self.queues[self.last], &self.limits))
     }
 
-    /// Releases everything before `until` in total order, then an advance.
+    /// Releases everything before `until` in total order, then an advance. A panic of `sink` passes through; the
+    /// elements that have left their queues by then and were not delivered are missed in the next release,
+    /// with the cause *late*.
     pub fn release(&mut self, until: Timestamp, mut sink: impl FnMut(Item<'_>)) {
         self.release_batches(until, Everything, |released| released.each(&mut sink));
     }
@@ -216,6 +221,9 @@ impl Merge {
         mut sink: impl FnMut(Released<'_>),
     ) {
         let until = until.max(self.limits.watermark);
+        if !self.lost.get_mut().is_empty() {
+            self.miss_lost();
+        }
         let turns = (0..).zip(&self.queues).filter_map(|(place, queue)| {
             let time = queue.head().filter(|&time| time < until)?;
             Some(Turn::new(time, queue.descriptor.id, place))
@@ -230,6 +238,22 @@ impl Merge {
         sink(Released::Advance(until));
     }
 
+    /// What a panic has left of each stream becomes a gap before what is still queued.
+    #[cold]
+    fn miss_lost(&mut self) {
+        let mut gaps: BTreeMap<StreamId, (Lost, u64, Timestamp)> = BTreeMap::new();
+        for lost in std::mem::take(self.lost.get_mut()) {
+            let gap = gaps.entry(lost.stream).or_insert((lost, 0, lost.time));
+            (gap.1, gap.2) = (gap.1 + 1, lost.time);
+        }
+        for (stream, (first, missed, to)) in gaps {
+            match self.queue(stream) {
+                Some((queue, _)) => queue.miss_in_front(first.sequence, missed, first.time, to),
+                None => self.stray(stream, missed),
+            }
+        }
+    }
+
     /// Releases what comes before `until`. Where there have been enough before that, returns the time of the
     /// first element of the rest.
     fn take_turns(
@@ -241,7 +265,7 @@ impl Merge {
         let first = self.turns.top()?;
         let end = Turn::begin_of(until);
         let queues = &self.queues;
-        let mut batch = Batch::new(&queues[first.index()].descriptor, portion, sink);
+        let mut batch = Batch::new(&queues[first.index()].descriptor, &self.lost, portion, sink);
         let mut left = None;
         while let Some(turn) = self.turns.top() {
             let queue = &queues[turn.index()];

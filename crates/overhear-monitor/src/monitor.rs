@@ -185,9 +185,10 @@ impl Monitor {
         });
         let merge = &mut self.merge;
         merge.release_batches(until, portion, |released| match released {
-            Released::Elements(batch) => {
-                *elements += batch.len() as u64;
+            Released::Elements(batch, _) => {
                 update.elements(batch);
+                // Behind the call: one that panics has evaluated nothing, and its elements are missed.
+                *elements += batch.len() as u64;
             }
             Released::InPlace(element) => {
                 element.evaluate(update);

@@ -327,6 +327,27 @@ impl Queue {
         });
     }
 
+    /// Queues a gap before all that is held: elements that were released and not delivered.
+    #[cold]
+    pub(crate) fn miss_in_front(
+        &mut self,
+        first: u64,
+        missed: u64,
+        from: Timestamp,
+        to: Timestamp,
+    ) {
+        // They are the newest that were released.
+        self.released.set(from);
+        let before = self.head.get();
+        self.gaps.get_mut().push_front(QueuedGap {
+            before,
+            to,
+            first,
+            missed,
+            cause: GapCause::Late,
+        });
+    }
+
     /// Gaps in front of an element end with it, not with the round that found them.
     #[cold]
     fn pull_gaps_to(&mut self, time: Timestamp) {

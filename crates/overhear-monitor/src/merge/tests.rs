@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The order of what comes out, whatever comes in.
 
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use overhear_event::{
@@ -9,7 +10,7 @@ use overhear_event::{
 };
 use proptest::prelude::{prop, prop_assert_eq, proptest, ProptestConfig};
 
-use super::{Merge, Room, FUTURE};
+use super::{Everything, Merge, Room, FUTURE};
 
 fn at(ns: u64) -> Timestamp {
     Timestamp::from_monotonic_ns(ns)
@@ -317,4 +318,79 @@ proptest! {
         assert!(elements.is_sorted());
         assert_eq!(elements.len() as u64 + missed, put_in);
     }
+}
+
+/// Releases, and has the sink panic at its so-manyth element.
+fn release_until_panic(merge: &mut Merge, fatal: usize) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let released = catch_unwind(AssertUnwindSafe(|| {
+        merge.release(at(u64::MAX), |item| {
+            seen.push(Seen::of(item));
+            if seen.len() == fatal {
+                // A panic that says nothing.
+                resume_unwind(Box::new(()));
+            }
+        });
+    }));
+    assert!(released.is_err());
+    seen
+}
+
+#[test]
+fn what_a_panic_leaves_is_missed_in_the_next_release() {
+    let mut merge = merge(2);
+    merge.begin_round(at(1_000));
+    for number in 0..100 {
+        put(&mut merge, 1, number, 10 + 2 * number);
+        put(&mut merge, 2, number, 11 + 2 * number);
+    }
+    // The second batch has the elements 32 to 63 of each stream.
+    let seen = release_until_panic(&mut merge, 64 + 4);
+    assert_eq!(seen.len(), 64 + 4);
+    // More comes in before the next release.
+    merge.begin_round(at(2_000));
+    put(&mut merge, 2, 100, 1_500);
+    let mut rest = Vec::new();
+    merge.release(at(u64::MAX), |item| rest.push(Seen::of(item)));
+    let gap = |stream, from, to| Seen::Gap {
+        stream,
+        first: 34,
+        missed: 30,
+        from,
+        to,
+        cause: GapCause::Late,
+    };
+    assert_eq!(
+        rest[..2],
+        [
+            gap(1, 10 + 2 * 34, 10 + 2 * 63),
+            gap(2, 11 + 2 * 34, 11 + 2 * 63)
+        ]
+    );
+    let elements = rest.iter().filter(|it| matches!(it, Seen::Element(..)));
+    assert_eq!(elements.count(), 36 + 36 + 1);
+    // Nothing is missed twice.
+    let mut again = Vec::new();
+    merge.release(at(u64::MAX), |item| again.push(Seen::of(item)));
+    assert_eq!(again.len(), 1, "{again:?}");
+}
+
+#[test]
+fn of_a_batch_that_panics_as_a_whole_all_are_missed() {
+    let mut merge = merge(1);
+    merge.begin_round(at(1_000));
+    for number in 0..10 {
+        put(&mut merge, 1, number, 10 + number);
+    }
+    let released = catch_unwind(AssertUnwindSafe(|| {
+        merge.release_batches(at(u64::MAX), Everything, |_| resume_unwind(Box::new(())));
+    }));
+    assert!(released.is_err());
+    let mut missed = 0;
+    merge.release(at(u64::MAX), |item| match Seen::of(item) {
+        Seen::Gap { missed: more, .. } => missed += more,
+        Seen::Element(..) => panic!("they have left the queue"),
+        Seen::Advance(_) => {}
+    });
+    assert_eq!(missed, 10);
 }
