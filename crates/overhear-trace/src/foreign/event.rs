@@ -3,13 +3,14 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use overhear_event::Timestamp;
 
 use super::library::{
-    text, ClockSnapshot, Event, EventClass, Field, Library, Message, Owned, AVAILABLE, OK,
+    text, ClockSnapshot, Event, EventClass, Field, Library, Message, Owned, Stream, StreamClass,
+    AVAILABLE, OK,
 };
 use super::{ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignValue};
 
@@ -234,6 +235,41 @@ unsafe fn time(library: &Library, snapshot: *const ClockSnapshot) -> Option<Time
     Some(Timestamp::from_monotonic_ns(ns))
 }
 
+/// The library's functions for messages of one kind of discarded things.
+struct Discarded {
+    stream: unsafe extern "C" fn(*const Message) -> *const Stream,
+    have_snapshots: unsafe extern "C" fn(*const StreamClass) -> c_int,
+    begin: unsafe extern "C" fn(*const Message) -> *const ClockSnapshot,
+    end: unsafe extern "C" fn(*const Message) -> *const ClockSnapshot,
+    count: unsafe extern "C" fn(*const Message, *mut u64) -> c_uint,
+}
+
+impl Discarded {
+    /// From when to when, and how many; `None` if that is not known.
+    ///
+    /// # Safety
+    /// `message` lives and is of the kind that the functions are for.
+    unsafe fn read(
+        &self,
+        library: &Library,
+        message: *const Message,
+    ) -> (Option<Timestamp>, Option<Timestamp>, Option<u64>) {
+        // SAFETY: Everything is borrowed from the message; snapshots are asked for if the class has them.
+        unsafe {
+            let stream = (self.stream)(message);
+            let class = (library.bt_stream_borrow_class_const)(stream);
+            let (mut from, mut to) = (None, None);
+            if (self.have_snapshots)(class) != 0 {
+                from = time(library, (self.begin)(message));
+                to = time(library, (self.end)(message));
+            }
+            let mut count = 0;
+            let known = (self.count)(message, &mut count);
+            (from, to, (known == AVAILABLE).then_some(count))
+        }
+    }
+}
+
 /// Events that were discarded.
 ///
 /// # Safety
@@ -242,27 +278,21 @@ pub(super) unsafe fn discarded_events(
     library: &Library,
     message: *const Message,
 ) -> ForeignMessage {
-    // SAFETY: Everything is borrowed from the message; snapshots are asked for if the class has them.
-    unsafe {
-        let stream = (library.bt_message_discarded_events_borrow_stream_const)(message);
-        let class = (library.bt_stream_borrow_class_const)(stream);
-        let (mut from, mut to) = (None, None);
-        if (library.bt_stream_class_discarded_events_have_default_clock_snapshots)(class) != 0 {
-            let begin =
-                library.bt_message_discarded_events_borrow_beginning_default_clock_snapshot_const;
-            let end = library.bt_message_discarded_events_borrow_end_default_clock_snapshot_const;
-            from = time(library, begin(message));
-            to = time(library, end(message));
-        }
-        let mut count = 0;
-        let known = (library.bt_message_discarded_events_get_count)(message, &mut count);
-        ForeignMessage::Loss(ForeignLoss {
-            from,
-            to,
-            events: if known == AVAILABLE { count } else { 1 },
-            at_least: known != AVAILABLE,
-        })
-    }
+    let events = Discarded {
+        stream: library.bt_message_discarded_events_borrow_stream_const,
+        have_snapshots: library.bt_stream_class_discarded_events_have_default_clock_snapshots,
+        begin: library.bt_message_discarded_events_borrow_beginning_default_clock_snapshot_const,
+        end: library.bt_message_discarded_events_borrow_end_default_clock_snapshot_const,
+        count: library.bt_message_discarded_events_get_count,
+    };
+    // SAFETY: The functions are those of such messages.
+    let (from, to, count) = unsafe { events.read(library, message) };
+    ForeignMessage::Loss(ForeignLoss {
+        from,
+        to,
+        events: count.unwrap_or(1),
+        at_least: count.is_none(),
+    })
 }
 
 /// Packets that were discarded: nobody knows how many events were in them, but one at least in each.
@@ -273,25 +303,19 @@ pub(super) unsafe fn discarded_packets(
     library: &Library,
     message: *const Message,
 ) -> ForeignMessage {
-    // SAFETY: As in `discarded_events`.
-    unsafe {
-        let stream = (library.bt_message_discarded_packets_borrow_stream_const)(message);
-        let class = (library.bt_stream_borrow_class_const)(stream);
-        let (mut from, mut to) = (None, None);
-        if (library.bt_stream_class_discarded_packets_have_default_clock_snapshots)(class) != 0 {
-            let begin =
-                library.bt_message_discarded_packets_borrow_beginning_default_clock_snapshot_const;
-            let end = library.bt_message_discarded_packets_borrow_end_default_clock_snapshot_const;
-            from = time(library, begin(message));
-            to = time(library, end(message));
-        }
-        let mut count = 0;
-        let known = (library.bt_message_discarded_packets_get_count)(message, &mut count);
-        ForeignMessage::Loss(ForeignLoss {
-            from,
-            to,
-            events: if known == AVAILABLE { count.max(1) } else { 1 },
-            at_least: true,
-        })
-    }
+    let packets = Discarded {
+        stream: library.bt_message_discarded_packets_borrow_stream_const,
+        have_snapshots: library.bt_stream_class_discarded_packets_have_default_clock_snapshots,
+        begin: library.bt_message_discarded_packets_borrow_beginning_default_clock_snapshot_const,
+        end: library.bt_message_discarded_packets_borrow_end_default_clock_snapshot_const,
+        count: library.bt_message_discarded_packets_get_count,
+    };
+    // SAFETY: The functions are those of such messages.
+    let (from, to, count) = unsafe { packets.read(library, message) };
+    ForeignMessage::Loss(ForeignLoss {
+        from,
+        to,
+        events: count.unwrap_or(1).max(1),
+        at_least: true,
+    })
 }
