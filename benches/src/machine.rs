@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
+use overhear_monitor::yardstick::Yardstick;
 use overhear_stream::read_hardware_ticks;
 use overhear_stream::sync::{fence, AtomicBool, Ordering};
 use serde::Serialize;
@@ -103,30 +104,18 @@ fn one_core(cpus: Cpus) -> bool {
     core(cpus.measured).is_some() && core(cpus.measured) == core(cpus.others)
 }
 
-/// As much arithmetic at once as a core has units for.
-#[inline(never)]
-pub(crate) fn arithmetic(rounds: u64) {
-    let mut numbers = [1_u64, 2, 3, 4, 5, 6, 7, 8];
-    for round in 0..rounds {
-        for number in &mut numbers {
-            *number = number.rotate_left(7) ^ round;
-        }
-    }
-    std::hint::black_box(numbers);
-}
-
 /// The nanoseconds of a short piece of arithmetic that needs all units of a core. It is slow when
 /// somebody else on the machine takes some of them, which no clock or counter of a guest tells.
 pub(crate) fn sentinel() -> f64 {
-    crate::race::time(1, &mut |_| arithmetic(SENTINEL_ROUNDS))
+    crate::race::time(1, &mut |_| SENTINEL.work())
 }
 
 /// About two microseconds: two hundred steps of a counter of 10 ns.
-pub(crate) const SENTINEL_ROUNDS: u64 = 1000;
+pub(crate) const SENTINEL: Yardstick = Yardstick::new(1500);
 
 /// By how much arithmetic on the other CPU slows it on the measured one, which the caller occupies.
 fn beside(others: usize) -> f64 {
-    const ROUNDS: u64 = 100_000;
+    const STEPS: u64 = 100_000;
     const TURNS: usize = 41;
     static BUSY: AtomicBool = AtomicBool::new(false);
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -135,7 +124,7 @@ fn beside(others: usize) -> f64 {
         let _ = pin(0, others);
         while !DONE.load(Ordering::Relaxed) {
             if BUSY.load(Ordering::Relaxed) {
-                arithmetic(ROUNDS / 100);
+                Yardstick::new(STEPS / 100).work();
             } else {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -144,7 +133,7 @@ fn beside(others: usize) -> f64 {
     let turn = |busy: bool| {
         BUSY.store(busy, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(1));
-        crate::race::time(1, &mut |_| arithmetic(ROUNDS))
+        crate::race::time(1, &mut |_| Yardstick::new(STEPS).work())
     };
     let (mut alone, mut together): (Vec<_>, Vec<_>) =
         (0..TURNS).map(|_| (turn(false), turn(true))).unzip();

@@ -10,7 +10,7 @@ use anyhow::Result;
 use overhear_stream::sync::{AtomicU64, Ordering};
 
 use crate::floor::floor;
-use crate::machine::{arithmetic, occupy, SENTINEL_ROUNDS};
+use crate::machine::{occupy, SENTINEL};
 use crate::native::crowds;
 use crate::race::{race, time, Contender, Outcome};
 use crate::sensors::{self, Bytes8};
@@ -91,7 +91,7 @@ pub(crate) fn pairs(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     let partner = Partner::new(others)?;
     let partner = &partner;
     // On both CPUs at once, as the batches are. Its rounds count as a batch's elements do.
-    let sentinel: Work = Arc::new(|_| arithmetic(SENTINEL_ROUNDS));
+    let sentinel: Work = Arc::new(|_| SENTINEL.work());
     let contender = |name: String, here: Work, there: Work| {
         let sentinel = Arc::clone(&sentinel);
         Contender::new(PAIRS, name, move || partner.together(&here, &there))
