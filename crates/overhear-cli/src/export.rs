@@ -57,6 +57,7 @@ pub fn export(
     let exported = match (format, sensor) {
         (Format::Perfetto, _) => {
             let mut export = PerfettoExport::new(out, reader.identity().realtime_offset);
+            reader.streams().for_each(|stream| export.announce(stream));
             let _ = compensation::replay(&reader, costs, vec![&mut export]);
             export.finish()
         }

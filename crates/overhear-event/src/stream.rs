@@ -7,7 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EventName, Nanos, Timestamp, TypeSchema};
+use crate::{EventName, Field, Nanos, Timestamp, TypeSchema};
 
 /// The number of a stream, unique within one directory and its traces.
 ///
@@ -160,6 +160,19 @@ impl StreamDescriptor {
             }
             _ => self.first_stream() == other.first_stream(),
         }
+    }
+
+    /// Whether a field is more than an id or a kind, so that its least, mean and greatest value say something: every
+    /// field of programs may be, and of the kernel those with a unit, and what probes tell (the program knows
+    /// what the arguments of its functions mean).
+    #[must_use]
+    pub fn is_quantity(&self, field: &Field) -> bool {
+        let of_probe = ["probe/", "usdt/"]
+            .iter()
+            .any(|of| self.sensor.starts_with(of));
+        !matches!(self.origin, Origin::Kernel { .. })
+            || !field.unit.is_empty()
+            || of_probe && !["tid", "pid"].contains(&field.name.as_str())
     }
 
     /// The name of the events in this stream.

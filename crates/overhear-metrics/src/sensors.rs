@@ -89,10 +89,8 @@ impl SensorAccount {
             .iter()
             .map(|_| FieldStatistics::new())
             .collect();
-        let of_kernel = matches!(stream.origin, Origin::Kernel { .. });
-        let is_counted = |field: &Field| !of_kernel || tells_a_quantity(&stream, field);
         let all = stream.schema.fields().iter().enumerate();
-        let counted = all.filter(|(_, field)| is_counted(field));
+        let counted = all.filter(|(_, field)| stream.is_quantity(field));
         let counted = counted.map(|(index, _)| index).collect();
         Self {
             stream,
@@ -138,15 +136,6 @@ impl SensorAccount {
         let steps = self.elements.saturating_add(self.missed).saturating_sub(1);
         (span > 0 && steps > 0).then(|| steps as f64 * 1e9 / span as f64)
     }
-}
-
-/// Whether a field of the kernel's elements is more than an id or a kind. A program knows what the arguments of its
-/// functions mean, and a probe does not: each may be a quantity.
-fn tells_a_quantity(stream: &StreamDescriptor, field: &Field) -> bool {
-    let of_probe = ["probe/", "usdt/"]
-        .iter()
-        .any(|of| stream.sensor.starts_with(of));
-    !field.unit.is_empty() || of_probe && !["tid", "pid"].contains(&field.name.as_str())
 }
 
 /// Keeps an account of every sensor of every program, and of the kernel's sensors beyond scheduling. The lanes of a

@@ -95,6 +95,13 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     let heads = lines.next().unwrap_or_else(|| panic!("{said}"));
     assert!(heads.contains("argument_1"), "{heads}");
     assert_eq!(lines.count(), 100);
+    // For Perfetto each call is a slice of the function's name, because returns are told as well.
+    let words = ["export", out, "--to", "perfetto", "--output", "-"];
+    let exported = overhear(&words).stdout;
+    let slice = b"\xba\x01\x07doubled";
+    let slices = exported.windows(slice.len()).filter(|at| at == slice);
+    assert_eq!(slices.count(), 100);
+
     let (status, _, said) = rows("probe/nothing");
     assert_eq!(status, Some(2));
     assert!(said.contains("probe/doubled/return#"), "{said}");

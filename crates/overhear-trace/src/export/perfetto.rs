@@ -50,6 +50,8 @@ pub struct PerfettoExport<W: Write> {
     cpus: BTreeMap<u32, Cpu>,
     tracks: BTreeMap<StreamId, Tracks>,
     spans: BTreeMap<SpansOf, SpanTracks>,
+    /// Functions whose returns are told.
+    returning: BTreeSet<SpansOf>,
     process_tracks: BTreeSet<u32>,
     thread_tracks: BTreeSet<u32>,
     /// Who was woken and has not run since: the flow, and who woke it.
@@ -89,6 +91,7 @@ impl<W: Write> PerfettoExport<W> {
             cpus: BTreeMap::new(),
             tracks: BTreeMap::new(),
             spans: BTreeMap::new(),
+            returning: BTreeSet::new(),
             process_tracks: BTreeSet::new(),
             thread_tracks: BTreeSet::new(),
             woken: BTreeMap::new(),

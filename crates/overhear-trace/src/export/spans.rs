@@ -14,6 +14,20 @@ pub(super) enum Edge {
     End,
 }
 
+/// A function calls itself at most so often that it is seen.
+const MOST_CALLS: usize = 256;
+
+/// The probed function whose calls or returns a stream tells, as the sensor of the calls; `None` of other streams.
+pub(super) fn function_of(stream: &StreamDescriptor) -> Option<(&str, Edge)> {
+    let sensor = stream.sensor.as_str();
+    match stream.schema.id() {
+        _ if !sensor.starts_with("probe/") => None,
+        "probe" => Some((sensor, Edge::Begin)),
+        "probe_return" => Some((sensor.strip_suffix("/return")?, Edge::End)),
+        _ => None,
+    }
+}
+
 /// What tells one span of a sensor from another.
 pub(super) type Key = Vec<u64>;
 
@@ -29,7 +43,8 @@ pub(super) struct Told {
 /// Where the fields are that tell of spans.
 #[derive(Clone, Debug)]
 pub(super) struct SpanFields {
-    edge: usize,
+    /// Where the kind is; `None` of probes, whose streams tell either calls or returns.
+    edge: Option<usize>,
     /// The values that begin; the next one is the end of each.
     begins: &'static [u64],
     keys: Vec<usize>,
@@ -43,10 +58,20 @@ impl SpanFields {
     /// The kernel's elements have a `kind`, 1 at the begin and 2 at the end; those of timers have pairs of their
     /// own for high resolution and for woken threads, and name the function at the begin alone. Those of
     /// programs have an `edge`, 0 and 1, and are told apart by the writing thread and the first other number
-    /// without a unit. (The page does the same.)
-    pub(super) fn of(stream: &StreamDescriptor) -> Option<Self> {
+    /// without a unit. Calls of a function are spans if its returns are told as well. (The page does the same.)
+    pub(super) fn of(stream: &StreamDescriptor, returns: bool) -> Option<Self> {
         let fields = stream.schema.fields();
         let place = |name: &str| fields.iter().position(|field| field.name == name);
+        if function_of(stream).is_some() {
+            return returns.then(|| Self {
+                edge: None,
+                begins: &[],
+                keys: place("tid").into_iter().collect(),
+                has_cpu: false,
+                same: None,
+                nested: MOST_CALLS,
+            });
+        }
         if let Origin::Kernel { .. } = stream.origin {
             let names: &[&str] = match stream.sensor.as_str() {
                 IRQ | SOFTIRQ => &["number"],
@@ -57,7 +82,7 @@ impl SpanFields {
             };
             let is_timer = stream.sensor == TIMER;
             return Some(Self {
-                edge: place("kind")?,
+                edge: Some(place("kind")?),
                 begins: if is_timer { &[1, 3, 5] } else { &[1] },
                 keys: names.iter().filter_map(|name| place(name)).collect(),
                 has_cpu: is_of_cpus(stream),
@@ -72,7 +97,7 @@ impl SpanFields {
             index != edge && field.kind.is_number() && field.unit.is_empty() && !is_frame
         });
         Some(Self {
-            edge,
+            edge: Some(edge),
             begins: &[0],
             keys: place(WRITER_TID).into_iter().chain(plain).collect(),
             has_cpu: false,
@@ -89,12 +114,9 @@ impl SpanFields {
             Value::Float(value) => Some(value.to_bits()),
             Value::Text(_) => None,
         };
-        let kind = number(self.edge)?;
-        let begins = |kind: &u64| self.begins.contains(kind);
-        let (edge, begin) = match kind.checked_sub(1).filter(begins) {
-            _ if begins(&kind) => (Edge::Begin, kind),
-            Some(begin) => (Edge::End, begin),
-            None => return None,
+        let (edge, begin) = match self.edge {
+            Some(edge) => self.edge_of(number(edge)?)?,
+            None => (function_of(stream)?.1, 0),
         };
         let mut key: Key = (self.keys.iter())
             .filter_map(|&index| number(index))
@@ -107,6 +129,16 @@ impl SpanFields {
         Some(Told { edge, key, same })
     }
 
+    /// What a kind says, and of which kind the begin is.
+    fn edge_of(&self, kind: u64) -> Option<(Edge, u64)> {
+        let begins = |kind: &u64| self.begins.contains(kind);
+        match kind.checked_sub(1).filter(begins) {
+            _ if begins(&kind) => Some((Edge::Begin, kind)),
+            Some(begin) => Some((Edge::End, begin)),
+            None => None,
+        }
+    }
+
     /// How many of one key can be under way.
     pub(super) const fn nested(&self) -> usize {
         self.nested
@@ -117,7 +149,8 @@ impl SpanFields {
 /// the thread's id.
 pub(super) fn is_of_threads(stream: &StreamDescriptor) -> bool {
     matches!(stream.origin, Origin::Kernel { .. })
-        && [SYSCALL, FUTEX, LOCK].contains(&stream.sensor.as_str())
+        && ([SYSCALL, FUTEX, LOCK].contains(&stream.sensor.as_str())
+            || function_of(stream).is_some())
 }
 
 /// Whether what it tells of happens on a CPU, to whichever thread is there.
@@ -126,8 +159,11 @@ pub(super) fn is_of_cpus(stream: &StreamDescriptor) -> bool {
         && [IRQ, SOFTIRQ, TIMER].contains(&stream.sensor.as_str())
 }
 
-/// What the span is called that an element begins: an interrupt and a system call have names of their own.
+/// What the span is called that an element begins: an interrupt, a system call and a function have names of their own.
 pub(super) fn name_of(element: &ElementView<'_>) -> String {
+    if let Some((function, _)) = function_of(element.stream) {
+        return function.trim_start_matches("probe/").to_string();
+    }
     let sensor = element.stream.sensor.as_str();
     let own = match (sensor, element.field("name")) {
         _ if !matches!(element.stream.origin, Origin::Kernel { .. }) => None,

@@ -432,3 +432,69 @@ fn handlers_of_timers_are_slices_although_their_ends_name_no_function() {
     ];
     assert_eq!(slices, expected);
 }
+
+#[test]
+fn calls_of_a_function_are_slices_if_its_returns_are_told() {
+    let of = |id, cpu, sensor, schema| stream(id, Origin::Kernel { cpu }, sensor, schema);
+    let calls = of(1, 0, "probe/sum", events::probe_schema());
+    let returns = of(2, 1, "probe/sum/return", events::probe_return_schema());
+    let alone = of(3, 0, "probe/other", events::probe_schema());
+    let lives = of(4, 0, TASK_LIFE, Life::schema());
+    let payload = |tid: u32, bytes: usize| {
+        let mut payload = tid.to_ne_bytes().to_vec();
+        payload.resize(bytes, 0);
+        payload
+    };
+    let exit = Life {
+        tid: 8,
+        pid: 8,
+        parent_tid: 0,
+        parent_pid: 0,
+        kind: Life::EXIT,
+        code: 0,
+        cpu_ns: 0,
+        comm: [0; 16],
+    };
+    let packets = exported(|export| {
+        export.announce(&calls);
+        export.announce(&returns);
+        let steps = [
+            (&calls, payload(7, 56)),
+            (&calls, payload(7, 56)),
+            (&calls, payload(8, 56)),
+            (&alone, payload(7, 56)),
+            (&returns, payload(7, 16)),
+            (&lives, exit.to_payload().to_vec()),
+            (&returns, payload(7, 16)),
+            (&returns, payload(9, 16)),
+        ];
+        for (ns, (stream, payload)) in steps.iter().enumerate() {
+            export.element(&ElementView {
+                stream,
+                sequence: 0,
+                time: at(100 * ns as u64),
+                payload,
+            });
+        }
+    });
+    let slices = slices(&packets);
+    let [outer, inner, other] = [0, 1, 2].map(|at: usize| slices[at].1);
+    // Ids are no counters, arguments are.
+    let counters = packets.iter().filter_map(|data| match data {
+        Data::Track(track) if track.counter.is_some() => Some(track.name.as_str()),
+        _ => None,
+    });
+    let counters: Vec<_> = counters.collect();
+    assert!(counters.contains(&"probe/sum.argument_1"), "{counters:?}");
+    assert!(!counters.iter().any(|name| name.ends_with("id")));
+    let expected = [
+        (1, outer, "sum"),
+        (1, inner, "sum"),
+        (1, other, "sum"),
+        (2, inner, ""),
+        (2, other, ""),
+        (2, outer, ""),
+    ];
+    assert_eq!(slices, expected);
+    assert!(outer != inner && inner != other);
+}

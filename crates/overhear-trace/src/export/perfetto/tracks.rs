@@ -7,13 +7,18 @@ use std::io::Write;
 use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Value};
 
 use super::super::schema;
-use super::super::spans::{is_of_cpus, is_of_threads, name_of, Edge, Lanes, SpanFields};
+use super::super::spans::{
+    function_of, is_of_cpus, is_of_threads, name_of, Edge, Lanes, SpanFields,
+};
 use super::{signed, PerfettoExport};
 
 /// Whose spans they are: a sensor's, or all CPUs' of one name, or one CPU's.
 pub(super) type SpansOf = (Option<StreamId>, String, Option<u32>);
 
 fn spans_of(stream: &StreamDescriptor) -> SpansOf {
+    if let Some((function, _)) = function_of(stream) {
+        return (None, format!("{function}#{}", stream.instance), None);
+    }
     match stream.origin {
         Origin::Program(_) => (Some(stream.first_stream()), String::new(), None),
         Origin::Kernel { cpu } if is_of_cpus(stream) => (None, stream.sensor.clone(), Some(cpu)),
@@ -40,6 +45,14 @@ pub(super) struct SpanTracks {
 }
 
 impl<W: Write> PerfettoExport<W> {
+    /// Says beforehand that there is such a stream. Calls of a probed function are drawn as slices only if it is
+    /// known that their returns will be told.
+    pub fn announce(&mut self, stream: &StreamDescriptor) {
+        if let Some((_, Edge::End)) = function_of(stream) {
+            self.returning.insert(spans_of(stream));
+        }
+    }
+
     /// The slice that an element begins or ends.
     fn slice(&mut self, element: &ElementView<'_>, fields: &[schema::Annotation]) {
         let stream = element.stream;
@@ -128,7 +141,8 @@ impl<W: Write> PerfettoExport<W> {
         let counters = fields
             .map(|field| {
                 let is_writer = field.name.starts_with("writer_");
-                (field.kind.is_number() && !is_writer).then(|| {
+                let is_number = field.kind.is_number() && !is_writer;
+                (is_number && stream.is_quantity(field)).then(|| {
                     let counter = schema::CounterDescriptor {
                         unit_name: field.unit.clone(),
                     };
@@ -137,7 +151,7 @@ impl<W: Write> PerfettoExport<W> {
             })
             .collect();
         if let (Some(fields), false) = (
-            SpanFields::of(stream),
+            SpanFields::of(stream, self.returning.contains(&spans_of(stream))),
             self.spans.contains_key(&spans_of(stream)),
         ) {
             let spans = SpanTracks {
