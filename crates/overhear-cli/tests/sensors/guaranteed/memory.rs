@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a guaranteed monitor is stated before the start, and more than that is told.
+
+use serde_json::Value;
+
+use super::{alone, file, run, FILE};
+use crate::program::number;
+use crate::support::{finish, folder, overhear, path, plugin, Ended};
+
+#[test]
+fn the_memory_that_was_stated_is_not_exceeded() {
+    let _alone = alone();
+    let (_folder, file) = file(&FILE.replace("EXECUTOR", "auto"));
+    let admitted = finish(&mut overhear(&["admit", "--config", path(&file), "--json"]));
+    let admitted: Value = serde_json::from_str(&admitted.stdout).unwrap();
+    let stated = number(&admitted, "memory_bytes");
+    let (ended, report) = run(&FILE.replace("EXECUTOR", "auto"), &[]);
+    let guarantee = &report["guarantee"];
+    let taken = number(guarantee, "memory_bytes");
+    assert!(taken > 0, "{guarantee:#}");
+    if guarantee["executor"] == "best_effort" {
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert_eq!(number(guarantee, "stated_memory_bytes"), stated);
+    assert!(taken <= stated, "{taken} of {stated}");
+    // Stated for elements of 256 bytes, and these have 8: with their size it is closer.
+    let exact = FILE
+        .replace("EXECUTOR", "auto")
+        .replace("\"eager\"", "\"eager\"\n    payload = 8");
+    let (_, report) = run(&exact, &[]);
+    let guarantee = &report["guarantee"];
+    let (taken, stated) = (
+        number(guarantee, "memory_bytes"),
+        number(guarantee, "stated_memory_bytes"),
+    );
+    assert!(taken <= stated && 3 * taken > stated, "{taken} of {stated}");
+    // What has more room than the file says is told, and nothing is held then.
+    let small = exact.replace("payload = 8", "payload = 8\n    buffer = 500");
+    let (ended, report) = run(&small, &[]);
+    if number(&report["guarantee"], "stated_memory_bytes") < taken {
+        exceeds(&ended, &report, "its sensors take ");
+    }
+}
+
+/// The monitor took more memory than had been stated, and says who.
+fn exceeds(ended: &Ended, report: &Value, whose: &str) {
+    let guarantee = &report["guarantee"];
+    let found = guarantee["reasons"].as_array().unwrap();
+    let said = |it: &Value| {
+        let sentence = it.as_str().unwrap();
+        sentence.contains("bytes of memory, ") && sentence.contains(whose)
+    };
+    assert!(found.iter().any(said), "{guarantee:#}");
+    assert_eq!(
+        (ended.status, &guarantee["verdict"]),
+        (3, &"inconclusive".into()),
+        "{guarantee:#}"
+    );
+    assert!(
+        guarantee["since_ns"].is_u64(),
+        "the instant is named: {guarantee:#}"
+    );
+}
+
+#[test]
+fn the_memory_of_plug_ins_is_stated_and_counted() {
+    let _alone = alone();
+    let folder = folder();
+    let source = "crates/overhear-cli/tests/sensors/hoard.c";
+    let place = folder.path().join("hoard.so");
+    let Some(plugin) = plugin("gcc", "-std=c11", source, &place) else {
+        return;
+    };
+    let text = |when: &str, more: &str| {
+        let line = format!("plugin = \"{}=WHEN\"", path(&plugin)).replace("WHEN", when);
+        let exact = FILE.replace("\"eager\"", "\"eager\"\n    payload = 8");
+        let own = exact.replace("field = \"number\"", &format!("{line}\n    {more}"));
+        own.replace("EXECUTOR", "auto")
+    };
+    let admit = |text: &str| {
+        let (_folder, file) = file(text);
+        let ended = finish(&mut overhear(&["admit", "--config", path(&file), "--json"]));
+        let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        (ended, answer)
+    };
+    const MIB: u64 = 1 << 20;
+    // Stated: what it takes when it is created and a MiB more, or what the file says, and the plug-in itself.
+    let (_, small) = admit(&text("create 0", ""));
+    let (_, large) = admit(&text("create 8192", ""));
+    let (_, said) = admit(&text("create 8192", "memory = 16777216"));
+    let plugins = |answer: &Value| number(answer, "plugin_memory_bytes");
+    assert!(
+        plugins(&small) > MIB && plugins(&small) < 2 * MIB,
+        "{small:#}"
+    );
+    let created = plugins(&large) - plugins(&small);
+    assert!((8 * MIB..9 * MIB).contains(&created), "{created}");
+    assert!(
+        plugins(&said) > 16 * MIB && plugins(&said) < 17 * MIB,
+        "{said:#}"
+    );
+    let others = |answer: &Value| number(answer, "memory_bytes") - plugins(answer);
+    assert_eq!(others(&small), others(&said));
+    // Refused where it is known beforehand.
+    let (ended, answer) = admit(&text("create 8192", "memory = 1048576"));
+    assert_eq!((ended.status, &answer["accepted"]), (4, &false.into()));
+    let reason = answer["reason"].as_str().unwrap();
+    let words = "update `numbers` takes 83";
+    assert!(
+        reason.starts_with(words) && reason.contains("its `memory` is 1048576; give at least"),
+        "{reason}"
+    );
+    let (ended, _) = admit(
+        &FILE
+            .replace("EXECUTOR", "auto")
+            .replace("field", "memory = 1\nfield"),
+    );
+    ended.says(
+        2,
+        &["update `numbers` has a `memory`, which is for updates of plug-ins"],
+    );
+
+    // What it takes when it meets a sensor, is warmed up, or evaluates is found all the same.
+    for (when, memory, is_more) in [
+        ("create 8192", "", false),
+        ("open 8192", "", true),
+        ("warm_up 8192", "", true),
+        ("element 8192", "", true),
+        ("element 8192", "memory = 9437184", false),
+    ] {
+        let (ended, report) = run(&text(when, memory), &[]);
+        let guarantee = &report["guarantee"];
+        if guarantee["begun_ns"] == Value::Null {
+            println!("skipped: {} {guarantee:#}", ended.stderr);
+            return;
+        }
+        let taken = number(guarantee, "memory_bytes");
+        let stated = number(guarantee, "stated_memory_bytes");
+        assert!(taken > 8 * MIB, "{when}: {guarantee:#}");
+        assert_eq!(taken > stated, is_more, "{when}: {taken} of {stated}");
+        let update = &guarantee["updates"][0];
+        assert!(number(update, "memory_bytes") >= 8 * MIB, "{update:#}");
+        if is_more {
+            exceeds(&ended, &report, "update `numbers` took ");
+        }
+    }
+}
