@@ -71,7 +71,9 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let code = match error {
             StartError::Bpf { .. } | StartError::Perf { .. } => -libc::EPERM,
-            StartError::RingSize { .. } | StartError::Probe(_) => -libc::EINVAL,
+            StartError::RingSize { .. } | StartError::NoSuchRing { .. } | StartError::Probe(_) => {
+                -libc::EINVAL
+            }
         };
         Self(code, error.to_string())
     }

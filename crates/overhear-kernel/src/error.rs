@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::ProbeError;
+use crate::{ProbeError, Sensor};
 
 /// Why kernel sensors could not be started. [`Choice::Auto`](crate::Choice::Auto) and
 /// [`Choice::Off`](crate::Choice::Off) fail only for ring sizes and probes.
@@ -20,6 +20,14 @@ pub enum StartError {
         least: u32,
         /// The largest size.
         most: u32,
+    },
+    /// A size was given for a sensor that is not heard.
+    #[error(
+        "a size was given for the rings of {sensor}, which is not among the sensors that are asked for; ask for it"
+    )]
+    NoSuchRing {
+        /// The sensor.
+        sensor: Sensor,
     },
     /// BPF was asked for by name.
     #[error("the kernel sensors cannot use BPF, because {why}; choose auto or perf instead")]

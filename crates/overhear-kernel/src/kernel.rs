@@ -63,6 +63,7 @@ pub struct KernelBuilder {
     life_elements: u32,
     first_stream: StreamId,
     buffer_bytes: Option<u64>,
+    rings: Vec<(Sensor, u32)>,
     sensors: Vec<Sensor>,
     probes: Vec<Probe>,
     perf_pages: u32,
@@ -123,6 +124,16 @@ impl KernelBuilder {
     #[must_use]
     pub fn buffer_bytes(mut self, bytes: u64) -> Self {
         self.buffer_bytes = Some(bytes);
+        self
+    }
+
+    /// Elements per CPU in the BPF rings of one of the sensors, whatever the other settings say: a power of two
+    /// from 8 to 65,536. A sensor that is bounded as a whole needs in each of its rings the
+    /// room for all of it, because nothing says how its elements spread over the CPUs.
+    /// What was granted is known afterwards ([`KernelMonitor::ring_elements`]).
+    #[must_use]
+    pub fn ring(mut self, sensor: Sensor, elements: u32) -> Self {
+        self.rings.push((sensor, elements));
         self
     }
 
@@ -189,7 +200,18 @@ impl KernelBuilder {
 
     /// What is heard, by the sizes that were asked for. Streams are numbered by their places, so what is left
     /// out has one, too.
-    fn feeds(&self, cpus: u32, left_out: &[Hook]) -> Vec<Feed> {
+    fn feeds(&self, cpus: u32, left_out: &[Hook]) -> Result<Vec<Feed>, StartError> {
+        let mut feeds = self.feeds_by_kind(cpus, left_out);
+        for (sensor, elements) in &self.rings {
+            let own = |feed: &&mut Feed| feed.hook == sensor.hook();
+            let feed = feeds.iter_mut().find(own);
+            let feed = feed.ok_or(StartError::NoSuchRing { sensor: *sensor })?;
+            feed.capacity = *elements;
+        }
+        Ok(feeds)
+    }
+
+    fn feeds_by_kind(&self, cpus: u32, left_out: &[Hook]) -> Vec<Feed> {
         let mut feeds = vec![
             Hook::Switch.feed(self.elements),
             Hook::Wake.feed(self.elements),
@@ -232,7 +254,8 @@ impl KernelBuilder {
     }
 
     fn start(self) -> Result<Kernel, StartError> {
-        for given in [self.elements, self.life_elements] {
+        let own = self.rings.iter().map(|(_, elements)| *elements);
+        for given in [self.elements, self.life_elements].into_iter().chain(own) {
             if !given.is_power_of_two() || !RING_ELEMENTS.contains(&given) {
                 return Err(StartError::RingSize {
                     given,
@@ -250,7 +273,7 @@ impl KernelBuilder {
         }
         let cpus = machine::possible_cpus();
         let left_out = self.left_out();
-        let mut feeds = self.feeds(cpus, &left_out);
+        let mut feeds = self.feeds(cpus, &left_out)?;
         let numbering = Numbering::new(self.first_stream, cpus, feeds.len() as u32);
         let feeds_of_probes = feeds.split_off(feeds.len() - self.probes.len());
         let first_probe = feeds.len() as u32;
@@ -404,6 +427,7 @@ impl Kernel {
             elements: 65_536,
             life_elements: 4_096,
             buffer_bytes: None,
+            rings: Vec::new(),
             sensors: Vec::new(),
             probes: Vec::new(),
             first_stream: StreamId::from_raw(0),
@@ -517,6 +541,14 @@ impl Kernel {
             Engine::Bpf(source) => source.granted_bytes(),
             Engine::Perf(source) => source.granted_bytes(),
             Engine::None => 0,
+        }
+    }
+
+    /// Elements of each ring of a sensor.
+    pub(crate) fn ring_elements(&self, sensor: Sensor) -> Option<u64> {
+        match &self.engine {
+            Engine::Bpf(source) => source.ring_elements(sensor),
+            Engine::Perf(_) | Engine::None => None,
         }
     }
 

@@ -83,7 +83,8 @@ mod streams;
 
 pub use error::{GiveError, ReceiveError, SelectError, StartError};
 pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};
+pub use machine::possible_cpus;
 pub use monitor::{Count, KernelMonitor};
 pub use probe::{Probe, ProbeError};
 pub use runs::{RunClock, RunClockError, Runs};
-pub use sensor::{Sensor, UnknownSensor};
+pub use sensor::{ring_bytes, Sensor, UnknownSensor};

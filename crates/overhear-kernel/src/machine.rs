@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::{fs, io};
 
-/// The number behind the highest CPU there can ever be, at least 1.
-pub(crate) fn possible_cpus() -> u32 {
+/// The number behind the highest CPU there can ever be, at least 1: each kernel sensor has so many rings.
+#[must_use]
+pub fn possible_cpus() -> u32 {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     parse_cpu_list(&list).last().map_or(1, |last| last + 1)
 }

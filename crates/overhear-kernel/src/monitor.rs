@@ -7,7 +7,7 @@ use std::path::Path;
 use overhear_event::GapCause;
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
-use crate::{GiveError, Kernel, KernelBuilder, ReceiveError, Runs, SelectError, Status};
+use crate::{GiveError, Kernel, KernelBuilder, ReceiveError, Runs, SelectError, Sensor, Status};
 
 /// A kernel monitor: it records the kernel events of the threads that its creator chooses, in
 /// buffers of its own, one per CPU and hook.
@@ -79,6 +79,15 @@ impl KernelMonitor {
     /// [`SelectError::Terminated`].
     pub fn granted_bytes(&self) -> Result<u64, SelectError> {
         Ok(self.kernel_ref()?.granted_bytes())
+    }
+
+    /// How many elements each ring of a sensor holds, the one that may be in the making among them; `None`
+    /// where it has no rings: this kernel or user lacks it, or it is not among the sensors.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn ring_elements(&self, sensor: Sensor) -> Result<Option<u64>, SelectError> {
+        Ok(self.kernel_ref()?.ring_elements(sensor))
     }
 
     /// How many stream numbers from the first one on are reserved.

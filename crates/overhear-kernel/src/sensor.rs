@@ -5,8 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use overhear_event::{EventName, EventSet, TypeSchema};
+use overhear_stream::Geometry;
 
-use crate::streams::Hook;
+use crate::streams::{stride_of, Hook, PAGE_BYTES};
 
 /// A kernel sensor. Those of scheduling are on unless others of them are asked for alone; the rest are off
 /// unless they are asked for, and take BPF. See [`KernelBuilder::sensors`](crate::KernelBuilder::sensors).
@@ -113,6 +114,15 @@ impl Sensor {
     pub(crate) const fn hook(self) -> Hook {
         self.0
     }
+}
+
+/// Bytes that the ring of one CPU takes in memory: whole pages, with its header. `None` where there can
+/// be no such ring.
+#[must_use]
+pub fn ring_bytes(schema: &TypeSchema, elements: u64) -> Option<u64> {
+    let stride = stride_of(schema);
+    let geometry = Geometry::with_stride(schema.size(), stride, elements).ok()?;
+    Some((geometry.bytes() as u64).next_multiple_of(PAGE_BYTES.into()))
 }
 
 impl fmt::Display for Sensor {

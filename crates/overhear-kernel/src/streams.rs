@@ -159,6 +159,14 @@ pub(crate) fn feed_of_probe(probe: &Probe, number: usize, capacity: u32) -> Feed
     }
 }
 
+/// A ring takes whole pages of this size, wherever the machine's are larger.
+pub(crate) const PAGE_BYTES: u32 = 4096;
+
+/// Bytes per element in a ring: stamp and payload, rounded up to a power of two.
+pub(crate) fn stride_of(schema: &TypeSchema) -> u32 {
+    (8 + schema.size()).next_power_of_two()
+}
+
 /// What a monitor hears of one hook: a stream per CPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
@@ -178,7 +186,7 @@ pub(crate) struct Feed {
 impl Feed {
     /// Bytes per element in a ring: stamp and payload, rounded up to a power of two.
     pub(crate) fn stride_bytes(&self) -> u32 {
-        (8 + self.schema.size()).next_power_of_two()
+        stride_of(&self.schema)
     }
 
     /// The layout of a ring.

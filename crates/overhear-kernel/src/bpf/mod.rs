@@ -44,7 +44,7 @@ use stream::KernelStream;
 use crate::machine;
 use crate::passing::{self, Packer, Unpacker};
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError};
+use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor};
 
 /// What a message about a monitor of BPF programs begins with.
 pub(crate) const KIND: u64 = 1;
@@ -285,6 +285,13 @@ impl BpfSource {
     pub(crate) fn hears(&self, sensor: &str) -> bool {
         let mut streams = self.streams.iter();
         streams.any(|stream| stream.descriptor.sensor == sensor)
+    }
+
+    /// Elements of each ring of a sensor.
+    pub(crate) fn ring_elements(&self, sensor: Sensor) -> Option<u64> {
+        let mut streams = self.streams.iter();
+        let stream = streams.find(|stream| stream.hook == sensor.hook())?;
+        Some(stream.descriptor.capacity)
     }
 
     /// Bytes of all rings.

@@ -13,10 +13,7 @@ use rustix::param::page_size;
 use super::hand_over::is_ring_map;
 use super::load::into_io;
 use crate::mapping::{Access, MappedWords, Mapping};
-use crate::streams::{Feed, Numbering};
-
-/// A value of the map. Where the machine's pages are larger, values still follow each other.
-const PAGE_BYTES: u32 = 4096;
+use crate::streams::{Feed, Numbering, PAGE_BYTES};
 
 /// The rings of all CPUs, one behind the other.
 pub(crate) struct Rings {
