@@ -260,6 +260,10 @@ pub trait Source {
     /// [`SourceError`] if the whole source broke; the monitor reports it and goes on with the
     /// others.
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError>;
+
+    /// The next poll is the last one. A source that only knows at its end what it has lost, or has to be
+    /// told to stop, learns of it here; this may wait.
+    fn end(&mut self) {}
 }
 
 /// A source broke: one sentence for the user.

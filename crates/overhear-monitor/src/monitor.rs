@@ -155,8 +155,11 @@ impl Monitor {
         self.merge.watermark()
     }
 
-    /// Reads all sources for the last time and evaluates everything.
+    /// Ends all sources, reads them for the last time and evaluates everything.
     pub fn finish(&mut self, now: Timestamp, update: &mut dyn Update) {
+        for attended in &mut self.sources {
+            attended.source.end();
+        }
         self.read(now, update);
         self.release(Timestamp::MAX, Everything, update);
     }

@@ -32,7 +32,7 @@ use crate::reaction::{Decider, Occurrence};
 use crate::sentinel::Watchfulness;
 use crate::updates::MissedPolicy;
 
-use accounts::{Account, Known, Step};
+use accounts::{is_of_kernel, Account, CpuRing, Known, Step};
 pub use accounts::{Longest, SensorFigures, UpdateFate, Watched};
 
 type SensorOf<'a> = dyn Fn(&StreamDescriptor) -> Option<SensorIndex> + 'a;
@@ -44,6 +44,7 @@ pub struct Watch<'a, C> {
     clock: C,
     sensor_of: Box<SensorOf<'a>>,
     accounts: Vec<Account>,
+    rings: Vec<CpuRing>,
     // By first stream, ascending.
     streams: Vec<(StreamId, Known)>,
     guarantee: Guarantee,
@@ -77,6 +78,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             check: ConformanceCheck::new(sensor.constraint, AfterViolation::Ignore),
             stream: None,
             label: String::new(),
+            of_kernel: false,
             last: Timestamp::ZERO,
             lost: 0,
             figures: SensorFigures::default(),
@@ -103,6 +105,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             clock,
             sensor_of: Box::new(sensor_of),
             accounts: accounts.collect(),
+            rings: Vec::new(),
             streams: Vec::new(),
             guarantee: Guarantee::default(),
             judging: false,
@@ -159,12 +162,19 @@ impl<'a, C: Clock> Watch<'a, C> {
         };
         let term = (self.sensor_of)(stream);
         let mut accounts = self.accounts.iter();
-        let account =
-            accounts.position(|account| Some(account.sensor) == term && account.stream.is_none());
+        let account = accounts.position(|account| account.takes(term, stream));
         if let Some(account) = account {
-            self.accounts[account].stream = Some(id);
-            self.accounts[account].label = stream.sensor_label();
+            self.accounts[account].admit(stream);
         }
+        let ring = account.filter(|_| is_of_kernel(stream)).map(|account| {
+            let bound = self.accounts[account].check.stream();
+            self.rings.push(CpuRing {
+                check: ConformanceCheck::new(bound, AfterViolation::Ignore),
+                last: Timestamp::ZERO,
+                lost: 0,
+            });
+            self.rings.len() - 1
+        });
         if self.judging && account.is_none() {
             let now = self.clock.now();
             self.guarantee.breach(Breach {
@@ -176,6 +186,7 @@ impl<'a, C: Clock> Watch<'a, C> {
         let known = Known {
             sensor: term.filter(|_| account.is_some()),
             account,
+            ring,
             refused: 0,
         };
         self.streams.insert(place, (id, known));
@@ -359,7 +370,7 @@ impl<C: Clock> Update for Watch<'_, C> {
         let known = self.known(element.stream);
         let sensor = known.sensor;
         if let (Some(sensor), Some(account)) = (sensor, known.account) {
-            self.judge_conformance(account, element.sequence, element.time);
+            self.judge_conformance((account, known.ring), element.sequence, element.time);
             let wcet = self.terms.sensors[sensor.0].wcet;
             self.spent.set(self.spent.get().plus(wcet));
         }
@@ -420,7 +431,7 @@ impl<C: Clock> Update for Watch<'_, C> {
         let sensor = known.sensor;
         // One that was overwritten is judged as the gap that follows.
         if let Some(account) = known.account.filter(|_| valid) {
-            self.judge_conformance(account, element.sequence, element.time);
+            self.judge_conformance((account, known.ring), element.sequence, element.time);
         }
         let mut begin = self.clock.now();
         self.wake(begin);
@@ -470,7 +481,11 @@ impl<C: Clock> Update for Watch<'_, C> {
             gap.cause,
             GapCause::Overwritten | GapCause::Late | GapCause::Corrupt
         ) {
-            account.lost = account.lost.saturating_add(gap.missed);
+            let lost = match known.ring {
+                Some(ring) => &mut self.rings[ring].lost,
+                None => &mut account.lost,
+            };
+            *lost = lost.saturating_add(gap.missed);
         }
         if !self.judging {
             return;

@@ -2,7 +2,7 @@
 //! What is kept of each update and of each sensor that is watched.
 
 use overhear_admission::ConformanceCheck;
-use overhear_event::{Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update};
 
 use crate::executor::terms::SensorIndex;
 use crate::in_place::bit;
@@ -128,11 +128,48 @@ pub(super) struct Account {
     // The first stream of the sensor that is evaluated here, and what it is called.
     pub(super) stream: Option<StreamId>,
     pub(super) label: String,
+    // Whether it is a kernel sensor: its streams, one per CPU, have it together.
+    pub(super) of_kernel: bool,
     // The time of its last element: until then it kept to its stream.
     pub(super) last: Timestamp,
     // Elements that existed and were not seen since then.
     pub(super) lost: u64,
     pub(super) figures: SensorFigures,
+}
+
+impl Account {
+    /// Whether a stream of this term belongs to it: the first one that comes, and of a kernel sensor those
+    /// of the other CPUs.
+    pub(super) fn takes(&self, term: Option<SensorIndex>, stream: &StreamDescriptor) -> bool {
+        let is_free = self.stream.is_none();
+        Some(self.sensor) == term && (is_free || (self.of_kernel && is_of_kernel(stream)))
+    }
+
+    pub(super) fn admit(&mut self, stream: &StreamDescriptor) {
+        if self.stream.is_some() {
+            return;
+        }
+        self.stream = Some(stream.first_stream());
+        self.of_kernel = is_of_kernel(stream);
+        self.label = match self.of_kernel {
+            true => format!("kernel/{}", stream.sensor),
+            false => stream.sensor_label(),
+        };
+    }
+}
+
+pub(super) const fn is_of_kernel(stream: &StreamDescriptor) -> bool {
+    matches!(stream.origin, Origin::Kernel { .. })
+}
+
+/// One ring of a kernel sensor. What was lost in it lies between two elements of the same ring, and
+/// nobody knows how many elements of other rings came meanwhile. So losses are held against the bound
+/// here: what bounds a sensor bounds each part of it.
+#[derive(Debug)]
+pub(super) struct CpuRing {
+    pub(super) check: ConformanceCheck,
+    pub(super) last: Timestamp,
+    pub(super) lost: u64,
 }
 
 /// What is known of a stream: whose it is, and who refuses it.
@@ -141,6 +178,8 @@ pub(super) struct Known {
     pub(super) sensor: Option<SensorIndex>,
     // The place of its account.
     pub(super) account: Option<usize>,
+    // The place of its ring, of a kernel sensor.
+    pub(super) ring: Option<usize>,
     // A bit for each update.
     pub(super) refused: u64,
 }

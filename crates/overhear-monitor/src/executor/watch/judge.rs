@@ -124,12 +124,27 @@ impl<C: Clock> Watch<'_, C> {
         }
     }
 
-    pub(super) fn judge_conformance(&mut self, account: usize, element: u64, at: Timestamp) {
+    /// Holds an element against its sensor's stream, and of a kernel sensor against what its ring may get.
+    pub(super) fn judge_conformance(
+        &mut self,
+        (account, ring): (usize, Option<usize>),
+        element: u64,
+        at: Timestamp,
+    ) {
         let account = &mut self.accounts[account];
         let sensor = account.sensor;
         let lost = std::mem::take(&mut account.lost);
         let last = std::mem::replace(&mut account.last, at);
-        let Some(violation) = account.check.push_after_loss(at, lost) else {
+        let of_sensor = account.check.push_after_loss(at, lost);
+        let of_ring = ring.map(|ring| &mut self.rings[ring]).and_then(|ring| {
+            let lost = std::mem::take(&mut ring.lost);
+            let last = std::mem::replace(&mut ring.last, at);
+            let violation = ring.check.push_after_loss(at, lost)?;
+            Some((last, violation))
+        });
+        let of_sensor = of_sensor.map(|violation| (last, violation));
+        // Where both are broken the ring's was kept to for longer ago, and counts from there.
+        let Some((last, violation)) = of_ring.or(of_sensor) else {
             return;
         };
         account.figures.exceeding += 1;

@@ -73,7 +73,7 @@ fn at(ns: u64) -> Timestamp {
 fn stream(raw: u32, sensor: &str) -> StreamDescriptor {
     StreamDescriptor {
         id: StreamId::from_raw(raw),
-        origin: Origin::Kernel { cpu: 0 },
+        origin: Origin::Clerk,
         sensor: sensor.to_string(),
         instance: String::new(),
         lane: None,
@@ -461,7 +461,7 @@ fn as_many_sensors_of_a_term_are_evaluated_as_were_admitted() {
     let figures = watch.figures().next().unwrap();
     assert_eq!((figures.elements, figures.exceeding), (6, 0));
     let labels: Vec<&str> = watch.labels(SensorIndex(0)).collect();
-    assert_eq!(labels, ["kernel/a1@0", "kernel/a2@0"]);
+    assert_eq!(labels, ["clerk/a1", "clerk/a2"]);
     // A third one was not counted.
     watch.open(&third);
     assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
@@ -511,4 +511,80 @@ fn what_does_not_reach_an_update_is_not_counted_for_it() {
     assert_eq!(watch.complaints(), [["not b"]]);
     drop(watch);
     assert_eq!(choosy.0, 3);
+}
+
+/// Sensor `a` of the kernel, on two CPUs.
+fn rings() -> [StreamDescriptor; 2] {
+    [0, 1].map(|cpu| StreamDescriptor {
+        origin: Origin::Kernel { cpu },
+        ..stream(7 + cpu, "a")
+    })
+}
+
+/// A watch over sensor `a` of the kernel.
+fn watched_rings(test: impl FnOnce([StreamDescriptor; 2], &mut Watch<'_, &Made>)) {
+    let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    made.pass(10_000, 0);
+    let mut update = Takes(&made, &takes);
+    let watched = Watched {
+        update: &mut update,
+        sensors: None,
+        in_place: None,
+    };
+    let mut watch = Watch::new(&terms, vec![watched], &made, |_| Some(SensorIndex(0)));
+    let rings = rings();
+    rings.iter().for_each(|ring| watch.open(ring));
+    assert!(watch.is_complete());
+    watch.begin_judging();
+    test(rings, &mut watch);
+}
+
+#[test]
+fn the_rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
+    watched_rings(|[first, second], watch| {
+        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        let labels: Vec<&str> = watch.labels(SensorIndex(0)).collect();
+        assert_eq!(labels, ["kernel/a"]);
+        // Each by itself keeps its distance, and both together as well.
+        watch.element(&element(&first, 0, 9_000));
+        watch.element(&element(&second, 0, 9_100));
+        watch.element(&element(&first, 1, 9_200));
+        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        // Together they do not.
+        watch.element(&element(&second, 1, 9_299));
+        let breach = watch.guarantee().first_breach().unwrap();
+        assert_eq!((breach.from, breach.at), (at(9_200), at(9_299)));
+        assert_eq!(watch.figures().next().unwrap().exceeding, 1);
+        assert_eq!(watch.figures().next().unwrap().elements, 4);
+    });
+    // What comes of the same term from somewhere else was not counted.
+    watched_rings(|_, watch| {
+        watch.open(&stream(3, "a"));
+        let sentence = watch.guarantee().sentences(watch.terms()).join("; ");
+        assert!(sentence.contains("admission did not count"), "{sentence}");
+    });
+}
+
+#[test]
+fn what_a_ring_has_lost_lies_between_two_of_its_own_elements() {
+    let gap = |ring: &StreamDescriptor, missed| Gap {
+        stream: ring.id,
+        first: 1,
+        missed,
+        from: at(9_000),
+        to: at(9_500),
+        cause: GapCause::Overwritten,
+    };
+    // Four elements fit between 9,000 and 9,500, five do not. Nobody knows which of them came before the
+    // element of the other ring, so there is room for four around it.
+    for (missed, verdict) in [(4, Verdict::Violated), (5, Verdict::Inconclusive)] {
+        watched_rings(|[first, second], watch| {
+            watch.element(&element(&first, 0, 9_000));
+            watch.element(&element(&second, 0, 9_400));
+            watch.gap(&first, &gap(&first, missed));
+            watch.element(&element(&first, 1 + missed, 9_500));
+            assert_eq!(watch.guarantee().verdict(), verdict);
+            assert_eq!(watch.figures().next().unwrap().missed, missed);
+        });
+    }
 }
