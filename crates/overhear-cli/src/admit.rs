@@ -23,6 +23,7 @@ use crate::reactions::Reactions;
 mod beside;
 mod entries;
 mod hint;
+pub(crate) mod kernel;
 mod memory;
 mod report;
 
@@ -31,6 +32,7 @@ use beside::reserve_beside;
 use entries::{entries, id_of_load, loads, Entry};
 pub(crate) use hint::fitting_latency;
 use hint::hint;
+pub(crate) use kernel::KernelRing;
 pub(crate) use memory::{load_plugins, mapped_bytes, LoadedPlugin, MemoryBytes};
 pub use report::{render, AdmissionReport, CopyingAdmission, SensorAdmission, UpdateAdmission};
 
@@ -179,6 +181,11 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         report.reason = refusal;
         return Ok(report.refused());
     }
+    // Where even the shortest period is too long nothing has to be looked for.
+    if let Some(refusal) = kernel::too_small(&entries, (least, total), Span::from_ns(0)) {
+        report.reason = refusal;
+        return Ok(report.refused());
+    }
     let wish = wish_of(config, wished, total);
     let loads = loads(&entries);
     let choice = match choose_with_reading(&loads, &wish) {
@@ -212,7 +219,9 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         }
     };
     report.fill(&entries, &choice, reservation);
-    if let Some(refusal) = too_small_in_place(&entries, &choice) {
+    let too_small = too_small_in_place(&entries, &choice)
+        .or_else(|| kernel::too_small(&entries, (reservation.period, total), choice.latency));
+    if let Some(refusal) = too_small {
         report.reason = refusal;
         return Ok(report.refused());
     }
@@ -306,7 +315,7 @@ fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> Wish {
 }
 
 /// The terms of a monitor of these updates that guarantees nothing: names and streams, without a
-/// reservation. Updates need no WCET.
+/// reservation. Updates need no WCET. With it the kernel sensors that they take, whoever runs them.
 ///
 /// # Errors
 /// [`Failure`] for a file that makes no sense.
@@ -314,7 +323,7 @@ pub(crate) fn terms_without_guarantee(
     config: &Config,
     path: &Path,
     selection: &Selection,
-) -> Result<Terms, Failure> {
+) -> Result<(Terms, Vec<KernelRing>), Failure> {
     let mut config = config.clone();
     let updates = config.updates.iter().map(|update| UpdateTerms {
         name: update.name.clone(),
@@ -329,7 +338,7 @@ pub(crate) fn terms_without_guarantee(
     let base = path.parent().unwrap_or(Path::new(""));
     let entries = entries(&config, base, selection)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display())))?;
-    Ok(Terms {
+    let terms = Terms {
         reservation: DeadlineReservation {
             runtime: Nanos::ZERO,
             deadline: Nanos::ZERO,
@@ -342,7 +351,9 @@ pub(crate) fn terms_without_guarantee(
         cpus: 0,
         sensors: entries.iter().map(Entry::terms).collect(),
         updates,
-    })
+    };
+    let own = entries.into_iter().filter(|entry| entry.count > 0);
+    Ok((terms, own.filter_map(|entry| entry.ring).collect()))
 }
 
 /// The cheapest monitor, where the overhead includes what the merge costs: it reads everything that has

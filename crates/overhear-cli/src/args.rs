@@ -444,7 +444,7 @@ pub(crate) struct FitArguments {
     /// What `run --out` kept.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`.
+    /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`; `kernel:NAME` for one of the kernel, on all CPUs.
     #[arg(value_name = "SENSOR")]
     pub(crate) sensor: String,
     /// T; nine tenths of the mean distance by default.

@@ -14,6 +14,7 @@ use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
+mod kernel;
 pub mod metrics;
 pub mod reactions;
 pub mod selection;
@@ -182,7 +183,7 @@ impl OwnCpu {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SensorConfig {
-    /// Its name; updates refer to it.
+    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel.
     pub id: String,
     /// T, the period.
     #[serde(default)]
@@ -422,6 +423,10 @@ impl Config {
         }
         if !(2..=1 << 22).contains(&copies) {
             return Err(format!("[monitor] `copies` is {copies}; give 2 to 4194304"));
+        }
+        for sensor in &self.sensors {
+            let checked = sensor.of_kernel();
+            checked.map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
         }
         for (index, update) in self.updates.iter().enumerate() {
             let name = &update.name;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear fit`: the streams (T, D, tau) that cover what a sensor did in a recording.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -59,22 +60,23 @@ impl FitReport {
     }
 }
 
-/// The elements of one sensor, whatever lanes they come from.
+/// The elements of one sensor, whatever lanes or CPUs they come from.
 struct Times {
-    first_stream: StreamId,
+    // The first streams of all of it.
+    streams: Vec<StreamId>,
     times: Vec<Timestamp>,
     missed: u64,
 }
 
 impl Update for Times {
     fn element(&mut self, element: &ElementView<'_>) {
-        if element.stream.first_stream() == self.first_stream {
+        if self.streams.contains(&element.stream.first_stream()) {
             self.times.push(element.time);
         }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        if stream.first_stream() == self.first_stream {
+        if self.streams.contains(&stream.first_stream()) {
             // A gap of unknown extent is at least one element.
             self.missed = self.missed.saturating_add(gap.missed.max(1));
         }
@@ -91,15 +93,20 @@ impl Update for Times {
 pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
-    let stream = find(&reader, sensor)
-        .map_err(|sentence| usage(format!("{}: {sentence}", dir.display())))?;
+    let found = match sensor.strip_prefix("kernel:") {
+        Some(name) => of_kernel(&reader, name),
+        None => {
+            find(&reader, sensor).map(|stream| (stream.sensor_label(), vec![stream.first_stream()]))
+        }
+    };
+    let (label, streams) =
+        found.map_err(|sentence| usage(format!("{}: {sentence}", dir.display())))?;
     let mut times = Times {
-        first_stream: stream.first_stream(),
+        streams,
         times: Vec::new(),
         missed: 0,
     };
     let _ = reader.replay(&mut [&mut times]);
-    let label = stream.sensor_label();
     let fail = |error: &dyn std::fmt::Display| {
         usage(format!("{}: sensor {label}: {error}", dir.display()))
     };
@@ -169,6 +176,29 @@ pub(crate) fn find<'a>(
             labels(several)
         )),
     }
+}
+
+/// A kernel sensor as a whole: its streams on all CPUs.
+fn of_kernel(reader: &TraceReader, name: &str) -> Result<(String, Vec<StreamId>), String> {
+    let all = reader.streams().map(AsRef::as_ref);
+    let all = all.filter(|it: &&StreamDescriptor| matches!(it.origin, Origin::Kernel { .. }));
+    let all: Vec<&StreamDescriptor> = all.collect();
+    let own = all.iter().filter(|stream| stream.sensor == name);
+    let streams: Vec<StreamId> = own.map(|stream| stream.id).collect();
+    if !streams.is_empty() {
+        return Ok((format!("kernel:{name}"), streams));
+    }
+    let names: BTreeSet<&str> = all.iter().map(|stream| stream.sensor.as_str()).collect();
+    Err(match names.is_empty() {
+        true => "no sensor of the kernel was recorded".to_string(),
+        false => {
+            let names: Vec<&str> = names.into_iter().collect();
+            format!(
+                "there is no kernel sensor `{name}`; there are {}",
+                names.join(", ")
+            )
+        }
+    })
 }
 
 /// Points of the front at which the jitter begins to grow faster, up to the mean distance.

@@ -24,7 +24,7 @@ use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::evaluations::Evaluations;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
-use crate::guaranteed::{GuaranteeReport, Guard, Plan, GUARANTEE};
+use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics;
@@ -248,7 +248,10 @@ impl SessionBuilder {
             .first_stream(first)
             .build();
         let kernel = kernel.map_err(|error| cannot_start(&error))?;
-        let behind = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used());
+        // Kernel streams of a monitor have these numbers as well: it does not see the session's.
+        let rings = self.monitor.as_ref().map(Plan::hear_kernel).transpose()?;
+        let used = rings.as_ref().map_or(0, KernelRings::stream_ids_used);
+        let behind = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used().max(used));
 
         let scratch = Scratch::create().map_err(|error| {
             Failure::new(
@@ -303,9 +306,9 @@ impl SessionBuilder {
             pid: held.pid(),
         };
         let reactor = Reactor::start(deciders.clone(), surroundings)?;
-        let guard = self
-            .monitor
-            .map(|plan| plan.start(directory.socket(), &deciders));
+        let planned = self.monitor.zip(rings);
+        let guard = planned
+            .map(|(plan, rings)| plan.start(directory.socket(), (rings, held.pid()), &deciders));
         let mut guard = guard.transpose()?;
         let mut guaranteed = None;
         let mut recording = Recording::begin(&self.command, sources, monotonic_now());

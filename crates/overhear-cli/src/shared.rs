@@ -15,6 +15,10 @@ impl<S: Source> Source for Shared<S> {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
         self.0.borrow_mut().poll(inbox)
     }
+
+    fn end(&mut self) {
+        self.0.borrow_mut().end();
+    }
 }
 
 impl<U: Update> Update for Shared<U> {

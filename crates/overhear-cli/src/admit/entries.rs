@@ -8,7 +8,8 @@ use overhear_directory::{suggested_capacity, Query};
 use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_monitor::executor::SensorTerms;
 
-use super::{narrow, SensorAdmission};
+use super::kernel::KernelRing;
+use super::{lateness_of, narrow, wished_latency, SensorAdmission};
 use crate::config::selection::Selection;
 use crate::config::{Config, Length, SensorConfig};
 use crate::fit;
@@ -21,6 +22,8 @@ pub(super) struct Entry<'a> {
     // How many there are for the updates that are looked at.
     pub(super) count: u32,
     pub(super) in_place: bool,
+    // Of a kernel sensor.
+    pub(super) ring: Option<KernelRing>,
 }
 
 /// What each sensor that an entry stands for asks for.
@@ -46,6 +49,8 @@ pub(super) fn entries<'a>(
     if config.sensors.is_empty() {
         return Err("there is no [[sensor]]; name at least one with its period".to_string());
     }
+    let latency = wished_latency(config, selection).1;
+    let lateness = lateness_of(config).total().unwrap_or(Nanos::ZERO);
     let mut entries: Vec<Entry<'a>> = Vec::new();
     for (index, sensor) in config.sensors.iter().enumerate() {
         if entries.iter().any(|entry| entry.config.id == sensor.id) {
@@ -57,9 +62,12 @@ pub(super) fn entries<'a>(
                 "[[sensor]] number {place}: its `id` is empty; give the sensor's id, or a pattern"
             ));
         }
-        Query::parse(&sensor.id).map_err(|error| format!("sensor `{}`: {error}", sensor.id))?;
-        let stream = stream_of(sensor, base)
-            .map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
+        let of_sensor = |sentence: String| format!("sensor `{}`: {sentence}", sensor.id);
+        let of_kernel = sensor.of_kernel().map_err(of_sensor)?;
+        if of_kernel.is_none() {
+            Query::parse(&sensor.id).map_err(|error| of_sensor(error.to_string()))?;
+        }
+        let stream = stream_of(sensor, base).map_err(of_sensor)?;
         for (key, number, least, most) in [
             ("count", sensor.count, 1, 256),
             ("lanes", sensor.lanes, 1, 4096),
@@ -79,10 +87,17 @@ pub(super) fn entries<'a>(
             ));
         }
         let rate = stream.to_rate();
+        let ring = of_kernel.map(|it| {
+            let ring = KernelRing::new(it, stream, (latency, lateness), sensor.buffer);
+            ring.map_err(of_sensor)
+        });
+        let ring = ring.transpose()?;
         // One slot may be in the making.
-        let buffer = sensor
-            .buffer
-            .unwrap_or_else(|| suggested_capacity(Some(&rate), 16, 1, 0) - 1);
+        let buffer = match (&ring, sensor.buffer) {
+            (Some(ring), _) => ring.buffer(),
+            (None, Some(buffer)) => buffer,
+            (None, None) => suggested_capacity(Some(&rate), 16, 1, 0) - 1,
+        };
         entries.push(Entry {
             config: sensor,
             load: SensorLoad {
@@ -97,6 +112,7 @@ pub(super) fn entries<'a>(
                 false => 0,
             },
             in_place: false,
+            ring,
         });
     }
     for (index, update) in config.updates.iter().enumerate() {
@@ -197,6 +213,7 @@ impl Entry<'_> {
             id: self.config.id.clone(),
             count: self.count,
             in_place: self.in_place,
+            rings: self.ring.as_ref().map(|_| overhear_kernel::possible_cpus()),
             period_ns: stream.period().as_ns(),
             distance_ns: stream.distance().as_ns(),
             jitter_ns: stream.jitter().as_ns(),

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use overhear_event::StreamDescriptor;
+use overhear_event::{Origin, StreamDescriptor};
 use overhear_monitor::Merge;
 use overhear_stream::Geometry;
 
-use super::Entry;
+use super::{kernel, Entry};
 use crate::config::selection::Selection;
 use crate::config::{Config, UpdateConfig};
 use crate::exit::Failure;
@@ -129,14 +129,20 @@ pub(super) fn stated(
 ) -> MemoryBytes {
     let streams = entries.iter().map(|entry| {
         let sensor = entry.config;
+        if let Some(ring) = &entry.ring {
+            return ring.bytes().saturating_mul(entry.count.into());
+        }
         let payload = sensor.payload.saturating_add(WRITER_BYTES);
         // One slot may be in the making, and capacities are powers of two.
         let capacity = entry.buffer.saturating_add(1).next_power_of_two();
         let own = ring_bytes(payload, capacity) + Merge::bytes_for(payload, capacity) as u64;
         own.saturating_mul(u64::from(sensor.lanes) * u64::from(entry.count))
     });
+    let rings = entries.iter().filter(|entry| entry.count > 0);
+    let rings: Vec<_> = rings.filter_map(|entry| entry.ring).collect();
+    let unused = kernel::unused_bytes(&rings);
     let mut memory = MemoryBytes {
-        sensors: streams.fold(0, u64::saturating_add),
+        sensors: streams.fold(unused, u64::saturating_add),
         ..MemoryBytes::default()
     };
     let updates = config.updates.iter().enumerate();
@@ -174,6 +180,9 @@ pub(super) fn too_large(config: &Config, plugins: &[Option<LoadedPlugin>]) -> Op
 
 /// The map of a stream's buffer.
 pub(crate) fn mapped_bytes(stream: &StreamDescriptor) -> u64 {
+    if matches!(stream.origin, Origin::Kernel { .. }) {
+        return kernel::mapped_bytes(stream);
+    }
     ring_bytes(stream.schema.size(), stream.capacity)
 }
 

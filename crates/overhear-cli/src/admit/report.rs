@@ -97,6 +97,9 @@ pub struct SensorAdmission {
     pub count: u32,
     /// Whether an update evaluates its elements in place.
     pub in_place: bool,
+    /// Of a kernel sensor, how many rings it has: one for each CPU that there can be, each with the room for
+    /// all of it; null for sensors of programs.
+    pub rings: Option<u32>,
     /// T.
     pub period_ns: u64,
     /// D.
@@ -317,6 +320,12 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
         ]);
     }
     text.push_str(&table.render(width));
+    if let Some(rings) = report.sensors.iter().find_map(|sensor| sensor.rings) {
+        let _ = writeln!(
+            text,
+            "kernel sensors: {rings} rings of this buffer, one for each CPU that there can be"
+        );
+    }
     let first = report.updates.first();
     let is_told = |it: &UpdateAdmission| {
         first.is_some_and(|first| {

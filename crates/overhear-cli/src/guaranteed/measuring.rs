@@ -5,10 +5,11 @@
 use std::path::Path;
 
 use overhear_directory::Query;
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
-use overhear_metrics::automaton::{Doubt, Measurement, Metric, Metrics, Sink};
+use overhear_event::{ElementView, EventName, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::automaton::{Doubt, Label, Measurement, Metric, Metrics, Sink, Whose};
 use overhear_metrics::Histogram;
 
+use super::rehearsal::Rehearsal;
 use crate::config::{Config, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 use crate::metrics;
@@ -19,6 +20,15 @@ use crate::report::{HistogramReport, Quantiles};
 struct Lengths {
     values: Histogram,
     incomplete: u64,
+}
+
+impl Lengths {
+    fn new() -> Self {
+        Self {
+            values: Histogram::preallocated(),
+            incomplete: 0,
+        }
+    }
 }
 
 impl Sink for Lengths {
@@ -42,20 +52,33 @@ pub(crate) struct Measuring {
     metrics: Metrics<Lengths>,
     /// Elements that were evaluated.
     pub(super) elements: u64,
+    // For a metric in which nobody's elements move another one's automaton: others would remember it.
+    rehearsal: Option<Rehearsal>,
+    // Elements that found no room in the rehearsal.
+    rehearsed: u64,
 }
 
 impl Measuring {
     pub(super) fn new(metric: Metric) -> Self {
-        let mut metrics = Metrics::new(Lengths {
-            values: Histogram::preallocated(),
-            incomplete: 0,
-        })
-        .with_instances(INSTANCES);
+        let mut metrics = Metrics::new(Lengths::new()).with_instances(INSTANCES);
+        let mut labels = metric.specification().transitions.iter();
+        let is_alone = labels.all(|it| match &it.label {
+            Label::Symbol(_, whose) => *whose == Whose::Own,
+            Label::Lambda | Label::Any => true,
+        });
         metrics.add(metric);
         Self {
             metrics,
             elements: 0,
+            rehearsal: is_alone.then(Rehearsal::default),
+            rehearsed: 0,
         }
+    }
+
+    /// Elements that found no room until now.
+    fn refused(&self) -> u64 {
+        let all = self.metrics.statistics();
+        all.map(|(_, each)| each.refused).sum()
     }
 
     fn lengths(&self) -> &Lengths {
@@ -74,8 +97,7 @@ impl Measuring {
     /// Sentences: sensors without a field, measurements in which something was missed.
     pub(super) fn complaints(&self) -> Vec<String> {
         let mut all = self.metrics.complaints().to_vec();
-        let refused = self.metrics.statistics().map(|(_, each)| each.refused);
-        let refused: u64 = refused.sum();
+        let refused = self.refused() - self.rehearsed;
         if refused > 0 {
             all.push(format!("{refused} elements found no room in the metric"));
         }
@@ -101,6 +123,20 @@ impl Measuring {
 impl Update for Measuring {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.metrics.open(stream);
+        if let Some(rehearsal) = &mut self.rehearsal {
+            rehearsal.open(stream);
+        }
+    }
+
+    fn warm_up(&mut self) {
+        let Some(rehearsal) = self.rehearsal.take() else {
+            return;
+        };
+        let before = self.refused();
+        let lengths = std::mem::replace(self.metrics.sink_mut(), Lengths::new());
+        rehearsal.play(INSTANCES as u32, |element| self.metrics.element(element));
+        *self.metrics.sink_mut() = lengths;
+        self.rehearsed = self.refused() - before;
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
@@ -144,27 +180,51 @@ fn metric_of(
     update: &UpdateConfig,
 ) -> Result<Metric, String> {
     let metric = metrics::find(name, base)?;
-    let taken = config
-        .sensors
-        .iter()
-        .filter(|sensor| update.takes(&sensor.id));
-    let taken: Vec<Query> = taken
-        .filter_map(|sensor| Query::parse(&sensor.id).ok())
-        .collect();
-    let strange = metric.sources().iter().find(|event| {
-        let sensor = event.as_str().strip_prefix("user:");
-        sensor.is_none_or(|sensor| !taken.iter().any(|query| query.may_name(sensor)))
-    });
-    match strange {
-        None => Ok(metric),
-        Some(event) if event.as_str().starts_with("user:") => Err(format!(
-            "the metric {} requires {event}, which is none of its sensors; add it to the file",
-            metric.name()
-        )),
-        Some(event) => Err(format!(
-            "the metric {} requires {event}; a monitor of this file evaluates sensors of programs alone, whose rates \
-             are declared: name the metric in [[metric]], and the run measures it",
-            metric.name()
-        )),
+    let own = config.sensors.iter();
+    let own = own.filter(|sensor| update.takes(&sensor.id));
+    let (kernel, programs): (Vec<_>, Vec<_>) = own.partition(|it| it.is_of_kernel());
+    let queries = programs.iter().filter_map(|it| Query::parse(&it.id).ok());
+    let queries: Vec<Query> = queries.collect();
+    let is_taken = |event: &str| match event.strip_prefix("user:") {
+        Some(sensor) => queries.iter().any(|query| query.may_name(sensor)),
+        None => kernel.iter().any(|sensor| sensor.id == event),
+    };
+    let is_kernel = |event: &str| event.starts_with("kernel:");
+    let name = metric.name();
+    let strange = metric.sources().iter().map(EventName::as_str);
+    let strange: Vec<&str> = strange.filter(|event| !is_taken(event)).collect();
+    let (missing, others): (Vec<&str>, Vec<&str>) =
+        strange.into_iter().partition(|event| is_kernel(event));
+    if !missing.is_empty() {
+        let missing = missing.join(" and ");
+        return Err(format!(
+            "the metric {name} requires {missing}, of which nobody says how fast they come; add a [[sensor]] with \
+             this id and its period, distance and jitter for each (`overhear fit` finds them), and name them \
+             where the update names its sensors"
+        ));
     }
+    if let Some(event) = others.first() {
+        return Err(match event.starts_with("user:") {
+            true => format!(
+                "the metric {name} requires {event}, which is none of its sensors; add it to the file"
+            ),
+            false => format!(
+                "the metric {name} requires {event}, which no monitor of a file evaluates; name the metric in \
+                 [[metric]], and the run measures it"
+            ),
+        });
+    }
+    // Departures of threads tell of their last one; where nobody hears these, automata of threads that have
+    // ended would stay.
+    let tells_ends = ["kernel:sched_switch", "kernel:task_life"];
+    let sources = metric.sources().iter().map(EventName::as_str);
+    let of_threads = sources.clone().any(is_kernel);
+    let heard = kernel.iter().any(|it| tells_ends.contains(&it.id.as_str()));
+    if of_threads && !heard {
+        return Err(format!(
+            "the metric {name} follows threads, and nothing tells when they end; add a [[sensor]] with the id \
+             kernel:task_life and its period, distance and jitter"
+        ));
+    }
+    Ok(metric)
 }

@@ -7,7 +7,9 @@
 //! one report of them.
 
 mod evaluation;
+mod hearing;
 mod measuring;
+mod rehearsal;
 mod report;
 mod running;
 mod suggestion;
@@ -24,7 +26,7 @@ use overhear_monitor::executor::{may_guarantee, share_of_cpu, DeadlineRefusal, T
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
-use crate::admit::{self, terms_without_guarantee, LoadedPlugin, MemoryBytes};
+use crate::admit::{self, terms_without_guarantee, KernelRing, LoadedPlugin, MemoryBytes};
 use crate::config::selection::{Runner, Selection};
 use crate::config::{Config, ExecutorConfig};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
@@ -32,6 +34,7 @@ use crate::place;
 use crate::reactions::Deciders;
 
 pub(crate) use evaluation::Counting;
+use hearing::KernelHearing;
 pub(crate) use measuring::{metrics_of, Measuring};
 pub use report::{render, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 use running::Running;
@@ -87,6 +90,19 @@ struct MonitorPlan {
     executor: Executor,
     // What admission said of its memory.
     stated: Option<MemoryBytes>,
+    // The kernel sensors that it hears.
+    rings: Vec<KernelRing>,
+}
+
+impl MonitorPlan {
+    /// Makes the rings of its kernel sensors, if it has any.
+    fn hear_kernel(&self) -> Result<Option<KernelHearing>, Failure> {
+        if self.rings.is_empty() {
+            return Ok(None);
+        }
+        let demanded = self.executor != Executor::BestEffort;
+        KernelHearing::prepare(&self.rings, demanded).map(Some)
+    }
 }
 
 impl Plan {
@@ -138,11 +154,13 @@ impl Plan {
     fn add(&mut self, selection: Selection, executor: Executor) -> Result<(), Failure> {
         // The directory is asked for all its sensors at once.
         query(&self.config, &selection)?;
+        let (terms, rings) = terms_without_guarantee(&self.config, &self.path, &selection)?;
         self.monitors.push(MonitorPlan {
-            terms: terms_without_guarantee(&self.config, &self.path, &selection)?,
+            terms,
             selection,
             executor,
             stated: None,
+            rings,
         });
         Ok(())
     }
@@ -166,37 +184,68 @@ impl Plan {
             may_guarantee(&terms, made.as_ref())?;
             Ok(made)
         });
+        let possible = possible.map_err(|refusal| {
+            let status = match refusal.is_lack_of_permission() {
+                true => UNAVAILABLE,
+                false => REFUSED,
+            };
+            Failure::new(status, refusal.to_string())
+        });
+        let Some(monitor) = self.monitors.last_mut() else {
+            return Ok(());
+        };
+        // The rings of kernel sensors are made twice, because what this user lacks is to be told now.
+        let guaranteed = MonitorPlan {
+            terms,
+            executor: Executor::Deadline,
+            stated: Some(admitted.memory),
+            ..monitor.clone()
+        };
+        let possible = possible.and_then(|made| guaranteed.hear_kernel().map(|_| made));
         match possible {
             Ok(partition) => {
                 self.partition = partition.map(Arc::new);
-                if let Some(monitor) = self.monitors.last_mut() {
-                    monitor.terms = terms;
-                    monitor.executor = Executor::Deadline;
-                    monitor.stated = Some(admitted.memory);
-                }
+                *monitor = guaranteed;
                 Ok(())
             }
-            Err(refusal) if !refusal.is_lack_of_permission() => {
-                Err(Failure::new(REFUSED, refusal.to_string()))
-            }
-            Err(refusal) if is_demanded => Err(Failure::new(UNAVAILABLE, refusal.to_string())),
+            Err(refusal) if refusal.status != UNAVAILABLE || is_demanded => Err(refusal),
             Err(refusal) => {
                 self.warning = Some(format!(
-                    "the monitor runs best effort, nothing is guaranteed: {refusal}"
+                    "the monitor runs best effort, nothing is guaranteed: {}",
+                    refusal.sentence
                 ));
                 Ok(())
             }
         }
     }
 
-    /// Attaches to the directory at `socket` and begins. Returns once all monitors are attached, and those
-    /// that reserve CPU time beside a guarantee have it.
+    /// Makes the rings of all kernel sensors of the file.
     ///
     /// # Errors
-    /// [`Failure`] if a thread cannot be started.
-    pub(crate) fn start(self, socket: &Path, deciders: &Deciders) -> Result<Guard, Failure> {
+    /// [`Failure`]: the kernel cannot be heard, and something that is reserved needs it (5), or it grants
+    /// less than was admitted (4).
+    pub(crate) fn hear_kernel(&self) -> Result<KernelRings, Failure> {
+        let all = self.monitors.iter().map(MonitorPlan::hear_kernel);
+        all.collect::<Result<_, _>>().map(KernelRings)
+    }
+
+    /// Attaches to the directory at `socket`, tracks the process `pid` in the kernel, where kernel sensors are
+    /// heard, and begins. Returns once all monitors are attached, and those that reserve CPU time beside a
+    /// guarantee have it.
+    ///
+    /// # Errors
+    /// [`Failure`] if a thread cannot be started, or the process not be tracked.
+    pub(crate) fn start(
+        self,
+        socket: &Path,
+        (mut kernel, pid): (KernelRings, u32),
+        deciders: &Deciders,
+    ) -> Result<Guard, Failure> {
         let plan = Arc::new(self);
         let mut threads = Vec::new();
+        for hearing in kernel.0.iter_mut().flatten() {
+            hearing.track(pid)?;
+        }
         // What is guaranteed comes last: it looks at the reservations that are there, and every other one
         // is foreign to it.
         for index in (0..plan.monitors.len()).rev() {
@@ -204,9 +253,13 @@ impl Plan {
             let (begun, answer) = channel();
             let (socket, deciders) = (socket.to_path_buf(), deciders.clone());
             let plan = Arc::clone(&plan);
+            let kernel = kernel.0.pop().flatten();
             let thread = std::thread::Builder::new()
                 .name("oh-monitor".to_string())
-                .spawn(move || Running::new(&plan, index).run(&socket, &deciders, &told, &begun))
+                .spawn(move || {
+                    let running = Running::new(&plan, index);
+                    running.run((&socket, kernel), &deciders, &told, &begun)
+                })
                 .map_err(|error| {
                     let sentence = format!("cannot start a thread for the monitor: {error}");
                     Failure::new(UNAVAILABLE, sentence)
@@ -216,6 +269,18 @@ impl Plan {
             threads.insert(0, (stop, thread));
         }
         Ok(Guard { plan, threads })
+    }
+}
+
+/// The kernel sensors of the monitors of a file, in the order of the plan.
+#[derive(Debug)]
+pub(crate) struct KernelRings(Vec<Option<KernelHearing>>);
+
+impl KernelRings {
+    /// How many stream numbers, from 1 on, no sensor of a program may have.
+    pub(crate) fn stream_ids_used(&self) -> u32 {
+        let all = self.0.iter().flatten();
+        all.map(KernelHearing::stream_ids_used).max().unwrap_or(0)
     }
 }
 
@@ -230,14 +295,17 @@ fn may_reserve(reservation: DeadlineReservation) -> Result<(), Failure> {
     }
 }
 
-/// All sensors of a selection in one question. Alternatives stand for ids; of tasks and instances there can
-/// be only one.
-fn query(config: &Config, selection: &Selection) -> Result<Query, Failure> {
+/// All sensors of programs of a selection in one question; none if there are none. Alternatives stand for ids; of
+/// tasks and instances there can be only one.
+fn query(config: &Config, selection: &Selection) -> Result<Option<Query>, Failure> {
     let sensors = config.sensors.iter().enumerate();
-    let own = sensors.filter(|(index, _)| selection.has_sensor(*index));
+    let own =
+        sensors.filter(|(index, sensor)| selection.has_sensor(*index) && !sensor.is_of_kernel());
     let ids: Vec<&str> = own.map(|(_, sensor)| sensor.id.as_str()).collect();
     match ids.as_slice() {
-        [one] => place::query(one, None),
+        // A file without sensors is refused elsewhere.
+        [] if !config.sensors.is_empty() => Ok(None),
+        [one] => place::query(one, None).map(Some),
         several => {
             for id in several {
                 place::query(id, None)?;
@@ -251,7 +319,7 @@ fn query(config: &Config, selection: &Selection) -> Result<Query, Failure> {
                     ));
                 }
             }
-            place::query(&format!("{{{}}}", several.join(",")), None)
+            place::query(&format!("{{{}}}", several.join(",")), None).map(Some)
         }
     }
 }

@@ -233,6 +233,19 @@ impl GuaranteeReport {
         }
     }
 
+    /// Holds it against a guarantee that the kernel did not record so many elements: whatever was promised, they
+    /// were evaluated by nobody.
+    pub(super) fn hear_kernel_losses(&mut self, lost: u64) {
+        if lost == 0 || self.verdict.as_deref() != Some("held") {
+            return;
+        }
+        self.verdict = Some("inconclusive".to_string());
+        self.since_ns = self.begun_ns;
+        self.reasons.push(format!(
+            "the kernel did not enter its programs for up to {lost} elements, and does not say when or whose"
+        ));
+    }
+
     /// Holds the memory that the monitor has taken against what had been stated: more than that is an assumption
     /// that did not hold, from the guarantee's begin on.
     pub(super) fn account(

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A monitor in its thread: attached, watched, run by its executor, and what came of it.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
 use std::thread::ScopedJoinHandle;
 
 use overhear_admission::DeadlineReservation;
 use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
-use overhear_event::{StreamDescriptor, Update, IN_PLACE_BYTES};
+use overhear_event::{GapCause, Origin, Source, StreamDescriptor, Update, IN_PLACE_BYTES};
+use overhear_kernel::Sensor;
 use overhear_monitor::executor::{
     bandwidth, buffer, copy_reserved, deadline, DeadlineRefusal, SensorIndex, UpdateIndex, Watch,
     Watched,
@@ -18,16 +21,18 @@ use overhear_monitor::{
 };
 
 use super::evaluation::Counting;
+use super::hearing::{Hearing, KernelHearing};
 use super::measuring::Measuring;
 use super::report::{suggested, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
 use super::suggestion::{suggest, QuietRounds};
 use super::{query, Executor, MonitorPlan, Plan};
 use crate::admit::{self, MemoryBytes};
-use crate::config::{MissedConfig, UpdateConfig};
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::config::{MissedConfig, SensorConfig, UpdateConfig};
+use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::place;
 use crate::reactions::Deciders;
 use crate::report::Quantiles;
+use crate::shared::Shared;
 use crate::updates::{stopped_by, Updates};
 
 /// A monitor in its thread.
@@ -44,31 +49,29 @@ impl<'a> Running<'a> {
 
     pub(super) fn run(
         &self,
-        socket: &Path,
+        (socket, kernel): (&Path, Option<KernelHearing>),
         deciders: &Deciders,
         told: &Receiver<()>,
         begun: &Sender<()>,
     ) -> Result<GuaranteeReport, Failure> {
         let (config, own) = (&self.plan.config, self.own);
-        let connection = MonitorConnection::connect(socket).map_err(place::refused)?;
-        let source = connection.attach(query(config, &own.selection)?, Begin::Now);
-        let mut source = source.map_err(place::refused)?;
-        source.forget_clock_segments();
+        let programs = query(config, &own.selection)?;
+        let programs = programs.map(|query| attach(socket, query)).transpose()?;
+        let of_kernel = kernel.as_ref().map(KernelHearing::sentence);
+        let hearing = Hearing::new(programs, kernel);
         let room = match own.executor {
             Executor::Deadline => Room::Reserved,
             _ => Room::Growing,
         };
         let mut monitor = Monitor::with_room(own.terms.lateness.hold_back, room);
 
-        let queries = config
-            .sensors
-            .iter()
-            .map(|sensor| place::query(&sensor.id, None));
-        let queries: Vec<Query> = queries.collect::<Result<_, _>>()?;
+        let matchers = config.sensors.iter().map(Matcher::of);
+        let matchers: Vec<Matcher> = matchers.collect::<Result<_, _>>()?;
         let sensor_of = |stream: &StreamDescriptor| {
-            let mut all = queries.iter().enumerate();
-            let found = all
-                .find(|(index, query)| own.selection.has_sensor(*index) && query.matches(stream));
+            let mut all = matchers.iter().enumerate();
+            let found = all.find(|(index, matcher)| {
+                own.selection.has_sensor(*index) && matcher.matches(stream)
+            });
             found.map(|(index, _)| SensorIndex(index))
         };
         let mut evaluations = self.evaluations(deciders)?;
@@ -113,24 +116,34 @@ impl<'a> Running<'a> {
             executor: own.executor.name().to_string(),
             ..GuaranteeReport::default()
         };
-        let quiet = match own.executor {
+        let (quiet, unused_bytes) = match own.executor {
             Executor::Buffered(reservation) => {
-                self.buffer(&mut monitor, &mut watch, (source, reservation), told, begun)?;
-                QuietRounds::default()
+                let unused = self.buffer(
+                    &mut monitor,
+                    &mut watch,
+                    (hearing, reservation),
+                    told,
+                    begun,
+                )?;
+                (QuietRounds::default(), unused)
             }
             _ => {
-                monitor.add_source(Box::new(source));
+                let hearing = Rc::new(RefCell::new(hearing));
+                monitor.add_source(Box::new(Shared(Rc::clone(&hearing))));
                 let enforce = || supervisors.iter().for_each(Supervisor::enforce);
-                self.execute(
+                let quiet = self.execute(
                     &mut monitor,
                     &mut watch,
                     (told, begun),
                     enforce,
                     &mut report,
-                )?
+                )?;
+                let unused = hearing.borrow().unused_bytes();
+                (quiet, unused)
             }
         };
-        self.fill(&mut report, &watch);
+        self.fill(&mut report, &watch, of_kernel.as_deref());
+        report.hear_kernel_losses(kernel_losses(&monitor));
         if self.plan.measures {
             report.suggestion = Some(suggest(&self.plan.path, &report, quiet));
         }
@@ -138,7 +151,7 @@ impl<'a> Running<'a> {
         let streams = monitor.take_opened();
         let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
         let mut taken = MemoryBytes {
-            sensors: mapped + monitor.memory_bytes() as u64,
+            sensors: mapped + unused_bytes + monitor.memory_bytes() as u64,
             ..MemoryBytes::default()
         };
         let own_evaluations = evaluations.into_iter().enumerate();
@@ -216,7 +229,19 @@ impl<'a> Running<'a> {
         let config = &self.plan.config;
         match self.own.executor {
             Executor::Deadline => {
-                let _ = begun.send(());
+                // Sensors of the program are waited for; the kernel's are there. Where there are no others the
+                // program waits, so that the guarantee holds from its first instruction on.
+                let awaits_program = query(config, &self.own.selection)?.is_some();
+                let tell_begun = || {
+                    let _ = begun.send(());
+                };
+                if awaits_program {
+                    tell_begun();
+                }
+                let begin = || {
+                    enforce();
+                    tell_begun();
+                };
                 let terms = &self.own.terms;
                 let partition = self.plan.partition.as_deref();
                 let inside = partition.map(Partition::enter);
@@ -231,7 +256,7 @@ impl<'a> Running<'a> {
                 let sentinel = sentinel.transpose();
                 let sentinel =
                     sentinel.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))?;
-                match deadline(monitor, watch, &enforce, |_, _| goes_on()) {
+                match deadline(monitor, watch, begin, |_, _| goes_on()) {
                     Ok(run) => {
                         if let Some(sentinel) = sentinel {
                             watch.hear(&sentinel.stop());
@@ -244,7 +269,7 @@ impl<'a> Running<'a> {
                     Err(refusal) => {
                         report.verdict = Some("inconclusive".to_string());
                         report.reasons = vec![refusal.to_string()];
-                        enforce();
+                        begin();
                         go_on(monitor, watch, goes_on, &refusal);
                     }
                 }
@@ -269,15 +294,16 @@ impl<'a> Running<'a> {
         Ok(quiet)
     }
 
-    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates.
+    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates. Returns the bytes
+    /// that are mapped of streams that nobody evaluates.
     fn buffer(
         &self,
         monitor: &mut Monitor,
         watch: &mut Watch<'_, SystemClock>,
-        (mut source, reservation): (AttachedSource, DeadlineReservation),
+        (mut hearing, reservation): (Hearing, DeadlineReservation),
         told: &Receiver<()>,
         begun: &Sender<()>,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
         let capacity = self.plan.config.monitor.copies.next_power_of_two();
         let (mut copier, copies) = buffer(capacity);
         let horizon = copies.horizon();
@@ -287,10 +313,13 @@ impl<'a> Running<'a> {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("oh-copies".to_string());
             let copying = thread.spawn_scoped(scope, move || {
-                copy_reserved(&mut source, &mut copier, reservation, || {
+                let ran = copy_reserved(&mut hearing, &mut copier, reservation, || {
                     let _ = begun.send(());
                     stopped.try_recv() == Err(TryRecvError::Empty)
-                })
+                });
+                hearing.end();
+                copier.copy(&mut hearing, SystemClock.now());
+                ran.map(|()| hearing.unused_bytes())
             });
             let copying = copying.map_err(|error| {
                 let sentence = format!("cannot start a thread that copies: {error}");
@@ -298,7 +327,7 @@ impl<'a> Running<'a> {
             })?;
             // What is left is evaluated when everything has been copied.
             let (mut stop, mut copying) = (Some(stop), Some(copying));
-            let mut ended = Ok(());
+            let mut ended = Ok(0);
             best_effort(
                 monitor,
                 watch,
@@ -312,8 +341,8 @@ impl<'a> Running<'a> {
                     drop(stop.take());
                     ended = copying
                         .take()
-                        .map_or(Ok(Ok(())), ScopedJoinHandle::join)
-                        .unwrap_or(Ok(()));
+                        .map_or(Ok(Ok(0)), ScopedJoinHandle::join)
+                        .unwrap_or(Ok(0));
                     false
                 },
             );
@@ -321,11 +350,20 @@ impl<'a> Running<'a> {
         })
     }
 
-    fn fill(&self, report: &mut GuaranteeReport, watch: &Watch<'_, SystemClock>) {
+    fn fill(
+        &self,
+        report: &mut GuaranteeReport,
+        watch: &Watch<'_, SystemClock>,
+        of_kernel: Option<&str>,
+    ) {
         let (config, own) = (&self.plan.config, self.own);
         if report.verdict.is_none() {
             let absent = watch.absent().into_iter().map(|(sensor, present)| {
                 let id = own.terms.sensor(sensor);
+                if config.sensors[sensor.0].is_of_kernel() {
+                    let why = of_kernel.unwrap_or("the kernel is not heard");
+                    return format!("sensor `{id}` is not heard: {why}");
+                }
                 match present {
                     0 => format!(
                         "sensor `{id}` never appeared: no program has registered it; check its id"
@@ -395,6 +433,47 @@ impl<'a> Running<'a> {
         let large = all.filter(|(_, sensor)| sensor.payload > IN_PLACE_BYTES);
         large.map(|(index, _)| SensorIndex(index)).collect()
     }
+}
+
+fn attach(socket: &Path, query: Query) -> Result<AttachedSource, Failure> {
+    let connection = MonitorConnection::connect(socket).map_err(place::refused)?;
+    let source = connection.attach(query, Begin::Now);
+    let mut source = source.map_err(place::refused)?;
+    source.forget_clock_segments();
+    Ok(source)
+}
+
+/// Which streams an entry of the file stands for.
+enum Matcher {
+    Kernel(Sensor),
+    Programs(Query),
+}
+
+impl Matcher {
+    fn of(sensor: &SensorConfig) -> Result<Self, Failure> {
+        let usage = |sentence| Failure::new(USAGE, format!("sensor `{}`: {sentence}", sensor.id));
+        match sensor.of_kernel().map_err(usage)? {
+            Some(sensor) => Ok(Self::Kernel(sensor)),
+            None => place::query(&sensor.id, None).map(Self::Programs),
+        }
+    }
+
+    fn matches(&self, stream: &StreamDescriptor) -> bool {
+        match self {
+            Self::Kernel(sensor) => {
+                matches!(stream.origin, Origin::Kernel { .. }) && stream.sensor == sensor.name()
+            }
+            Self::Programs(query) => query.matches(stream),
+        }
+    }
+}
+
+/// Elements that the kernel did not record at all. A part of them is told when the kernel is heard no more,
+/// and then nobody knows when they were lost.
+fn kernel_losses(monitor: &Monitor) -> u64 {
+    let all = monitor.losses().iter();
+    let lost = all.filter(|(_, _, cause, _)| matches!(cause, GapCause::Kernel | GapCause::Nested));
+    lost.map(|(_, _, _, loss)| loss.missed).sum()
 }
 
 /// A guarantee could not begin: the rest is evaluated by best effort.

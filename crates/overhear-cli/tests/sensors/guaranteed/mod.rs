@@ -2,6 +2,7 @@
 //! `overhear run --config`: the monitor that was admitted runs beside the program, or a sentence says
 //! why not.
 
+mod kernel;
 mod memory;
 
 use std::path::PathBuf;
@@ -53,10 +54,15 @@ fn file(text: &str) -> (TempDir, PathBuf) {
 
 /// Runs the eager program beside the monitor of this file.
 fn run(text: &str, more: &[&str]) -> (Ended, Value) {
-    let (_folder, file) = file(text);
-    let options = [&["--kernel", "off", "--config", path(&file)], more].concat();
     let elements = ELEMENTS.to_string();
-    run_json(&options, &[path(program()), "eager", &elements])
+    let options = [&["--kernel", "off"], more].concat();
+    run_of(text, &options, &[path(program()), "eager", &elements])
+}
+
+/// Runs a program beside the monitor of this file.
+fn run_of(text: &str, options: &[&str], command: &[&str]) -> (Ended, Value) {
+    let (_folder, file) = file(text);
+    run_json(&[&["--config", path(&file)], options].concat(), command)
 }
 
 /// The session listens as well, and may have missed something that the monitor did not.

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Guaranteed monitors over sensors of the kernel: a program that sleeps a known number of times, and a metric
+//! over its switches and wake-ups.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::{alone, file, moved_pages, refused, run_of, unharmed};
+use crate::program::{compiled, number};
+use crate::support::{finish, folder, is_root, overhear, path, run_json, Ended};
+
+/// One nap is two switches and up to two elements of a wake-up. A machine that may be very late, as this is about
+/// what is said.
+const FILE: &str = r#"
+    [monitor]
+    latency = "600ms"
+    level = "shared"
+    executor = "EXECUTOR"
+    wake_up_lateness = "80ms"
+    tardiness = "40ms"
+    hold_back = "100ms"
+    overhead = "2ms"
+    cpu_percent = 60
+    sentinel = true
+    [[sensor]]
+    id = "kernel:sched_switch"
+    period = "1ms"
+    jitter = "150ms"
+    [[sensor]]
+    id = "kernel:sched_wake"
+    period = "1ms"
+    jitter = "150ms"
+    [[update]]
+    name = "delays"
+    wcet = "200us"
+    metric = "run_delay"
+    [[metric]]
+    name = "run_delay"
+"#;
+
+const NAPS: u64 = 100;
+
+/// The program `napper.c`, compiled once.
+fn napper() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compiled("tests/sensors/napper.c", "napper"))
+}
+
+/// Runs the napper beside the monitor of this file.
+fn run(text: &str, more: &[&str]) -> (Ended, Value) {
+    let naps = NAPS.to_string();
+    run_of(text, more, &[path(napper()), &naps, "4000"])
+}
+
+fn sentences(guarantee: &Value) -> Vec<&str> {
+    let reasons = guarantee["reasons"].as_array().unwrap();
+    reasons.iter().map(|it| it.as_str().unwrap()).collect()
+}
+
+/// Whether somebody can be blamed who is no part of the monitor: a machine that is late, whose hypervisor
+/// takes time, that counts its interrupts for an update, or on which others reserve.
+fn is_excused(sentences: &[&str]) -> bool {
+    let outside = [
+        "woke",
+        "ended",
+        "hypervisor",
+        "reserved CPU time",
+        "its wcet is",
+        "of CPU time",
+        "late",
+        "the kernel did not enter",
+        "the kernel refuses",
+    ];
+    let excuses = |it: &&str| outside.iter().any(|words| it.contains(words));
+    !sentences.is_empty() && sentences.iter().all(excuses)
+}
+
+/// Without privileges the guarantee is only wished for, and the answer says why there is none.
+fn lacks_privileges(ended: &Ended, guarantee: &Value) -> bool {
+    let is_other = guarantee["executor"] == "best_effort";
+    if is_other {
+        assert_eq!(guarantee["verdict"], Value::Null);
+        assert!(ended.stderr.contains("nothing is guaranteed"), "{ended:#?}");
+        println!("skipped: {}", ended.stderr);
+    }
+    is_other
+}
+
+#[test]
+fn a_metric_over_the_kernel_is_guaranteed_and_as_the_run_measures_it() {
+    let _alone = alone();
+    let mut last = Vec::new();
+    for _ in 0..3 {
+        let moved = moved_pages();
+        let (ended, report) = run(&FILE.replace("EXECUTOR", "auto"), &[]);
+        let guarantee = &report["guarantee"];
+        if lacks_privileges(&ended, guarantee) {
+            return;
+        }
+        assert_eq!(guarantee["executor"], "deadline", "{guarantee:#}");
+        let found = sentences(guarantee);
+        assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
+        if guarantee["verdict"] != "held" {
+            assert_eq!(ended.status, 3, "{ended:#?}");
+            assert!(is_excused(&found), "{guarantee:#}");
+            last = found.into_iter().map(str::to_string).collect();
+            continue;
+        }
+        assert!(found.is_empty());
+        assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+        assert_eq!(number(guarantee, "missed"), 0);
+        for sensor in guarantee["sensors"].as_array().unwrap() {
+            assert!(number(sensor, "elements") >= NAPS, "{sensor:#}");
+            let latency = number(sensor, "latency_ns");
+            assert!(latency > 0 && latency <= number(guarantee, "latency_ns"));
+            // All CPUs together, and not one of them.
+            let names = sensor["sensors"].as_array().unwrap();
+            let name = sensor["id"].as_str().unwrap().replace(':', "/");
+            assert_eq!(names, &[Value::String(name)]);
+        }
+        let (taken, stated) = ("memory_bytes", "stated_memory_bytes");
+        assert!(number(guarantee, taken) <= number(guarantee, stated));
+        let faults = number(guarantee, "page_faults");
+        if faults > 0 && moved_pages() > moved {
+            println!("skipped: {faults} page faults, and the kernel moved pages meanwhile");
+        } else {
+            assert_eq!(faults, 0, "{guarantee:#}");
+        }
+        // Each nap ends by a wake-up.
+        let values = &guarantee["updates"][0]["values"];
+        assert!(number(values, "count") >= NAPS, "{guarantee:#}");
+        if report["complete"] == true {
+            assert_eq!(
+                measured(&report),
+                [number(values, "count"), number(values, "max")]
+            );
+        }
+        return;
+    }
+    println!("skipped: machine lateness: {last:?}");
+}
+
+/// How often the run itself measured the metric, and the longest.
+fn measured(report: &Value) -> [u64; 2] {
+    let metrics = report["metrics"]["metrics"].as_array().unwrap();
+    let tasks = metrics[0]["tasks"].as_array().unwrap();
+    let count = tasks.iter().map(|task| number(task, "count")).sum();
+    let longest = tasks.iter().map(|task| number(task, "max_ns")).max();
+    [count, longest.unwrap()]
+}
+
+#[test]
+fn a_kernel_sensor_that_is_too_fast_is_named_and_ends_the_guarantee() {
+    let _alone = alone();
+    let text = FILE.replace("EXECUTOR", "auto");
+    let text = text.replacen("jitter = \"150ms\"", "jitter = \"0ms\"", 1);
+    let (ended, report) = run(&text.replacen("1ms", "400ms", 1), &[]);
+    let guarantee = &report["guarantee"];
+    if lacks_privileges(&ended, guarantee) {
+        return;
+    }
+    assert_eq!(guarantee["verdict"], "inconclusive", "{guarantee:#}");
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let found = sentences(guarantee);
+    let named = |it: &&str| it.contains("sensor `kernel:sched_switch`") && it.contains("demands");
+    let jitter =
+        |it: &&str| it.contains("sensor `kernel:sched_switch`") && it.contains("tau allows");
+    if guarantee["begun_ns"] == Value::Null {
+        println!("skipped: {found:?}");
+        return;
+    }
+    assert!(
+        found.iter().any(|it| named(it) || jitter(it)),
+        "{guarantee:#}"
+    );
+    let [switches, wakes] = guarantee["sensors"].as_array().unwrap().as_slice() else {
+        panic!("{guarantee:#}");
+    };
+    assert!(number(switches, "exceeding") > 0 && number(wakes, "exceeding") == 0);
+}
+
+#[test]
+fn what_a_kernel_ring_loses_is_counted_and_nothing_is_held_then() {
+    let _alone = alone();
+    // Rings for a slow program, and a fast one.
+    let text = FILE.replace("EXECUTOR", "auto").replace("150ms", "10ms");
+    let text = text.replace("period = \"1ms\"", "period = \"50ms\"");
+    let (ended, report) = run_of(&text, &[], &[path(napper()), "pingpong", "20000"]);
+    let guarantee = &report["guarantee"];
+    if lacks_privileges(&ended, guarantee) {
+        return;
+    }
+    let missed = number(guarantee, "missed");
+    if missed == 0 {
+        println!("skipped: the program was slower than its rings");
+        return;
+    }
+    assert_eq!(
+        (ended.status, &guarantee["verdict"]),
+        (3, &"inconclusive".into())
+    );
+    let of_sensors = guarantee["sensors"].as_array().unwrap().iter();
+    assert_eq!(
+        of_sensors.map(|it| number(it, "missed")).sum::<u64>(),
+        missed
+    );
+    let update = &guarantee["updates"][0];
+    assert_eq!(number(update, "missed"), missed);
+    if guarantee["begun_ns"] != Value::Null {
+        let exceeding = |it: &Value| number(it, "exceeding") > 0;
+        let sensors = guarantee["sensors"].as_array().unwrap();
+        assert!(sensors.iter().any(exceeding), "{guarantee:#}");
+    }
+}
+
+#[test]
+fn kernel_sensors_are_heard_under_each_executor() {
+    let _alone = alone();
+    for executor in ["bandwidth", "buffered", "best_effort"] {
+        let text = FILE.replace("EXECUTOR", executor);
+        let (ended, ran) = refused(&text);
+        if ended.status == 5 {
+            assert!(!ran);
+            println!("skipped: {}", ended.stderr);
+            continue;
+        }
+        let (ended, report) = run(&text, &[]);
+        let guarantee = &report["guarantee"];
+        assert_eq!(guarantee["executor"], executor);
+        if guarantee["reasons"] != Value::Array(Vec::new()) {
+            let is_named =
+                |it: &&str| it.contains("sensor `kernel:") && it.contains("is not heard");
+            assert!(sentences(guarantee).iter().all(is_named), "{guarantee:#}");
+            assert_eq!(ended.status, 3);
+            println!("skipped: {}", ended.stderr);
+            continue;
+        }
+        let update = &guarantee["updates"][0];
+        let seen = number(update, "elements") + number(update, "missed");
+        assert!(seen >= 2 * NAPS, "{guarantee:#}");
+        if number(guarantee, "missed") == 0 && report["complete"] == true {
+            assert_eq!(
+                number(&update["values"], "count"),
+                measured(&report)[0],
+                "{guarantee:#}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_program_s_sensor_and_the_kernel_s_are_evaluated_by_one_monitor() {
+    let _alone = alone();
+    let program = crate::program::program();
+    let eager = r#"
+    [[sensor]]
+    id = "eager"
+    period = "1ms"
+    jitter = "1s"
+    [[update]]
+    name = "both"
+    wcet = "10us"
+    sensors = ["eager", "kernel:sched_switch"]
+    [[update]]
+    name = "delays"
+    sensors = ["kernel:sched_switch", "kernel:sched_wake"]
+    "#;
+    let text = FILE.replace("EXECUTOR", "best_effort");
+    let text = text.replacen("[[update]]\n    name = \"delays\"", eager, 1);
+    let (ended, report) = run_of(&text, &[], &[path(program), "eager", "200"]);
+    let guarantee = &report["guarantee"];
+    let of = |id: &str| {
+        let mut sensors = guarantee["sensors"].as_array().unwrap().iter();
+        let sensor = sensors.find(|sensor| sensor["id"] == id).unwrap();
+        number(sensor, "elements") + number(sensor, "missed")
+    };
+    assert_eq!(of("eager"), 200, "{ended:#?}");
+    if of("kernel:sched_switch") == 0 {
+        println!("skipped: {:?}", sentences(guarantee));
+        return;
+    }
+    let both = &guarantee["updates"][0];
+    let seen = number(both, "elements") + number(both, "missed");
+    assert_eq!(
+        seen,
+        of("eager") + of("kernel:sched_switch"),
+        "{guarantee:#}"
+    );
+}
+
+#[test]
+fn what_cannot_be_heard_or_kept_is_refused_by_name() {
+    let _alone = alone();
+    for (from, to, status, words) in [
+        (
+            "id = \"kernel:sched_wake\"",
+            "id = \"kernel:sched_wakes\"",
+            2,
+            "sensor `kernel:sched_wakes`: there is no kernel sensor \"sched_wakes\"; there are sched_switch, ",
+        ),
+        (
+            "id = \"kernel:sched_wake\"",
+            "id = \"kernel:task_life\"",
+            2,
+            "update `delays`: the metric run_delay requires kernel:sched_wake, of which nobody says how fast",
+        ),
+        (
+            "id = \"kernel:sched_wake\"",
+            "count = 2\n id = \"kernel:sched_wake\"",
+            2,
+            "sensor `kernel:sched_wake`: a kernel sensor is one sensor",
+        ),
+        (
+            "metric = \"run_delay\"\n    [[",
+            "metric = \"block_io\"\n    [[",
+            2,
+            "requires kernel:block_io",
+        ),
+        (
+            "id = \"kernel:sched_wake\"",
+            "id = \"kernel:sched_wake\"\n buffer = 65536",
+            2,
+            "a ring of the kernel holds at most 65535",
+        ),
+        (
+            "id = \"kernel:sched_wake\"",
+            "id = \"kernel:sched_wake\"\n buffer = 60",
+            4,
+            "sensor `kernel:sched_wake`",
+        ),
+        ("wcet = \"200us\"", "wcet = \"900us\"", 4, "of a CPU in the mean"),
+    ] {
+        let text = FILE.replace("EXECUTOR", "auto").replacen(from, to, 1);
+        let (ended, ran) = refused(&text);
+        assert_eq!((ended.status, ran), (status, false), "{to}: {ended:#?}");
+        assert!(ended.stderr.contains(words), "{to}: {ended:#?}");
+        // `admit` says the same.
+        let (_folder, place) = file(&text);
+        let admitted = finish(&mut overhear(&["admit", "--config", path(&place)]));
+        assert_eq!(admitted.status, status, "{to}: {admitted:#?}");
+    }
+    // Threads whose end nobody tells.
+    let text = FILE.replace("EXECUTOR", "auto");
+    let text = text
+        .replace("sched_switch", "syscall")
+        .replace("sched_wake", "signal");
+    let (ended, ran) = refused(&text.replacen("run_delay", "system_call", 1));
+    assert_eq!((ended.status, ran), (2, false), "{ended:#?}");
+    assert!(
+        ended
+            .stderr
+            .contains("add a [[sensor]] with the id kernel:task_life"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn without_the_privilege_to_hear_the_kernel_it_says_so() {
+    let _alone = alone();
+    if !is_root() {
+        println!("skipped: only root can drop a single privilege");
+        return;
+    }
+    let deaf = |executor: &str| {
+        let (_folder, place) = file(&FILE.replace("EXECUTOR", executor));
+        let whole = overhear(&["run", "--config", path(&place), "--", "true"]);
+        let mut without = std::process::Command::new("setpriv");
+        without.args([
+            "--bounding-set=-bpf,-perfmon,-sys_admin",
+            "--inh-caps=-bpf,-perfmon,-sys_admin",
+        ]);
+        without.arg(whole.get_program()).args(whole.get_args());
+        finish(&mut without)
+    };
+    let ended = deaf("deadline");
+    if ended.status == 127 || ended.status == 126 {
+        println!("skipped: setpriv is not there");
+        return;
+    }
+    assert_eq!(ended.status, 5, "{ended:#?}");
+    let words = ["`kernel:sched_switch`", "cap_bpf", "cap_sys_nice", "cpuset"];
+    assert!(
+        words.iter().any(|it| ended.stderr.contains(it)),
+        "{ended:#?}"
+    );
+    let ended = deaf("auto");
+    assert!(ended.stderr.contains("nothing is guaranteed"), "{ended:#?}");
+}
+
+#[test]
+fn a_recorded_kernel_sensor_is_fitted_as_a_whole() {
+    let _alone = alone();
+    let folder = folder();
+    let out = folder.path().join("out");
+    let naps = NAPS.to_string();
+    let options = ["--kernel", "sched", "--out", path(&out)];
+    let (ended, report) = run_json(&options, &[path(napper()), &naps, "1000"]);
+    let fit = |sensor: &str| finish(&mut overhear(&["fit", path(&out), sensor, "--json"]));
+    let fitted = fit("kernel:sched_switch");
+    if report["complete"] != true || fitted.status == 2 {
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    let fitted: Value = serde_json::from_str(&fitted.stdout).unwrap();
+    assert_eq!(fitted["sensor"], "kernel:sched_switch");
+    // Every nap leaves a CPU and arrives on one.
+    assert!(number(&fitted, "elements") >= 2 * NAPS, "{fitted:#}");
+    fit("kernel:nothing").says(2, &["there is no kernel sensor `nothing`", "sched_switch"]);
+    // The recording is what the monitor is admitted by.
+    let text = FILE.replace("EXECUTOR", "auto").replacen(
+        "period = \"1ms\"\n    jitter = \"150ms\"",
+        &format!("fitted = \"{}\"", path(&out)),
+        1,
+    );
+    let (_folder, place) = file(&text);
+    let admitted = finish(&mut overhear(&[
+        "admit",
+        "--config",
+        path(&place),
+        "--json",
+    ]));
+    let admitted: Value = serde_json::from_str(&admitted.stdout).unwrap();
+    let sensor = &admitted["sensors"][0];
+    assert_eq!(sensor["period_ns"], fitted["period_ns"], "{admitted:#}");
+    assert_eq!(sensor["jitter_ns"], fitted["jitter_ns"], "{admitted:#}");
+    assert!(number(sensor, "rings") >= 1, "{admitted:#}");
+}
