@@ -85,6 +85,11 @@ pub(crate) const TEST: &[Need] = &[
         "clang's ThreadSanitizer",
     ),
     program("babeltrace2", "babeltrace2", "the trace reader babeltrace2"),
+    header(
+        "libbabeltrace2-dev",
+        "babeltrace2/babeltrace.h",
+        "the headers of libbabeltrace2",
+    ),
     program("chromium", "chromium", "the browser chromium"),
     program("cmake", "cmake", "the build system cmake"),
     program("strace", "strace", "the system call tracer strace"),

@@ -234,7 +234,7 @@ unsafe extern "C" fn consume(iterator: *mut MessageIterator, data: *mut c_void) 
     // SAFETY: The data is the pointer of a `Place`, and nobody borrows its queue while the graph runs.
     let queue = unsafe { &mut *data.cast::<Queue>() };
     let library = queue.library;
-    let (mut messages, mut count) = (ptr::null(), 0_u64);
+    let (mut messages, mut count) = (ptr::null_mut(), 0_u64);
     // SAFETY: The iterator lives during the call. With status 0 it has set both results, and the array has
     // `count` messages until the next call; a reference to each of them is ours. What cannot be
     // queued for want of memory aborts: nothing unwinds from here.
@@ -302,6 +302,8 @@ fn group(library: &'static Library, fs: *const SourceClass, trace: &Path) -> Opt
             }
         }
         let question = c"babeltrace.support-info".as_ptr();
+        // A class of sources is a class of components: the header's own cast.
+        let fs = fs.cast();
         let executor = (library.bt_query_executor_create)(fs, question, parameters.as_ptr());
         let executor = Owned::new(executor, library.bt_query_executor_put_ref)?;
         let mut answer = ptr::null();

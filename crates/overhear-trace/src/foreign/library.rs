@@ -27,7 +27,7 @@ macro_rules! opaque {
 }
 
 opaque! {
-    ClockClass ClockSnapshot ComponentFilter ComponentSink ComponentSource Connection Error ErrorCause Event
+    ClockClass ClockSnapshot ComponentClass ComponentFilter ComponentSink ComponentSource Connection Error ErrorCause Event
     EventClass Field FieldClass FilterClass Graph Message MessageIterator Packet Plugin PortInput PortOutput
     QueryExecutor SourceClass Stream StreamClass StructureMember Trace Value
 }
@@ -60,6 +60,16 @@ macro_rules! functions {
                 })
             }
         }
+
+        /// The same list for the comparison with the headers: names, and what Rust calls their types.
+        #[cfg(test)]
+        fn declared() -> Vec<(&'static str, &'static str)> {
+            use std::any::type_name;
+            vec![$((
+                stringify!($name),
+                type_name::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(),
+            )),*]
+        }
     };
 }
 
@@ -83,7 +93,7 @@ functions! {
     bt_plugin_put_ref: fn(*const Plugin);
     bt_plugin_borrow_source_component_class_by_name_const: fn(*const Plugin, *const c_char) -> *const SourceClass;
     bt_plugin_borrow_filter_component_class_by_name_const: fn(*const Plugin, *const c_char) -> *const FilterClass;
-    bt_query_executor_create: fn(*const SourceClass, *const c_char, *const Value) -> *mut QueryExecutor;
+    bt_query_executor_create: fn(*const ComponentClass, *const c_char, *const Value) -> *mut QueryExecutor;
     bt_query_executor_put_ref: fn(*const QueryExecutor);
     bt_query_executor_query: fn(*mut QueryExecutor, *mut *const Value) -> c_int;
     bt_value_map_create: fn() -> *mut Value;
@@ -96,7 +106,7 @@ functions! {
     bt_value_string_get: fn(*const Value) -> *const c_char;
     bt_value_integer_signed_get: fn(*const Value) -> i64;
     // Messages.
-    bt_message_iterator_next: fn(*mut MessageIterator, *mut *const *const Message, *mut u64) -> c_int;
+    bt_message_iterator_next: fn(*mut MessageIterator, *mut *mut *const Message, *mut u64) -> c_int;
     bt_message_get_type: fn(*const Message) -> c_uint;
     bt_message_put_ref: fn(*const Message);
     bt_message_event_borrow_event_const: fn(*const Message) -> *const Event;
@@ -250,6 +260,9 @@ fn without_details(told: &str) -> &str {
     });
     &told[..end.unwrap_or(told.len())]
 }
+
+#[cfg(test)]
+mod declared;
 
 #[cfg(test)]
 mod tests {
