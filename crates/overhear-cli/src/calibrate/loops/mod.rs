@@ -306,6 +306,7 @@ impl Loops {
         let cpus = allowed_cpus();
         let cpu = cpus.last().copied().unwrap_or(0);
         let other = cpus.first().copied().filter(|other| *other != cpu);
+        // Before there is precedence: they would inherit it.
         let afar = other.map(|other| Afar::start(cpu, other)).transpose()?;
         run_on(cpu)?;
         // The other players inherit it.
@@ -389,7 +390,8 @@ impl Loops {
                             let _ = bind_to(tid, there).and_then(|()| bind_to(tid, here));
                         })
                     };
-                    afar.keeper.while_busy(|| afar.nomad.while_busy(both))
+                    // The other CPU is kept from everybody for no longer than it takes.
+                    afar.nomad.while_busy(|| afar.keeper.while_busy(both))
                 })
             }
             Loop::Alone | Loop::Schedule => time(turns, rustix::thread::sched_yield),

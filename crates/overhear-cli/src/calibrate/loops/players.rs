@@ -82,16 +82,11 @@ pub(super) fn keeper(cpu: u32) -> std::io::Result<Player> {
     Player::start("keeper", prepare, std::hint::spin_loop)
 }
 
-/// A thread that would like to run wherever it is, and gets no CPU beside anybody else: so it can be moved
-/// while it waits.
+/// An ordinary thread that would like to run wherever it is. Beside threads with precedence it gets no CPU: so it
+/// can be moved while it waits.
 pub(super) fn nomad(cpu: u32) -> std::io::Result<Player> {
     let prepare = move || {
         let _ = run_on(cpu);
-        // SAFETY: the parameter is a plain value; the call changes the calling thread's policy alone.
-        unsafe {
-            let parameter: libc::sched_param = std::mem::zeroed();
-            libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter);
-        }
     };
     Player::start("nomad", prepare, std::hint::spin_loop)
 }
