@@ -88,7 +88,7 @@ pub struct SourceReport {
     /// Which is active and why, in one sentence.
     pub sentence: String,
     /// Of the kernel: the sensors that are heard, without probes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub sensors: Vec<String>,
 }
 
