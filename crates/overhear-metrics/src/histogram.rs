@@ -138,7 +138,8 @@ impl Histogram {
         let counted = self.counted.get_or_insert_with(Counted::none);
         counted.count(&self.places[..self.taken]);
         self.taken = 0;
-        if places > COLLECTED {
+        // There may have been more, or fewer than it is worth to count together.
+        if places != COLLECTED {
             self.places = vec![0; COLLECTED];
         }
     }
@@ -386,6 +387,15 @@ mod tests {
         }
         assert_eq!(all.buckets(), half.buckets());
         assert_eq!(few.count(), 100);
+    }
+
+    #[test]
+    fn one_that_was_added_to_before_it_had_values_counts_on() {
+        let mut histogram = Histogram::new();
+        histogram.add(&Histogram::preallocated());
+        (0..1_000).for_each(|value| histogram.record(value));
+        assert_eq!(histogram.count(), 1_000);
+        assert_eq!((histogram.min(), histogram.max()), (Some(0), Some(999)));
     }
 
     #[test]

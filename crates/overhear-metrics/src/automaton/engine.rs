@@ -34,6 +34,8 @@ pub struct Metrics<S> {
     /// The metrics that this concerns.
     concerned: Concerns,
     sink: S,
+    /// Elements so far, and those of them before the ones that are looked at together.
+    counted: u64,
     ordinal: u64,
     instances: usize,
     complaints: Vec<String>,
@@ -50,6 +52,7 @@ impl<S: Sink> Metrics<S> {
             told: Vec::new(),
             concerned: Concerns::default(),
             sink,
+            counted: 0,
             ordinal: 0,
             instances: INSTANCES,
             complaints: Vec::new(),
@@ -258,18 +261,20 @@ impl<S: Sink> Metrics<S> {
     /// Moves the automata by what was told of these elements.
     fn carry_out(&mut self, elements: &[ElementView<'_>]) {
         let concerned = std::mem::take(&mut self.concerned);
+        // If the sink fails, it is not told again.
+        let mut told = std::mem::take(&mut self.told);
         for (index, group) in self.groups.iter_mut().enumerate() {
             if !concerned.have(index) {
                 continue;
             }
             group.reach(self.tasks.slots());
             let (mut from, first) = (0, self.ordinal + 1);
-            while let Some(at) = group.hear(&self.told, from, (elements, first), &mut self.sink) {
-                let (told, tasks) = (&self.told[at], &mut self.tasks);
+            while let Some(at) = group.hear(&told, from, (elements, first), &mut self.sink) {
+                let tasks = &mut self.tasks;
                 input_part(
                     group,
                     &self.routes,
-                    told,
+                    &told[at],
                     (elements, first),
                     tasks,
                     &mut self.sink,
@@ -277,7 +282,8 @@ impl<S: Sink> Metrics<S> {
                 from = at + 1;
             }
         }
-        self.told.clear();
+        told.clear();
+        self.told = told;
         self.tasks.sweep();
     }
 
@@ -447,6 +453,9 @@ impl<S: Sink> Update for Metrics<S> {
 
     fn elements(&mut self, elements: &[ElementView<'_>]) {
         for elements in elements.chunks(TOGETHER) {
+            self.ordinal = self.counted;
+            // Whether or not the sink fails: a name is given once.
+            self.counted += elements.len() as u64;
             let mut from = 0;
             while from < elements.len() {
                 let till = self.listen(elements, from);
@@ -456,7 +465,6 @@ impl<S: Sink> Update for Metrics<S> {
                 }
                 from = till + 1;
             }
-            self.ordinal += elements.len() as u64;
         }
     }
 
@@ -474,4 +482,85 @@ impl<S: Sink> Update for Metrics<S> {
     }
 
     fn advance(&mut self, _: Timestamp) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+    use std::sync::Arc;
+
+    use overhear_event::kernel::{Switch, SCHED_SWITCH};
+    use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+
+    use super::Metrics;
+    use crate::automaton::{system_metric, Measurement, Metric, Sink};
+
+    /// Fails at its so-manyth measurement.
+    #[derive(Default)]
+    struct Failing {
+        measured: Vec<u64>,
+        at: usize,
+    }
+
+    impl Sink for Failing {
+        fn counts_intermediate(&self, _: &Metric) -> bool {
+            false
+        }
+
+        fn measurement(&mut self, measurement: &Measurement<'_>) {
+            self.measured.push(measurement.begin.as_monotonic_ns());
+            if self.measured.len() == self.at {
+                // A panic that says nothing.
+                resume_unwind(Box::new(()));
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_sink_has_failed_nothing_is_told_again() {
+        let stream = StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Kernel { cpu: 0 },
+            sensor: SCHED_SWITCH.to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(Switch::schema()),
+            rate: None,
+            capacity: 8,
+        };
+        // Two threads give way to each other.
+        let payloads = [(7, 8), (8, 7)].map(|(prev_tid, next_tid)| {
+            let switch = Switch {
+                prev_tid,
+                next_tid,
+                prev_pid: 7,
+                next_pid: 7,
+                prev_state: 1,
+                flags: Switch::PREV_TRACKED | Switch::NEXT_TRACKED,
+                prev_run_ns: Switch::UNKNOWN,
+            };
+            switch.to_payload()
+        });
+        let element = |sequence: u64| ElementView {
+            stream: &stream,
+            sequence,
+            time: Timestamp::from_monotonic_ns(100 + sequence),
+            payload: &payloads[sequence as usize % 2],
+        };
+        let elements: Vec<_> = (0..20).map(element).collect();
+        let mut metrics = Metrics::new(Failing {
+            at: 5,
+            ..Failing::default()
+        });
+        metrics.add(system_metric("time_slice").unwrap());
+        let failed = catch_unwind(AssertUnwindSafe(|| metrics.elements(&elements[..10])));
+        assert!(failed.is_err());
+        metrics.elements(&elements[10..12]);
+        metrics.elements(&elements[12..]);
+        let mut begins = metrics.sink().measured.clone();
+        let count = begins.len();
+        begins.dedup();
+        assert!(begins.is_sorted() && begins.len() == count, "{begins:?}");
+        assert!(count > 10, "{begins:?}");
+    }
 }

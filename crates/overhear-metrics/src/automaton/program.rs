@@ -252,7 +252,7 @@ impl Program {
     /// Where the symbol of this column leads from a row.
     #[inline(always)]
     pub(super) fn step(&self, row: Row, column: Column) -> Step {
-        self.steps[row.0 as usize + column.index()]
+        self.steps[row.place() + column.index()]
     }
 
     /// What happens behind the effects of a step that has [`Effects::FURTHER`].
@@ -262,7 +262,7 @@ impl Program {
 
     /// The how many-th row it is; there are [`Program::rows`].
     pub(super) fn number(&self, row: Row) -> usize {
-        row.0 as usize / self.width
+        row.place() / self.width
     }
 
     pub(super) fn rows(&self) -> usize {

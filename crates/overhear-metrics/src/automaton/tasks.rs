@@ -12,8 +12,8 @@ pub(super) const NOBODY: u32 = 0;
 
 /// The slots of tasks.
 ///
-/// A task has a slot as long as an automaton holds it. Who lets go during an element leaves the slot as it
-/// is until the element is done ([`Tasks::sweep`]): what was looked up before stays true.
+/// A task has a slot as long as an automaton holds it. Who lets go leaves the slot as it is until what elements
+/// have told is carried out ([`Tasks::sweep`]): what was looked up before stays true.
 #[derive(Debug)]
 pub(super) struct Tasks {
     /// Tasks that were found lately and their slots, by the low bits of the task.
