@@ -98,6 +98,8 @@ pub(crate) struct Batch<'q, P, S> {
     // How many are in a call of the sink that has not returned, and of these how many are delivered.
     handed: usize,
     delivered: Cell<usize>,
+    // What is evaluated in place by a call of the sink that has not returned.
+    in_place: Option<Lost>,
     lost: &'q RefCell<Vec<Lost>>,
     portion: P,
     sink: S,
@@ -122,6 +124,7 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
             count: 0,
             handed: 0,
             delivered: Cell::new(0),
+            in_place: None,
             lost,
             portion,
             sink,
@@ -150,6 +153,19 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
         (self.sink)(other);
     }
 
+    /// Hands over an element that stays where it is, behind what was collected.
+    pub(crate) fn pass_in_place(&mut self, element: &ElementInPlace<'_>) {
+        self.hand_over();
+        let key = element.key();
+        self.in_place = Some(Lost {
+            stream: key.stream.id,
+            sequence: key.sequence,
+            time: key.time,
+        });
+        (self.sink)(Released::InPlace(element));
+        self.in_place = None;
+    }
+
     /// Hands over what was collected.
     #[inline(never)]
     pub(crate) fn hand_over(&mut self) {
@@ -174,5 +190,6 @@ impl<P, S> Drop for Batch<'_, P, S> {
             sequence: element.sequence,
             time: element.time,
         }));
+        self.lost.borrow_mut().extend(self.in_place.take());
     }
 }

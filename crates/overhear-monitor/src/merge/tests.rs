@@ -376,6 +376,31 @@ fn what_a_panic_leaves_is_missed_in_the_next_release() {
 }
 
 #[test]
+fn a_gap_behind_a_batch_that_panics_is_told_all_the_same() {
+    let mut merge = merge(1);
+    merge.begin_round(at(1_000));
+    for number in 0..3 {
+        put(&mut merge, 1, number, 10 + number);
+    }
+    merge.gap(id(1), 3, 100, GapCause::Overwritten);
+    put(&mut merge, 1, 103, 500);
+    let released = catch_unwind(AssertUnwindSafe(|| {
+        merge.release_batches(at(u64::MAX), Everything, |_| resume_unwind(Box::new(())));
+    }));
+    assert!(released.is_err());
+    let mut seen = Vec::new();
+    merge.release(at(u64::MAX), |item| seen.push(Seen::of(item)));
+    let missed = seen.iter().filter_map(|it| match it {
+        Seen::Gap { missed, cause, .. } => Some((*missed, *cause)),
+        _ => None,
+    });
+    let expected = [(3, GapCause::Late), (100, GapCause::Overwritten)];
+    assert_eq!(missed.collect::<Vec<_>>(), expected, "{seen:?}");
+    let elements = seen.iter().filter(|it| matches!(it, Seen::Element(..)));
+    assert_eq!(elements.count(), 1, "{seen:?}");
+}
+
+#[test]
 fn of_a_batch_that_panics_as_a_whole_all_are_missed() {
     let mut merge = merge(1);
     merge.begin_round(at(1_000));

@@ -144,12 +144,14 @@ impl Queue {
                 time,
             };
             let element = ElementInPlace::new(key, &**places);
+            // First what comes before it: if that fails, this one stays to be released.
+            batch.hand_over();
+            self.head.set(self.head.get() + 1);
             // What is gone already need not be evaluated in vain.
             if element.is_whole() {
-                batch.pass(Released::InPlace(&element));
+                batch.pass_in_place(&element);
             }
             let whole = element.is_whole();
-            self.head.set(self.head.get() + 1);
             if whole {
                 self.released.set(time);
                 continue;
@@ -204,6 +206,8 @@ impl Queue {
 
     #[cold]
     fn release_gap<'q, P: Portion, S: FnMut(Released<'_>)>(&'q self, batch: &mut Batch<'q, P, S>) {
+        // First what comes before it: if that fails, the gap stays to be told.
+        batch.hand_over();
         let Some(queued) = self.gaps.borrow_mut().pop_front() else {
             return;
         };
