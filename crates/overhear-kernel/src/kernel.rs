@@ -205,6 +205,7 @@ impl KernelBuilder {
         for (sensor, elements) in &self.rings {
             let own = |feed: &&mut Feed| feed.hook == sensor.hook();
             let feed = feeds.iter_mut().find(own);
+            let feed = feed.filter(|feed| !left_out.contains(&feed.hook));
             let feed = feed.ok_or(StartError::NoSuchRing { sensor: *sensor })?;
             feed.capacity = *elements;
         }
