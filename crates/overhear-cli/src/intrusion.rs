@@ -120,7 +120,7 @@ impl Meter {
         let mut found: Vec<Assumed> = Vec::new();
         for (event, price, elements) in self.assumed.values().filter(|(.., count)| *count > 0) {
             if let Some(known) = found.iter_mut().find(|known| known.event == *event) {
-                known.elements += elements;
+                known.elements = known.elements.saturating_add(*elements);
             } else if let Some(cost) = self.price(price) {
                 found.push(Assumed {
                     event: event.clone(),
@@ -224,7 +224,7 @@ impl Update for Meter {
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         if let Some((.., count)) = self.assumed.get_mut(&stream.id) {
-            *count += gap.missed;
+            *count = count.saturating_add(gap.missed);
         }
         self.intrusion.gap(stream, gap);
     }

@@ -168,7 +168,6 @@ struct Named<'a> {
 
 impl Named<'_> {
     fn drops(&self, id: StreamId) -> bool {
-        // They are opened in the order of their numbers.
         let place = self.unused.binary_search_by_key(&id, |stream| stream.id);
         place.is_ok()
     }
@@ -178,7 +177,11 @@ impl Inbox for Named<'_> {
     fn open(&mut self, stream: Arc<StreamDescriptor>) {
         match self.named.contains(&stream.sensor.as_str()) {
             true => self.inbox.open(stream),
-            false => self.unused.push(stream),
+            false => {
+                // In the order of their numbers, in which not everybody opens them.
+                let place = self.unused.partition_point(|it| it.id < stream.id);
+                self.unused.insert(place, stream);
+            }
         }
     }
 

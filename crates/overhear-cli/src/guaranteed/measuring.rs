@@ -64,7 +64,9 @@ impl Measuring {
         let mut labels = metric.specification().transitions.iter();
         let is_alone = labels.all(|it| match &it.label {
             Label::Symbol(_, whose) => *whose == Whose::Own,
-            Label::Lambda | Label::Any => true,
+            Label::Lambda => true,
+            // Everybody's elements, unless it stays where it is by them.
+            Label::Any => it.from.text == it.to.text,
         });
         metrics.add(metric);
         Self {
@@ -227,4 +229,30 @@ fn metric_of(
         ));
     }
     Ok(metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_metrics::automaton::{system_metric, Catalogue, Metric};
+
+    use super::Measuring;
+
+    #[test]
+    fn metrics_that_heed_others_are_not_rehearsed() {
+        let rehearses = |metric| Measuring::new(metric).rehearsal.is_some();
+        assert!(rehearses(system_metric("run_delay").unwrap()));
+        // Whatever happens to anybody begins it.
+        let text = "metric m \"of anything\"
+            event wakeup = kernel:sched_wake task tid
+            state idle out
+            state first begin
+            state on in
+            state last end
+            idle -> first: *
+            first -> on: lambda
+            on -> last: wakeup, i
+            last -> idle: lambda";
+        let metric = Metric::parse(text, &Catalogue::linux());
+        assert!(!rehearses(metric.unwrap()));
+    }
 }

@@ -5,11 +5,14 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
+use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
 use overhear_admission::DeadlineReservation;
 use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
-use overhear_event::{GapCause, Origin, Source, StreamDescriptor, Update, IN_PLACE_BYTES};
+use overhear_event::{
+    GapCause, Origin, Source, StreamDescriptor, StreamId, Update, IN_PLACE_BYTES,
+};
 use overhear_kernel::Sensor;
 use overhear_monitor::executor::{
     bandwidth, buffer, copy_reserved, deadline, DeadlineRefusal, SensorIndex, UpdateIndex, Watch,
@@ -143,12 +146,12 @@ impl<'a> Running<'a> {
             }
         };
         self.fill(&mut report, &watch, of_kernel.as_deref());
-        report.hear_kernel_losses(kernel_losses(&monitor));
+        let streams = monitor.take_opened();
+        report.hear_kernel_losses(kernel_losses(&monitor, &streams));
         if self.plan.measures {
             report.suggestion = Some(suggest(&self.plan.path, &report, quiet));
         }
         drop(watch);
-        let streams = monitor.take_opened();
         let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
         let mut taken = MemoryBytes {
             sensors: mapped + unused_bytes + monitor.memory_bytes() as u64,
@@ -470,9 +473,15 @@ impl Matcher {
 
 /// Elements that the kernel did not record at all. A part of them is told when the kernel is heard no more,
 /// and then nobody knows when they were lost.
-fn kernel_losses(monitor: &Monitor) -> u64 {
+fn kernel_losses(monitor: &Monitor, streams: &[Arc<StreamDescriptor>]) -> u64 {
+    let of_kernel = |id: StreamId| {
+        let stream = streams.iter().find(|stream| stream.id == id);
+        stream.is_some_and(|stream| matches!(stream.origin, Origin::Kernel { .. }))
+    };
     let all = monitor.losses().iter();
-    let lost = all.filter(|(_, _, cause, _)| matches!(cause, GapCause::Kernel | GapCause::Nested));
+    let lost = all.filter(|(stream, _, cause, _)| {
+        matches!(cause, GapCause::Kernel | GapCause::Nested) && of_kernel(*stream)
+    });
     lost.map(|(_, _, _, loss)| loss.missed).sum()
 }
 

@@ -133,7 +133,7 @@ class Model {
   /** Whether wake-ups would have been heard; older recordings do not say what of the kernel was. */
   get hearsWakeups() {
     const kernel = list(this.report.sources).find((source) => source.name === 'kernel');
-    return kernel?.sensors?.length ? kernel.sensors.includes('sched_wake') : kernel?.active !== 'perf';
+    return kernel?.sensors?.length ? kernel.sensors.includes('sched_wake') : kernel?.active === 'bpf';
   }
 
   get isEmpty() {
