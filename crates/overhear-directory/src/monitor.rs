@@ -74,7 +74,8 @@ pub struct MonitorConnection {
 
 impl MonitorConnection {
     /// Connects to the directory at `socket`; [`client::socket_path`](crate::client::socket_path)
-    /// knows where it usually is.
+    /// knows where it usually is. The directory gives a connection up over which nothing is asked for two
+    /// seconds; once something was, it may be silent.
     ///
     /// # Errors
     /// [`AttachError::Link`] if nobody listens there.

@@ -105,6 +105,10 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), F
         }),
     ];
     let mut connection = MonitorConnection::connect(&socket).map_err(failed)?;
+    // Who says nothing for two seconds is no monitor, and a loop may take longer on a busy machine.
+    connection
+        .set_enabled(&Query::all(), true)
+        .map_err(failed)?;
     let mut source = ProgramSource::new(&directory);
     let mut empty = |elements: u64| {
         for value in 0..elements {
