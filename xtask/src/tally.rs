@@ -209,7 +209,8 @@ impl PytestReader {
             for _ in 0..count.parse().unwrap_or(1) {
                 self.tally.skip(place, reason);
             }
-        } else if line.ends_with('s') && line.contains(" in ") && counts_tests(line) {
+        } else if line.contains(" in ") && line.ends_with(['s', ')']) && counts_tests(line) {
+            // From a minute on the time follows once more: `in 62.08s (0:01:02)`.
             self.tally.passed += number_before(line, " passed");
             self.tally.summarize(format!("pytest: {line}"));
             self.has_ended = true;
@@ -348,6 +349,8 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         );
         let good = read("58 passed in 1.44s", true);
         assert_eq!(good.to_string(), "58 passed, 0 failed, 0 skipped");
+        let slow = read("114 passed in 62.08s (0:01:02)", true);
+        assert_eq!(slow.to_string(), "114 passed, 0 failed, 0 skipped");
         // An interpreter that died says nothing.
         assert!(read("....", true).has_failures());
         assert!(read("58 passed in 1.44s", false).has_failures());
