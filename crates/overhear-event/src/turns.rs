@@ -182,7 +182,7 @@ impl Turns {
     #[inline(always)]
     #[must_use]
     pub fn top_index(&self) -> Option<usize> {
-        (self.top != GONE).then(|| self.given[self.rank(self.top)].index())
+        self.top().map(Turn::index)
     }
 
     /// How far the top's stream may go before somebody asks for the top again: up to this place, which it must not
@@ -240,11 +240,8 @@ impl Turns {
     /// The top's stream has something at this time.
     #[inline(always)]
     pub fn go_on_at(&mut self, time: Timestamp) {
-        let rank = self.rank(self.top);
-        let turn = &mut self.given[rank];
-        *turn = turn.at(time);
-        let turn = *turn;
-        self.rise(self.word(turn, rank));
+        let turn = self.given[self.rank(self.top)].at(time);
+        self.replace_top(turn);
     }
 
     /// The top's stream has nothing more.

@@ -149,10 +149,10 @@ impl Group {
         self.heeding.is_none() && self.tallies.is_none()
     }
 
-    /// The automaton of a slot, absent if there is none.
-    fn instance(&self, slot: u32) -> Instance {
+    /// Where the automaton of a slot is, absent if there is none.
+    fn row(&self, slot: u32) -> Row {
         let instance = self.instances.get(slot as usize);
-        instance.copied().unwrap_or(Instance::at(Row::ABSENT))
+        instance.map_or(Row::ABSENT, |instance| instance.row)
     }
 
     /// The slots in which there is an automaton, without that of nobody.
@@ -207,7 +207,7 @@ impl Group {
         let column = Column::new(input.symbol, false);
         // What a stranger's automaton completes belongs to nobody.
         for &slot in others.iter().chain([&NOBODY]) {
-            let step = self.program.step(self.instance(slot).row, column);
+            let step = self.program.step(self.row(slot), column);
             if step.effects != Effects::STAY && !step.effects.has(Effects::ABSENT) {
                 self.go(slot, step, input, sink);
             }
@@ -220,12 +220,12 @@ impl Group {
     fn input_for_own<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
         let slot = input.slot as usize;
         let column = Column::new(input.symbol, true);
-        let mut step = self.program.step(self.instance(input.slot).row, column);
+        let mut step = self.program.step(self.row(input.slot), column);
         if step.effects.has(Effects::ABSENT) {
             if !self.introduce(input.slot, tasks) {
                 return;
             }
-            step = self.program.step(self.instance(input.slot).row, column);
+            step = self.program.step(self.row(input.slot), column);
         }
         if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
             let ordinal = input.moment.ordinal;
@@ -316,7 +316,7 @@ impl Group {
             return false;
         }
         let at = slot as usize;
-        let mut instance = self.instance(NOBODY);
+        let mut instance = self.instances[NOBODY as usize];
         instance.task = tasks.of(slot);
         self.reach(at + 1);
         self.instances[at] = instance;
@@ -351,10 +351,12 @@ impl Group {
             self.patience -= 1;
             return false;
         }
-        let row = self.instance(NOBODY).row;
-        let mut replaceable = self.slots();
-        let is_idle = !self.program.measures(row);
-        replaceable.retain(|&slot| is_idle && self.instance(slot).row == row);
+        let row = self.row(NOBODY);
+        let mut replaceable = Vec::new();
+        if !self.program.measures(row) {
+            replaceable = self.slots();
+            replaceable.retain(|&slot| self.row(slot) == row);
+        }
         for &slot in &replaceable {
             self.remove(slot, tasks);
         }
@@ -367,7 +369,7 @@ impl Group {
     /// The task of this slot has ended. If it is measured and a last departure is still to come, its
     /// automaton waits for that.
     pub(super) fn end(&mut self, slot: u32, departs_later: bool, tasks: &mut Tasks) {
-        let row = self.instance(slot).row;
+        let row = self.row(slot);
         if !(departs_later && self.program.measures(row)) {
             self.remove(slot, tasks);
         }
