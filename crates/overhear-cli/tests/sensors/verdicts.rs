@@ -64,6 +64,41 @@ fn a_run_and_its_recording_have_the_same_verdicts() {
     assert_eq!(run_json(&options, &failing).0.status, 7);
 }
 
+/// What the last element awaits is cut off by the end: of a run, with and without its recording.
+#[test]
+fn what_the_end_cuts_off_is_not_judged() {
+    let folder = folder();
+    let (out, file) = (
+        folder.path().join("out"),
+        folder.path().join("overhear.toml"),
+    );
+    let text = "[[constraint]]\nname = \"absence\"\nof = \"user:pace\"\nabsence = \"1 h\"\n\
+         [[constraint]]\nname = \"deadline\"\nafter = \"user:pace\"\nof = \"user:pace\"\nwithin = \"1 h\"\n\
+         [[constraint]]\nname = \"rate\"\nof = \"user:pace\"\nwindow = \"1 h\"\nat_least = 1\n\
+         [[constraint]]\nname = \"period\"\nof = \"user:pace\"\nperiod = \"1 h\"\njitter = \"1 h\"\n";
+    fs::write(&file, text).unwrap();
+    let options = [
+        "--kernel",
+        "off",
+        "--out",
+        path(&out),
+        "--check",
+        path(&file),
+    ];
+    let (ended, report) = run_json(&options, &[path(program()), "paced", "3"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let live = &report["check"];
+    assert_eq!(verdicts(live), ["held"; 4], "{live:#}");
+    for constraint in live["constraints"].as_array().unwrap() {
+        assert_eq!(constraint["judged"], 2, "{constraint:#}");
+    }
+    let arguments = ["check", path(&out), "--config", path(&file), "--json"];
+    let ended = finish(&mut overhear(&arguments));
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(&replayed, live);
+}
+
 #[test]
 fn a_violation_is_said_while_the_program_runs() {
     let folder = folder();

@@ -172,7 +172,7 @@ impl<J: Judge> Verdicts<J> {
 
     /// Ends the observation: what had to happen before `end` and did not, did not.
     pub fn finish(&mut self, end: Timestamp) {
-        self.advance(end.plus(Nanos::from_ns(1)));
+        self.pass(end.plus(Nanos::from_ns(1)));
         let missed = self.missed_by_metrics();
         for (number, trial) in self.trials.iter_mut().enumerate() {
             let missed = missed.get(&number).map_or(0, |(missed, _)| *missed);
@@ -219,6 +219,12 @@ impl<J: Judge> Verdicts<J> {
         // Before the first step its error is the best guess there is.
         let step = self.errors.get(behind.saturating_sub(1));
         step.map_or(Nanos::ZERO, |(_, error)| *error)
+    }
+
+    /// Decides what was due before `now`.
+    fn pass(&mut self, now: Timestamp) {
+        self.expire(now);
+        self.tell(now);
     }
 
     fn expire(&mut self, now: Timestamp) {
@@ -512,7 +518,10 @@ impl<J: Judge> Update for Verdicts<J> {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        self.expire(now);
-        self.tell(now);
+        // The last advance of a monitor says that nothing comes any more, not how long the observation
+        // went on. That is known to who calls `finish`.
+        if now < Timestamp::MAX {
+            self.pass(now);
+        }
     }
 }

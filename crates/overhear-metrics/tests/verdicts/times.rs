@@ -123,6 +123,36 @@ fn an_absence_is_decided_once_and_taken_back_by_a_gap() {
 }
 
 #[test]
+fn the_end_of_a_monitor_is_no_time() {
+    let last = format!("0 a; 50 a; {} advance", u64::MAX);
+    let of = || pattern("user:a");
+    let within = ns(100);
+    let absence = Demand::Absence {
+        of: of(),
+        at_most: within,
+    };
+    let deadline = Demand::Deadline {
+        after: of(),
+        of: of(),
+        within,
+    };
+    let rate = Demand::Rate {
+        of: of(),
+        window: within,
+        at_least: Some(1),
+        at_most: None,
+    };
+    for demand in [absence, deadline, rate] {
+        let played = play(constraint(demand.clone()), 0, &last);
+        assert_eq!(played.judge().0, [] as [&str; 0], "{demand:?}");
+        assert_eq!(end(played, 149), "held 0/1", "{demand:?}");
+        // The observation went on.
+        let played = play(constraint(demand.clone()), 0, &last);
+        assert_eq!(end(played, 150), "violated 1/2", "{demand:?}");
+    }
+}
+
+#[test]
 fn a_period_has_a_jitter_to_both_sides() {
     let period = || {
         constraint(Demand::Period {
