@@ -380,6 +380,10 @@ pub(crate) struct MetricsArguments {
     /// docs/compensation.md).
     #[arg(long, conflicts_with = "element_cost")]
     pub(crate) compensate: bool,
+    /// Shows the measurements one by one: whose each is, its length, begin and end, and how many elements
+    /// lie in it (a million of each metric at most).
+    #[arg(long)]
+    pub(crate) each: bool,
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,

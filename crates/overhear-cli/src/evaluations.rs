@@ -145,9 +145,9 @@ impl Evaluations {
         self.verdicts.finish(end);
         self.metrics.finish();
         let check = (!self.verdicts.is_empty()).then(|| check::report(&self.verdicts));
-        let measured = self
-            .measures
-            .then(|| metrics::report_of(&self.metrics, &self.comms, &self.heard));
+        let measured = self.measures.then(|| {
+            metrics::report_of(&self.metrics, self.metrics.sink(), &self.comms, &self.heard)
+        });
         (check, measured)
     }
 }

@@ -303,6 +303,7 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
         metrics::wished(&arguments.metrics, arguments.config.as_deref())?,
         arguments.element_cost,
         arguments.compensate,
+        arguments.each,
     )?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,

@@ -10,7 +10,7 @@ use overhear_event::kernel::events::UNKNOWN;
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{EventName, EventSet, Nanos, Origin, Update};
 use overhear_metrics::automaton::{
-    system_metric, system_metrics, Metric, MetricStatistics, Metrics, Summaries, Summary,
+    system_metric, system_metrics, Metric, MetricStatistics, Metrics, Sink, Summaries, Summary,
 };
 use overhear_metrics::{Costs, Observer, Scheduling};
 use overhear_trace::TraceReader;
@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::columns::{printable, Table};
 use crate::compensation;
 use crate::exit::{Failure, USAGE};
+use crate::kinds::Kinds;
+use crate::measurements::{Each, MeasurementReport};
 use crate::width::Width;
 
 /// What the metrics of a recording are.
@@ -51,6 +53,9 @@ pub struct MetricReport {
     pub refused: u64,
     /// By task and kind.
     pub tasks: Vec<TaskReport>,
+    /// One by one, in the order in which they were completed, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurements: Option<Vec<MeasurementReport>>,
 }
 
 /// The measurements of one task and kind. Lengths are in nanoseconds.
@@ -62,6 +67,9 @@ pub struct TaskReport {
     pub comm: String,
     /// The value that the metric divides its measurements by.
     pub key: Option<u64>,
+    /// What that value of the kernel's is called, if it has a name.
+    #[serde(default)]
+    pub key_name: Option<String>,
     /// Measurements.
     pub count: u64,
     /// Of these, those in which something was missed.
@@ -118,7 +126,8 @@ impl ElementCost {
 
 /// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel sensors
 /// were switched on. `cost` is subtracted from the lengths for the task's own elements in them. With
-/// `compensate`, what observing has cost is subtracted from all times before.
+/// `compensate`, what observing has cost is subtracted from all times before. With `each`, the report has
+/// the measurements one by one besides.
 ///
 /// # Errors
 /// [`Failure`] if there is no such recording.
@@ -127,12 +136,13 @@ pub fn metrics(
     mut metrics: Vec<Metric>,
     cost: ElementCost,
     compensate: bool,
+    each: bool,
 ) -> Result<MetricsReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
     let costs = compensate.then(|| compensation::costs_of(&reader));
     let costs = costs.transpose()?;
-    let mut engine = Metrics::new(Summaries::default().less(cost.of(&reader)?));
+    let mut engine = Metrics::new(Each::new(cost.of(&reader)?, each));
     let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
     if metrics.is_empty() {
         metrics = usual(&heard);
@@ -145,7 +155,8 @@ pub fn metrics(
     let replayed = compensation::replay(&reader, costs, updates);
     engine.finish();
     let comms = comms(&reader, &names_of_threads);
-    let mut report = report_of(&engine, &comms, &heard);
+    let mut report = report_of(&engine, &engine.sink().summaries, &comms, &heard);
+    engine.sink().tell(engine.statistics(), &comms, &mut report);
     report
         .notes
         .extend(reader.torn().iter().map(ToString::to_string));
@@ -193,20 +204,21 @@ pub fn wished(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, Fa
 
 /// The report on metrics whose observation has ended. `heard` are the events of which there were
 /// streams.
-pub(crate) fn report_of(
-    engine: &Metrics<Summaries>,
+pub(crate) fn report_of<S: Sink>(
+    engine: &Metrics<S>,
+    summaries: &Summaries,
     comms: &BTreeMap<u32, String>,
     heard: &EventSet,
 ) -> MetricsReport {
     let reports = engine
         .statistics()
-        .map(|(metric, statistics)| report(metric, &statistics, engine.sink(), comms, heard));
+        .map(|(metric, statistics)| report(metric, &statistics, summaries, comms, heard));
     let mut report = MetricsReport {
         metrics: reports.collect(),
         notes: engine.complaints().to_vec(),
     };
-    if engine.sink().refused() > 0 {
-        let refused = engine.sink().refused();
+    if summaries.refused() > 0 {
+        let refused = summaries.refused();
         report
             .notes
             .push(format!("{refused} measurements found no room in the table"));
@@ -256,6 +268,7 @@ fn report(
     heard: &EventSet,
 ) -> MetricReport {
     let required = metric.sources().iter();
+    let kinds = Kinds::of(metric, comms);
     let rows = summaries.of(metric.name()).map(|(task, key, summary)| {
         let Summary {
             lengths,
@@ -267,6 +280,7 @@ fn report(
             task,
             comm: comms.get(&task).cloned().unwrap_or_default(),
             key,
+            key_name: key.and_then(|key| kinds.name(key)),
             count: lengths.count(),
             incomplete,
             total_ns: total.as_ns(),
@@ -289,6 +303,7 @@ fn report(
         missed: statistics.missed,
         refused: statistics.refused,
         tasks: rows.collect(),
+        measurements: None,
     }
 }
 
@@ -298,10 +313,17 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
     let mut text = String::new();
     for metric in &report.metrics {
         let _ = writeln!(text, "{}: {}", metric.name, printable(&metric.description));
+        if let Some(measurements) = &metric.measurements {
+            text.push_str(&crate::measurements::render(measurements, width));
+            text.push_str(&shortcomings(metric));
+            text.push('\n');
+            continue;
+        }
+        let named = metric.tasks.iter().any(|row| row.key_name.is_some());
         let heads = [
             ("task", true),
             ("name", false),
-            ("by", true),
+            ("by", !named),
             ("count", true),
             ("sum", true),
             ("median", true),
@@ -315,12 +337,7 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
             table.row(vec![
                 row.task.to_string(),
                 printable(&row.comm),
-                match row.key {
-                    None => "-".to_owned(),
-                    // As kernel sensors say that they do not know.
-                    Some(key) if key == u64::from(UNKNOWN) => "unknown".to_owned(),
-                    Some(key) => key.to_string(),
-                },
+                kind(row.key, row.key_name.as_deref()),
                 row.count.to_string(),
                 length(row.total_ns),
                 length(row.median_ns),
@@ -341,6 +358,17 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
         let _ = writeln!(text, "{}", printable(note));
     }
     text
+}
+
+/// The cell that says of which kind measurements are.
+pub(crate) fn kind(key: Option<u64>, name: Option<&str>) -> String {
+    match (key, name) {
+        (None, _) => "-".to_owned(),
+        (_, Some(name)) => printable(name),
+        // As kernel sensors say that they do not know.
+        (Some(key), None) if key == u64::from(UNKNOWN) => "unknown".to_owned(),
+        (Some(key), None) => key.to_string(),
+    }
 }
 
 /// Sentences about what keeps a metric's results from being all there is.

@@ -124,7 +124,7 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
         found.threads.entry(comm.clone()).or_default().insert(*task);
     }
     let heard = reader.streams().map(|stream| stream.event()).collect();
-    let report = metrics::report_of(&engine, &comms, &heard);
+    let report = metrics::report_of(&engine, engine.sink(), &comms, &heard);
     for metric in &report.metrics {
         found.complete &= metric.is_complete();
         if !metric.is_complete() {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel's numbers are called: those of system calls, signals, soft interrupts, and of what an
-//! element tells of.
+//! What the kernel's numbers are called: those of system calls, signals, soft interrupts, states of
+//! threads, and of what an element tells of.
 
 use overhear_event::kernel::events::{
-    BLOCK_IO, IPC, LOCK, PAGE_FAULT, SIGNAL, SOFTIRQ, SYSCALL, TIMER,
+    BLOCK_IO, FUTEX, IPC, LOCK, PAGE_FAULT, SIGNAL, SOFTIRQ, SYSCALL, TIMER,
 };
+use overhear_event::kernel::SCHED_SWITCH;
 
 /// The kernel's soft interrupts.
 const SOFT_INTERRUPTS: &[&str] = &[
@@ -70,6 +71,9 @@ pub fn name_of_number(sensor: &str, field: &str, number: u64) -> Option<&'static
         (SIGNAL, "number") => SIGNALS.get(at.checked_sub(1)?).copied(),
         (SOFTIRQ, "number") => SOFT_INTERRUPTS.get(at).copied(),
         (BLOCK_IO, "operation") => BLOCK_OPERATIONS.get(at).copied(),
+        (FUTEX, "operation") => futex_operation(at),
+        (LOCK, "flags") => lock(at),
+        (SCHED_SWITCH, "prev_state") => state(at),
         (IPC, "family") => match at {
             0 => Some("pipe"),
             1 => Some("Unix"),
@@ -79,6 +83,54 @@ pub fn name_of_number(sensor: &str, field: &str, number: u64) -> Option<&'static
         (of, "kind") => kind(of, at),
         _ => None,
     }
+}
+
+/// The state bits of a thread that leaves a CPU. Those that only say who may wake it, or that it does not
+/// count as load, are not told; that it may be frozen is, for it makes another number of the same sleep.
+const fn state(bits: usize) -> Option<&'static str> {
+    /// Killable, new, a real-time lock is awaited, freezable unsafely.
+    const UNTOLD: usize = 0x100 | 0x800 | 0x1000 | 0x4000;
+    Some(match bits & !UNTOLD {
+        0 => "runnable",
+        1 => "interruptible",
+        2 => "uninterruptible",
+        4 => "stopped",
+        8 => "traced",
+        0x10 | 0x20 | 0x80 => "ended",
+        0x40 => "parked",
+        0x402 => "idle",
+        0x2001 => "interruptible, freezable",
+        0x2002 => "uninterruptible, freezable",
+        0x2402 => "idle, freezable",
+        _ => return None,
+    })
+}
+
+/// The commands of futex(2) that wait.
+const fn futex_operation(command: usize) -> Option<&'static str> {
+    Some(match command {
+        0 => "wait",
+        6 => "lock with priority inheritance",
+        9 => "wait for bits",
+        11 => "wait, then lock with priority inheritance",
+        13 => "lock with priority inheritance, by another clock",
+        _ => return None,
+    })
+}
+
+/// The flags of a wait for a lock of the kernel, as they come.
+const fn lock(flags: usize) -> Option<&'static str> {
+    Some(match flags {
+        1 => "spinning",
+        2 => "read",
+        3 => "read, spinning",
+        4 => "write",
+        5 => "write, spinning",
+        8 => "real-time mutex",
+        32 => "mutex",
+        33 => "mutex, spinning",
+        _ => return None,
+    })
 }
 
 /// What an element of several kinds tells of. Where kinds are no more than begin and end they are drawn, and
@@ -127,5 +179,25 @@ mod tests {
         assert_eq!(name("kind")("syscall", 1), None);
         assert_eq!(name("family")("ipc", 1), Some("Unix"));
         assert_eq!(name("operation")("block_io", 2), Some("flush"));
+        assert_eq!(name("operation")("futex", 0), Some("wait"));
+        assert_eq!(name("operation")("futex", 1), None);
+        assert_eq!(name("flags")("lock", 33), Some("mutex, spinning"));
+        assert_eq!(name("flags")("lock", 1 << 20), None);
+    }
+
+    #[test]
+    fn sleeps_that_differ_have_names_that_differ() {
+        let name = |bits| name_of_number("sched_switch", "prev_state", bits);
+        assert_eq!(name(0), Some("runnable"));
+        // As the kernel sleeps in nanosleep and futex, and elsewhere.
+        assert_eq!(name(0x2001), Some("interruptible, freezable"));
+        assert_eq!(name(1), Some("interruptible"));
+        // Killable, and a worker that waits for work.
+        assert_eq!(name(0x102), Some("uninterruptible"));
+        assert_eq!(name(0x402), Some("idle"));
+        for ended in [16, 32, 128] {
+            assert_eq!(name(ended), Some("ended"));
+        }
+        assert_eq!(name(0xffff), None);
     }
 }

@@ -180,6 +180,73 @@ fn the_numbers_are_those_of_the_report() {
 }
 
 #[test]
+fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
+    let folder = folder();
+    let dir = folder.path().join("torn");
+    record(&dir, true, 3);
+    let measure = ["metrics", path(&dir), "--metric", "wakeup_latency"];
+    let sums = json(&[&measure[..], &["--json"]].concat(), 3);
+    assert!(sums["metrics"][0].get("measurements").is_none(), "{sums}");
+    let told = json(&[&measure[..], &["--each", "--json"]].concat(), 3);
+    let each = told["metrics"][0]["measurements"].as_array().unwrap();
+    assert_eq!(each.len() as u64, told["metrics"][0]["completed"]);
+    for (member, value) in [
+        ("task", TID.into()),
+        ("length_ns", 1_007.into()),
+        ("begin_ns", 1_100_000.into()),
+        ("end_ns", 1_101_007.into()),
+        // The wake-up that follows the waking.
+        ("intermediate_events", 1.into()),
+        ("own_events", 1.into()),
+        ("missed", 0.into()),
+        ("key", Value::Null),
+    ] {
+        assert_eq!(each[1][member], value, "{member}");
+    }
+    let missed = each.iter().filter(|one| one["missed"] == 3);
+    assert_eq!(missed.count() as u64, told["metrics"][0]["incomplete"]);
+    // What was asked for to be subtracted is.
+    let less = ["--each", "--element-cost", "100ns", "--json"];
+    let less = json(&[&measure[..], &less].concat(), 3);
+    assert_eq!(less["metrics"][0]["measurements"][1]["length_ns"], 907);
+
+    let text = finish(&mut overhear(&[&measure[..], &["--each"]].concat()));
+    let heads = " task  name   length        begin          end  events  own  missed";
+    let row = " 4242        1.01 us  0.001100000  0.001101007       1    1       0";
+    for line in [heads, row] {
+        let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut lines = text.stdout.lines();
+        assert!(lines.any(|told| squeeze(told) == squeeze(line)), "{text:?}");
+    }
+    assert!(text.stdout.contains("inconclusive: 3 elements were missed"));
+}
+
+#[test]
+fn kinds_are_told_by_their_names() {
+    let folder = folder();
+    let dir = folder.path().join("whole");
+    record(&dir, true, 0);
+    let measure = ["metrics", path(&dir), "--metric", "off_cpu"];
+    let told = json(&[&measure[..], &["--json"]].concat(), 0);
+    let rows = told["metrics"][0]["tasks"].as_array().unwrap();
+    let kinds: Vec<_> = rows
+        .iter()
+        .map(|row| (row["key"].as_u64(), row["key_name"].as_str()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (Some(0), Some("runnable")),
+            (Some(1), Some("interruptible"))
+        ]
+    );
+    for options in [&[][..], &["--each"]] {
+        let text = finish(&mut overhear(&[&measure[..], options].concat()));
+        assert!(text.stdout.contains("  interruptible  "), "{text:?}");
+    }
+}
+
+#[test]
 fn what_was_missed_or_not_heard_is_said_and_is_a_status() {
     let folder = folder();
     let (torn, deaf) = (folder.path().join("torn"), folder.path().join("deaf"));

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear metrics --each`: measurements one by one, as in figure 1 of seed 004.
+
+use std::collections::BTreeMap;
+
+use overhear_event::{Nanos, Timestamp};
+use overhear_metrics::automaton::{
+    Doubt, Measurement, Metric, MetricResult, MetricStatistics, Results, Sink, Summaries,
+};
+use overhear_metrics::Costs;
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{printable, Table};
+use crate::kinds::Kinds;
+use crate::metrics::{kind, MetricsReport};
+use crate::width::Width;
+
+/// One measurement: the five values of the seed, its kind, and what was missed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasurementReport {
+    /// The thread, or the process where the sensor does not name threads.
+    pub task: u32,
+    /// Its short name, empty if it is not known.
+    pub comm: String,
+    /// The value that the metric divides its measurements by.
+    pub key: Option<u64>,
+    /// What that value of the kernel's is called, if it has a name.
+    pub key_name: Option<String>,
+    /// The measured time, less what the observation took if that was asked for.
+    pub length_ns: u64,
+    /// When it began, `CLOCK_MONOTONIC`.
+    pub begin_ns: u64,
+    /// When it was completed.
+    pub end_ns: u64,
+    /// Elements in its segments.
+    pub intermediate_events: u64,
+    /// Of these, those of the task itself.
+    pub own_events: u64,
+    /// Elements that were missed while it was running.
+    pub missed: u64,
+}
+
+impl MeasurementReport {
+    fn new(result: &MetricResult, kinds: &Kinds<'_>, comms: &BTreeMap<u32, String>) -> Self {
+        Self {
+            task: result.task,
+            comm: comms.get(&result.task).cloned().unwrap_or_default(),
+            key: result.key,
+            key_name: result.key.and_then(|key| kinds.name(key)),
+            length_ns: result.length.as_ns(),
+            begin_ns: result.begin.as_monotonic_ns(),
+            end_ns: result.end.as_monotonic_ns(),
+            intermediate_events: result.intermediate_events,
+            own_events: result.own_events,
+            missed: result.missed,
+        }
+    }
+}
+
+/// Adds measurements up, and keeps them one by one if that is asked for.
+#[derive(Debug)]
+pub(crate) struct Each {
+    pub(crate) summaries: Summaries,
+    results: Option<Results>,
+}
+
+impl Each {
+    pub(crate) fn new(costs: Costs, each: bool) -> Self {
+        Self {
+            results: each.then(|| Results::default().less(costs.clone())),
+            summaries: Summaries::default().less(costs),
+        }
+    }
+
+    /// Adds the measurements to the report, whose metrics are these.
+    pub(crate) fn tell<'a>(
+        &self,
+        metrics: impl Iterator<Item = (&'a Metric, MetricStatistics)>,
+        comms: &BTreeMap<u32, String>,
+        report: &mut MetricsReport,
+    ) {
+        let Some(results) = &self.results else {
+            return;
+        };
+        for ((metric, _), told) in metrics.zip(&mut report.metrics) {
+            let kinds = Kinds::of(metric, comms);
+            let each = results.of(metric.name()).iter();
+            let each = each.map(|result| MeasurementReport::new(result, &kinds, comms));
+            told.measurements = Some(each.collect());
+        }
+        if results.refused() > 0 {
+            let sentence = format!(
+                "{} measurements found no room in the list; name fewer metrics, or take the sums",
+                results.refused()
+            );
+            report.notes.push(sentence);
+        }
+    }
+}
+
+impl Sink for Each {
+    fn counts_intermediate(&self, metric: &Metric) -> bool {
+        self.results.is_some() || self.summaries.counts_intermediate(metric)
+    }
+
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        self.summaries.measurement(measurement);
+        if let Some(results) = &mut self.results {
+            results.measurement(measurement);
+        }
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        self.summaries.doubt(doubt);
+        if let Some(results) = &mut self.results {
+            results.doubt(doubt);
+        }
+    }
+}
+
+/// The measurements of a metric as a table.
+pub(crate) fn render(measurements: &[MeasurementReport], width: Width) -> String {
+    if measurements.is_empty() {
+        return "no measurement\n".to_owned();
+    }
+    let named = measurements.iter().any(|one| one.key_name.is_some());
+    let heads = [
+        ("task", true),
+        ("name", false),
+        ("by", !named),
+        ("length", true),
+        ("begin", true),
+        ("end", true),
+        ("events", true),
+        ("own", true),
+        ("missed", true),
+    ];
+    let mut table = Table::new(&heads).keys(2);
+    let at = |ns| Timestamp::from_monotonic_ns(ns).to_string();
+    for one in measurements {
+        table.row(vec![
+            one.task.to_string(),
+            printable(&one.comm),
+            kind(one.key, one.key_name.as_deref()),
+            Nanos::from_ns(one.length_ns).to_string(),
+            at(one.begin_ns),
+            at(one.end_ns),
+            one.intermediate_events.to_string(),
+            one.own_events.to_string(),
+            one.missed.to_string(),
+        ]);
+    }
+    table.render(width)
+}
