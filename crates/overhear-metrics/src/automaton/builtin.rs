@@ -2,7 +2,7 @@
 //! The interface of the seed (section 2): metrics by their names, user metrics between two events,
 //! and the events that they require.
 
-use overhear_event::kernel::events::{IRQ, KIND_BEGIN, KIND_END, SYSCALL};
+use overhear_event::kernel::events::{IRQ, KIND_BEGIN, KIND_END, SOFTIRQ, SYSCALL};
 use overhear_event::{EventName, EventSet};
 
 use super::catalogue::Catalogue;
@@ -164,7 +164,11 @@ pub fn events_required_by(metric: &Metric) -> EventSet {
 /// whether the time that it spends in system calls belongs to it.
 ///
 /// Interrupts that return to the thread are left out where `catalogue` has `kernel:irq`: the seed's
-/// `No_Preempt`. With another catalogue their time counts.
+/// `No_Preempt`. What they leave to soft interrupts, which the kernel runs before it returns, is left out where it
+/// has `kernel:softirq`. With another catalogue their time counts.
+///
+/// The final event ends the measurement in every state: a thread that writes it is running, whatever was
+/// not seen of its return.
 ///
 /// # Errors
 /// [`UserMetricError`] if system time is to be left out and `catalogue` has no `kernel:syscall`, or if the
@@ -185,23 +189,34 @@ pub fn new_user_metric(
     let mut user = UserMetric::new(name, initial, r#final);
     if hears(IRQ) {
         user.leave_out("interrupt", "interrupted", IRQ);
+        // A handler can be interrupted by another one: the outer one returns to the thread.
+        user.out("inner_interrupt");
+        user.go("interrupted", "inner_interrupt", own("interrupt_begins"));
+        user.go("inner_interrupt", "interrupted", own("interrupt_ends"));
+    }
+    if hears(SOFTIRQ) {
+        user.leave_out("softirq", "in_softirq", SOFTIRQ);
     }
     if !include_system {
         user.leave_out("system", "in_system", SYSCALL);
     }
-    Metric::new(user.0, catalogue).map_err(|error| UserMetricError::Refused {
+    Metric::new(user.specification, catalogue).map_err(|error| UserMetricError::Refused {
         name: name.to_owned(),
         error,
     })
 }
 
 /// The automaton of the seed's figure 2 as far as Linux tells.
-struct UserMetric(Specification);
+struct UserMetric {
+    specification: Specification,
+    /// The symbol of the final event: the initial one, if they are the same.
+    closing: &'static str,
+}
 
 impl UserMetric {
     fn new(name: &str, initial: &EventName, r#final: &EventName) -> Self {
         let switch = EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
-        let mut user = Self(Specification {
+        let mut specification = Specification {
             name: Word::new(name),
             description: format!("Execution time from {initial} to {final}"),
             symbols: vec![
@@ -223,13 +238,17 @@ impl UserMetric {
             key: None,
             states: Vec::new(),
             transitions: Vec::new(),
-        });
+        };
         // One event may be both: from one element to the next.
         let closing = if initial == r#final {
-            user.0.symbols.remove(1);
+            specification.symbols.remove(1);
             "initial"
         } else {
             "final"
+        };
+        let mut user = Self {
+            specification,
+            closing,
         };
         for (state, kind) in [
             ("idle", StateKind::Out),
@@ -237,7 +256,6 @@ impl UserMetric {
             ("running", StateKind::In),
             ("last", StateKind::In),
             ("end", StateKind::End),
-            ("off", StateKind::Out),
         ] {
             user.state(state, kind);
         }
@@ -246,6 +264,7 @@ impl UserMetric {
         user.go("running", "last", own(closing));
         user.go("last", "end", Label::Lambda);
         user.go("end", "idle", Label::Lambda);
+        user.out("off");
         user.go("running", "off", own("left"));
         user.go("off", "running", own("arrived"));
         user
@@ -263,25 +282,31 @@ impl UserMetric {
                 constant: Constant::Number(kind.into()),
                 constant_at: Place::default(),
             });
-            self.0.symbols.push(symbol);
+            self.specification.symbols.push(symbol);
         }
-        self.state(state, StateKind::Out);
+        self.out(state);
         // The states that this one may be entered from: running, and what was left out before.
         self.go("running", state, own(&enter));
         self.go(state, "running", own(&leave));
         let away = format!("{state}_off");
-        self.state(&away, StateKind::Out);
+        self.out(&away);
         self.go(state, &away, own("left"));
         self.go(&away, state, own("arrived"));
     }
 
+    /// A state in which the thread does not execute, as far as was seen.
+    fn out(&mut self, name: &str) {
+        self.state(name, StateKind::Out);
+        self.go(name, "last", own(self.closing));
+    }
+
     fn state(&mut self, name: &str, kind: StateKind) {
         let name = Word::new(name);
-        self.0.states.push(State { name, kind });
+        self.specification.states.push(State { name, kind });
     }
 
     fn go(&mut self, from: &str, to: &str, label: Label) {
-        self.0.transitions.push(Transition {
+        self.specification.transitions.push(Transition {
             from: Word::new(from),
             to: Word::new(to),
             label,
@@ -385,6 +410,7 @@ mod tests {
             [
                 "kernel:irq",
                 "kernel:sched_switch",
+                "kernel:softirq",
                 "kernel:task_life",
                 "user:a",
                 "user:b"
@@ -405,11 +431,12 @@ mod tests {
                 "user:b",
                 "kernel:sched_switch",
                 "kernel:irq",
+                "kernel:softirq",
                 "kernel:syscall"
             ]
         );
         let metric = new_user_metric("m", &a, &a, true, &linux).unwrap();
-        assert_eq!(metric.sources().len(), 3);
+        assert_eq!(metric.sources().len(), 4);
         // Where they are not, interrupts count, and system time cannot be left out.
         let switch = EventName::kernel(SCHED_SWITCH);
         let deaf = Catalogue::empty().with(switch, Switch::schema());

@@ -4,8 +4,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use overhear_event::EventName;
 use overhear_metrics::automaton::{
-    events_required_by, system_metric, system_metric_text, system_metrics, Metric,
+    events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,
+    Catalogue, Metric,
 };
 
 const HEAD: &str = "# The metrics of Linux, one by one
@@ -16,11 +18,15 @@ draws the pictures. The table in [metrics](metrics.md) tells them apart; the [sc
 each at work, and a test runs each beside a program that does what it measures.
 ";
 
-fn section(page: &mut String, name: &str, metric: &Metric) {
-    let (text, required) = (
-        system_metric_text(name).unwrap(),
-        events_required_by(metric),
-    );
+const USER: &str = "
+## User metrics
+
+What [`new_user_metric`](metrics.md#user-metrics) makes of two events of a program, here `begins` and `ends`: the counterpart of the seed's
+figure 2.
+";
+
+fn section(page: &mut String, name: &str, metric: &Metric, text: &str) {
+    let required = events_required_by(metric);
     let required: Vec<String> = required.iter().map(|event| format!("`{event}`")).collect();
     let _ = write!(
         page,
@@ -37,7 +43,15 @@ fn section(page: &mut String, name: &str, metric: &Metric) {
 fn the_page_shows_every_built_in_metric() {
     let mut page = HEAD.to_owned();
     for name in system_metrics() {
-        section(&mut page, name, &system_metric(name).unwrap());
+        let text = system_metric_text(name).unwrap();
+        section(&mut page, name, &system_metric(name).unwrap(), text);
+    }
+    page += USER;
+    let [begins, ends] = ["begins", "ends"].map(EventName::user);
+    for (name, include_system) in [("with_system_time", true), ("without_system_time", false)] {
+        let linux = Catalogue::linux();
+        let metric = new_user_metric(name, &begins, &ends, include_system, &linux).unwrap();
+        section(&mut page, name, &metric, &metric.to_string());
     }
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/linux-metrics.md");
     if std::env::var_os("OVERHEAR_BLESS").is_some() {

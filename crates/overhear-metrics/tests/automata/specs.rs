@@ -6,7 +6,10 @@
 use std::fs;
 use std::path::Path;
 
-use overhear_metrics::automaton::{system_metric_text, Metric, MetricStatistics, Specification};
+use overhear_event::EventName;
+use overhear_metrics::automaton::{
+    new_user_metric, system_metric_text, Catalogue, Metric, MetricStatistics, Specification,
+};
 
 use crate::reference::interpret;
 use crate::scene::{catalogue, play, steps, Line};
@@ -65,9 +68,26 @@ fn cases(file: &str, text: &str) -> Vec<Case> {
     cases
 }
 
+/// A line `user metric with system time` stands for one from `user:initial` to `user:final`; `without` for one
+/// without.
+fn user_metric(line: &str) -> Option<String> {
+    let word = line.trim().strip_prefix("user metric ")?;
+    let include_system = match word {
+        "with system time" => true,
+        "without system time" => false,
+        other => panic!("no user metric is {other}"),
+    };
+    let [initial, r#final] = ["initial", "final"].map(EventName::user);
+    let linux = Catalogue::linux();
+    let metric = new_user_metric("user_metric", &initial, &r#final, include_system, &linux);
+    Some(metric.unwrap().to_string())
+}
+
 fn run(case: &Case) {
     let title = &case.title;
     let text = case.metric.as_deref().expect("a case has a metric");
+    let user_metric = user_metric(text);
+    let text = user_metric.as_deref().unwrap_or(text);
     // A line `system NAME` stands for the file of a built-in metric.
     let text = text.trim().strip_prefix("system ").map_or(text, |name| {
         system_metric_text(name).unwrap_or_else(|| panic!("{title}: no system metric {name}"))
