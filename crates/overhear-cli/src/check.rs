@@ -2,10 +2,11 @@
 //! `overhear check`: whether what must hold does hold in a recording, and the report of verdicts that a
 //! live run has as well.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use overhear_event::{Nanos, Timestamp};
+use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::verdict::{Constraint, Judge, Outcome, Verdict, Verdicts};
 use overhear_trace::TraceReader;
 use serde::{Deserialize, Serialize};
@@ -92,6 +93,50 @@ pub(crate) fn prepare<J: Judge>(
     Ok(verdicts)
 }
 
+fn is_damaged(reader: &TraceReader) -> bool {
+    !reader.torn().is_empty() || !reader.corrupt().is_empty()
+}
+
+/// Until when each stream of a damaged recording can be read.
+#[derive(Debug, Default)]
+struct LastTimes(HashMap<StreamId, Timestamp>);
+
+impl LastTimes {
+    /// Tells the verdicts where the damaged streams break off.
+    fn cut<J: Judge>(&self, reader: &TraceReader, verdicts: &mut Verdicts<J>) {
+        let corrupt = || reader.corrupt().iter().map(|stream| stream.file.as_path());
+        let torn = || reader.torn().iter().map(|tail| tail.file.as_path());
+        // The file of a stream bears its number. One that the catalogue does not name may be anybody's.
+        let is_of = |file: &Path, stream: StreamId| {
+            let number = file.file_name().and_then(|name| name.to_str());
+            let number = number.and_then(|name| name.strip_prefix("stream-"));
+            number.and_then(|number| number.parse().ok()) == Some(stream.as_raw())
+        };
+        let is_known = |file: &Path| reader.streams().any(|stream| is_of(file, stream.id));
+        let is_anybodys = corrupt().any(|file| !is_known(file));
+        for stream in reader.streams() {
+            if is_anybodys {
+                verdicts.cut(stream, Timestamp::ZERO);
+            } else if torn().chain(corrupt()).any(|file| is_of(file, stream.id)) {
+                let last = self.0.get(&stream.id).copied();
+                verdicts.cut(stream, last.unwrap_or(Timestamp::ZERO));
+            }
+        }
+    }
+}
+
+impl Update for LastTimes {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.0.insert(element.stream.id, element.time);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.0.insert(stream.id, gap.to);
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
 fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
@@ -101,7 +146,21 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
         let from = Timestamp::from_monotonic_ns(number("ns"));
         verdicts.clock_error(from, Nanos::from_ns(number("error_ns")));
     }
-    let replayed = reader.replay(&mut [&mut *verdicts]);
+    let replayed = match is_damaged(&reader) {
+        false => reader.replay(&mut [&mut *verdicts]),
+        true => {
+            let mut ends = LastTimes::default();
+            let replayed = reader.replay(&mut [&mut *verdicts, &mut ends]);
+            ends.cut(&reader, verdicts);
+            replayed
+        }
+    };
+    if !replayed.corrupt.is_empty() {
+        // Found on the way, so it is not known which stream had told what until then.
+        for stream in reader.streams() {
+            verdicts.cut(stream, Timestamp::ZERO);
+        }
+    }
     let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
     let run = reader.document("run").map_err(usage)?;
     let run = run.and_then(|run| serde_json::from_value::<Recording>(run).ok());

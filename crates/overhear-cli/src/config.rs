@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use overhear_event::Nanos;
 use overhear_monitor::MissedPolicy;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
@@ -300,8 +301,21 @@ pub struct Length(pub Nanos);
 
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(serde::de::Error::custom)
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Length;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a length of time such as \"50 ms\"")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Length, E> {
+                Length::parse(text).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
     }
 }
 
@@ -537,7 +551,11 @@ mod tests {
             assert_eq!(own_cpu.map(OwnCpu::number), Some(number));
         }
         for (bad, line, part) in [
-            ("[monitor]\nlatency = 5\n", "line 2", "string"),
+            (
+                "[monitor]\nlatency = 5\n",
+                "line 2",
+                "expected a length of time such as \"50 ms\"",
+            ),
             (
                 "[monitor]\nlatency = \"5\"\n",
                 "line 2",

@@ -38,8 +38,9 @@ pub struct ConstraintConfig {
     #[serde(default)]
     pub field: Option<String>,
     /// Judges these tasks alone: an id, or a name with `*` and `?`.
-    #[serde(default)]
-    pub task: Option<String>,
+    #[serde(default, deserialize_with = "task_filter")]
+    #[schemars(schema_with = "task_filter_schema")]
+    pub task: Option<TaskFilter>,
     /// What is judged by itself: `all`, `sensor`, `task`, or a field.
     #[serde(default)]
     pub each: Option<String>,
@@ -131,6 +132,40 @@ impl<'de> Deserialize<'de> for Bound {
 
         deserializer.deserialize_any(NumberOrLength)
     }
+}
+
+/// An id as a number or as a text, or a name.
+fn task_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TaskFilter>, D::Error> {
+    struct IdOrName;
+
+    impl Visitor<'_> for IdOrName {
+        type Value = TaskFilter;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the id of a task, or a name such as \"worker*\"")
+        }
+
+        fn visit_i64<E: Error>(self, id: i64) -> Result<TaskFilter, E> {
+            let id =
+                u32::try_from(id).map_err(|_| E::custom(format!("{id} is no id of a task")))?;
+            Ok(TaskFilter::Id(id))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<TaskFilter, E> {
+            match text {
+                "" => Err(E::custom(
+                    "a task has no empty name; leave `task` out to judge all",
+                )),
+                text => Ok(TaskFilter::parse(text)),
+            }
+        }
+    }
+
+    deserializer.deserialize_any(IdOrName).map(Some)
+}
+
+fn task_filter_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["integer", "string"], "examples": ["worker*", 4711] })
 }
 
 impl JsonSchema for Bound {
@@ -265,7 +300,7 @@ impl ConstraintConfig {
             }
         };
         let constraint = match &self.task {
-            Some(task) => constraint.of_task(TaskFilter::parse(task)),
+            Some(task) => constraint.of_task(task.clone()),
             None => constraint,
         };
         Ok(match self.clock_error {

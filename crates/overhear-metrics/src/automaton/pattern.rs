@@ -6,10 +6,10 @@
 
 use std::fmt;
 
-use overhear_event::{ElementView, EventName, FieldKind, Origin, StreamDescriptor};
+use overhear_event::{ElementView, EventName, FieldKind, Origin, StreamDescriptor, TypeSchema};
 
 use super::catalogue::Catalogue;
-use super::check::{check_fields, check_symbol, field};
+use super::check::{check_fields, check_symbol, field, whole_number};
 use super::fault::{Fault, SpecificationError};
 use super::parse::symbol_alone;
 use super::reading::{Number, Test};
@@ -52,7 +52,18 @@ impl Pattern {
         }
     }
 
-    fn number(&self, name: &str, schema: &overhear_event::TypeSchema) -> Result<(), Fault> {
+    /// Whether this field is an unsigned number, as far as the catalogue tells.
+    ///
+    /// # Errors
+    /// [`Fault`] says why not.
+    pub(crate) fn check_unsigned(&self, name: &str, catalogue: &Catalogue) -> Result<(), Fault> {
+        match catalogue.schema(&self.0.source) {
+            Some(schema) => self.unsigned(name, schema),
+            None => Ok(()),
+        }
+    }
+
+    fn number(&self, name: &str, schema: &TypeSchema) -> Result<(), Fault> {
         let word = Word::new(name);
         let kind = field(schema, &self.0, &word).map_err(|error| error.fault)?;
         match kind {
@@ -65,22 +76,26 @@ impl Pattern {
         }
     }
 
+    fn unsigned(&self, name: &str, schema: &TypeSchema) -> Result<(), Fault> {
+        whole_number(schema, &self.0, &Word::new(name)).map_err(|error| error.fault)
+    }
+
     /// Finds the fields in the elements of a stream; `None` if its elements are of another source.
     ///
     /// # Errors
-    /// A sentence if they lack a field, or one of `numbers` is none.
+    /// A sentence if they lack a field, `number` is no number, or `key` no unsigned one.
     pub(crate) fn bind(
         &self,
         stream: &StreamDescriptor,
-        numbers: &[&str],
+        number: Option<&str>,
+        key: Option<&str>,
     ) -> Result<Option<BoundPattern>, String> {
         if stream.event() != self.0.source {
             return Ok(None);
         }
-        for name in numbers {
-            self.number(name, &stream.schema)
-                .map_err(|fault| fault.to_string())?;
-        }
+        let number = number.map_or(Ok(()), |name| self.number(name, &stream.schema));
+        let key = key.map_or(Ok(()), |name| self.unsigned(name, &stream.schema));
+        number.and(key).map_err(|fault| fault.to_string())?;
         BoundPattern::new(stream, &self.0).map(Some)
     }
 }

@@ -140,6 +140,16 @@ pub enum TaskFilter {
     Name(String),
 }
 
+impl fmt::Display for TaskFilter {
+    /// As it is written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Name(glob) => f.write_str(glob),
+        }
+    }
+}
+
 impl TaskFilter {
     /// A number is an id, anything else a name.
     #[must_use]
@@ -194,6 +204,9 @@ pub enum ConstraintError {
     /// A bound is no number.
     #[error("a bound is not a number")]
     NotANumber,
+    /// No two values are so close.
+    #[error("the jitter is {0}; give at least 0, which demands that all values are the same")]
+    Negative(String),
     /// The fraction is none.
     #[error(
         "the quantile is {0}; give a fraction that is more than 0 and at most 1, such as 0.99"
@@ -257,7 +270,7 @@ impl Constraint {
         if let Each::Field(field) = &each {
             for pattern in self.demand.patterns() {
                 pattern
-                    .check_number(field, catalogue)
+                    .check_unsigned(field, catalogue)
                     .map_err(ConstraintError::Field)?;
             }
         }
@@ -399,7 +412,10 @@ fn check(demand: &Demand, catalogue: &Catalogue) -> Result<(), ConstraintError> 
                 false => Err(ConstraintError::Fraction(fraction.to_string())),
             }
         }
-        Demand::Spread { at_most, .. } => number(*at_most),
+        Demand::Spread { at_most, .. } => match *at_most < 0.0 {
+            true => Err(ConstraintError::Negative(at_most.to_string())),
+            false => number(*at_most),
+        },
         Demand::Rate {
             window,
             at_least,

@@ -170,6 +170,17 @@ impl<J: Judge> Verdicts<J> {
         self.observation.push(sentence);
     }
 
+    /// What this stream told after `at` cannot be read: the recording is damaged there. What came later may have
+    /// been what was awaited; it is not known how much there was.
+    pub fn cut(&mut self, stream: &StreamDescriptor, at: Timestamp) {
+        self.open(stream);
+        for trial in &mut self.trials {
+            if trial.cut(stream, at) {
+                self.judge.doubted(trial.constraint());
+            }
+        }
+    }
+
     /// Ends the observation: what had to happen before `end` and did not, did not.
     pub fn finish(&mut self, end: Timestamp) {
         self.pass(end.plus(Nanos::from_ns(1)));
@@ -304,6 +315,9 @@ fn route<'a>(
         names.streams.insert(stream.id, stream.label());
         if let Some((pid, name)) = process(stream) {
             names.suggest(pid, name);
+            for trial in trials.iter_mut() {
+                trial.meet(pid, name);
+            }
         }
         let mut rules = Vec::new();
         for (number, trial) in trials.iter_mut().enumerate() {
@@ -313,8 +327,8 @@ fn route<'a>(
                     rules.extend(own);
                 }
                 Err(sentence) => {
-                    trial.hear(stream.event(), None);
-                    trial.complain(format!("{}: {sentence}", stream.sensor_label()));
+                    let sentence = format!("{}: {sentence}", stream.sensor_label());
+                    trial.complain(stream.event(), sentence);
                 }
             }
         }
@@ -350,11 +364,10 @@ fn rules_of(
         Each::Field(field) => Some(field.as_str()),
         _ => None,
     };
-    let numbers: Vec<&str> = field.into_iter().chain(key).collect();
     let schema = &stream.schema;
     let (mut rules, mut unit, mut scale) = (Vec::new(), None, 1.0);
     for (role, pattern) in constraint.demand().patterns().into_iter().enumerate() {
-        let Some(pattern) = pattern.bind(stream, &numbers)? else {
+        let Some(pattern) = pattern.bind(stream, field, key)? else {
             continue;
         };
         let each = match constraint.grouping() {
@@ -433,6 +446,9 @@ impl<J: Judge> Update for Verdicts<J> {
         };
         if let Some(life) = life.filter(|life| !life.comm().is_empty()) {
             self.names.name(life.tid, life.comm());
+            for trial in &mut self.trials {
+                trial.meet(life.tid, life.comm());
+            }
         }
         for rule in &route.rules {
             if !rule.pattern.matches(element) {

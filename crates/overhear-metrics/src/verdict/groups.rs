@@ -78,6 +78,19 @@ impl<G: Default> Groups<G> {
         Some(&mut entry.group)
     }
 
+    /// Whether this group exists.
+    pub(super) fn knows(&self, key: u64) -> bool {
+        self.groups.contains_key(&key)
+    }
+
+    /// Makes this group if it does not exist and there is room: something is known of it before its first
+    /// element.
+    pub(super) fn meet(&mut self, key: u64) {
+        if self.groups.len() < GROUPS {
+            self.groups.entry(key).or_default();
+        }
+    }
+
     /// The group has to be looked at after this time. Only one timer per group is kept: when it
     /// expires, the group says when the next one is due.
     pub(super) fn arm(&mut self, key: u64, due: Timestamp) {

@@ -59,11 +59,12 @@
 //!
 //! 1. *Violated* needs an instance that offends whatever else is not known. What was missed excuses an
 //!    instance that may be among it: the answer to a request, the element between two that are too far
-//!    apart, a measurement in which something was missed. If the gap becomes known after the instance
-//!    was decided, the offence is taken back ([`Judge::doubted`]).
+//!    apart, a measurement in which something was missed, the first event of an order. If the gap becomes known
+//!    after the instance was decided, the offence is taken back ([`Judge::doubted`]). What nobody listened for is
+//!    not absent, and nothing is certain behind the place where a damaged recording breaks off.
 //! 2. *Held* needs that nothing was missed of the events that the constraint speaks of, that their
-//!    streams were heard, that at least one instance was judged (except where an event must never
-//!    happen), and that no instance was uncertain.
+//!    streams were heard, that at least one instance was judged (where an event must never happen, that a task
+//!    was seen for which it must not), and that no instance was uncertain.
 //! 3. Everything else is *inconclusive*, and its [`Reason`]s say why.
 //! 4. What begins so late that the end of the observation cuts it off is not judged.
 //!

@@ -118,24 +118,29 @@ impl Found {
     /// Says it, for values of this unit.
     pub(super) fn describe(&self, f: &mut fmt::Formatter<'_>, unit: &str) -> fmt::Result {
         let shown = |value| Shown { value, unit };
+        let apart = |one: f64, other: f64| match unit {
+            "ns" if one >= 0.0 && other >= 0.0 => {
+                times(Nanos::from_ns(one as u64), Nanos::from_ns(other as u64))
+            }
+            _ => (shown(one).to_string(), shown(other).to_string()),
+        };
         match *self {
             Self::Above { value, bound } => {
-                write!(f, "{} is more than {}", shown(value), shown(bound))
+                let (value, bound) = apart(value, bound);
+                write!(f, "{value} is more than {bound}")
             }
             Self::Below { value, bound } => {
-                write!(f, "{} is less than {}", shown(value), shown(bound))
+                let (value, bound) = apart(value, bound);
+                write!(f, "{value} is less than {bound}")
             }
             Self::NotANumber => f.write_str("a value is not a number"),
             Self::Fraction { above, of, bound } => {
                 write!(f, "{above} of {of} values are more than {}", shown(bound))
             }
-            Self::Spread { least, most, bound } => write!(
-                f,
-                "{} and {} are more than {} apart",
-                shown(least),
-                shown(most),
-                shown(bound)
-            ),
+            Self::Spread { least, most, bound } => {
+                let (least, most) = apart(least, most);
+                write!(f, "{least} and {most} are more than {} apart", shown(bound))
+            }
             Self::TooMany { bound, within } => {
                 write!(
                     f,
@@ -149,6 +154,7 @@ impl Found {
                 window,
             } => write!(f, "{count} elements in {window}, {bound} demanded"),
             Self::TooClose { distance, bound } => {
+                let (distance, bound) = times(distance, bound);
                 write!(
                     f,
                     "{distance} after the one before, at least {bound} demanded"
@@ -163,10 +169,23 @@ impl Found {
                 due + 1
             ),
             Self::TooLate { after, within } => {
+                let (after, within) = times(after, within);
                 write!(f, "it followed after {after}, {within} permitted")
             }
             Self::Unanswered { within } => write!(f, "it did not follow within {within}"),
         }
+    }
+}
+
+/// Two lengths that differ, told apart: exactly where three digits do not.
+fn times(one: Nanos, other: Nanos) -> (String, String) {
+    let rounded = (one.to_string(), other.to_string());
+    match rounded.0 == rounded.1 {
+        true => {
+            let exact = |length: Nanos| format!("{} ns", length.as_ns());
+            (exact(one), exact(other))
+        }
+        false => rounded,
     }
 }
 

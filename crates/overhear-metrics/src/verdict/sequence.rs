@@ -10,10 +10,17 @@ use overhear_event::{Nanos, Timestamp};
 
 use super::groups::{Groups, Hit};
 use super::offence::{Found, Offence};
-use super::tally::{Excuse, Tally};
+use super::tally::{Absent, Excuse, Tally};
 
 /// Events whose answer is awaited, per group.
 const PENDING: usize = 1_024;
+
+/// A deadline has two events; the second has not come.
+const NO_ANSWER: Absent = Absent {
+    first: 1,
+    count: 1,
+    of: 2,
+};
 
 #[derive(Debug)]
 pub(super) struct OrderGroup {
@@ -45,8 +52,8 @@ struct Suspect {
 }
 
 impl Suspect {
-    fn convict(&self, tally: &mut Tally) {
-        tally.judged += 1;
+    /// `of` so many events the order has.
+    fn convict(&self, of: usize, tally: &mut Tally) {
         let begin = self.before.unwrap_or(self.hit);
         let offence = Offence {
             found: Found::OutOfOrder {
@@ -62,7 +69,12 @@ impl Suspect {
             ],
         };
         let since = self.before.map_or(Timestamp::ZERO, |before| before.time);
-        tally.offend(offence, Excuse::Missed(since, self.hit.time));
+        let absent = Absent {
+            first: self.due,
+            count: (self.came + of - self.due) % of,
+            of,
+        };
+        tally.offend_without(absent, offence, Excuse::Missed(since, self.hit.time));
     }
 
     fn decided_at(&self) -> Timestamp {
@@ -75,6 +87,8 @@ impl Suspect {
 pub(super) struct Orders {
     groups: Groups<OrderGroup>,
     length: usize,
+    // Elements were missed that may be the first ones of groups which are not known yet.
+    begins_missed: bool,
 }
 
 impl Orders {
@@ -82,14 +96,19 @@ impl Orders {
         Self {
             groups: Groups::default(),
             length,
+            begins_missed: false,
         }
     }
 
     pub(super) fn take(&mut self, role: usize, hit: &Hit, tally: &mut Tally) {
         let length = self.length;
+        let may_have_begun = self.begins_missed && !self.groups.knows(hit.group);
         let Some(group) = self.groups.of(hit, tally) else {
             return;
         };
+        if may_have_begun {
+            group.due = None;
+        }
         let is_close = |other: &Hit| {
             let error = hit.error_to(other);
             error > Nanos::ZERO && hit.time.since(other.time) <= error
@@ -100,7 +119,7 @@ impl Orders {
                 (group.due, group.last) = (None, Some((*hit, role)));
                 return;
             }
-            suspect.convict(tally);
+            suspect.convict(length, tally);
         }
         let last = group.last.replace((*hit, role));
         let is_uncertain = last.is_some_and(|(last, of)| of != role && is_close(&last));
@@ -121,7 +140,7 @@ impl Orders {
                 before: last.map(|(last, _)| last),
             };
             if hit.margin == Nanos::ZERO {
-                suspect.convict(tally);
+                suspect.convict(length, tally);
             } else {
                 group.suspect = Some(suspect);
                 self.groups.arm(hit.group, suspect.decided_at());
@@ -130,19 +149,24 @@ impl Orders {
     }
 
     pub(super) fn expire(&mut self, now: Timestamp, tally: &mut Tally) {
+        let length = self.length;
         self.groups.expire(now, |group| {
             let suspect = group.suspect?;
             if suspect.decided_at() >= now {
                 return Some(suspect.decided_at());
             }
             group.suspect = None;
-            suspect.convict(tally);
+            suspect.convict(length, tally);
             None
         });
     }
 
-    /// What is missed may have been the event that was due.
+    /// What is missed may have been the event that was due, or the first of a group.
     pub(super) fn gap(&mut self, only: Option<u64>, tally: &mut Tally) {
+        match only {
+            Some(group) => self.groups.meet(group),
+            None => self.begins_missed = true,
+        }
         self.groups.each(only, |group| {
             tally.excused += u64::from(group.suspect.take().is_some());
             group.due = None;
@@ -225,6 +249,10 @@ impl Deadlines {
             let after = hit.time.since(awaited.hit.time);
             let error = hit.error_to(&awaited.hit);
             let is_late = after > within;
+            if is_late && awaited.is_excused {
+                tally.excused += 1;
+                continue;
+            }
             let off = after.as_ns().abs_diff(within.as_ns());
             if error > Nanos::ZERO && off <= error.as_ns() {
                 tally.uncertain += 1;
@@ -261,7 +289,6 @@ impl Deadlines {
                 tally.excused += 1;
                 continue;
             }
-            tally.judged += 1;
             let begin = awaited.hit.time;
             let offence = Offence {
                 found: Found::Unanswered { within },
@@ -270,7 +297,7 @@ impl Deadlines {
                 task: awaited.hit.task,
                 elements: [Some(awaited.hit.position), None],
             };
-            tally.offend(offence, Excuse::Missed(begin, decided));
+            tally.offend_without(NO_ANSWER, offence, Excuse::Missed(begin, decided));
         });
     }
 

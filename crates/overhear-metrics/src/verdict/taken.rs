@@ -81,7 +81,7 @@ impl Trial {
         if !self.takes(Some(measured.task), names) {
             return;
         }
-        if !measured.is_complete {
+        if !measured.is_complete || self.is_cut_before(measured.end.0) {
             self.excuse();
             return;
         }

@@ -37,6 +37,8 @@ pub(super) struct Trial {
     unit: String,
     heard: BTreeSet<EventName>,
     unfit: Vec<String>,
+    /// A task was seen that its filter takes.
+    has_met: bool,
     /// Something is missing that the tally does not count.
     lacks: bool,
     /// The judge knows that it is inconclusive.
@@ -77,6 +79,7 @@ impl Trial {
             unit: unit.to_owned(),
             heard: BTreeSet::new(),
             unfit: Vec::new(),
+            has_met: false,
             lacks: false,
             told: false,
         }
@@ -86,21 +89,39 @@ impl Trial {
         &self.constraint
     }
 
-    /// A stream exists. `field` is the unit of the field that is judged.
+    /// A stream exists that is understood. `unit` is that of the field that is judged.
     pub(super) fn hear(&mut self, event: EventName, unit: Option<&str>) {
-        if self.constraint.sources().any(|source| *source == event) {
-            self.heard.insert(event);
+        let patterns = self.constraint.demand().patterns();
+        for (role, pattern) in patterns.into_iter().enumerate() {
+            if *pattern.source() == event {
+                self.tally.hear(role);
+            }
         }
+        self.exists(event);
         if let Some(unit) = unit {
             unit.clone_into(&mut self.unit);
         }
     }
 
-    pub(super) fn complain(&mut self, sentence: String) {
+    fn exists(&mut self, event: EventName) {
+        if self.constraint.sources().any(|source| *source == event) {
+            self.heard.insert(event);
+        }
+    }
+
+    /// A stream exists that does not have what is asked for.
+    pub(super) fn complain(&mut self, event: EventName, sentence: String) {
+        self.exists(event);
         // A program that registers the same sensor again and again complains once.
         if self.unfit.len() < 8 && !self.unfit.contains(&sentence) {
             self.unfit.push(sentence);
         }
+    }
+
+    /// A task of this name exists.
+    pub(super) fn meet(&mut self, task: u32, name: &str) {
+        let filter = self.constraint.task_filter();
+        self.has_met |= filter.is_some_and(|filter| filter.takes(Some(task), Some(name)));
     }
 
     /// Whether the task is judged.
@@ -217,8 +238,23 @@ impl Trial {
         tally.doubt(gap)
     }
 
+    /// What this stream told after a time cannot be read. Returns whether it is no longer violated.
+    pub(super) fn cut(&mut self, stream: &StreamDescriptor, at: Timestamp) -> bool {
+        let event = stream.event();
+        let speaks = self.constraint.sources().any(|source| *source == event);
+        speaks && self.concerns(stream) && self.tally.cut(at)
+    }
+
+    /// Whether something is unknown of what lies before this time.
+    pub(super) fn is_cut_before(&self, time: Timestamp) -> bool {
+        self.tally.is_cut_before(time)
+    }
+
     /// Something was missed in a measurement that was judged already.
     pub(super) fn doubt(&mut self, number: u64, gap: &Gap) -> bool {
+        if let State::Spreads(spreads) = &mut self.state {
+            spreads.doubt(number);
+        }
         self.tally.doubt_measurement(number, gap)
     }
 
@@ -244,6 +280,7 @@ impl Trial {
         {
             // A missed element is at most one value of a field, but any number of measurements.
             let unknown = match self.constraint.demand().metric() {
+                _ if self.tally.is_cut_before(Timestamp::MAX) => None,
                 Some(_) if metric_missed > 0 || self.tally.excused > 0 => None,
                 _ => Some(self.tally.missed),
             };
@@ -319,6 +356,10 @@ impl Trial {
         }
         reasons.extend(self.unfit.iter().cloned().map(Reason::Unfit));
         reasons.extend(observation.iter().cloned().map(Reason::Observation));
+        let filter = self.constraint.task_filter();
+        if let Some(filter) = filter.filter(|_| tally.judged == 0 && !self.has_met) {
+            reasons.push(Reason::NoTask(filter.to_string()));
+        }
         let may_be_empty = matches!(self.state, State::Never);
         if reasons.is_empty() && tally.judged == 0 && !may_be_empty {
             reasons.push(Reason::NothingJudged);

@@ -142,6 +142,19 @@ impl Spreads {
             task: valued.begin.task,
             elements: [Some(other.begin.position), Some(valued.begin.position)],
         };
-        tally.offend(offence, valued.excuse);
+        tally.offend(offence, valued.excuse.with(other.excuse));
+    }
+
+    /// Something was missed in a measurement: it is no end any more, and the other end is what is certain.
+    pub(super) fn doubt(&mut self, number: u64) {
+        let is_doubted = |end: &Valued| end.excuse == Excuse::Measurement(number);
+        self.0.each(None, |group| {
+            group.ends = match group.ends {
+                Some((least, most)) if is_doubted(&least) => Some((most, most)),
+                Some((least, most)) if is_doubted(&most) => Some((least, least)),
+                ends => ends,
+            };
+            group.ends = group.ends.filter(|(end, _)| !is_doubted(end));
+        });
     }
 }

@@ -49,6 +49,8 @@ pub enum Reason {
     ClockError(u64),
     /// No stream of this event was heard.
     Unheard(EventName),
+    /// No task was seen that is to be judged.
+    NoTask(String),
     /// Streams were heard, but there was no instance.
     NothingJudged,
     /// More tasks, groups or awaited answers than there is room for: so many elements were not judged.
@@ -66,6 +68,7 @@ impl fmt::Display for Reason {
             Self::Doubted(count) => write!(f, "{count} excused by what was missed"),
             Self::ClockError(count) => write!(f, "{count} inside the clock error"),
             Self::Unheard(event) => write!(f, "{event} was not heard"),
+            Self::NoTask(filter) => write!(f, "no task `{filter}` was seen"),
             Self::NothingJudged => f.write_str("nothing to judge happened"),
             Self::NoRoom(count) => write!(f, "{count} elements found no room"),
             Self::Unfit(sentence) | Self::Observation(sentence) => f.write_str(sentence),

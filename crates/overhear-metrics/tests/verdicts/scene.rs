@@ -3,7 +3,8 @@
 //!
 //! `10 a` is an element of the sensor `a` at 10 with value 0; `10 a 5` has the value 5, `10 a@7 5` is of
 //! process 7. `20 gap a 12 3` is a gap of `a` from 12 to 20 with 3 elements, `30 advance` an advance,
-//! `30 exit 7` the end of thread 7, `30 name 7 worker` its name. Statements are divided by `;`.
+//! `30 exit 7` the end of thread 7, `30 name 7 worker` its name; with `0 open b` the sensor `b` appears, as it does with
+//! its first element. Statements are divided by `;`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,6 +106,13 @@ pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<
         };
         match words[1] {
             "advance" => verdicts.advance(time),
+            "open" => {
+                let key = (words[2].to_owned(), 1);
+                let next = streams.len() as u32 + 1;
+                let stream = stream(next, &key.0, key.1);
+                verdicts.open(&stream);
+                streams.insert(key, (stream, 0));
+            }
             "gap" => {
                 let (stream, first) = named(words[2]);
                 let gap = Gap {

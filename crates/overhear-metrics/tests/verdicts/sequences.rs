@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Orders and deadlines.
 
+use overhear_event::Timestamp;
 use overhear_metrics::automaton::Catalogue;
 use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each};
 
-use crate::scene::{constraint, end, ns, pattern, play};
+use crate::scene::{constraint, end, ns, pattern, play, stream};
 
 fn order() -> Constraint {
     constraint(Demand::Order {
@@ -18,7 +19,7 @@ fn an_order_is_a_circle_and_begins_with_its_first_event() {
         end(play(order(), 0, "1 a; 2 b; 3 c; 4 a; 5 b"), 9),
         "held 0/5"
     );
-    let played = play(order(), 0, "1 a; 2 c; 3 a; 4 a; 5 b; 6 c");
+    let played = play(order(), 0, "1 a; 1 open b; 2 c; 3 a; 4 a; 5 b; 6 c");
     assert_eq!(
         played.judge().0,
         [
@@ -29,7 +30,7 @@ fn an_order_is_a_circle_and_begins_with_its_first_event() {
         ]
     );
     assert_eq!(
-        play(order(), 0, "1 b").judge().0,
+        play(order(), 0, "0 open a; 1 b").judge().0,
         ["1: event 2 of the order came where event 1 was due, at 0.000000001, p1(1) (p1(1)/b #0)"]
     );
     assert_eq!(
@@ -48,6 +49,12 @@ fn each_task_and_each_value_has_an_order_of_its_own() {
     let value = order().each(Each::Field("wait".into()), &linux).unwrap();
     let by_value = "1 a 7; 2 a 8; 3 b 7; 4 b 8; 5 c 8; 6 c 7";
     assert_eq!(end(play(value, 0, by_value), 9), "held 0/6");
+    // Groups have unsigned numbers; a field that is none tells nothing apart.
+    let signed = order().each(Each::Field("value".into()), &linux).unwrap();
+    let played = end(play(signed, 0, by_value), 9);
+    let sentence = "field `value` of `user:a` is not an unsigned number";
+    assert!(played.starts_with("inconclusive 0/0"), "{played}");
+    assert!(played.contains(sentence), "{played}");
 }
 
 #[test]
@@ -66,7 +73,7 @@ fn an_order_inside_the_clock_error_is_inconclusive() {
     // The wrong way round, and far enough apart: decided when nothing close can come any more.
     let played = play(order(), 5, "100 a; 200 c; 210 advance");
     assert_eq!(played.judge().0, [] as [&str; 0]);
-    let played = play(order(), 5, "100 a; 200 c; 211 advance");
+    let played = play(order(), 5, "100 a; 100 open b; 200 c; 211 advance");
     assert_eq!(played.judge().0.len(), 1);
     // Within one stream the order is certain.
     let demand = Demand::Order {
@@ -90,12 +97,45 @@ fn what_was_missed_may_have_been_due() {
     let played = play(order(), 0, "1 a; 5 gap b 2 1; 6 c; 7 a");
     assert_eq!(end(played, 9), "inconclusive 0/2: 1 missed");
     // It becomes known later.
-    let played = play(order(), 0, "1 a; 6 c; 8 gap b 0 1; 8 b");
+    let played = play(order(), 0, "1 a; 1 open b; 6 c; 8 gap b 0 1; 8 b");
     assert_eq!(played.judge().0[1], "doubted: c");
     assert!(end(played, 9).starts_with("inconclusive 0/"));
     // It lies elsewhere in time.
-    let played = play(order(), 0, "1 a; 6 c; 9 gap b 6 1; 9 b");
+    let played = play(order(), 0, "1 a; 1 open b; 6 c; 9 gap b 6 1; 9 b");
     assert!(end(played, 9).starts_with("violated 1/"));
+}
+
+/// A group that is heard of after a gap may have begun in it.
+#[test]
+fn what_was_missed_may_have_been_the_first() {
+    let linux = Catalogue::linux();
+    let each = |each| order().each(each, &linux).unwrap();
+    let (all, task) = (each(Each::All), each(Each::Task));
+    let number = each(Each::Field("wait".into()));
+    let lost = "5 gap a@7 0 1; 6 b@7 7; 7 c@7 7; 8 a@7 8; 9 b@7 8; 10 c@7 8";
+    for constraint in [all, task.clone(), number.clone()] {
+        let played = play(constraint, 0, lost);
+        assert_eq!(played.judge().0, [] as [&str; 0]);
+        assert!(end(played, 99).starts_with("inconclusive 0/"));
+    }
+    // From the second event on that is heard of a group its order is judged.
+    for constraint in [task, number] {
+        let wrong = "5 gap a@7 0 1; 6 b@7 7; 7 c@7 7; 8 b@7 7";
+        assert!(end(play(constraint, 0, wrong), 99).starts_with("violated 1/2: 1 missed"));
+    }
+    // What one sensor lost excuses no other.
+    let of = ["user:a [value == 1]", "user:a [value == 2]"];
+    let of = of.iter().map(|text| pattern(text)).collect();
+    let sensors = constraint(Demand::Order { of });
+    let sensors = || sensors.clone().each(Each::Sensor, &linux).unwrap();
+    assert_eq!(
+        end(play(sensors(), 0, "5 gap a@7 0 1; 6 a@7 2; 7 a@7 1"), 99),
+        "inconclusive 0/1: 1 missed"
+    );
+    assert_eq!(
+        end(play(sensors(), 0, "5 gap a@7 0 1; 6 a@8 2"), 99),
+        "violated 1/1: 1 missed"
+    );
 }
 
 fn deadline() -> Constraint {
@@ -179,6 +219,68 @@ fn an_answer_may_be_among_what_was_missed() {
     assert_eq!(
         judged(late),
         "inconclusive 0/2: 1 missed, 1 excused by what was missed"
+    );
+}
+
+#[test]
+fn an_answer_that_is_late_by_less_than_the_error_may_not_have_been_the_first() {
+    let one_stream = constraint(Demand::Deadline {
+        after: pattern("user:a [value == 1]"),
+        of: pattern("user:a [value == 2]"),
+        within: ns(100),
+    });
+    let judged = |trace: &str| end(play(one_stream.clone(), 5, trace), 999);
+    assert_eq!(judged("0 a 1; 105 a 2"), "violated 1/1");
+    assert_eq!(
+        judged("0 a 1; 50 gap a 20 1; 105 a 2"),
+        "inconclusive 0/0: 1 missed"
+    );
+    assert_eq!(
+        judged("0 a 1; 50 gap a 20 1; 100 a 2"),
+        "inconclusive 0/1: 1 missed"
+    );
+}
+
+#[test]
+fn what_nobody_listened_for_is_not_absent() {
+    // Nothing of `b` is ever heard.
+    let played = play(deadline(), 0, "0 a; 200 advance; 300 a");
+    assert_eq!(played.judge().0, [] as [&str; 0]);
+    assert_eq!(end(played, 999), "inconclusive 0/0: user:b was not heard");
+    let played = play(order(), 0, "1 a; 2 c; 3 a");
+    assert_eq!(end(played, 9), "inconclusive 0/2: user:b was not heard");
+    // What was due was heard, whatever was not.
+    let played = play(order(), 0, "1 a; 2 b; 3 b");
+    assert_eq!(end(played, 9), "violated 1/3: user:c was not heard");
+    // A sensor that is registered later has said nothing before.
+    let played = play(deadline(), 0, "0 a; 200 advance; 300 b; 301 advance");
+    assert_eq!(
+        played.judge().0,
+        ["1: it did not follow within 100 ns, at 0.000000000, p1(1) (p1(1)/a #0)"]
+    );
+    assert_eq!(end(played, 999), "violated 1/1");
+    // A gap excuses what waits, too.
+    let played = play(deadline(), 0, "0 a; 200 advance; 300 gap b 50 1; 300 b");
+    assert!(end(played, 999).starts_with("inconclusive 0/"));
+}
+
+#[test]
+fn nothing_is_absent_from_what_cannot_be_read() {
+    let trace = "0 a; 50 b; 100 a; 150 b; 200 a; 500 advance; 600 a";
+    let cut = |sensor: u32, name: &str, at| {
+        let mut played = play(deadline(), 0, trace);
+        played.cut(&stream(sensor, name, 1), Timestamp::from_monotonic_ns(at));
+        end(played, 999)
+    };
+    assert_eq!(cut(3, "other", 0), "violated 2/4");
+    // The answers break off: neither those that were due nor those that are due at the end are certain.
+    assert_eq!(
+        cut(2, "b", 150),
+        "inconclusive 0/4: 2 excused by what was missed"
+    );
+    assert_eq!(
+        cut(2, "b", 400),
+        "violated 1/4: 1 excused by what was missed"
     );
 }
 

@@ -2,7 +2,7 @@
 //! Rates, periods, absences, and what must never happen.
 
 use overhear_metrics::automaton::Catalogue;
-use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each};
+use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each, TaskFilter};
 
 use crate::scene::{constraint, end, ns, pattern, play};
 
@@ -202,6 +202,16 @@ fn what_must_never_happen_holds_if_it_was_listened_for() {
         end(play(never(), 0, "1 b 1"), 9),
         "inconclusive 0/0: user:a was not heard"
     );
+    // Nor if nobody was there whom it judges: the name may be wrong.
+    let named = |name: &str| never().of_task(TaskFilter::parse(name));
+    assert_eq!(end(play(named("p?"), 0, "1 a 1"), 9), "held 0/0");
+    assert_eq!(end(play(named("1"), 0, "1 a 1"), 9), "held 0/0");
+    assert_eq!(
+        end(play(named("q?"), 0, "1 a 1; 2 a 3"), 9),
+        "inconclusive 0/0: no task `q?` was seen"
+    );
+    let renamed = "1 a 1; 2 name 5 q1; 3 name 5 other";
+    assert_eq!(end(play(named("q?"), 0, renamed), 9), "held 0/0");
 }
 
 #[test]

@@ -210,6 +210,10 @@ fn measurements_are_judged_with_the_elements_of_begin_and_end() {
     assert_eq!(end(play(filtered("p?"), 0, trace), 99), "violated 1/2");
     assert_eq!(
         end(play(filtered("q*"), 0, trace), 99),
+        "inconclusive 0/0: no task `q*` was seen"
+    );
+    assert_eq!(
+        end(play(filtered("p1"), 0, "1 a; 20 a@7; 31 b@7"), 99),
         "inconclusive 0/0: nothing to judge happened"
     );
     // A thread's newest name counts; the process is named when its sensor appears.
@@ -232,6 +236,24 @@ fn a_gap_excuses_a_measurement_before_and_after_it_was_judged() {
         end(played, 99),
         "inconclusive 0/1: 2 missed, 1 excused by what was missed"
     );
+}
+
+/// Both ends of a spread must be certain.
+#[test]
+fn a_gap_excuses_a_spread_at_both_ends() {
+    let spread = || {
+        constraint(Demand::Spread {
+            of: Values::Metric(Box::new(OWN.parse().unwrap())),
+            at_most: 5.0,
+        })
+    };
+    // 1 and 10 long. That something is missing in the first becomes known behind both.
+    let trace = "1 a@7; 2 b@7; 20 a; 30 b; 40 gap a@7 1 2; 50 a; 55 b; 60 a; 62 b";
+    let played = play(spread(), 0, trace);
+    let told = &played.judge().0;
+    assert_eq!(told[1], "doubted: c", "{told:#?}");
+    // It is no end of a later one either: the others are 10, 5 and 2 long.
+    assert!(told[2].starts_with("1: 2 ns and 10 ns"), "{told:#?}");
 }
 
 #[test]
@@ -290,6 +312,11 @@ fn bounds_that_mean_nothing_are_refused() {
         at_most: 1.0,
     };
     assert!(refused(quantile).starts_with("the quantile is 99; give a fraction"));
+    let negative = Demand::Spread {
+        of: of(),
+        at_most: -3.0,
+    };
+    assert!(refused(negative).starts_with("the jitter is -3; give at least 0"));
     let text = Demand::Spread {
         of: field("kernel:task_life", "comm", false),
         at_most: 1.0,

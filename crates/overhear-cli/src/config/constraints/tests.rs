@@ -78,6 +78,22 @@ fn every_kind_can_be_written() {
 }
 
 #[test]
+fn tasks_are_named_by_id_or_name() {
+    let of = |task: &str| {
+        let text =
+            format!("[[constraint]]\nname = \"c\"\nof = \"user:a\"\nnever = true\ntask = {task}\n");
+        parse(&text, Path::new(""))
+    };
+    assert_eq!(of("4711"), of("\"4711\""));
+    assert_ne!(of("4711"), of("\"4711*\""));
+    assert!(of("\"\"").unwrap_err().contains("line 5"));
+    assert!(of("-1").unwrap_err().contains("-1 is no id of a task"));
+    assert!(of("1.5")
+        .unwrap_err()
+        .contains("the id of a task, or a name"));
+}
+
+#[test]
 fn a_monitor_may_have_constraints_or_none() {
     let monitor = "[monitor]\nlatency = \"1s\"\n";
     let any = |text: &str| parse_any(text, Path::new("")).map(|found| found.len());
@@ -121,6 +137,18 @@ fn mistakes_are_pointed_at() {
             2,
             8,
             "one bound is a length and one a number",
+        ),
+        (
+            "never = true\nof = \"kernel:syscall\"\neach = \"value\"\n",
+            2,
+            8,
+            "field `value` of `kernel:syscall` is not an unsigned number",
+        ),
+        (
+            "jitter = -1\nof = \"user:a\"\nfield = \"b\"\n",
+            2,
+            8,
+            "the jitter is -1; give at least 0",
         ),
         (
             "never = true\nof = \"kernel:sched\"\n",
