@@ -82,8 +82,8 @@ int oh_metric_system(oh_metric **out, const char *name);
 
 /*
  * oh_metric_user: the execution time of a task from an element of the sensor `initial` to one of `final`; both
- * are ids of sensors of programs, and may be the same. Without `include_system` the time in system calls is
- * left out.
+ * are ids of sensors of programs, with `user:` before them or without, and may be the same. The time in which the
+ * task is off the CPU or interrupted is left out; without `include_system` that in system calls, too.
  *
  * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL.
  */

@@ -35,7 +35,7 @@ int main(void)
     tap_check(oh_results_get(NULL, metric, "x", 0) == -EINVAL, "results need a place");
     oh_metric_free(metric);
 
-    tap_check(oh_metric_user(&metric, "mine", "begins", "ends", false) == 0, "between two events");
+    tap_check(oh_metric_user(&metric, "mine", "begins", "user:ends", false) == 0, "between two events");
     tap_check(requires_event(metric, "user:begins") && requires_event(metric, "user:ends") &&
                   requires_event(metric, "kernel:syscall"),
               "system time is left out by the sensor of system calls");

@@ -25,6 +25,7 @@ MEASUREMENT = np.dtype(
         ("own_events", "u8"),
         ("key", "u8"),
         ("missed", "u8"),
+        ("has_key", "?"),
     ]
 )
 
@@ -76,13 +77,13 @@ def system_metrics() -> list[str]:
 
 
 def system_metric(name: str) -> Metric:
-    """The built-in metric of this name. `ValueError` if there is none, or none yet."""
+    """The built-in metric of this name. `ValueError` if there is none."""
     return _core.system_metric(name)
 
 
 def new_user_metric(name: str, initial: str, final: str, include_system: bool = True) -> Metric:
     """The time that a task takes from one of its events (``"user:SENSOR"``) to another, without the
-    time in which it is off the CPU; without `include_system`, without system calls as well."""
+    time in which it is off the CPU or interrupted; without `include_system`, without system calls as well."""
     return _core.of_user(name, initial, final, include_system)
 
 

@@ -112,7 +112,7 @@ type Column = fn(&MetricResult) -> u64;
 pub(crate) fn columns<'py>(py: Python<'py>, rows: &[MetricResult]) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     let column = |of: Column| -> Vec<u64> { rows.iter().map(of).collect() };
-    let columns: [(&str, Column); 8] = [
+    let columns: [(&str, Column); 9] = [
         ("task", |row| row.task.into()),
         ("length_ns", |row| row.length.as_ns()),
         ("begin_ns", |row| row.begin.as_monotonic_ns()),
@@ -121,6 +121,7 @@ pub(crate) fn columns<'py>(py: Python<'py>, rows: &[MetricResult]) -> PyResult<B
         ("own_events", |row| row.own_events),
         ("key", |row| row.key.unwrap_or(0)),
         ("missed", |row| row.missed),
+        ("has_key", |row| row.key.is_some().into()),
     ];
     for (name, of) in columns {
         found.set_item(name, column(of).into_pyarray(py))?;

@@ -45,6 +45,18 @@ def test_measurements_are_those_of_the_elements(run):
     assert (result.array["length_ns"] == times[1::2] - times[0::2]).all()
     assert set(result.array["task"]) == {report["sensors"][0]["pid"]}
     assert not result.array["intermediate_events"].any() and not result.array["missed"].any()
+    assert not result.array["has_key"].any()
+
+
+def test_measurements_without_a_kind_say_so(run):
+    _, out = run(WRITES)
+    text = REQUEST.replace("state idle  out", "by begins.number\n    state idle  out")
+    # The other metric is divided by an event that never comes.
+    kinds = text.replace("number == 1", "number != 2").replace("begins.number", "none.number")
+    kinds = kinds.replace("event ends", "event none = user:phase [number == 3]\n    event ends")
+    [named], [unnamed] = (overhear.measure(out, overhear.Metric(one)) for one in (text, kinds))
+    assert named.array["has_key"].all() and (named.array["key"] == 1).all()
+    assert len(unnamed) == 50 and not unnamed.array["has_key"].any()
 
 
 def test_metrics_of_the_system_and_between_two_events(run):

@@ -39,10 +39,9 @@ impl MetricConfig {
         let strange = self.last.is_some() || self.include_system.is_some();
         match (&self.name, &self.file, &self.initial) {
             (Some(name), None, Some(initial)) => {
-                let user = |sensor: &str| EventName::user(sensor);
                 let last = self.last.as_ref().unwrap_or(initial);
                 let include_system = self.include_system.unwrap_or(true);
-                let events = (user(initial), user(last));
+                let events = (event_of(initial)?, event_of(last)?);
                 let linux = Catalogue::linux();
                 new_user_metric(name, &events.0, &events.1, include_system, &linux)
                     .map_err(|error| error.to_string())
@@ -62,6 +61,17 @@ impl MetricConfig {
                     .to_owned(),
             ),
         }
+    }
+}
+
+/// The event of a program that a user metric begins or ends with: the sensor by its id, or as an event.
+fn event_of(sensor: &str) -> Result<EventName, String> {
+    match sensor.split_once(':') {
+        Some(("user", id)) => Ok(EventName::user(id)),
+        Some(("kernel" | "clerk", _)) => Err(format!(
+            "`{sensor}` is no sensor of a program; a metric between two events that are not is one in a file"
+        )),
+        _ => Ok(EventName::user(sensor)),
     }
 }
 
@@ -104,7 +114,7 @@ mod tests {
         let text = overhear_metrics::automaton::system_metric_text("time_slice").unwrap();
         std::fs::write(folder.path().join("own"), text.replace("time_slice", "own")).unwrap();
         let text = "[[metric]]\nname = \"run_delay\"\n[[metric]]\nfile = \"own\"\n\
-            [[metric]]\nname = \"mine\"\ninitial = \"a\"\nfinal = \"b\"\ninclude_system = false\n";
+            [[metric]]\nname = \"mine\"\ninitial = \"a\"\nfinal = \"user:b\"\ninclude_system = false\n";
         let metrics = parse(text, folder.path()).unwrap();
         let names: Vec<&str> = metrics.iter().map(|metric| metric.name()).collect();
         assert_eq!(names, ["run_delay", "own", "mine"]);
@@ -128,6 +138,10 @@ mod tests {
             ("[[metric]]\nfile = \"absent\"\n", "cannot read ./absent"),
             ("[[metric]]\nfinal = \"a\"\n", "need `initial`"),
             ("[[metric]]\n", "names no metric"),
+            (
+                "[[metric]]\nname = \"m\"\ninitial = \"kernel:irq\"\n",
+                "no. 1: `kernel:irq` is no sensor of a program",
+            ),
             (
                 "[[metric]]\nname = \"a\"\nfile = \"b\"\n",
                 "names no metric",

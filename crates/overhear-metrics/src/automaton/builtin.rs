@@ -442,6 +442,9 @@ mod tests {
         let deaf = Catalogue::empty().with(switch, Switch::schema());
         let metric = new_user_metric("m", &a, &b, true, &deaf).unwrap();
         assert_eq!(metric.sources().len(), 3);
+        let named = new_user_metric("my metric", &a, &b, true, &linux).unwrap_err();
+        let sentence = "the metric my metric cannot be made: `my metric` cannot be a name;";
+        assert!(named.to_string().starts_with(sentence), "{named}");
         let error = new_user_metric("m", &a, &b, false, &deaf).unwrap_err();
         assert!(error
             .to_string()

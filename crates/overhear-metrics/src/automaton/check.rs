@@ -8,7 +8,8 @@ use overhear_event::{FieldKind, TypeSchema};
 use super::catalogue::Catalogue;
 use super::fault::{Fault, SpecificationError};
 use super::specification::{
-    Constant, Label, Place, Relation, Specification, StateKind, Symbol, TaskOf, Whose, Word,
+    Condition, Constant, Label, Place, Relation, Specification, StateKind, Symbol, TaskOf, Whose,
+    Word,
 };
 
 /// The most states a metric may have.
@@ -198,6 +199,14 @@ pub(super) fn check_fields(symbol: &Symbol, schema: &TypeSchema) -> Result<(), S
         if let Some(reason) = wrong {
             return Err(wrong_field(symbol, &condition.field, reason));
         }
+        if let Some(room) = room(condition, kind) {
+            return Err(Fault::Beyond {
+                event: symbol.source.to_string(),
+                field: condition.field.text.clone(),
+                misfit: format!("{}; it has room for {room}", condition.constant),
+            }
+            .at(condition.constant_at));
+        }
     }
     if let TaskOf::Field(word) = &symbol.task {
         whole_number(schema, symbol, word)?;
@@ -230,6 +239,28 @@ pub(super) fn field(
         }
         .at(word.at)
     })
+}
+
+/// What the field has room for, if what it is compared with finds none there: such a condition decides nothing.
+fn room(condition: &Condition, kind: FieldKind) -> Option<String> {
+    let bits = 8 * kind.size();
+    let is_signed = matches!(
+        kind,
+        FieldKind::I8 | FieldKind::I16 | FieldKind::I32 | FieldKind::I64
+    );
+    match &condition.constant {
+        Constant::Text(text) => {
+            let bytes = kind.size() as usize;
+            (text.len() > bytes).then(|| format!("{bytes} bytes"))
+        }
+        Constant::Number(number) => {
+            // Bits are those of the two's complement.
+            let is_value = matches!(condition.relation, Relation::Equal | Relation::Unequal);
+            let bits = bits - u32::from(is_signed && is_value);
+            let greatest = u64::MAX >> (64 - bits);
+            (*number > greatest).then(|| format!("{greatest} at most"))
+        }
+    }
 }
 
 /// Demands a field that holds a number that is whole and not negative.

@@ -5,12 +5,19 @@ use super::specification::Place;
 
 /// A specification was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {}, column {}: {fault}", at.line, at.column)]
+#[error("{}{fault}", shown(*at))]
 pub struct SpecificationError {
-    /// Where.
+    /// Where; nowhere (line 0) in a specification that was not read from a text.
     pub at: Place,
     /// What.
     pub fault: Fault,
+}
+
+fn shown(at: Place) -> String {
+    match at.line {
+        0 => String::new(),
+        line => format!("line {line}, column {}: ", at.column),
+    }
 }
 
 /// What is wrong with a specification.
@@ -81,6 +88,16 @@ pub enum Fault {
         field: String,
         /// Why.
         reason: &'static str,
+    },
+    /// A condition compares a field with something that it cannot hold.
+    #[error("field `{field}` of `{event}` cannot hold {misfit}")]
+    Beyond {
+        /// The event.
+        event: String,
+        /// The field.
+        field: String,
+        /// What it is compared with, and what it can hold.
+        misfit: String,
     },
     /// A kernel element does not say by itself whose it is.
     #[error(

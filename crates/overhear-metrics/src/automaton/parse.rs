@@ -28,6 +28,8 @@ impl FromStr for Specification {
             states: Vec::new(),
             transitions: Vec::new(),
         };
+        // Some editors begin a file with a mark that is no part of the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
             let mut line = Line::new(line, number)?;
