@@ -29,8 +29,7 @@
 #ifndef OVERHEAR_MONITOR_H
 #define OVERHEAR_MONITOR_H
 
-#include <time.h>
-
+#include "clock.h"
 #include "update.h"
 
 #ifdef __cplusplus
@@ -79,9 +78,7 @@ OH_STATIC_ASSERT(sizeof(oh_update_status) == 24, "oh_update_status: size");
  */
 OH_INLINE_ uint64_t oh_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return oh_clock_ns_(OH_LINUX_CLOCK_MONOTONIC_);
 }
 
 /*

@@ -94,7 +94,43 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
         }
     }
     tally.add(readme_example(workspace)?);
+    tally.add(headers(workspace)?);
     tally.summarize(format!("C tests: {tally}"));
+    Ok(tally)
+}
+
+/// Each header compiles by itself, whatever a program has not defined or included before it. (`-pthread`, which
+/// the tests need, shows the POSIX part of the C library, too.)
+fn headers(workspace: &Workspace) -> Result<Tally> {
+    const NAME: &str = "headers by themselves";
+    let mut tally = Tally::default();
+    for (ending, program, language, standard) in [
+        (".h", "gcc", "c", "-std=c11"),
+        (".h", "g++", "c++", "-std=c++17"),
+        (".hpp", "g++", "c++", "-std=c++17"),
+    ] {
+        if shell::on_path(program).is_none() {
+            tally.skip(NAME, "the compiler is not installed");
+            continue;
+        }
+        for header in sources(&workspace.root.join("include/overhear"), ending)? {
+            let mut command = Command::new(program);
+            command.args(["-x", language, standard, "-Wall", "-Wextra", "-Werror"]);
+            command.args(["-fsyntax-only", "-I"]);
+            command.arg(workspace.root.join("include"));
+            match shell::output(command.arg(&header)) {
+                Ok(_) => tally.pass(),
+                Err(error) => {
+                    println!("{error:#}");
+                    tally.fail(format!(
+                        "{} ({program}): does not compile",
+                        file_name(&header)
+                    ));
+                }
+            }
+        }
+    }
+    println!("{NAME}: {tally}");
     Ok(tally)
 }
 
