@@ -363,8 +363,8 @@ pub(crate) enum ExportFormat {
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArguments {
     /// What `run --out` kept.
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "dot")]
+    pub(crate) directory: Option<PathBuf>,
     /// A built-in metric, or a file with one (see docs/metrics.md); by default all that are built in
     /// and whose kernel sensors were switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
@@ -384,6 +384,9 @@ pub(crate) struct MetricsArguments {
     /// lie in it (a million of each metric at most).
     #[arg(long)]
     pub(crate) each: bool,
+    /// Draws the automata of the metrics instead, for `dot` of Graphviz; no recording is needed.
+    #[arg(long, conflicts_with_all = ["directory", "json", "each", "compensate", "element_cost"])]
+    pub(crate) dot: bool,
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,

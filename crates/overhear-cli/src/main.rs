@@ -298,9 +298,15 @@ fn fit(arguments: &FitArguments) -> Result<u8, Failure> {
 }
 
 fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
+    let wished = metrics::wished(&arguments.metrics, arguments.config.as_deref())?;
+    let Some(directory) = &arguments.directory else {
+        // As it is, in lines of any length: it is read by a program.
+        print(&metrics::pictures(&wished)?)?;
+        return Ok(COMPLETE);
+    };
     let report = metrics::metrics(
-        &arguments.directory,
-        metrics::wished(&arguments.metrics, arguments.config.as_deref())?,
+        directory,
+        wished,
         arguments.element_cost,
         arguments.compensate,
         arguments.each,

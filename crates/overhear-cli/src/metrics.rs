@@ -39,7 +39,7 @@ pub struct MetricReport {
     pub name: String,
     /// What it measures.
     pub description: String,
-    /// Events that it requires and of which the recording has no stream.
+    /// Events that it requires and that were not heard: of which there is no stream.
     pub unheard: Vec<String>,
     /// Measurements.
     pub completed: u64,
@@ -200,6 +200,21 @@ pub fn wished(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, Fa
         }
         None => Ok(all),
     }
+}
+
+/// The automata of metrics as Graphviz draws them, one after the other.
+///
+/// # Errors
+/// [`Failure`] if there is none.
+pub fn pictures(metrics: &[Metric]) -> Result<String, Failure> {
+    if metrics.is_empty() {
+        let sentence = "--dot draws the metrics that --metric and --config name; name one";
+        return Err(Failure::new(USAGE, sentence));
+    }
+    let pictures = metrics.iter();
+    Ok(pictures
+        .map(|metric| metric.specification().to_graphviz())
+        .collect())
 }
 
 /// The report on metrics whose observation has ended. `heard` are the events of which there were
@@ -375,7 +390,7 @@ pub(crate) fn kind(key: Option<u64>, name: Option<&str>) -> String {
 pub(crate) fn shortcomings(metric: &MetricReport) -> String {
     let mut text = String::new();
     for event in &metric.unheard {
-        let _ = writeln!(text, "inconclusive: the recording has no {event}");
+        let _ = writeln!(text, "inconclusive: {event} was not heard");
     }
     if metric.missed > 0 {
         let (missed, incomplete) = (metric.missed, metric.incomplete);

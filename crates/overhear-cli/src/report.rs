@@ -305,7 +305,6 @@ impl Report {
         self.updates = updates;
     }
 
-    /// Adds what came of a monitor, whose distributions come first.
     /// The exit status by what was found, whatever became of the program.
     #[must_use]
     pub fn status(&self) -> u8 {
@@ -329,6 +328,7 @@ impl Report {
         }
     }
 
+    /// Adds what came of a monitor, whose distributions come first.
     pub(crate) fn add_guarantee(&mut self, guarantee: Option<GuaranteeReport>) {
         let histograms = guarantee.iter().flat_map(GuaranteeReport::histograms);
         self.histograms.splice(0..0, histograms);

@@ -348,7 +348,19 @@ fn with_instance(id: &str, instance: &str) -> String {
 
 fn losses(text: &mut String, report: &Report) {
     if report.complete {
-        text.push_str("complete: nothing missed\n");
+        let metrics = report.metrics.iter().flat_map(|measured| &measured.metrics);
+        let open = metrics.filter(|metric| !metric.is_complete());
+        let open: Vec<String> = open.map(|metric| printable(&metric.name)).collect();
+        match open.len() {
+            0 => text.push_str("complete: nothing missed\n"),
+            _ => {
+                let open = open.join(", ");
+                let _ = writeln!(
+                    text,
+                    "INCOMPLETE: nothing missed, but not all was heard that metrics require: {open}"
+                );
+            }
+        }
         return;
     }
     if report.missed_total > 0 {

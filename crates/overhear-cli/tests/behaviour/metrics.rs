@@ -277,7 +277,7 @@ fn what_was_missed_or_not_heard_is_said_and_is_a_status() {
     assert!(
         ended
             .stdout
-            .contains("the recording has no kernel:sched_wake"),
+            .contains("inconclusive: kernel:sched_wake was not heard"),
         "{ended:?}"
     );
     let ended = finish(&mut overhear(&[
@@ -287,6 +287,31 @@ fn what_was_missed_or_not_heard_is_said_and_is_a_status() {
         "time_slice",
     ]));
     assert_eq!(ended.status, 0, "{ended:?}");
+}
+
+#[test]
+fn automata_are_drawn_without_a_recording() {
+    let folder = folder();
+    let file = folder.path().join("mine.metric");
+    let own = "metric mine\nevent in = user:a\nstate 0 out\nstate 1 begin\nstate 2 end\n\
+        0 -> 1: in, i\n1 -> 2: in, i\n";
+    fs::write(&file, own).unwrap();
+    let draw = |options: &[&str]| finish(&mut overhear(&[&["metrics", "--dot"], options].concat()));
+    let drawn = draw(&["--metric", path(&file), "--metric", "time_slice"]);
+    assert_eq!(drawn.status, 0, "{drawn:?}");
+    let metric = overhear_metrics::automaton::system_metric("time_slice").unwrap();
+    let built_in = metric.specification().to_graphviz();
+    assert!(drawn.stdout.starts_with("digraph mine {\n"), "{drawn:?}");
+    assert!(drawn.stdout.ends_with(&built_in), "{drawn:?}");
+    // A mistake is found without a recording, too.
+    fs::write(&file, own.replace("2 end", "2 ends")).unwrap();
+    draw(&["--metric", path(&file)]).says_only(2, &["line 5, column 9: expected `begin`"]);
+    draw(&[]).says_only(
+        2,
+        &["--dot draws the metrics that --metric and --config name"],
+    );
+    assert_eq!(draw(&["--metric", "time_slice", "DIR"]).status, 2);
+    assert_eq!(finish(&mut overhear(&["metrics"])).status, 2);
 }
 
 #[test]
@@ -308,6 +333,29 @@ fn metrics_of_files_are_read_or_refused_with_their_place() {
         &["there is no system metric `wakeup`; there are wakeup_latency,"],
     );
     measure("no/such.metric").says_only(2, &["cannot read no/such.metric"]);
+}
+
+#[test]
+fn a_run_whose_metrics_heard_nothing_is_not_called_complete() {
+    let run = [
+        "run",
+        "--kernel",
+        "off",
+        "--metric",
+        "run_delay",
+        "--metric",
+    ];
+    let run = [&run[..], &["time_slice", "--", "true"]].concat();
+    let ended = finish(&mut overhear(&run));
+    assert_eq!(ended.status, 3, "{ended:?}");
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(
+        said.contains("inconclusive: kernel:sched_switch was not heard"),
+        "{said}"
+    );
+    let sentence = "not all was heard that metrics require: run_delay, time_slice";
+    assert!(said.contains(sentence), "{said}");
+    assert!(!said.contains("complete: nothing missed"), "{said}");
 }
 
 #[test]
