@@ -155,6 +155,15 @@ impl ForeignTrace {
                 path: path.to_path_buf(),
             });
         }
+        for trace in &traces {
+            let cut = fs::read(trace.join("metadata")).is_ok_and(|text| is_cut_off(&text));
+            if cut {
+                return Err(ForeignError::Unreadable {
+                    path: trace.clone(),
+                    reason: "its file `metadata` ends within a packet".to_owned(),
+                });
+            }
+        }
         let graph = graph::Reading::new(library, &traces).map_err(|wrong| match wrong {
             graph::Wrong::Library(reason) => ForeignError::Library { reason },
             graph::Wrong::Trace(reason) => ForeignError::Unreadable {
@@ -186,6 +195,41 @@ fn loaded() -> Result<&'static library::Library, ForeignError> {
     library::library().map_err(|reason| ForeignError::Library {
         reason: reason.to_owned(),
     })
+}
+
+/// How a packet of metadata begins (CTF 1.8.3, section 7.1).
+const METADATA_MAGIC: u32 = 0x75d1_1d57;
+/// Magic, UUID, checksum, the two sizes in bits, and five bytes of kinds and versions.
+const METADATA_HEAD_BYTES: usize = 37;
+
+/// Whether metadata in packets, as LTTng writes them, ends before their content does. The library would read the
+/// end of the file for ever.
+fn is_cut_off(metadata: &[u8]) -> bool {
+    let word = |at: usize, packet: &[u8], swapped: bool| {
+        let bytes = packet.get(at..at + 4).and_then(|word| word.try_into().ok());
+        let word = bytes.map(u32::from_le_bytes);
+        word.map(|word| if swapped { word.swap_bytes() } else { word })
+    };
+    let mut rest = metadata;
+    while let Some(magic) = word(0, rest, false) {
+        let swapped = magic != METADATA_MAGIC;
+        if swapped && magic.swap_bytes() != METADATA_MAGIC {
+            // Plain text, or something that the library has a sentence for.
+            return false;
+        }
+        let size = |at| word(at, rest, swapped).map(|bits| bits as usize / 8);
+        let (Some(content), Some(packet)) = (size(24), size(28)) else {
+            return true;
+        };
+        if content < METADATA_HEAD_BYTES || packet < content {
+            return false;
+        }
+        if content > rest.len() {
+            return true;
+        }
+        rest = rest.get(packet..).unwrap_or_default();
+    }
+    false
 }
 
 /// The folders that are traces: those that have a file `metadata`. Links to folders are not followed, but for the
@@ -220,4 +264,38 @@ fn told(error: &dyn Error) -> String {
 fn sentence(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").trim_end_matches(['.', ':']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_cut_off;
+
+    fn packet(content: u32, size: u32, swapped: bool) -> Vec<u8> {
+        let word = |word: u32| match swapped {
+            true => word.to_be_bytes(),
+            false => word.to_le_bytes(),
+        };
+        let mut packet = word(super::METADATA_MAGIC).to_vec();
+        packet.extend([0; 20]);
+        packet.extend(word(content * 8));
+        packet.extend(word(size * 8));
+        packet.resize(size as usize, b' ');
+        packet
+    }
+
+    #[test]
+    fn metadata_that_ends_within_a_packet_is_cut_off() {
+        for swapped in [false, true] {
+            let whole = [packet(64, 4096, swapped), packet(100, 128, swapped)].concat();
+            assert!(!is_cut_off(&whole));
+            // Padding may be missing, content may not.
+            assert!(!is_cut_off(&whole[..4096 + 100]));
+            assert!(is_cut_off(&whole[..4096 + 99]));
+            assert!(is_cut_off(&whole[..4096 + 30]));
+            assert!(is_cut_off(&whole[..63]));
+            assert!(!is_cut_off(&whole[..64]));
+        }
+        assert!(!is_cut_off(b"/* CTF 1.8 */ trace {"));
+        assert!(!is_cut_off(b""));
+    }
 }
