@@ -79,6 +79,8 @@ struct Rule {
     // Turns the value into nanoseconds where bounds are lengths.
     scale: f64,
     each: BoundEach,
+    // The process bore the name that is judged when it registered the sensor.
+    of_process: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -396,6 +398,10 @@ fn rules_of(
             value,
             scale,
             each,
+            of_process: constraint
+                .task_filter()
+                .zip(process(stream))
+                .is_some_and(|(filter, (pid, name))| filter.takes(Some(pid), Some(name))),
         });
     }
     // An element that is both answers what was asked before it, and then asks.
@@ -456,7 +462,8 @@ impl<J: Judge> Update for Verdicts<J> {
             }
             let trial = &mut self.trials[rule.trial];
             let task = rule.pattern.task(element);
-            let judged = trial.takes(task, &self.names)
+            let judged = rule.of_process
+                || trial.takes(task, &self.names)
                 || (task != route.process && trial.takes(route.process, &self.names));
             if !judged {
                 continue;

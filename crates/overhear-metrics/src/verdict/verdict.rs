@@ -102,15 +102,19 @@ pub(super) struct Names {
     pub(super) tasks: HashMap<u32, String>,
     pub(super) streams: HashMap<StreamId, String>,
     gone: HashSet<u32>,
+    /// Tasks of which the kernel has told no name.
+    suggested: HashSet<u32>,
 }
 
 impl Names {
     /// The newest short name of a task.
     pub(super) fn name(&mut self, task: u32, name: &str) {
         self.gone.remove(&task);
+        self.suggested.remove(&task);
         if self.tasks.len() >= NAMES {
             for task in self.gone.drain() {
                 self.tasks.remove(&task);
+                self.suggested.remove(&task);
             }
         }
         let known = self.tasks.get(&task);
@@ -119,10 +123,15 @@ impl Names {
         }
     }
 
-    /// The name that a process had when it registered a sensor. What the kernel told since is newer.
+    /// The name that a process had when it registered a sensor, each newer than those before. What the kernel
+    /// told since is newer still.
     pub(super) fn suggest(&mut self, task: u32, name: &str) {
-        if !self.tasks.contains_key(&task) || self.gone.contains(&task) {
+        let is_unknown = !self.tasks.contains_key(&task) || self.gone.contains(&task);
+        if is_unknown || self.suggested.contains(&task) {
             self.name(task, name);
+            if self.tasks.contains_key(&task) {
+                self.suggested.insert(task);
+            }
         }
     }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rates, periods, absences, and what must never happen.
 
+use overhear_event::{ElementView, Origin, Timestamp, Update};
 use overhear_metrics::automaton::Catalogue;
-use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each, TaskFilter};
+use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each, TaskFilter, Verdicts};
 
-use crate::scene::{constraint, end, ns, pattern, play};
+use crate::scene::{constraint, end, ns, pattern, play, stream};
 
 fn rate(at_least: Option<u64>, at_most: Option<u64>) -> Constraint {
     constraint(Demand::Rate {
@@ -212,6 +213,43 @@ fn what_must_never_happen_holds_if_it_was_listened_for() {
     );
     let renamed = "1 a 1; 2 name 5 q1; 3 name 5 other";
     assert_eq!(end(play(named("q?"), 0, renamed), 9), "held 0/0");
+}
+
+/// A program that changes its name between two sensors, as LTTng's library does while it begins.
+#[test]
+fn a_process_bears_the_name_that_it_had_when_it_registered_the_sensor() {
+    let named = |id, sensor: &str, comm: &str| {
+        let mut stream = stream(id, sensor, 7);
+        if let Origin::Program(task) = &mut stream.origin {
+            comm.clone_into(&mut task.comm);
+        }
+        stream
+    };
+    let (first, second) = (named(1, "first", "early"), named(2, "a", "late"));
+    let offences = |filter: &str| {
+        let never = constraint(Demand::Never {
+            of: pattern("user:a"),
+        });
+        let mut verdicts = Verdicts::new(());
+        verdicts
+            .add(never.of_task(TaskFilter::parse(filter)))
+            .unwrap();
+        verdicts.open(&first);
+        verdicts.open(&second);
+        verdicts.element(&ElementView {
+            stream: &second,
+            sequence: 0,
+            time: Timestamp::ZERO,
+            payload: &[0; 16],
+        });
+        let verdict = verdicts.verdicts().next().unwrap();
+        verdict
+            .first
+            .map(|case| (verdict.offences, case.task().unwrap()))
+    };
+    assert_eq!(offences("late"), Some((1, "late(7)".to_owned())));
+    assert_eq!(offences("7"), Some((1, "late(7)".to_owned())));
+    assert_eq!(offences("early"), None);
 }
 
 #[test]
