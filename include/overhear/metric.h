@@ -71,6 +71,9 @@ OH_ASSERT_FIELD(oh_measurement, key, 40, 8);
 OH_ASSERT_FIELD(oh_measurement, task, 56, 4);
 OH_STATIC_ASSERT(sizeof(oh_measurement) == 64, "oh_measurement: size");
 
+/* As element_cost_ns of oh_results_get: what `overhear calibrate` had found for each sensor before the recording. */
+#define OH_ELEMENT_COST_CALIBRATED UINT64_MAX
+
 /*
  * oh_metric_system: the built-in metric of this name.
  *
@@ -120,7 +123,7 @@ const char *oh_metric_kernel_sensors(const oh_metric *metric);
 
 /*
  * oh_monitor_measure: measures, beside the updates of a monitor, whatever is written from now on. element_cost_ns is
- * as of oh_results_get.
+ * as of oh_results_get, but a length: calibrations are kept by recordings.
  *
  * Ownership: the metric is copied. Measurements are kept until they are taken, a million of them at most.
  * Returns the metric's number among the monitor's updates, for oh_monitor_results, _status and _remove, -EDEADLK, or
@@ -143,10 +146,11 @@ int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
 /*
  * oh_results_get: scans a recording for the measurements of a metric. element_cost_ns is what writing one
  * element took the observed task; it is subtracted for each of its own elements in a measurement.
+ * OH_ELEMENT_COST_CALIBRATED subtracts the price of its sensor for each.
  *
  * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any more.
  * Returns 0, -EINVAL for missing arguments, -ENOENT where there is no readable recording, or -ENODATA where it
- * has no stream of an event that the metric requires; then *out is NULL.
+ * has no stream of an event that the metric requires, or no calibration that is asked for; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_results_get(oh_results **out, const oh_metric *metric, const char *directory,

@@ -33,6 +33,8 @@ int main(void)
                   strstr(oh_last_error(), "/nonexistent"),
               "a recording that is not there is named");
     tap_check(oh_results_get(NULL, metric, "x", 0) == -EINVAL, "results need a place");
+    tap_check(oh_results_get(&results, metric, "/nonexistent", OH_ELEMENT_COST_CALIBRATED) == -ENOENT,
+              "nor is it where its calibration is asked for");
     oh_metric_free(metric);
 
     tap_check(oh_metric_user(&metric, "mine", "begins", "user:ends", false) == 0, "between two events");

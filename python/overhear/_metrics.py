@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Optional
+from typing import Literal, Optional, Union
 
 import numpy as np
 
@@ -92,10 +92,14 @@ def events_required_by(metric: Metric) -> set[str]:
     return set(metric._events())
 
 
-def measure(directory: Directory, *metrics: Metric, element_cost_ns: int = 0) -> list[MetricResult]:
+def measure(
+    directory: Directory, *metrics: Metric, element_cost_ns: Union[int, Literal["calibrated"]] = 0
+) -> list[MetricResult]:
     """Measures a recording by all the metrics in one pass. `element_cost_ns` is subtracted from lengths
-    for each element of the task itself that lies in them: what the observation took."""
-    found = _core.measure(os.fspath(directory), list(metrics), element_cost_ns)
+    for each element of the task itself that lies in them: what the observation took. ``"calibrated"`` subtracts
+    what ``overhear calibrate`` had found for each sensor before the recording."""
+    cost = None if element_cost_ns == "calibrated" else element_cost_ns
+    found = _core.measure(os.fspath(directory), list(metrics), cost)
     return [MetricResult(metric, columns) for metric, columns in zip(metrics, found)]
 
 
@@ -153,7 +157,7 @@ def measuring(
     :param directory: the directory's socket; by default the one of this environment. Metrics of the kernel alone
         need none.
     :param only_needed: switches sensors off meanwhile that no monitor needs.
-    :param element_cost_ns: as of `measure`.
+    :param element_cost_ns: as of `measure`, in nanoseconds.
     :raises AttachError: if a directory is needed, and there is none, or it refuses.
     :raises KernelError: if the kernel cannot be heard.
     """

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 
 use numpy::IntoPyArray;
+use overhear::recorded_costs;
 use overhear_event::{EventName, EventSet, Nanos};
 use overhear_metrics::automaton::{
     events_required_by, new_user_metric, system_metric, system_metrics, Catalogue, MetricResult,
     Metrics, Results,
 };
-use overhear_trace::TraceReader;
+use overhear_trace::{ReadError, TraceReader};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyRef, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
@@ -135,16 +136,26 @@ pub(crate) fn measure<'py>(
     py: Python<'py>,
     directory: PathBuf,
     metrics: Vec<PyRef<'py, Metric>>,
-    element_cost_ns: u64,
+    element_cost_ns: Option<u64>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
-    let results = Results::default().less(Nanos::from_ns(element_cost_ns));
-    let mut engine = Metrics::new(results);
-    for metric in &metrics {
-        engine.add(metric.0.clone());
-    }
+    let metrics: Vec<_> = metrics.iter().map(|metric| metric.0.clone()).collect();
     let (engine, heard, damage) = py.detach(move || -> PyResult<_> {
-        let reader =
-            TraceReader::open(directory).map_err(|error| TraceError::new_err(error.to_string()))?;
+        let damaged = |error: ReadError| TraceError::new_err(error.to_string());
+        let reader = TraceReader::open(directory).map_err(damaged)?;
+        // None stands for what the recording's calibration says.
+        let costs = match element_cost_ns {
+            Some(length) => Some(Nanos::from_ns(length).into()),
+            None => recorded_costs(&reader).map_err(damaged)?,
+        };
+        let costs = costs.ok_or_else(|| {
+            TraceError::new_err(
+                "the recording has no calibration; run `overhear calibrate` before the next one, or give a length",
+            )
+        })?;
+        let mut engine = Metrics::new(Results::default().less(costs));
+        for metric in metrics {
+            engine.add(metric);
+        }
         let replayed = reader.replay(&mut [&mut engine]);
         engine.finish();
         let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Metrics by name, by text and between two events; and their measurements as arrays."""
 
+import json
 import os
 import time
 
@@ -71,6 +72,25 @@ def test_metrics_of_the_system_and_between_two_events(run):
     assert len(found) == 0 and not found.is_complete
     assert found.unheard == ["kernel:sched_wake", "kernel:sched_switch"]
     assert "user:a" in other.unheard
+
+
+def test_prices_of_the_calibration_are_subtracted(run):
+    _, out = run(WRITES)
+    text = REQUEST.replace("works -> done", "works -> last").replace(
+        "state done ", "state last in\n    state done "
+    )
+    metric = overhear.Metric(text + "    last -> done: lambda\n")
+    documents = out / "trace" / "overhear"
+    (documents / "calibration.json").unlink(missing_ok=True)
+    with pytest.raises(overhear.TraceError, match="has no calibration"):
+        overhear.measure(out, metric, element_cost_ns="calibrated")
+    price = {"programs": [{"kind": "simple", "write": {"mean_ns": 7.0}}]}
+    (documents / "calibration.json").write_text(json.dumps(price))
+    [plain] = overhear.measure(out, metric)
+    [less] = overhear.measure(out, metric, element_cost_ns="calibrated")
+    # The element that ends a request lies in its last state.
+    plain, less = (found.array["length_ns"].astype("i8") for found in (plain, less))
+    assert len(less) == 50 and (less == (plain - 7).clip(0)).all()
 
 
 def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):

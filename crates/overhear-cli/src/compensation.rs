@@ -8,10 +8,7 @@ use overhear_monitor::Fanout;
 use overhear_trace::{ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
 
-use crate::calibrate::Calibration;
 use crate::exit::{Failure, USAGE};
-use crate::intrusion::CALIBRATION;
-use crate::offline::kept;
 use crate::recording::Recording;
 
 /// What the compensation of a run did. All times in nanoseconds.
@@ -101,9 +98,7 @@ pub(crate) fn costs_of(reader: &TraceReader) -> Result<Costs, Failure> {
 
 /// The same, `None` if it has none.
 pub(crate) fn recorded_costs(reader: &TraceReader) -> Result<Option<Costs>, Failure> {
-    let calibration: Option<Calibration> = kept(reader, CALIBRATION)?;
-    let recording: Recording = kept(reader, "run")?.unwrap_or_default();
-    Ok(calibration.map(|known| known.heard_by(recording.kernel_active()).costs()))
+    overhear::recorded_costs(reader).map_err(|error| Failure::new(USAGE, error.to_string()))
 }
 
 /// Replays a recording, in compensated time if there are costs.
@@ -134,4 +129,45 @@ pub(crate) fn render(report: &CompensationReport) -> String {
         "all times are compensated: without its observation the run would have ended about {} earlier{without_wakeups}\n",
         time(report.removed_ns)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
+    use serde_json::json;
+
+    use super::recorded_costs;
+    use crate::calibrate::Calibration;
+
+    #[test]
+    fn a_recording_has_the_prices_of_its_calibration() {
+        let cost =
+            |ns| json!({ "mean_ns": ns, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
+        let kernel = |sensor, ns| {
+            json!({ "sensor": sensor, "by": "hand", "firing": cost(ns), "constant": null,
+                    "assumed": false })
+        };
+        let program =
+            |kind, ns| json!({ "kind": kind, "write": cost(ns), "switched_off": cost(1.0) });
+        let document = json!({
+            "overhear_version": "0.1.0", "measured_at": 1, "cpu": "", "release": "", "rounds": 41,
+            "kernel": [kernel("sched_switch", 202.3), kernel("probe", 872.0)], "perf": cost(890.0),
+            "programs": [program("simple", 9.0), program("laned", 12.0), program("concurrent", 40.0)],
+            "reading": [], "notes": [],
+        });
+        let calibration: Calibration = serde_json::from_value(document.clone()).unwrap();
+        for active in ["bpf", "perf", "none"] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
+            writer.attach_document("calibration", &document).unwrap();
+            let source = json!({ "name": "kernel", "active": active, "sentence": "" });
+            let run = json!({ "sources": [source] });
+            writer.attach_document("run", &run).unwrap();
+            writer.finish().unwrap();
+            let reader = TraceReader::open(folder.path()).unwrap();
+            let costs = recorded_costs(&reader).unwrap();
+            let expected = calibration.clone().heard_by(active).costs();
+            assert_eq!(costs, Some(expected), "{active}");
+        }
+    }
 }

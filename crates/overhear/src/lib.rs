@@ -85,6 +85,7 @@ mod announce;
 mod application;
 mod capi;
 mod concurrent;
+mod costs;
 mod cpu_time;
 mod dynamic;
 mod dynamic_shared;
@@ -98,6 +99,7 @@ mod thread;
 
 pub use announce::{Announcement, NotEvaluated, Waiter, WaiterError};
 pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};
+pub use costs::recorded_costs;
 pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use dynamic_shared::{DynamicSharedError, DynamicSharedSensor};

@@ -15,6 +15,7 @@ use overhear_metrics::automaton::{
 use overhear_trace::TraceReader;
 
 use super::{guard, invalid, text, Failure};
+use crate::costs::recorded_costs;
 
 /// `oh_measurement`.
 #[repr(C)]
@@ -281,14 +282,17 @@ pub(crate) unsafe extern "C" fn oh_results_get(
         };
         // SAFETY: writable by contract.
         unsafe { out.write(ptr::null_mut()) };
-        let results = measure(&metric.metric, &directory, Nanos::from_ns(element_cost_ns))?;
+        let results = measure(&metric.metric, &directory, element_cost_ns)?;
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(results))) };
         Ok(0)
     })
 }
 
-fn measure(metric: &Metric, directory: &str, cost: Nanos) -> Result<RawResults, Failure> {
+/// `OH_ELEMENT_COST_CALIBRATED`.
+pub(super) const CALIBRATED: u64 = u64::MAX;
+
+fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults, Failure> {
     let fail = |code, sentence: &str| Failure(code, format!("oh_results_get: {sentence}"));
     let reader =
         TraceReader::open(directory).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
@@ -301,7 +305,17 @@ fn measure(metric: &Metric, directory: &str, cost: Nanos) -> Result<RawResults, 
         );
         return Err(fail(-libc::ENODATA, &sentence));
     }
-    let mut engine = Metrics::new(Results::default().less(cost));
+    let costs = match cost_ns {
+        CALIBRATED => {
+            let costs =
+                recorded_costs(&reader).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
+            let sentence =
+                "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
+            costs.ok_or_else(|| fail(-libc::ENODATA, sentence))?
+        }
+        length => Nanos::from_ns(length).into(),
+    };
+    let mut engine = Metrics::new(Results::default().less(costs));
     engine.add(metric.clone());
     reader.replay(&mut [&mut engine]);
     engine.finish();
@@ -379,7 +393,7 @@ mod tests {
 
     use super::{
         oh_metric_free, oh_metric_parse, oh_results_at, oh_results_count, oh_results_free,
-        oh_results_get, oh_results_missed, RawMeasurement,
+        oh_results_get, oh_results_missed, RawMeasurement, CALIBRATED,
     };
 
     const METRIC: &str =
@@ -387,7 +401,7 @@ mod tests {
         state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: b, i\n\
         3 -> 0: lambda\n";
 
-    fn record(dir: &std::path::Path) {
+    fn record(dir: &std::path::Path, calibration: Option<serde_json::Value>) {
         let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
         let stream = StreamDescriptor {
             id: StreamId::from_raw(1),
@@ -413,13 +427,42 @@ mod tests {
             };
             writer.element(&element).unwrap();
         }
+        if let Some(calibration) = calibration {
+            writer.attach_document("calibration", &calibration).unwrap();
+        }
         writer.finish().unwrap();
+    }
+
+    #[test]
+    fn prices_of_the_calibration_are_subtracted() {
+        let text = CString::new(METRIC).unwrap();
+        let price =
+            serde_json::json!({"programs": [{"kind": "simple", "write": {"mean_ns": 8.9}}]});
+        for (calibration, status) in [(None, -libc::ENODATA), (Some(price), 0)] {
+            let folder = tempfile::tempdir().unwrap();
+            record(folder.path(), calibration);
+            let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
+            let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
+            let mut found = std::mem::MaybeUninit::<RawMeasurement>::zeroed();
+            // SAFETY: the places are writable, the strings live, what is freed is not used any more, and a
+            // measurement may be zero.
+            let found = unsafe {
+                assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
+                let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), CALIBRATED);
+                assert_eq!(got, status);
+                let _ = oh_results_at(results, 0, found.as_mut_ptr());
+                oh_metric_free(metric);
+                oh_results_free(results);
+                found.assume_init()
+            };
+            assert_eq!(found.length_ns, if status == 0 { 50 - 9 } else { 0 });
+        }
     }
 
     #[test]
     fn results_over_a_recording_have_the_five_values() {
         let folder = tempfile::tempdir().unwrap();
-        record(folder.path());
+        record(folder.path(), None);
         let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
         let text = CString::new(METRIC).unwrap();
         let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
@@ -447,7 +490,7 @@ mod tests {
     #[test]
     fn a_recording_without_a_required_event_gives_no_results() {
         let folder = tempfile::tempdir().unwrap();
-        record(folder.path());
+        record(folder.path(), None);
         let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
         let text = CString::new(METRIC.replace("user:a", "user:absent")).unwrap();
         let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());

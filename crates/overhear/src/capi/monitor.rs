@@ -16,7 +16,7 @@ use overhear_monitor::{
     Binding, Subscription, UpdateRef, UpdateState, UpdateStatus, WaitError, HOLD_BACK,
 };
 
-use super::metric::{events, RawMetric, RawResults};
+use super::metric::{events, RawMetric, RawResults, CALIBRATED};
 use super::source::{KernelEvents, ReadEvents, Resume, STREAMS_OF_SOURCE};
 use super::{guard, invalid, remember, text, Failure};
 use crate::announce::{NotEvaluated, Waiter};
@@ -300,6 +300,10 @@ pub(crate) unsafe extern "C" fn oh_monitor_measure(
             return Err(invalid("oh_monitor_measure: give a monitor and a metric"));
         };
         outside.ask_from_outside(NAME)?;
+        if element_cost_ns == CALIBRATED {
+            let sentence = "a calibration is kept by a recording; give a length";
+            return Err(invalid(&format!("{NAME}: {sentence}")));
+        }
         let results = Results::default().less(Nanos::from_ns(element_cost_ns));
         let metrics = SharedMetrics::new([metric.metric().clone()], results);
         let binding = Binding::new(metric.metric().name()).subscribe(Subscription::of(&metrics));
