@@ -7,7 +7,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use overhear_event::Nanos;
-use overhear_metrics::automaton::{system_metric, Metrics, Summaries};
+use overhear_metrics::automaton::{
+    system_metric, Doubt, Measurement, Metric, Metrics, Sink, Summaries,
+};
 use overhear_metrics::response::{response_times, utilisation, Overheads, PeriodicTask};
 use overhear_metrics::Scheduling;
 use overhear_trace::TraceReader;
@@ -83,8 +85,59 @@ struct Observation {
     overheads: BTreeMap<(String, &'static str), u64>,
     jobs: BTreeMap<String, (u64, u64)>,
     threads: BTreeMap<String, BTreeSet<u32>>,
+    /// Threads of which the longest job may be wrong.
+    doubted: BTreeSet<String>,
     complete: bool,
     notes: Vec<String>,
+}
+
+/// Adds up what is measured completely: what was missed may make a measurement longer than it was, and a
+/// response time that never was must not exceed anything.
+#[derive(Debug, Default)]
+struct Complete {
+    summaries: Summaries,
+    /// By metric and thread: the longest measurement and its number, those that were missed a part of, and
+    /// whether the longest came into doubt.
+    threads: BTreeMap<(usize, u32), Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    longest: Option<(Nanos, u64)>,
+    incomplete: u64,
+    is_doubted: bool,
+}
+
+impl Sink for Complete {
+    fn counts_intermediate(&self, metric: &Metric) -> bool {
+        self.summaries.counts_intermediate(metric)
+    }
+
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        let place = (measurement.metric_index, measurement.task);
+        let known = self.threads.entry(place).or_default();
+        if !measurement.is_complete() {
+            known.incomplete += 1;
+            return;
+        }
+        if known
+            .longest
+            .is_none_or(|(longest, _)| measurement.length > longest)
+        {
+            known.longest = Some((measurement.length, measurement.number));
+            known.is_doubted = false;
+        }
+        self.summaries.measurement(measurement);
+    }
+
+    fn doubt(&mut self, doubt: &Doubt<'_>) {
+        if let Some(known) = self.threads.get_mut(&(doubt.metric_index, doubt.task)) {
+            known.is_doubted |= known
+                .longest
+                .is_some_and(|(_, number)| number == doubt.number);
+        }
+        self.summaries.doubt(doubt);
+    }
 }
 
 /// Computes the response times of the tasks in the file `config`; with overheads that were measured in
@@ -107,7 +160,10 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
         complete: true,
         ..Observation::default()
     };
-    let mut engine = Metrics::new(Summaries::default().less(cost.of(&reader)?));
+    let mut engine = Metrics::new(Complete {
+        summaries: Summaries::default().less(cost.of(&reader)?),
+        ..Complete::default()
+    });
     // What every task gives need not be measured.
     let needed = |number: &usize| configs.iter().any(|config| !given(config)[*number]);
     let needed = (0..OVERHEADS.len()).filter(needed);
@@ -124,8 +180,17 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
         found.threads.entry(comm.clone()).or_default().insert(*task);
     }
     let heard = reader.streams().map(|stream| stream.event()).collect();
-    let report = metrics::report_of(&engine, engine.sink(), &comms, &heard);
-    for metric in &report.metrics {
+    let report = metrics::report_of(&engine, &engine.sink().summaries, &comms, &heard);
+    for (index, metric) in report.metrics.iter().enumerate() {
+        let known = engine.sink().threads.iter();
+        let known = known.filter(|((of, _), _)| *of == index && metric.name == OBSERVED);
+        for ((_, task), known) in known {
+            let comm = comms.get(task).cloned().unwrap_or_default();
+            found.jobs.entry(comm.clone()).or_default().0 += known.incomplete;
+            if known.is_doubted {
+                found.doubted.insert(comm);
+            }
+        }
         found.complete &= metric.is_complete();
         if !metric.is_complete() {
             let shortcomings = metrics::shortcomings(metric);
@@ -151,7 +216,11 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
         .chain(corrupt.map(ToString::to_string))
         .chain(report.notes)
         .collect();
-    found.complete &= damage.is_empty();
+    if !damage.is_empty() {
+        found.complete = false;
+        // Where a stream breaks off, jobs do not end.
+        found.doubted.extend(found.jobs.keys().cloned());
+    }
     found.notes.extend(damage);
     Ok(found)
 }
@@ -177,8 +246,11 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
             jobs.copied().unwrap_or_default()
         });
         let observed = jobs
-            .filter(|(jobs, _)| *jobs > 0)
+            .filter(|(_, longest)| *longest > 0)
             .map(|(_, longest)| longest);
+        let is_doubted = observation
+            .as_ref()
+            .is_some_and(|found| found.doubted.contains(config.thread()));
         let computed = response.response.map(Nanos::as_ns);
         reports.push(TaskReport {
             name: task.name.clone(),
@@ -196,13 +268,25 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
             schedulable: computed.is_some_and(|ns| ns <= task.deadline.as_ns()),
             jobs: jobs.map(|(jobs, _)| jobs),
             observed_ns: observed,
-            exceeded: observed
-                .zip(computed)
-                .is_some_and(|(seen, most)| seen > most),
+            exceeded: !is_doubted
+                && observed
+                    .zip(computed)
+                    .is_some_and(|(seen, most)| seen > most),
         });
     }
     let mut complete = true;
     let mut notes = Vec::new();
+    if observation.is_none() {
+        let unknown = |number: &usize| configs.iter().any(|config| !given(config)[*number]);
+        let unknown = (0..OVERHEADS.len()).filter(unknown);
+        let unknown: Vec<_> = unknown.map(|number| OVERHEADS[number]).collect();
+        if !unknown.is_empty() {
+            notes.push(format!(
+                "without a recording, overheads that the file does not give count as nothing: {}",
+                unknown.join(", ")
+            ));
+        }
+    }
     if let Some(found) = observation {
         complete = found.complete;
         notes = found.notes;
@@ -212,6 +296,16 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
             if threads > 1 {
                 notes.push(format!(
                     "{}: {threads} threads are called `{thread}`; the longest of all is shown",
+                    config.name
+                ));
+            }
+            let seen = report.observed_ns.filter(|_| !report.exceeded);
+            if seen
+                .zip(report.response_ns)
+                .is_some_and(|(seen, most)| seen > most)
+            {
+                notes.push(format!(
+                    "{}: something was missed of its longest job, which may not have exceeded R",
                     config.name
                 ));
             }
@@ -280,6 +374,31 @@ impl RtaReport {
     }
 }
 
+/// What the system takes for each task; `None` if nothing is known of it.
+fn overheads(report: &RtaReport) -> Option<Table> {
+    let mut table = Table::new(&[
+        ("task", false),
+        ("job system time", true),
+        ("system blocking", true),
+        ("delay until wakeup", true),
+        ("measured", false),
+    ]);
+    let mut is_known = false;
+    for task in &report.tasks {
+        let lengths = [
+            task.job_system_time_ns,
+            task.system_blocking_ns,
+            task.delay_until_wakeup_ns,
+        ];
+        is_known |= lengths.iter().any(|&ns| ns > 0);
+        let mut row = vec![printable(&task.name)];
+        row.extend(lengths.map(|ns| Nanos::from_ns(ns).to_string()));
+        row.push(task.measured.join(", "));
+        table.row(row);
+    }
+    is_known.then_some(table)
+}
+
 /// The report as text, for lines of this width.
 #[must_use]
 pub fn render(report: &RtaReport, width: Width) -> String {
@@ -321,6 +440,9 @@ pub fn render(report: &RtaReport, width: Width) -> String {
         ]);
     }
     let mut text = table.render(width);
+    if let Some(table) = overheads(report) {
+        let _ = write!(text, "\n{}\n", table.render(width));
+    }
     let _ = writeln!(text, "utilisation {:.3}", report.utilisation);
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", printable(note));

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
-use overhear_event::{ElementView, Timestamp, Update};
+use overhear_event::{ElementView, Gap, GapCause, Timestamp, Update};
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde_json::Value;
 
 use crate::metrics::{stream, switch, wake, TID};
 use crate::support::{finish, folder, overhear, path};
 
-/// A thread `control` with 50 jobs of 1 ms and 10 us more each time.
-fn record(dir: &Path) {
+/// A thread `control` with 50 jobs of 1 ms and 10 us more each time. The end of a `missed` job is told nobody.
+fn record(dir: &Path, missed: Option<u64>) {
     let streams = [
         stream(1, SCHED_SWITCH, Switch::schema()),
         stream(2, SCHED_WAKE, Wake::schema()),
@@ -26,10 +26,24 @@ fn record(dir: &Path) {
     }
     let mut sequences = [0; 3];
     let mut write = |index: usize, us: u64, payload: &[u8]| {
+        let time = Timestamp::from_monotonic_ns(us * 1_000);
+        // Before the next switch something is missing.
+        if index == 0 && missed.is_some_and(|job| us == (job + 1) * 10_000 + 5) {
+            let gap = Gap {
+                stream: streams[0].id,
+                first: sequences[0],
+                missed: 1,
+                from: Timestamp::from_monotonic_ns((us - 10_000) * 1_000),
+                to: time,
+                cause: GapCause::Overwritten,
+            };
+            Update::gap(&mut writer, &streams[0], &gap);
+            sequences[0] += 1;
+        }
         let element = ElementView {
             stream: &streams[index],
             sequence: sequences[index],
-            time: Timestamp::from_monotonic_ns(us * 1_000),
+            time,
             payload,
         };
         Update::element(&mut writer, &element);
@@ -55,7 +69,9 @@ fn record(dir: &Path) {
         write(1, begin, &wake(Wake::WAKING));
         write(1, begin + 1, &wake(Wake::WAKEUP));
         write(0, begin + 5, &switch(true, 0, 0));
-        write(0, begin + 1_000 + job * 10, &switch(false, 1, 995_000));
+        if missed != Some(job) {
+            write(0, begin + 1_000 + job * 10, &switch(false, 1, 995_000));
+        }
     }
     writer.finish().unwrap();
 }
@@ -64,7 +80,7 @@ fn record(dir: &Path) {
 fn computed_and_observed_response_times_stand_side_by_side() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
-    record(&dir);
+    record(&dir, None);
     let rta = |wcet: &str, status: i32| -> Value {
         let text = format!(
             "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"{wcet}\"\n\
@@ -96,6 +112,16 @@ fn computed_and_observed_response_times_stand_side_by_side() {
     let ended = finish(&mut overhear(&["rta", "--config", path(&file)]));
     assert_eq!(ended.status, 1, "{ended:?}");
     assert!(ended.stdout.contains("MISSED"), "{ended:?}");
+    assert!(ended.stdout.contains("job system time"), "{ended:?}");
+    assert!(!ended.stdout.contains("count as nothing"), "{ended:?}");
+    let bare = folder.path().join("bare.toml");
+    let text = "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
+    fs::write(&bare, text).unwrap();
+    let ended = finish(&mut overhear(&["rta", "--config", path(&bare)]));
+    let sentence =
+        "does not give count as nothing: job_system_time, system_blocking, delay_until_wakeup";
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stdout.contains(sentence), "{ended:?}");
     // The wake-up of the job and the arrival on the CPU are elements of the task in its measurement.
     let metric = ["metrics", path(&dir), "--metric", "response_time", "--json"];
     let longest = |options: &[&str]| {
@@ -104,6 +130,49 @@ fn computed_and_observed_response_times_stand_side_by_side() {
         report["metrics"][0]["tasks"][0]["max_ns"].as_u64().unwrap()
     };
     assert_eq!(longest(&[]) - longest(&["--element-cost", "1us"]), 2_000);
+}
+
+/// A job whose end was missed seems to last until the end of the next one.
+#[test]
+fn what_was_missed_exceeds_nothing() {
+    let folder = folder();
+    let file = folder.path().join("tasks.toml");
+    let text = "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"1500us\"\n\
+         job_system_time = \"0s\"\nsystem_blocking = \"0s\"\ndelay_until_wakeup = \"0s\"\n";
+    fs::write(&file, text).unwrap();
+    let rta = |name: &str, missed, damage: &dyn Fn(&Path)| -> Value {
+        let dir = folder.path().join(name);
+        record(&dir, missed);
+        damage(&dir);
+        let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
+        let ended = finish(&mut overhear(&arguments));
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(ended.status, 3, "{report:#}");
+        report
+    };
+    let task = &rta("gap", Some(30), &|_| {})["tasks"][0];
+    assert_eq!(task["exceeded"], false, "{task:#}");
+    assert_eq!(
+        (&task["observed_ns"], &task["jobs"]),
+        (&1_500_000.into(), &49.into()),
+        "{task:#}"
+    );
+    // Behind what can be read of the switches there was more.
+    fs::write(&file, text.replace("1500us", "1400us")).unwrap();
+    let tear = |dir: &Path| {
+        let switches = dir.join("trace/stream-1");
+        let bytes = fs::read(&switches).unwrap();
+        fs::write(&switches, [&bytes[..], &bytes[..9]].concat()).unwrap();
+    };
+    let report = rta("torn", None, &tear);
+    let task = &report["tasks"][0];
+    assert_eq!(
+        (&task["observed_ns"], &task["exceeded"]),
+        (&1_500_000.into(), &false.into()),
+        "{report:#}"
+    );
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("may not have exceeded R"), "{report:#}");
 }
 
 #[test]
