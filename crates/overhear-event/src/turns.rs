@@ -125,6 +125,11 @@ impl Turns {
 
     fn set_up(&mut self) {
         self.given.sort_unstable_by_key(|turn| turn.stream());
+        self.play_all();
+    }
+
+    /// Plays all games, from the earliest turn on.
+    fn play_all(&mut self) {
         self.leaves = self.given.len().next_power_of_two();
         self.bits = self.leaves.trailing_zeros();
         self.farthest = (u64::MAX >> self.bits) - 1;
@@ -132,7 +137,9 @@ impl Turns {
         self.losers.clear();
         self.losers.resize(2 * self.leaves, GONE);
         for rank in 0..self.given.len() {
-            self.losers[self.leaves + rank] = self.word(self.given[rank], rank);
+            if self.given[rank] != Turn::NEVER {
+                self.losers[self.leaves + rank] = self.word(self.given[rank], rank);
+            }
         }
         // First who wins at each node, from the leaves up, then who loses, from the root down.
         for at in (1..self.leaves).rev() {
@@ -178,11 +185,12 @@ impl Turns {
         (self.top != GONE).then(|| self.given[self.rank(self.top)])
     }
 
-    /// Where the merge keeps the stream of the least.
+    /// The how many-th stream has the least turn, of all that there were in the beginning, in the order of their
+    /// numbers.
     #[inline(always)]
     #[must_use]
-    pub fn top_index(&self) -> Option<usize> {
-        self.top().map(Turn::index)
+    pub fn top_rank(&self) -> Option<usize> {
+        (self.top != GONE).then(|| self.rank(self.top))
     }
 
     /// How far the top's stream may go before somebody asks for the top again: up to this place, which it must not
@@ -278,8 +286,7 @@ impl Turns {
             return;
         }
         let last = self.last;
-        self.given.retain(|turn| *turn != Turn::NEVER);
-        self.set_up();
+        self.play_all();
         self.last = last;
     }
 }
@@ -311,6 +318,8 @@ mod tests {
             let mut before = None;
             for step in steps {
                 prop_assert_eq!(turns.top(), set.first().copied());
+                // Streams and indices are in the same order here.
+                prop_assert_eq!(turns.top_rank(), set.first().map(|top| top.index()));
                 let Some(top) = set.pop_first() else { break };
                 let next = set.first().copied().unwrap_or(Turn::NEVER);
                 let own = before.replace(top.index()) == Some(top.index());

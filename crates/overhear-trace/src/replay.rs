@@ -48,6 +48,9 @@ struct Cursor<'a> {
     sequence: u64,
     /// Of the next record or gap.
     time: Timestamp,
+    /// Of the record behind the next one in its packet, if there is one. It is looked at early, because whose turn
+    /// is next waits for it.
+    time_behind: Timestamp,
     /// Where and why the stream could not be read any further.
     flaw: Option<(usize, String)>,
 }
@@ -62,6 +65,7 @@ impl<'a> Cursor<'a> {
             bytes: stream.layout.record_bytes(),
             sequence: 0,
             time: Timestamp::ZERO,
+            time_behind: Timestamp::ZERO,
             flaw: None,
         };
         cursor.next_packet();
@@ -87,7 +91,7 @@ impl<'a> Cursor<'a> {
         if behind.is_empty() {
             self.next_packet();
         } else {
-            self.set_time();
+            self.set_time(self.time_behind);
         }
     }
 
@@ -113,15 +117,17 @@ impl<'a> Cursor<'a> {
             self.records = packet.records;
             if !self.records.is_empty() {
                 self.sequence = packet.head.first_sequence;
-                return self.set_time();
+                return self.set_time(record_time(self.records));
             }
         }
     }
 
-    /// Takes the time of the next record, which must not be earlier than the last one's.
+    /// The next record has this time, which must not be earlier than the last one's.
     #[inline(always)]
-    fn set_time(&mut self) {
-        let time = record_time(self.records);
+    fn set_time(&mut self, time: Timestamp) {
+        if let Some(behind) = self.records.get(self.bytes..) {
+            self.time_behind = record_time(behind);
+        }
         if time < self.time {
             self.goes_back(time);
         } else {
@@ -157,7 +163,9 @@ impl TraceReader {
     /// A replay that its caller drives step by step; [`TraceReader::replay`] is all of it at once.
     #[must_use]
     pub fn begin_replay(&self) -> Replay<'_> {
-        let cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
+        let mut cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
+        // Those that have a turn come first, in the order of the turns.
+        cursors.sort_by_key(|cursor| (cursor.is_at_end(), cursor.stream.descriptor.id));
         let turns = (0..)
             .zip(&cursors)
             .filter(|(_, cursor)| !cursor.is_at_end())
@@ -210,8 +218,8 @@ impl<'a> Replay<'a> {
         }
         let mut left = elements;
         let mut due = summary.advanced_to.plus(ADVANCE);
-        while let Some(index) = turns.top_index() {
-            let cursor = &mut cursors[index];
+        while let Some(rank) = turns.top_rank() {
+            let cursor = &mut cursors[rank];
             if left == 0 {
                 hand_over(batch, updates, summary);
                 return true;
