@@ -5,10 +5,11 @@ use overhear_event::kernel::Life;
 use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 use rustc_hash::FxHashMap;
 
+use super::glance::Sight;
 use super::group::{Group, Input, MetricStatistics, Moment};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{sole_task, Concerns, Letter, Lives, Parts, Route, RoutePart, Rule};
+use super::route::{sole_task, Concerns, Lives, Parts, Route, RoutePart, Rule};
 use super::tasks::{Tasks, NOBODY};
 use super::told::{Hearing, Told};
 
@@ -146,12 +147,21 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// The stream's route, if it is known and one of a recent element.
+    /// What an element says, unless its stream is new, or not one of a recent element. One that nobody wants to
+    /// know of says nothing.
     #[inline(always)]
-    fn near(&self, stream: StreamId) -> Option<&Route> {
+    fn sight(&mut self, element: &ElementView<'_>) -> Option<Sight> {
+        let stream = element.stream.id;
         let (known, number) = self.near[stream.as_raw() as usize % NEAR];
-        let route = self.all.get(number as usize);
-        route.filter(|_| known == stream)
+        let route = self.all.get_mut(number as usize)?;
+        if known != stream {
+            return None;
+        }
+        if !route.wants(element) {
+            return Some(Sight::default());
+        }
+        let sight = route.at_a_glance(element);
+        Some(sight.unwrap_or_else(|| route.look_closely(element)))
     }
 
     /// The number of the stream's route, `None` if it is new.
@@ -237,24 +247,19 @@ impl<S: Sink> Metrics<S> {
     #[inline(never)]
     fn listen(&mut self, elements: &[ElementView<'_>], from: usize) -> usize {
         // What grows is at hand, and not behind `self`.
-        let mut told = std::mem::take(&mut self.told);
-        let (routes, tasks) = (&self.routes, &mut self.tasks);
+        let (mut told, mut concerned) = (std::mem::take(&mut self.told), self.concerned);
+        let (routes, tasks) = (&mut self.routes, &mut self.tasks);
         let mut till = from;
         for element in &elements[from..] {
-            let Some(route) = routes.near(element.stream.id) else {
+            let sight = routes.sight(element).filter(Sight::is_all);
+            let Some(sight) = sight else {
                 break;
             };
-            if route.wants(element) {
-                let letter = route.letter(route.held(element));
-                if !letter.is_simple {
-                    break;
-                }
-                let concerned = tell(routes, letter, (element, till), tasks, &mut told);
-                self.concerned = self.concerned.with(concerned);
-            }
+            concerned = concerned.with(sight.concerns);
+            tell(routes, sight.parts, (element, till), tasks, &mut told);
             till += 1;
         }
-        self.told = told;
+        (self.told, self.concerned) = (told, concerned);
         till
     }
 
@@ -310,7 +315,9 @@ impl<S: Sink> Metrics<S> {
         }
         let held = route.held(element);
         let (letter, tasks) = (route.letter(held), &mut self.tasks);
-        self.concerned = tell(&self.routes, letter, (element, at), tasks, &mut self.told);
+        let Sight { parts, concerns } = letter.sight;
+        tell(&self.routes, parts, (element, at), tasks, &mut self.told);
+        self.concerned = concerns;
         self.carry_out(elements);
         let route = &self.routes.all[number];
         let (groups, tasks) = (&mut self.groups, &mut self.tasks);
@@ -368,18 +375,18 @@ impl<S: Sink> Metrics<S> {
     }
 }
 
-/// Keeps what the how many-th element says to plain metrics. Returns which of them that concerns.
+/// Keeps what the how many-th element says to plain metrics.
 #[inline(always)]
 fn tell(
     routes: &Routes,
-    letter: &Letter,
+    parts: (u32, u32),
     (element, at): (&ElementView<'_>, usize),
     tasks: &mut Tasks,
     told: &mut Vec<Told>,
-) -> Concerns {
-    let parts = &routes.parts;
-    for (meaning, part) in (letter.parts.0..).zip(parts.of(letter.parts)) {
-        let Some(task) = parts.task(part, meaning, element.payload) else {
+) {
+    let all = &routes.parts;
+    for (meaning, part) in (parts.0..).zip(all.of(parts)) {
+        let Some(task) = all.task(part, meaning, element.payload) else {
             continue;
         };
         let time = match part.tells_late() {
@@ -393,7 +400,6 @@ fn tell(
             meaning,
         ));
     }
-    letter.concerns
 }
 
 /// Hands the symbols that were told to a metric to its automata step by step.

@@ -280,7 +280,7 @@ impl Group {
             };
             let metric = (&self.metric, self.index);
             let end = input.moment.element;
-            report_rare(&mut self.reported, metric, instance, values, end, sink);
+            report(&mut self.reported, metric, instance, values, end, sink);
         }
         if effects.has(Effects::BEGIN) {
             instance.begin_by(input.moment.element);
@@ -477,12 +477,15 @@ pub(super) struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// Nothing.
-    pub(super) const NONE: Self = Self {
-        key: None,
-        missed: NOTHING_MISSED,
-        intermediate: &[],
-    };
+    /// The key alone.
+    #[inline(always)]
+    pub(super) const fn only(key: Option<u64>) -> Self {
+        Self {
+            key,
+            missed: NOTHING_MISSED,
+            intermediate: &[],
+        }
+    }
 }
 
 /// A measurement is completed by this element.
@@ -512,15 +515,20 @@ pub(super) fn report<S: Sink>(
     reported.report(&measurement, sink);
 }
 
-/// As [`report`], where that need not be quick.
+/// As [`report`], where something is missing.
 #[inline(never)]
-pub(super) fn report_rare<S: Sink>(
+pub(super) fn report_missing<S: Sink>(
     reported: &mut Reported,
     metric: (&Metric, usize),
     instance: &Instance,
-    values: Values<'_>,
+    (key, missed): (Option<u64>, &Missed),
     end_at: Position,
     sink: &mut S,
 ) {
+    let values = Values {
+        key,
+        missed,
+        intermediate: &[],
+    };
     report(reported, metric, instance, values, end_at, sink);
 }

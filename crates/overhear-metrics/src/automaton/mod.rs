@@ -131,6 +131,7 @@ mod catalogue;
 mod check;
 mod engine;
 mod fault;
+mod glance;
 mod group;
 mod instance;
 mod measurement;

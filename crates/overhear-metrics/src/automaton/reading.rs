@@ -258,6 +258,22 @@ impl Probe {
         Some((probe, *equal))
     }
 
+    /// A probe for zeros under a mask in the word that begins there.
+    #[cfg(test)]
+    pub(super) const fn at(word: u32, mask: u64) -> Self {
+        Self {
+            word,
+            mask,
+            value: 0,
+        }
+    }
+
+    /// The bytes of a payload that it looks at, and at which of their bits.
+    pub(super) fn places(&self) -> impl Iterator<Item = (usize, u8)> + Clone {
+        let bytes = (self.word as usize..).zip(self.mask.to_ne_bytes());
+        bytes.filter(|&(_, bits)| bits != 0)
+    }
+
     /// Whether it holds; not where the payload is too short.
     #[inline(always)]
     pub(super) fn holds(&self, payload: &[u8]) -> bool {

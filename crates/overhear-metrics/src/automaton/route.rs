@@ -10,6 +10,7 @@ use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
 use super::check::whole_number;
+use super::glance::{Glance, Sight};
 use super::metric::Metric;
 use super::pattern::BoundPattern;
 use super::reading::{Number, Probe, TaskId, Test};
@@ -51,6 +52,8 @@ pub(super) struct Route {
     letters: Vec<Letter>,
     /// The conditions that choose a letter.
     choosing: u64,
+    /// What the last elements said, if conditions can be seen at a glance.
+    glance: Option<Glance>,
     /// Whether [`Route::matches`] has to be asked: the table of letters would be too long.
     pub(super) is_long: bool,
     /// Conditions for which the word had no bit, and the rules' places in `every`.
@@ -62,10 +65,8 @@ pub(super) struct Route {
 /// Which rules apply to an element, by its conditions.
 #[derive(Clone, Debug)]
 pub(super) struct Letter {
-    /// Those of plain metrics, by tasks and times: from where to where among the parts of all routes.
-    pub(super) parts: (u32, u32),
-    /// The metrics that these concern.
-    pub(super) concerns: Concerns,
+    /// Those of plain metrics, by tasks and times.
+    pub(super) sight: Sight,
     /// Whether the element only says something to plain metrics.
     pub(super) is_simple: bool,
     /// Those of others, or all if the route is long.
@@ -94,6 +95,9 @@ impl RoutePart {
 pub(super) struct Concerns(u64);
 
 impl Concerns {
+    /// None of them.
+    pub(super) const NONE: Self = Self(0);
+
     fn of(metrics: impl Iterator<Item = u32>) -> Self {
         metrics.map(Self::one).fold(Self::default(), Self::with)
     }
@@ -270,6 +274,7 @@ impl Route {
             numbers: Vec::new(),
             letters: Vec::new(),
             choosing: 0,
+            glance: None,
             is_long: false,
             further: Vec::new(),
             every: Vec::new(),
@@ -310,6 +315,11 @@ impl Route {
             route.add(draft);
         }
         route.choose(parts);
+        if route.choosing == 0 {
+            route.glance = Glance::at(&[], route.bytes);
+        } else if route.tests.is_empty() {
+            route.glance = Glance::at(&route.probes, route.bytes);
+        }
         if route.every.is_empty() && route.lives == Lives::Silent {
             route.bytes = usize::MAX;
         }
@@ -432,8 +442,10 @@ impl Route {
             Lives::Switch(_, alive) => held & alive == 0,
         };
         self.letters.push(Letter {
-            parts: (first, all.parts.len() as u32),
-            concerns,
+            sight: Sight {
+                parts: (first, all.parts.len() as u32),
+                concerns,
+            },
             is_simple: !ends && others.is_empty(),
             rules: others.into(),
         });
@@ -469,6 +481,26 @@ impl Route {
     #[inline(always)]
     pub(super) fn wants(&self, element: &ElementView<'_>) -> bool {
         element.payload.len() >= self.bytes
+    }
+
+    /// What an element says that was like one of the last ones.
+    #[inline(always)]
+    pub(super) fn at_a_glance(&self, element: &ElementView<'_>) -> Option<Sight> {
+        self.glance.as_ref()?.find(element.payload)
+    }
+
+    /// What an element says.
+    #[inline(never)]
+    pub(super) fn look_closely(&mut self, element: &ElementView<'_>) -> Sight {
+        let letter = self.letter(self.held(element));
+        let sight = match letter.is_simple {
+            true => letter.sight,
+            false => Sight::MORE,
+        };
+        if let Some(glance) = &mut self.glance {
+            glance.remember(element.payload, sight);
+        }
+        sight
     }
 
     /// What the element is where these conditions hold.

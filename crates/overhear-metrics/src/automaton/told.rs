@@ -9,7 +9,7 @@
 
 use overhear_event::{ElementView, StreamId, Timestamp};
 
-use super::group::{report, report_rare, Group, Values};
+use super::group::{report, report_missing, Group, Values};
 use super::instance::Keyed;
 use super::measurement::{Missed, Position, Sink};
 use super::metric::Column;
@@ -170,16 +170,17 @@ impl Group {
             }
             if effects.has(Effects::END) {
                 let metric = (&self.metric, self.index);
-                let mut values = Values::NONE;
-                if KEYED {
-                    values.key = keys[slot].key;
-                }
+                let key = match KEYED {
+                    true => keys[slot].key,
+                    false => None,
+                };
                 let end = told.element();
                 if instance.has_missed {
-                    values.missed = &self.missed[slot];
-                    report_rare(&mut self.reported, metric, instance, values, end, sink);
+                    let values = (key, &self.missed[slot]);
+                    report_missing(&mut self.reported, metric, instance, values, end, sink);
                 } else {
                     // Nothing is missing, which is known here: the sink need not look.
+                    let values = Values::only(key);
                     report(&mut self.reported, metric, instance, values, end, sink);
                 }
             }
