@@ -10,6 +10,16 @@ use super::specification::{
     Condition, Constant, Label, Specification, StateKind, Symbol, TaskOf, Whose,
 };
 
+/// A name as Graphviz takes it: in quotes where it would be a keyword, or a number that goes on with letters.
+fn graphviz_id(name: &str) -> String {
+    const KEYWORDS: [&str; 6] = ["digraph", "edge", "graph", "node", "strict", "subgraph"];
+    let is_keyword = KEYWORDS.iter().any(|word| name.eq_ignore_ascii_case(word));
+    match is_keyword || name.starts_with(|c: char| c.is_ascii_digit()) {
+        true => format!("\"{name}\""),
+        false => name.to_owned(),
+    }
+}
+
 /// A text in quotes.
 struct Quoted<'a>(&'a str);
 
@@ -123,7 +133,7 @@ impl Specification {
     /// kind; `in` states are filled, `cond` states are dashed, `out` states are plain.
     #[must_use]
     pub fn to_graphviz(&self) -> String {
-        let mut text = format!("digraph {} {{\n", self.name.text);
+        let mut text = format!("digraph {} {{\n", graphviz_id(&self.name.text));
         text.push_str("  rankdir=LR;\n  node [shape=ellipse, style=solid];\n");
         for state in &self.states {
             let look = match state.kind {
@@ -148,5 +158,24 @@ impl Specification {
         }
         text.push_str("}\n");
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::automaton::Specification;
+
+    #[test]
+    fn pictures_have_names_that_graphviz_takes() {
+        for (name, drawn) in [
+            ("request", "digraph request {"),
+            ("Node", "digraph \"Node\" {"),
+            ("graph", "digraph \"graph\" {"),
+            ("2nd", "digraph \"2nd\" {"),
+        ] {
+            let specification: Specification = format!("metric {name}\n").parse().unwrap();
+            let picture = specification.to_graphviz();
+            assert_eq!(picture.lines().next(), Some(drawn));
+        }
     }
 }
