@@ -13,6 +13,7 @@ use overhear_cli::record::Wishes;
 use overhear_cli::session::{KernelChoice, KernelSensor, Probe};
 use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
+use overhear_metrics::automaton::Metric;
 
 pub(crate) use live::{
     AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments, TopArguments,
@@ -246,6 +247,10 @@ pub(crate) struct RecordArguments {
     /// A static probe (USDT) of programs as a sensor: `PATH:PROVIDER:NAME`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
     pub(crate) usdt: Vec<Probe>,
+    /// Measures what is recorded: a built-in metric, or a file with one (see docs/metrics.md). The kernel sensors
+    /// that it requires are switched on.
+    #[arg(long = "metric", value_name = "NAME|FILE")]
+    pub(crate) metrics: Vec<String>,
     /// How to hear the kernel; a way that is named must work, or nothing is recorded.
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub(crate) via: Via,
@@ -276,9 +281,10 @@ pub(crate) struct RecordArguments {
 }
 
 impl RecordArguments {
-    pub(crate) fn wishes(&self, calibration: Option<Calibration>) -> Wishes {
+    pub(crate) fn wishes(&self, calibration: Option<Calibration>, metrics: Vec<Metric>) -> Wishes {
         Wishes {
             calibration,
+            metrics,
             compensate: self.compensate,
             pids: self.pid.clone(),
             tids: self.tid.clone(),

@@ -145,13 +145,14 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
 }
 
 fn record(arguments: &RecordArguments) -> Result<u8, Failure> {
+    let metrics = metrics::wished(&arguments.metrics, None)?;
     let json = arguments.json.as_ref().map(JsonTarget::parse);
     let place = match &json {
         Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
         _ => None,
     };
     let calibration = calibrate::recall(arguments.calibration.as_deref())?;
-    let outcome = record::record(&arguments.wishes(calibration))?;
+    let outcome = record::record(&arguments.wishes(calibration, metrics))?;
     if let Some(place) = place {
         place.keep();
     }

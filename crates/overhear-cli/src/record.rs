@@ -2,6 +2,7 @@
 //! `overhear record`: listens to what already runs, by the kernel's sensors alone.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -9,14 +10,17 @@ use std::rc::Rc;
 use overhear_directory::monotonic_now;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
 use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
+use overhear_metrics::automaton::{events_required_by, Metric};
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
+use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
+use crate::metrics;
 use crate::place;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
@@ -37,6 +41,8 @@ pub struct Wishes {
     pub all: bool,
     /// Kernel sensors, as for [`KernelMonitor`].
     pub sensors: Vec<Sensor>,
+    /// What is measured. The kernel sensors that this requires are switched on.
+    pub metrics: Vec<Metric>,
     /// Functions and static probes of programs.
     pub probes: Vec<Probe>,
     /// How to hear the kernel.
@@ -80,10 +86,24 @@ impl Wishes {
         Ok(())
     }
 
+    /// The sensors that are named, and those that the metrics require. Scheduling is heard in any case, unless it
+    /// is named in part.
+    fn wanted(&self) -> BTreeSet<Sensor> {
+        let mut wanted: BTreeSet<Sensor> = self.sensors.iter().copied().collect();
+        let names_scheduling = wanted.iter().any(|sensor| sensor.is_scheduling());
+        for metric in &self.metrics {
+            wanted.extend(Sensor::required_by(&events_required_by(metric)));
+        }
+        if !names_scheduling {
+            wanted.extend(Sensor::scheduling());
+        }
+        wanted
+    }
+
     fn create(&self) -> Result<KernelMonitor, Failure> {
         let mut builder = KernelMonitor::builder()
             .choice(self.choice)
-            .sensors(self.sensors.iter().copied())
+            .sensors(self.wanted())
             .probes(self.probes.iter().cloned())
             // Whoever is selected is told once at the beginning; there may be many.
             .life_elements(16_384)
@@ -104,6 +124,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     if wishes.compensate && wishes.calibration.is_none() {
         return Err(compensation::no_calibration());
     }
+    let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
     let mut kernel = wishes.create()?;
     let source = source_report(&kernel)?;
     if source.active == "none" {
@@ -144,6 +165,9 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
         let mut all: Vec<&mut dyn Update> = vec![accounts.update()];
         all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+        if !evaluations.is_empty() {
+            all.push(&mut evaluations);
+        }
         if let Some(writer) = &mut writer {
             all.push(writer);
         }
@@ -174,12 +198,14 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     }
     for stream in monitor.take_opened() {
         statistics.announce(&stream);
+        Update::open(&mut evaluations, &stream);
         if let Some(writer) = &mut writer {
             let _ = writer.open(&stream);
         }
     }
     notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
     scheduling.finish(compensation::end(ended, delays.as_ref()));
+    let (_, measured) = evaluations.finish(ended, 0, metrics::names_of(&scheduling));
     recording.end = Some(Ending {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
@@ -202,7 +228,8 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
             .map(|delays| CompensationReport::of(delays, &recording)),
         trace,
     };
-    let report = recording::report(&recording, &found);
+    let mut report = recording::report(&recording, &found);
+    report.metrics = measured;
     Ok(Outcome::kept(report, Exit::Code(0), wishes.out.clone()))
 }
 

@@ -64,12 +64,28 @@ fn a_running_process_is_recorded_to_its_end() {
     let pid = shell.id().to_string();
     let out = place.to_str().unwrap();
     let arguments = ["record", "--pid", &pid, "--out", out, "--json", "--quiet"];
-    let sensors = ["--kernel-sensors", "syscall,page_fault"];
+    let metric = folder.path().join("phase.metric");
+    let phase = "metric phase\nevent a = user:phase\nstate 0 out\nstate 1 begin\nstate 2 end\n\
+        0 -> 1: a, i\n1 -> 2: a, i\n";
+    std::fs::write(&metric, phase).unwrap();
+    let sensors = [
+        "--kernel-sensors",
+        "page_fault",
+        "--metric",
+        "system_call",
+        "--metric",
+        "run_delay",
+    ];
     let mut recorder = overhear(&arguments);
-    let Some((pid, ended)) = record(shell, &place, recorder.args(sensors)) else {
+    let recorder = recorder.args(sensors).arg("--metric").arg(&metric);
+    let Some((pid, ended)) = record(shell, &place, recorder) else {
         return;
     };
+    // Programs are not heard.
+    assert_eq!(ended.status, 3, "{ended:#?}");
     let live = report(&ended);
+    let measured = live["metrics"]["metrics"].as_array().unwrap();
+    assert_eq!(measured[2]["unheard"], serde_json::json!(["user:phase"]));
     let heard = pids(&live);
     assert!(heard.contains(&u64::from(pid)), "{heard:?}");
     assert!(heard.len() > CHILDREN, "{heard:?}");
@@ -86,6 +102,24 @@ fn a_running_process_is_recorded_to_its_end() {
         let rows = finish(&mut overhear(&export)).stdout;
         assert!(rows.contains("kernel:syscall") && rows.contains("kernel:page_fault"));
         assert!(rows.contains("kind=5"), "the shell is announced");
+        assert!(
+            measured[0]["completed"].as_u64().unwrap() > 0,
+            "{measured:?}"
+        );
+        // What is measured afterwards is what was measured then.
+        let again = [
+            "metrics",
+            out,
+            "--metric",
+            "system_call",
+            "--metric",
+            "run_delay",
+            "--json",
+        ];
+        let again: Value = serde_json::from_str(&finish(&mut overhear(&again)).stdout).unwrap();
+        let again = &again["metrics"].as_array().unwrap()[..];
+        let missed = measured[..2].iter().any(|metric| metric["missed"] != 0);
+        assert!(missed || again == &measured[..2], "{again:?}");
     }
 }
 
