@@ -17,6 +17,10 @@ use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::recording::Recording;
 use crate::width::Width;
 
+/// So much of each stream a recorder that is killed may not have written yet: it writes what is older than 200 ms,
+/// each stream by itself, as often as it gets to it.
+const UNWRITTEN: Nanos = Nanos::from_ms(1_000);
+
 /// The verdicts on a recording or a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckReport {
@@ -164,14 +168,17 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
     let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
     let run = reader.document("run").map_err(usage)?;
     let run = run.and_then(|run| serde_json::from_value::<Recording>(run).ok());
-    let end = match run.as_ref().map(|run| run.end) {
-        Some(Some(ending)) => last.max(Timestamp::from_monotonic_ns(ending.end_ns)),
-        Some(None) => {
-            verdicts.distrust("the recorder did not finish".to_owned());
-            last
+    let ending = run.as_ref().and_then(|run| run.end.as_ref());
+    let end = ending.map_or(last, |ending| {
+        last.max(Timestamp::from_monotonic_ns(ending.end_ns))
+    });
+    // Not all recordings are of a run; the summary is the last that any recorder writes.
+    if run.as_ref().is_some_and(|run| run.end.is_none()) || reader.summary().is_none() {
+        verdicts.distrust("the recorder did not finish".to_owned());
+        for stream in reader.streams() {
+            verdicts.cut(stream, last.minus(UNWRITTEN));
         }
-        None => last,
-    };
+    }
     if let Some(sentence) = run.and_then(|run| unheard(run.unheard)) {
         verdicts.distrust(sentence);
     }

@@ -168,3 +168,29 @@ fn nothing_is_violated_because_a_recording_is_damaged() {
     is_broken("torn", &tear, "are torn");
     is_broken("corrupt", &corrupt, "is damaged at byte 0");
 }
+
+/// What a recorder that was killed had not written may have been what was due; without its summary no recording is
+/// whole.
+#[test]
+fn the_end_of_an_unfinished_recording_is_not_known() {
+    let folder = folder();
+    let (dir, file) = (
+        folder.path().join("out"),
+        folder.path().join("overhear.toml"),
+    );
+    record(&dir, true, 0);
+    let text =
+        "[[constraint]]\nname = \"switches\"\nof = \"kernel:sched_switch\"\nabsence = \"50us\"\n\
+         [[constraint]]\nname = \"wakes\"\nof = \"kernel:sched_wake\"\nabsence = \"1ms\"\n";
+    fs::write(&file, text).unwrap();
+    let ended = check(&dir, &file, &[]);
+    assert_eq!(ended.status, 1, "{ended:?}");
+    fs::remove_file(dir.join("trace/overhear/summary.json")).unwrap();
+    let ended = check(&dir, &file, &[]);
+    assert_eq!(ended.status, 3, "{ended:?}");
+    for name in ["switches", "wakes"] {
+        let mut lines = ended.stdout.lines().rev();
+        let told = lines.find(|line| line.starts_with(name)).unwrap();
+        assert!(told.ends_with("the recorder did not finish"), "{ended:?}");
+    }
+}
