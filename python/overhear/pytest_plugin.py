@@ -85,7 +85,9 @@ def _run(config, command, options):
         try:
             found = json.loads(report.read_text())
         except (OSError, ValueError):
-            pytest.fail(f"overhear run ended with status {done.returncode}", pytrace=False)
+            found = None
+    if found is None:
+        pytest.fail(f"overhear run ended with status {done.returncode}", pytrace=False)
     if found["exit"] != {"code": 0}:
         pytest.fail(f"the program ended with {found['exit']}", pytrace=False)
     return found["check"]

@@ -52,6 +52,13 @@ def test_held_passes_and_gives_the_verdicts(pytests):
     result.assert_outcomes(passed=1)
 
 
+def test_a_program_that_is_not_there_fails_with_one_sentence(pytests):
+    result = pytests(99, 'overhear_held(["./nosuch"], options=KERNEL)')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["overhear run ended with status 127"])
+    result.stdout.no_fnmatch_line("*During handling*")
+
+
 def test_violated_fails_with_the_first_offence(pytests):
     result = pytests(90, "overhear_held(COUNTS, options=KERNEL)")
     result.assert_outcomes(failed=1)

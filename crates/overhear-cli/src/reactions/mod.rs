@@ -100,9 +100,9 @@ impl Names {
             Occurrence::Violated {
                 offences, element, ..
             } => {
-                let element = element.map(|element| format!(", by element {element}"));
+                let element = element.map(|element| format!(" by element {element}"));
                 format!(
-                    "at {at} constraint `{of}` was violated, {offences} times now{}",
+                    "at {at} constraint `{of}` was violated{} (offence {offences})",
                     element.unwrap_or_default()
                 )
             }

@@ -262,7 +262,7 @@ fn constraints_react_when_they_are_decided() {
     assert_eq!(violated.len(), 4, "{violated:#?}");
     for (element, line) in (16..20).zip(&violated) {
         let end = format!(
-            "constraint `few` was violated, {} times now, by element {element}",
+            "constraint `few` was violated by element {element} (offence {})",
             element - 15
         );
         assert!(line.ends_with(&end), "{line}");
