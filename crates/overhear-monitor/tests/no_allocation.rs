@@ -6,8 +6,15 @@
 mod counting;
 mod support;
 
+use std::sync::Arc;
+
+use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
-    ElementView, EventName, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update,
+    ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema, Update,
+};
+use overhear_metrics::automaton::{
+    system_metric, Catalogue, Doubt, Measurement, Metric, Metrics, Sink,
 };
 use overhear_monitor::executor::SensorIndex;
 use overhear_monitor::reaction::{decider, Condition, Occurrence, ReactionIndex, Trigger};
@@ -137,4 +144,146 @@ fn reactions_are_decided() {
     let mut taken = 0;
     decisions.take(|_| taken += 1);
     assert_eq!((taken, decisions.lost()), (63, 999 - 63));
+}
+
+/// Adds measurements up.
+struct Lengths {
+    counts: bool,
+    total: u64,
+    doubts: u64,
+}
+
+impl Sink for Lengths {
+    fn counts_intermediate(&self, _: &Metric) -> bool {
+        self.counts
+    }
+
+    fn measurement(&mut self, measurement: &Measurement<'_>) {
+        self.total += measurement.length.as_ns();
+    }
+
+    fn doubt(&mut self, _: &Doubt<'_>) {
+        self.doubts += 1;
+    }
+}
+
+fn of_kernel(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(id),
+        origin: Origin::Kernel { cpu: 0 },
+        sensor: sensor.to_owned(),
+        instance: String::new(),
+        lane: None,
+        schema: Arc::new(schema),
+        rate: None,
+        capacity: 8,
+    }
+}
+
+/// Elements of threads that come, run, are woken and end, and gaps between them.
+fn live(metrics: &mut Metrics<Lengths>, streams: &[StreamDescriptor; 2]) {
+    let mut chance = 1_u64;
+    let mut below = |limit: u64| {
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        chance % limit
+    };
+    for sequence in 0..20_000_u64 {
+        // Others come and go, some more than there is room for.
+        let first = 1 + sequence / 500 * 10;
+        let mut thread = || (first + below(60)) as u32;
+        let (prev_tid, next_tid) = (thread(), thread());
+        let prev_state = [0, 1, 0x80][below(3) as usize];
+        let switch = Switch {
+            prev_tid,
+            next_tid,
+            prev_pid: 1,
+            next_pid: 1,
+            prev_state,
+            flags: Switch::PREV_TRACKED | Switch::NEXT_TRACKED,
+            prev_run_ns: Switch::UNKNOWN,
+        };
+        let wake = Wake {
+            tid: next_tid,
+            pid: 1,
+            waker_tid: prev_tid,
+            waker_pid: 1,
+            target_cpu: 0,
+            kind: 1 + below(2) as u32,
+        };
+        let time = at(sequence * 10);
+        let (switch, wake) = (switch.to_payload(), wake.to_payload());
+        let which = below(2) as usize;
+        metrics.element(&ElementView {
+            stream: &streams[which],
+            sequence,
+            time,
+            payload: [&switch[..], &wake[..]][which],
+        });
+        if below(50) == 0 {
+            let gap = Gap {
+                stream: streams[which].id,
+                first: sequence,
+                missed: 1,
+                from: at(sequence * 10 - 5.min(sequence * 10)),
+                to: time,
+                cause: GapCause::Overwritten,
+            };
+            metrics.gap(&streams[which], &gap);
+        }
+    }
+}
+
+#[test]
+fn metrics_with_reserved_memory_neither_allocate_nor_free() {
+    let heeds_others = "metric pause \"between two runs, whoever wakes whom\"
+        event wakeup = kernel:sched_wake task tid
+        event ran    = kernel:sched_switch task prev_tid
+        state idle    out
+        state started begin
+        state asked   cond
+        state away    in
+        state over    end
+        idle -> started: ran, i
+        started -> away: lambda
+        away -> asked: wakeup, not i
+        asked -> away: *
+        away -> over: wakeup, i
+        over -> idle: lambda";
+    let streams = [
+        of_kernel(1, SCHED_SWITCH, Switch::schema()),
+        of_kernel(2, SCHED_WAKE, Wake::schema()),
+    ];
+    for counts in [false, true] {
+        let heeding = Metric::parse(heeds_others, &Catalogue::linux()).unwrap();
+        for metric in [
+            system_metric("run_delay").unwrap(),
+            system_metric("time_slice").unwrap(),
+            heeding,
+        ] {
+            let name = metric.name().to_owned();
+            let sink = Lengths {
+                counts,
+                total: 0,
+                doubts: 0,
+            };
+            let mut metrics = Metrics::new(sink).with_instances(48);
+            metrics.add(metric);
+            for stream in &streams {
+                metrics.open(stream);
+            }
+            metrics.reserve();
+            let before = calls();
+            live(&mut metrics, &streams);
+            let after = calls();
+            let (_, statistics) = metrics.statistics().next().unwrap();
+            assert_eq!(after, before, "{name}, {counts}: {statistics:?}");
+            // It has met all that could take memory.
+            assert!(statistics.completed > 100, "{name}: {statistics:?}");
+            assert!(statistics.refused > 0, "{name}: {statistics:?}");
+            assert!(statistics.incomplete > 0, "{name}: {statistics:?}");
+            assert!(metrics.sink().doubts > 0, "{name}");
+        }
+    }
 }

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use overhear_directory::Query;
 use overhear_event::{ElementView, EventName, Gap, StreamDescriptor, Timestamp, Update};
-use overhear_metrics::automaton::{Doubt, Label, Measurement, Metric, Metrics, Sink, Whose};
+use overhear_metrics::automaton::{Doubt, Measurement, Metric, Metrics, Sink};
 use overhear_metrics::Histogram;
 
-use super::rehearsal::Rehearsal;
 use crate::config::{Config, UpdateConfig};
 use crate::exit::{Failure, USAGE};
 use crate::metrics;
@@ -32,6 +31,10 @@ impl Lengths {
 }
 
 impl Sink for Lengths {
+    fn counts_intermediate(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         self.values.record(measurement.length.as_ns());
         self.incomplete += u64::from(!measurement.is_complete());
@@ -52,28 +55,15 @@ pub(crate) struct Measuring {
     metrics: Metrics<Lengths>,
     /// Elements that were evaluated.
     pub(super) elements: u64,
-    // For a metric in which nobody's elements move another one's automaton: others would remember it.
-    rehearsal: Option<Rehearsal>,
-    // Elements that found no room in the rehearsal.
-    rehearsed: u64,
 }
 
 impl Measuring {
     pub(super) fn new(metric: Metric) -> Self {
         let mut metrics = Metrics::new(Lengths::new()).with_instances(INSTANCES);
-        let mut labels = metric.specification().transitions.iter();
-        let is_alone = labels.all(|it| match &it.label {
-            Label::Symbol(_, whose) => *whose == Whose::Own,
-            Label::Lambda => true,
-            // Everybody's elements, unless it stays where it is by them.
-            Label::Any => it.from.text == it.to.text,
-        });
         metrics.add(metric);
         Self {
             metrics,
             elements: 0,
-            rehearsal: is_alone.then(Rehearsal::default),
-            rehearsed: 0,
         }
     }
 
@@ -99,7 +89,7 @@ impl Measuring {
     /// Sentences: sensors without a field, measurements in which something was missed.
     pub(super) fn complaints(&self) -> Vec<String> {
         let mut all = self.metrics.complaints().to_vec();
-        let refused = self.refused() - self.rehearsed;
+        let refused = self.refused();
         if refused > 0 {
             all.push(format!("{refused} elements found no room in the metric"));
         }
@@ -125,20 +115,10 @@ impl Measuring {
 impl Update for Measuring {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.metrics.open(stream);
-        if let Some(rehearsal) = &mut self.rehearsal {
-            rehearsal.open(stream);
-        }
     }
 
     fn warm_up(&mut self) {
-        let Some(rehearsal) = self.rehearsal.take() else {
-            return;
-        };
-        let before = self.refused();
-        let lengths = std::mem::replace(self.metrics.sink_mut(), Lengths::new());
-        rehearsal.play(INSTANCES as u32, |element| self.metrics.element(element));
-        *self.metrics.sink_mut() = lengths;
-        self.rehearsed = self.refused() - before;
+        self.metrics.reserve();
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
@@ -229,30 +209,4 @@ fn metric_of(
         ));
     }
     Ok(metric)
-}
-
-#[cfg(test)]
-mod tests {
-    use overhear_metrics::automaton::{system_metric, Catalogue, Metric};
-
-    use super::Measuring;
-
-    #[test]
-    fn metrics_that_heed_others_are_not_rehearsed() {
-        let rehearses = |metric| Measuring::new(metric).rehearsal.is_some();
-        assert!(rehearses(system_metric("run_delay").unwrap()));
-        // Whatever happens to anybody begins it.
-        let text = "metric m \"of anything\"
-            event wakeup = kernel:sched_wake task tid
-            state idle out
-            state first begin
-            state on in
-            state last end
-            idle -> first: *
-            first -> on: lambda
-            on -> last: wakeup, i
-            last -> idle: lambda";
-        let metric = Metric::parse(text, &Catalogue::linux());
-        assert!(!rehearses(metric.unwrap()));
-    }
 }

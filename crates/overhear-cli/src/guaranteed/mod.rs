@@ -9,7 +9,6 @@
 mod evaluation;
 mod hearing;
 mod measuring;
-mod rehearsal;
 mod report;
 mod running;
 mod suggestion;

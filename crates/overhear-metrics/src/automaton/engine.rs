@@ -81,6 +81,18 @@ impl<S: Sink> Metrics<S> {
         }
     }
 
+    /// Takes the memory for as many automata as are permitted: from here on, elements and gaps of streams that were
+    /// opened allocate nothing, as far as the sink does not.
+    pub fn reserve(&mut self) {
+        let limits = self.groups.iter().map(|group| group.limit);
+        // Tasks that find no room have slots until the elements are evaluated that name them.
+        let slots = limits.sum::<usize>() + 1 + self.told.capacity().max(TOGETHER);
+        self.tasks.reserve(slots);
+        for group in &mut self.groups {
+            group.reserve(slots);
+        }
+    }
+
     /// What takes the results.
     #[must_use]
     pub const fn sink(&self) -> &S {
@@ -304,7 +316,7 @@ impl<S: Sink> Metrics<S> {
         let (element, ordinal) = (&elements[at], self.ordinal_of(at));
         let number = match self.routes.number(element.stream.id) {
             Some(number) => number,
-            None => self.get_to_know(element),
+            None => self.get_to_know(element.stream),
         };
         let route = &self.routes.all[number];
         if !route.wants(element) {
@@ -352,9 +364,9 @@ impl<S: Sink> Metrics<S> {
         tasks.sweep();
     }
 
-    /// Finds out what the elements of a stream mean, by its first one. Returns the number of its route.
+    /// Finds out what the elements of a stream mean. Returns the number of its route.
     #[inline(never)]
-    fn get_to_know(&mut self, element: &ElementView<'_>) -> usize {
+    fn get_to_know(&mut self, stream: &StreamDescriptor) -> usize {
         let complaints = &mut self.complaints;
         let mut complain = |sentence| {
             if complaints.len() < COMPLAINTS {
@@ -365,13 +377,15 @@ impl<S: Sink> Metrics<S> {
         let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
         let (number, known) = (self.routes.all.len() as u32, self.routes.parts.count());
         let parts = (number, &mut self.routes.parts);
-        let route = Route::new(element.stream, metrics, parts, &mut complain);
+        let route = Route::new(stream, metrics, parts, &mut complain);
         for part in self.routes.parts.from(known) {
             for group in &mut self.groups {
                 group.learn(part, &route);
             }
         }
-        self.routes.add(element.stream.id, route)
+        // As much as the elements that are looked at together can tell.
+        self.told.reserve(route.parts_at_most() * TOGETHER);
+        self.routes.add(stream.id, route)
     }
 }
 
@@ -453,6 +467,12 @@ impl<S: Sink> Update for Metrics<S> {
         each.flatten().collect()
     }
 
+    fn open(&mut self, stream: &StreamDescriptor) {
+        if !self.routes.by_stream.contains_key(&stream.id) {
+            self.get_to_know(stream);
+        }
+    }
+
     fn element(&mut self, element: &ElementView<'_>) {
         self.elements(std::slice::from_ref(element));
     }
@@ -478,12 +498,13 @@ impl<S: Sink> Update for Metrics<S> {
         if gap.missed == 0 {
             return;
         }
-        let event = stream.event();
-        for group in &mut self.groups {
-            if let Some(source) = group.metric().source(&event) {
-                let sole = sole_task(stream).filter(|_| group.metric().is_private(source));
-                group.gap(gap, sole, &self.tasks, &mut self.sink);
-            }
+        let known = self.routes.by_stream.get(&stream.id).copied();
+        let number = known.map_or_else(|| self.get_to_know(stream), |number| number as usize);
+        for &(metric, source) in &self.routes.all[number].required {
+            let group = &mut self.groups[metric as usize];
+            let is_private = group.metric().is_private(usize::from(source));
+            let sole = sole_task(stream).filter(|_| is_private);
+            group.gap(gap, sole, &self.tasks, &mut self.sink);
         }
     }
 

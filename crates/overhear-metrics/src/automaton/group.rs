@@ -85,7 +85,7 @@ pub(super) struct Group {
     heeding: Option<Heeding>,
     /// Whether it hears of the last departures of threads.
     pub(super) hears_departures: bool,
-    limit: usize,
+    pub(super) limit: usize,
     /// Refusals after which it is worth looking again for automata that can go.
     patience: usize,
     pub(super) reported: Reported,
@@ -155,11 +155,27 @@ impl Group {
         instance.map_or(Row::ABSENT, |instance| instance.row)
     }
 
-    /// The slots in which there is an automaton, without that of nobody.
-    fn slots(&self) -> Vec<u32> {
-        let slots = (0..).zip(&self.instances).skip(1);
-        let present = slots.filter(|(_, it)| it.row != Row::ABSENT);
-        present.map(|(slot, _)| slot).collect()
+    /// The slots in which there may be an automaton, without that of nobody.
+    fn slots(&self) -> std::ops::Range<u32> {
+        NOBODY + 1..self.instances.len() as u32
+    }
+
+    /// Takes the memory that it can ever need for tasks in so many slots. All of it is written to, so that it is
+    /// there.
+    pub(super) fn reserve(&mut self, slots: usize) {
+        self.reach(slots);
+        if let Some(keys) = &mut self.keys {
+            keys.resize(slots, Keyed::default());
+        }
+        if let Some(tallies) = &mut self.tallies {
+            tallies.reach(slots - 1);
+        }
+        self.missed.resize_with(slots, Missed::with_room);
+        if let Some(heeding) = &mut self.heeding {
+            heeding.places.resize(slots, 0);
+            let lists = heeding.rows.iter_mut().chain([&mut heeding.scratch]);
+            lists.for_each(|list| take_memory(list, self.limit));
+        }
     }
 
     /// Has room for the automata of so many slots.
@@ -285,7 +301,7 @@ impl Group {
         if effects.has(Effects::BEGIN) {
             instance.begin_by(input.moment.element);
             if std::mem::take(&mut instance.has_missed) {
-                self.missed[at] = Missed::default();
+                self.missed[at].clear();
             }
             if let Some(keys) = &mut self.keys {
                 keys[at].renew(ordinal);
@@ -321,8 +337,9 @@ impl Group {
         self.reach(at + 1);
         self.instances[at] = instance;
         if instance.has_missed {
-            let missed = self.missed[NOBODY as usize].clone();
-            *self.missed_of(at) = missed;
+            self.missed_of(at);
+            let (nobody, others) = self.missed.split_at_mut(NOBODY as usize + 1);
+            others[at - nobody.len()].copy(&nobody[NOBODY as usize]);
         }
         if let Some(keys) = &mut self.keys {
             keys.resize(self.instances.len(), Keyed::default());
@@ -352,18 +369,19 @@ impl Group {
             return false;
         }
         let row = self.row(NOBODY);
-        let mut replaceable = Vec::new();
+        let before = self.statistics.instances;
         if !self.program.measures(row) {
-            replaceable = self.slots();
-            replaceable.retain(|&slot| self.row(slot) == row);
+            for slot in self.slots() {
+                if self.row(slot) == row {
+                    self.remove(slot, tasks);
+                }
+            }
         }
-        for &slot in &replaceable {
-            self.remove(slot, tasks);
-        }
-        if replaceable.is_empty() {
+        let has_room = self.statistics.instances < before;
+        if !has_room {
             self.patience = self.limit;
         }
-        !replaceable.is_empty()
+        has_room
     }
 
     /// The task of this slot has ended. If it is measured and a last departure is still to come, its
@@ -385,7 +403,7 @@ impl Group {
             return;
         }
         if std::mem::take(&mut instance.has_missed) {
-            self.missed[slot as usize] = Missed::default();
+            self.missed[slot as usize].clear();
         }
         self.unlist(slot, row);
         self.statistics.unfinished += u64::from(self.program.measures(row));
@@ -411,7 +429,8 @@ impl Group {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
         for slot in self.slots() {
-            if only.is_none_or(|only| only == tasks.of(slot)) {
+            let is_there = self.row(slot) != Row::ABSENT;
+            if is_there && only.is_none_or(|only| only == tasks.of(slot)) {
                 self.miss(slot, gap);
             }
         }
@@ -466,6 +485,13 @@ impl Group {
             }
         }
     }
+}
+
+/// Gives a list room for so many more, and writes to all of it.
+pub(super) fn take_memory<T: Clone + Default>(list: &mut Vec<T>, more: usize) {
+    let length = list.len();
+    list.resize(length + more, T::default());
+    list.truncate(length);
 }
 
 /// What a measurement has besides what its automaton knows.

@@ -146,7 +146,7 @@ impl Tallies {
     }
 
     /// Has counters for the automaton of this slot, and all before it.
-    fn reach(&mut self, slot: usize) {
+    pub(super) fn reach(&mut self, slot: usize) {
         let slots = self.marks.len().max(slot + 1);
         let sources = self.seen.len();
         self.marks.resize(slots, Marks::default());

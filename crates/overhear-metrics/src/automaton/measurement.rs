@@ -55,6 +55,27 @@ impl Missed {
         elements: 0,
     };
 
+    /// Nothing, with room for all gaps that are named.
+    pub(super) fn with_room() -> Self {
+        Self {
+            gaps: Vec::with_capacity(GAPS),
+            ..Self::NOTHING
+        }
+    }
+
+    /// Forgets all, and keeps the room.
+    pub(super) fn clear(&mut self) {
+        self.gaps.clear();
+        (self.count, self.elements) = (0, 0);
+    }
+
+    /// Becomes what another one is, in the room that there is.
+    pub(super) fn copy(&mut self, other: &Self) {
+        self.clear();
+        self.gaps.extend_from_slice(&other.gaps);
+        (self.count, self.elements) = (other.count, other.elements);
+    }
+
     pub(super) fn add(&mut self, gap: &Gap) {
         if self.gaps.len() < GAPS {
             self.gaps.push(*gap);

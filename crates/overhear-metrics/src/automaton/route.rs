@@ -37,6 +37,8 @@ pub(super) enum Lives {
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) lives: Lives,
+    /// The metrics that require the stream, and as which of their sources.
+    pub(super) required: Vec<(u32, u16)>,
     /// Bytes of an element; there are no shorter ones. If nobody wants to know of the elements, more than any
     /// has.
     bytes: usize,
@@ -267,6 +269,7 @@ impl Route {
         let event = stream.event();
         let mut route = Self {
             lives: Lives::Silent,
+            required: Vec::new(),
             bytes: stream.schema.size() as usize,
             probes: Vec::new(),
             tests: Vec::new(),
@@ -284,6 +287,8 @@ impl Route {
             let Some(source) = metric.source(&event) else {
                 continue;
             };
+            let number = u32::try_from(index).expect("nobody adds so many metrics");
+            route.required.push((number, narrow(source)));
             for (number, symbol) in metric.specification().symbols.iter().enumerate() {
                 if symbol.source != event {
                     continue;
@@ -507,6 +512,15 @@ impl Route {
     #[inline(always)]
     pub(super) fn letter(&self, held: u64) -> &Letter {
         &self.letters[(held & self.choosing) as usize]
+    }
+
+    /// To how many tasks and for how many times an element can say something.
+    pub(super) fn parts_at_most(&self) -> usize {
+        let parts = self.letters.iter().map(|letter| letter.sight.parts);
+        parts
+            .map(|(first, behind)| (behind - first) as usize)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The task of a rule.

@@ -4,6 +4,8 @@
 
 use rustc_hash::FxHashMap;
 
+use super::group::take_memory;
+
 /// Places for tasks that are found without asking the index.
 const NEAR: usize = 64;
 
@@ -77,6 +79,16 @@ impl Tasks {
         self.index.insert(task, slot);
         self.idle.push(slot);
         slot
+    }
+
+    /// Takes the memory for so many slots at once.
+    pub(super) fn reserve(&mut self, slots: usize) {
+        // An index that is half empty puts itself in order where it is.
+        self.index.reserve(2 * slots);
+        take_memory(&mut self.slots, slots);
+        take_memory(&mut self.free, slots);
+        // A slot may stand here twice.
+        take_memory(&mut self.idle, 2 * slots);
     }
 
     /// The slot that the task has.

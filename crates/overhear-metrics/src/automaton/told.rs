@@ -11,7 +11,7 @@ use overhear_event::{ElementView, StreamId, Timestamp};
 
 use super::group::{report, report_missing, Group, Values};
 use super::instance::Keyed;
-use super::measurement::{Missed, Position, Sink};
+use super::measurement::{Position, Sink};
 use super::metric::Column;
 use super::program::{Effects, Program};
 use super::reading::Number;
@@ -188,7 +188,7 @@ impl Group {
                 instance.begin_by(told.element());
                 if instance.has_missed {
                     instance.has_missed = false;
-                    self.missed[slot] = Missed::NOTHING;
+                    self.missed[slot].clear();
                 }
                 if KEYED {
                     keys[slot].renew(first + u64::from(told.at));
