@@ -3,10 +3,10 @@
 
 mod live;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_cli::calibrate::{Calibration, Sought};
 use overhear_cli::metrics::ElementCost;
 use overhear_cli::record::Wishes;
@@ -46,7 +46,7 @@ pub(crate) enum Verb {
     View(ViewArguments),
     /// Measures a recording: built-in metrics, or those of files.
     Metrics(MetricsArguments),
-    /// Judges a recording by constraints: 0 all held, 1 violated, 3 inconclusive.
+    /// Judges a recording, or a program while it runs, by constraints: 0 all held, 1 violated, 3 inconclusive.
     Check(CheckArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
@@ -401,8 +401,12 @@ pub(crate) struct MetricsArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     /// What `run --out` kept.
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
+    #[arg(
+        value_name = "DIR",
+        required_unless_present = "command",
+        conflicts_with = "command"
+    )]
+    pub(crate) directory: Option<PathBuf>,
     /// What must hold; see docs/verdicts.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
@@ -412,6 +416,30 @@ pub(crate) struct CheckArguments {
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
+    /// Judges this program while it runs, as `run --check FILE` does; --json is then the report of the run.
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunArguments {
+    /// The run in which a program is checked.
+    pub(crate) fn to_check(check: &CheckArguments) -> Self {
+        let option = |name: &str, value: &OsStr| {
+            let mut option = OsString::from(name);
+            option.push("=");
+            option.push(value);
+            option
+        };
+        let mut words = vec![option("--check", check.config.as_os_str())];
+        let junit = check.junit.as_deref();
+        words.extend(junit.map(|file| option("--junit", file.as_os_str())));
+        words.extend(check.json.as_deref().map(|file| option("--json", file)));
+        words.push("--".into());
+        words.extend(check.command.iter().cloned());
+        let command = clap::Command::new("run").no_binary_name(true);
+        let matches = Self::augment_args(command).get_matches_from(words);
+        Self::from_arg_matches(&matches).expect("these are options of a run")
+    }
 }
 
 #[derive(Debug, Args)]

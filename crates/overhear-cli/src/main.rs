@@ -324,9 +324,12 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
 }
 
 fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
-    let report = check::check(&arguments.directory, &arguments.config)?;
+    let Some(directory) = &arguments.directory else {
+        return run(RunArguments::to_check(arguments));
+    };
+    let report = check::check(directory, &arguments.config)?;
     if let Some(junit) = &arguments.junit {
-        let of = arguments.directory.display().to_string();
+        let of = directory.display().to_string();
         write_file(junit, &junit::render(&report, &of)?)?;
     }
     match arguments.json.as_ref().map(JsonTarget::parse) {

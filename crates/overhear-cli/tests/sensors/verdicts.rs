@@ -64,6 +64,39 @@ fn a_run_and_its_recording_have_the_same_verdicts() {
     assert_eq!(run_json(&options, &failing).0.status, 7);
 }
 
+#[test]
+fn check_judges_a_program_as_its_run_does() {
+    let folder = folder();
+    let junit = folder.path().join("junit.xml");
+    for (most, status, verdict) in [(250, 1, "violated"), (299, 0, "held")] {
+        let config = constraints(folder.path(), most);
+        let json = folder.path().join("report.json");
+        let options = [
+            format!("--config={config}"),
+            format!("--json={}", path(&json)),
+        ];
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let program = [
+            "--junit",
+            path(&junit),
+            "--",
+            path(program()),
+            "paced",
+            "300",
+        ];
+        let mut checked = overhear(&[&["check"], &options[..], &program].concat());
+        let ended = finish(&mut checked);
+        assert_eq!(ended.status, status, "{ended:#?}");
+        let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        assert_eq!(verdicts(&report["check"])[0], verdict);
+        fs::remove_file(&json).unwrap();
+        assert!(fs::read_to_string(&junit).unwrap().contains("few"));
+    }
+    let both = ["check", path(folder.path()), "--", path(program())];
+    finish(&mut overhear(&both)).says(2, &["'[DIR]' cannot be used with '[PROGRAM]...'"]);
+    finish(&mut overhear(&["check"])).says(2, &["<DIR>"]);
+}
+
 /// What the last element awaits is cut off by the end: of a run, with and without its recording.
 #[test]
 fn what_the_end_cuts_off_is_not_judged() {
