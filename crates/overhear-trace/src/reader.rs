@@ -135,7 +135,27 @@ impl TraceReader {
             let json = reader.read_json(&file)?;
             reader.summary = Some(parse(&file, &json)?);
         }
+        reader.miss_files();
         Ok(reader)
+    }
+
+    /// A stream of which nothing has come has no file. But one that was written may be gone: then the summary
+    /// counts more than there is, and nothing else is damaged.
+    fn miss_files(&mut self) {
+        let is_whole = self.torn.is_empty() && self.corrupt.is_empty();
+        let written = self.summary.map_or(0, |summary| summary.events);
+        let Some(lacking) = written.checked_sub(self.events()).filter(|&it| it > 0) else {
+            return;
+        };
+        let files = self.streams.iter().map(|stream| &stream.file);
+        let gone = files.filter(|file| is_whole && !file.exists());
+        self.corrupt.extend(gone.map(|file| CorruptStream {
+            file: file.clone(),
+            offset: 0,
+            reason: format!(
+                "it is not there, and {lacking} elements that were recorded are in no file"
+            ),
+        }));
     }
 
     fn add(&mut self, entry: &CatalogueEntry) {
