@@ -124,8 +124,8 @@ fn rounds_neither_allocate_nor_free() {
     assert!(first.elements > 0 && first.elements < all.elements);
 }
 
-/// Deciding allocates nothing either, however far the other end lags behind. Called by the only test of
-/// this binary, because others would be counted with it.
+/// Deciding allocates nothing either, however far the other end lags behind. Called by the test of rounds, in whose
+/// thread calls are counted.
 fn reactions_are_decided() {
     let condition = Condition {
         reaction: ReactionIndex(0),

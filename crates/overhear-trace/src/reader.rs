@@ -148,14 +148,23 @@ impl TraceReader {
             return;
         };
         let files = self.streams.iter().map(|stream| &stream.file);
-        let gone = files.filter(|file| is_whole && !file.exists());
-        self.corrupt.extend(gone.map(|file| CorruptStream {
-            file: file.clone(),
-            offset: 0,
-            reason: format!(
-                "it is not there, and {lacking} elements that were recorded are in no file"
+        let gone: Vec<PathBuf> = files
+            .filter(|file| is_whole && !file.exists())
+            .cloned()
+            .collect();
+        // Which of several was written to, nobody knows.
+        let reason = match gone.len() {
+            1 => format!("it is gone, and with it {lacking} elements that were recorded"),
+            several => format!(
+                "it is not there, and of {several} streams without a file some have lost theirs, with {lacking} elements that were recorded"
             ),
-        }));
+        };
+        self.corrupt
+            .extend(gone.into_iter().map(|file| CorruptStream {
+                file,
+                offset: 0,
+                reason: reason.clone(),
+            }));
     }
 
     fn add(&mut self, entry: &CatalogueEntry) {

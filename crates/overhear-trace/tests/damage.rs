@@ -155,8 +155,7 @@ fn a_file_that_is_gone_is_missed() {
     let lacking = all - reader.events();
     assert!(lacking > 0);
     let sentences: Vec<_> = reader.corrupt().iter().map(ToString::to_string).collect();
-    let reason =
-        format!("it is not there, and {lacking} elements that were recorded are in no file");
+    let reason = format!("it is gone, and with it {lacking} elements that were recorded");
     assert_eq!(sentences.len(), 1, "{sentences:?}");
     assert!(sentences[0].contains(&reason), "{sentences:?}");
     assert_eq!(reader.corrupt()[0].file, file);

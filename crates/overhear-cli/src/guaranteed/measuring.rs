@@ -47,8 +47,9 @@ impl Sink for Lengths {
 
 /// Automata that the metric may have at once: its sensors have few writers.
 const INSTANCES: usize = 256;
-/// What one takes at most, as metrics of this size do.
-const INSTANCE_BYTES: usize = 1_024;
+/// What one takes at most, in metrics of the size of those that are built in: with its gaps, its places in the
+/// tables, and room for threads that are refused.
+const INSTANCE_BYTES: usize = 2_048;
 
 /// Measures.
 pub(crate) struct Measuring {

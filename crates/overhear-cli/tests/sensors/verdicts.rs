@@ -68,7 +68,8 @@ fn a_run_and_its_recording_have_the_same_verdicts() {
 fn check_judges_a_program_as_its_run_does() {
     let folder = folder();
     let junit = folder.path().join("junit.xml");
-    for (most, status, verdict) in [(250, 1, "violated"), (299, 0, "held")] {
+    // What the kernel loses on a machine that is busy makes no verdict uncertain, but the run.
+    for (most, statuses, verdict) in [(250, &[1][..], "violated"), (299, &[0, 3], "held")] {
         let config = constraints(folder.path(), most);
         let json = folder.path().join("report.json");
         let options = [
@@ -86,7 +87,7 @@ fn check_judges_a_program_as_its_run_does() {
         ];
         let mut checked = overhear(&[&["check"], &options[..], &program].concat());
         let ended = finish(&mut checked);
-        assert_eq!(ended.status, status, "{ended:#?}");
+        assert!(statuses.contains(&ended.status), "{ended:#?}");
         let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
         assert_eq!(verdicts(&report["check"])[0], verdict);
         fs::remove_file(&json).unwrap();

@@ -160,8 +160,7 @@ impl Group {
         NOBODY + 1..self.instances.len() as u32
     }
 
-    /// Takes the memory that it can ever need for tasks in so many slots. All of it is written to, so that it is
-    /// there.
+    /// Takes the memory that it can ever need for tasks in so many slots.
     pub(super) fn reserve(&mut self, slots: usize) {
         self.reach(slots);
         if let Some(keys) = &mut self.keys {
