@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use overhear_event::kernel::events::{syscall_schema, SYSCALL};
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{ElementView, Gap, GapCause, Timestamp, Update};
 use overhear_trace::{TraceIdentity, TraceWriter};
@@ -13,32 +14,53 @@ use serde_json::Value;
 use crate::metrics::{stream, switch, wake, TID};
 use crate::support::{finish, folder, overhear, path};
 
+/// What is heard besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Besides {
+    Nothing,
+    /// System calls. All but 900 us of a job is in one, and the return from that of the longest job is missed.
+    Calls,
+    /// Wake-ups in a stream that does not say whose they are.
+    Unfit,
+    /// More threads than find room, in a job each.
+    Crowd,
+}
+
 /// A thread `control` with 50 jobs of 1 ms and 10 us more each time. The end of a `missed` job is told nobody.
-fn record(dir: &Path, missed: Option<u64>) {
-    let streams = [
+fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
+    let mut streams = vec![
         stream(1, SCHED_SWITCH, Switch::schema()),
         stream(2, SCHED_WAKE, Wake::schema()),
         stream(3, TASK_LIFE, Life::schema()),
     ];
+    match besides {
+        Besides::Calls => streams.push(stream(4, SYSCALL, syscall_schema())),
+        Besides::Unfit => streams.push(stream(4, SCHED_WAKE, Switch::schema())),
+        Besides::Nothing | Besides::Crowd => {}
+    }
     let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
     for stream in &streams {
         writer.open(&Arc::new(stream.clone())).unwrap();
     }
-    let mut sequences = [0; 3];
+    let mut sequences = [0; 4];
     let mut write = |index: usize, us: u64, payload: &[u8]| {
         let time = Timestamp::from_monotonic_ns(us * 1_000);
-        // Before the next switch something is missing.
-        if index == 0 && missed.is_some_and(|job| us == (job + 1) * 10_000 + 5) {
+        // Before the next switch something is missing, and before the last call.
+        let is_behind_gap = match index {
+            0 => missed.is_some_and(|job| us == (job + 1) * 10_000 + 5),
+            _ => index == 3 && us == 501_200,
+        };
+        if is_behind_gap {
             let gap = Gap {
-                stream: streams[0].id,
-                first: sequences[0],
+                stream: streams[index].id,
+                first: sequences[index],
                 missed: 1,
-                from: Timestamp::from_monotonic_ns((us - 10_000) * 1_000),
+                from: Timestamp::from_monotonic_ns((us - [10_000, 1_000][index / 3]) * 1_000),
                 to: time,
                 cause: GapCause::Overwritten,
             };
-            Update::gap(&mut writer, &streams[0], &gap);
-            sequences[0] += 1;
+            Update::gap(&mut writer, &streams[index], &gap);
+            sequences[index] += 1;
         }
         let element = ElementView {
             stream: &streams[index],
@@ -69,18 +91,48 @@ fn record(dir: &Path, missed: Option<u64>) {
         write(1, begin, &wake(Wake::WAKING));
         write(1, begin + 1, &wake(Wake::WAKEUP));
         write(0, begin + 5, &switch(true, 0, 0));
+        if besides == Besides::Calls {
+            if job < 50 {
+                write(3, begin + 100 + job * 10, &call(2));
+            } else {
+                write(3, begin + 1_200, &call(1));
+            }
+        }
         if missed != Some(job) {
             write(0, begin + 1_000 + job * 10, &switch(false, 1, 995_000));
         }
     }
+    match besides {
+        Besides::Unfit => write(3, 600_000, &switch(true, 0, 0)),
+        Besides::Crowd => {
+            for tid in 10_000..15_000 {
+                let begin = 600_000 + u64::from(tid) * 4;
+                let of = |mut payload: [u8; 24], place: usize| {
+                    payload[place..place + 4].copy_from_slice(&u32::to_ne_bytes(tid));
+                    payload
+                };
+                write(0, begin, &of(switch(false, 1, 0), 0));
+                write(1, begin + 1, &of(wake(Wake::WAKING), 0));
+                write(0, begin + 2, &of(switch(true, 0, 0), 4));
+                write(0, begin + 3, &of(switch(false, 1, 0), 0));
+            }
+        }
+        Besides::Nothing | Besides::Calls => {}
+    }
     writer.finish().unwrap();
+}
+
+/// A system call of `control` that begins (1) or ends (2).
+fn call(kind: u32) -> Vec<u8> {
+    let numbers = [TID, TID, 35, kind, 0, 0];
+    numbers.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
 #[test]
 fn computed_and_observed_response_times_stand_side_by_side() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
-    record(&dir, None);
+    record(&dir, None, Besides::Nothing);
     let rta = |wcet: &str, status: i32| -> Value {
         let text = format!(
             "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"{wcet}\"\n\
@@ -142,7 +194,7 @@ fn what_was_missed_exceeds_nothing() {
     fs::write(&file, text).unwrap();
     let rta = |name: &str, missed, damage: &dyn Fn(&Path)| -> Value {
         let dir = folder.path().join(name);
-        record(&dir, missed);
+        record(&dir, missed, Besides::Nothing);
         damage(&dir);
         let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
         let ended = finish(&mut overhear(&arguments));
@@ -173,6 +225,64 @@ fn what_was_missed_exceeds_nothing() {
     );
     let notes = report["notes"].to_string();
     assert!(notes.contains("may not have exceeded R"), "{report:#}");
+}
+
+/// What is not known of an overhead makes R no shorter than it is, and nothing exceeds it then.
+#[test]
+fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
+    let folder = folder();
+    let file = folder.path().join("tasks.toml");
+    let rta = |besides, wcet: &str, given: &[&str], status: i32| -> Value {
+        let mut text = format!(
+            "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"{wcet}\"\n"
+        );
+        for overhead in given {
+            text += &format!("{overhead} = \"0s\"\n");
+        }
+        fs::write(&file, text).unwrap();
+        let dir = folder.path().join(format!("{besides:?}"));
+        if !dir.exists() {
+            record(&dir, None, besides);
+        }
+        let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
+        let ended = finish(&mut overhear(&arguments));
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(ended.status, status, "{report:#}");
+        report
+    };
+    let system_time = "job_system_time";
+    let others = ["system_blocking", "delay_until_wakeup"];
+    let all = [system_time, others[0], others[1]];
+    // Its longest system time was not seen: with that, R is 1.5 ms at least.
+    let report = rta(Besides::Calls, "900us", &others, 3);
+    let task = &report["tasks"][0];
+    assert_eq!(
+        (&task["job_system_time_ns"], &task["response_ns"]),
+        (&585_000.into(), &1_485_000.into()),
+        "{report:#}"
+    );
+    assert_eq!(
+        (&task["observed_ns"], &task["exceeded"]),
+        (&1_500_000.into(), &false.into()),
+        "{report:#}"
+    );
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("overheads are not completely known"),
+        "{report:#}"
+    );
+    assert!(!notes.contains("missed of its longest"), "{report:#}");
+    // Nor is any known that nobody listened for; and a whole job is no system time.
+    rta(Besides::Nothing, "1400us", &[system_time], 3);
+    let report = rta(Besides::Nothing, "9ms", &others, 3);
+    assert_eq!(report["tasks"][0]["response_ns"], 9_000_000, "{report:#}");
+    // Of a job that was seen wholly others take nothing away, of an overhead they do.
+    let report = rta(Besides::Crowd, "1400us", &all, 1);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("found no room"), "{report:#}");
+    assert!(!notes.contains("may not have exceeded"), "{report:#}");
+    // Wake-ups that cannot be used may have been those of its jobs.
+    rta(Besides::Unfit, "1400us", &all, 3);
 }
 
 #[test]
