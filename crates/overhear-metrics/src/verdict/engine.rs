@@ -316,7 +316,7 @@ fn route<'a>(
     routes.entry(stream.id).or_insert_with(|| {
         names.streams.insert(stream.id, stream.label());
         if let Some((pid, name)) = process(stream) {
-            names.suggest(pid, name);
+            names.suggest(stream.id, pid, name);
             for trial in trials.iter_mut() {
                 trial.meet(pid, name);
             }
@@ -463,8 +463,9 @@ impl<J: Judge> Update for Verdicts<J> {
             let trial = &mut self.trials[rule.trial];
             let task = rule.pattern.task(element);
             let judged = rule.of_process
-                || trial.takes(task, &self.names)
-                || (task != route.process && trial.takes(route.process, &self.names));
+                || trial.takes(task, element.stream.id, &self.names)
+                || (task != route.process
+                    && trial.takes(route.process, element.stream.id, &self.names));
             if !judged {
                 continue;
             }

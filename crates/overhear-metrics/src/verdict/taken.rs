@@ -78,7 +78,7 @@ impl Sink for Taken {
 
 impl Trial {
     pub(super) fn measured(&mut self, measured: &Measured, names: &Names) {
-        if !self.takes(Some(measured.task), names) {
+        if !self.takes(Some(measured.task), measured.end.1.stream, names) {
             return;
         }
         if !measured.is_complete || self.is_cut_before(measured.end.0) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, Timestamp};
+use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 
 use super::constraint::{Constraint, Demand, Each, TaskFilter};
 use super::groups::Hit;
@@ -124,11 +124,11 @@ impl Trial {
         self.has_met |= filter.is_some_and(|filter| filter.takes(Some(task), Some(name)));
     }
 
-    /// Whether the task is judged.
-    pub(super) fn takes(&self, task: Option<u32>, names: &Names) -> bool {
+    /// Whether the task is judged by an element of this stream.
+    pub(super) fn takes(&self, task: Option<u32>, stream: StreamId, names: &Names) -> bool {
         self.constraint.task_filter().is_none_or(|filter| {
-            let name = task.and_then(|task| names.tasks.get(&task));
-            filter.takes(task, name.map(String::as_str))
+            let name = task.and_then(|task| names.judged(task, stream));
+            filter.takes(task, name)
         })
     }
 

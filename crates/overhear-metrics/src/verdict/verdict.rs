@@ -101,6 +101,8 @@ const NAMES: usize = 65_536;
 pub(super) struct Names {
     pub(super) tasks: HashMap<u32, String>,
     pub(super) streams: HashMap<StreamId, String>,
+    /// The processes of streams, by the names that they had when they registered the sensors.
+    registered: HashMap<StreamId, (u32, String)>,
     gone: HashSet<u32>,
     /// Tasks of which the kernel has told no name.
     suggested: HashSet<u32>,
@@ -125,7 +127,9 @@ impl Names {
 
     /// The name that a process had when it registered a sensor, each newer than those before. What the kernel
     /// told since is newer still.
-    pub(super) fn suggest(&mut self, task: u32, name: &str) {
+    pub(super) fn suggest(&mut self, stream: StreamId, task: u32, name: &str) {
+        let registered = (task, name.to_owned());
+        self.registered.insert(stream, registered);
         let is_unknown = !self.tasks.contains_key(&task) || self.gone.contains(&task);
         if is_unknown || self.suggested.contains(&task) {
             self.name(task, name);
@@ -133,6 +137,19 @@ impl Names {
                 self.suggested.insert(task);
             }
         }
+    }
+
+    /// The name by which a task is judged for an element of this stream. Where the kernel has told none, it is that
+    /// with which its process registered this very sensor: a replay knows all streams before their elements, so
+    /// that another sensor's would make its verdict differ from that of the run.
+    pub(super) fn judged(&self, task: u32, stream: StreamId) -> Option<&str> {
+        let known = self.tasks.get(&task).map(String::as_str);
+        if known.is_some() && !self.suggested.contains(&task) {
+            return known;
+        }
+        let registered = self.registered.get(&stream);
+        let registered = registered.filter(|(process, _)| *process == task);
+        registered.map(|(_, name)| name.as_str()).or(known)
     }
 
     /// The task has ended; its name is kept as long as there is room.

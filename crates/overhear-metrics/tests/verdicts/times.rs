@@ -3,7 +3,9 @@
 
 use overhear_event::{ElementView, Origin, Timestamp, Update};
 use overhear_metrics::automaton::Catalogue;
-use overhear_metrics::verdict::{Constraint, ConstraintError, Demand, Each, TaskFilter, Verdicts};
+use overhear_metrics::verdict::{
+    Constraint, ConstraintError, Demand, Each, TaskFilter, Values, Verdicts,
+};
 
 use crate::scene::{constraint, end, ns, pattern, play, stream};
 
@@ -250,6 +252,56 @@ fn a_process_bears_the_name_that_it_had_when_it_registered_the_sensor() {
     assert_eq!(offences("late"), Some((1, "late(7)".to_owned())));
     assert_eq!(offences("7"), Some((1, "late(7)".to_owned())));
     assert_eq!(offences("early"), None);
+}
+
+/// A run learns of a sensor when it is registered, a replay of all of them before their first elements.
+#[test]
+fn the_name_of_a_later_sensor_decides_nothing_of_an_earlier_one() {
+    let named = |id, sensor: &str, comm: &str| {
+        let mut stream = stream(id, sensor, 7);
+        if let Origin::Program(task) = &mut stream.origin {
+            comm.clone_into(&mut task.comm);
+        }
+        stream
+    };
+    let (first, second) = (named(1, "a", "early"), named(2, "b", "late"));
+    let element = |sequence| ElementView {
+        stream: &first,
+        sequence,
+        time: Timestamp::from_monotonic_ns(sequence),
+        payload: &[0; 16],
+    };
+    let metric = "metric m\nevent a = user:a\nstate 0 out\nstate 1 begin\nstate 2 in\n\
+                  state 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: a, i\n";
+    let demands: [fn(&str) -> Demand; 2] = [
+        |_| Demand::Never {
+            of: pattern("user:a"),
+        },
+        |metric| Demand::Bounds {
+            of: Values::Metric(Box::new(metric.parse().unwrap())),
+            min: None,
+            max: Some(0.0),
+        },
+    ];
+    for (demand, offences) in demands.into_iter().zip([2, 1]) {
+        let found = |filter: &str, is_replay: bool| {
+            let judged = constraint(demand(metric)).of_task(TaskFilter::parse(filter));
+            let mut verdicts = Verdicts::new(());
+            verdicts.add(judged).unwrap();
+            verdicts.open(&first);
+            if is_replay {
+                verdicts.open(&second);
+            }
+            (0..2).for_each(|sequence| verdicts.element(&element(sequence)));
+            verdicts.open(&second);
+            let found = verdicts.verdicts().next().unwrap().offences;
+            found
+        };
+        for is_replay in [false, true] {
+            assert_eq!(found("late", is_replay), 0, "{is_replay}");
+            assert_eq!(found("early", is_replay), offences, "{is_replay}");
+        }
+    }
 }
 
 #[test]
