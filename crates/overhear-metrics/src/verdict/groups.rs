@@ -46,7 +46,7 @@ pub(super) struct Groups<G> {
     timers: BinaryHeap<Reverse<(Timestamp, u64)>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry<G> {
     group: G,
     owner: Option<u32>,
@@ -84,10 +84,14 @@ impl<G: Default> Groups<G> {
     }
 
     /// Makes this group if it does not exist and there is room: something is known of it before its first
-    /// element.
-    pub(super) fn meet(&mut self, key: u64) {
+    /// element. It ends with its owner, whether or not one comes.
+    pub(super) fn meet(&mut self, key: u64, owner: Option<u32>) {
         if self.groups.len() < GROUPS {
-            self.groups.entry(key).or_default();
+            self.groups.entry(key).or_insert_with(|| Entry {
+                group: G::default(),
+                owner,
+                armed: false,
+            });
         }
     }
 

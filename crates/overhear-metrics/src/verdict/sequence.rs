@@ -161,10 +161,10 @@ impl Orders {
         });
     }
 
-    /// What is missed may have been the event that was due, or the first of a group.
-    pub(super) fn gap(&mut self, only: Option<u64>, tally: &mut Tally) {
+    /// What is missed may have been the event that was due, or the first of a group, which ends with its owner.
+    pub(super) fn gap(&mut self, only: Option<u64>, owner: Option<u32>, tally: &mut Tally) {
         match only {
-            Some(group) => self.groups.meet(group),
+            Some(group) => self.groups.meet(group, owner),
             None => self.begins_missed = true,
         }
         self.groups.each(only, |group| {

@@ -226,10 +226,11 @@ impl Trial {
             Each::Sensor if process(stream).is_some() => Some(sensor_group(stream)),
             _ => None,
         };
+        let owner = process(stream).map(|(pid, _)| pid);
         match &mut self.state {
             State::Rates(rates) => rates.gap(only, tally),
             State::Distances(distances) => distances.gap(only, tally),
-            State::Orders(orders) => orders.gap(only, tally),
+            State::Orders(orders) => orders.gap(only, owner, tally),
             State::Deadlines(deadlines) if answers => deadlines.gap(only),
             // A question that was missed excuses no answer.
             State::Deadlines(_) => return false,

@@ -76,7 +76,7 @@ fn lives() -> StreamDescriptor {
         origin: Origin::Kernel { cpu: 0 },
         sensor: TASK_LIFE.to_owned(),
         schema: Arc::new(Life::schema()),
-        ..stream(1_000, TASK_LIFE, 0)
+        ..stream(1_000_000, TASK_LIFE, 0)
     }
 }
 
