@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::columns::{printable, Table};
 use crate::config::constraints;
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
-use crate::recording::Recording;
+use crate::recording::{self, Recording};
 use crate::width::Width;
 
 /// So much of each stream a recorder that is killed may not have written yet: it writes what is older than 200 ms,
@@ -166,31 +166,21 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
         }
     }
     let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
-    let run = reader.document("run").map_err(usage)?;
-    let run = run.and_then(|run| serde_json::from_value::<Recording>(run).ok());
+    let run = Recording::read(&reader).map_err(usage)?;
     let ending = run.as_ref().and_then(|run| run.end.as_ref());
     let end = ending.map_or(last, |ending| {
         last.max(Timestamp::from_monotonic_ns(ending.end_ns))
     });
-    // Not all recordings are of a run; the summary is the last that any recorder writes.
-    if run.as_ref().is_some_and(|run| run.end.is_none()) || reader.summary().is_none() {
-        verdicts.distrust("the recorder did not finish".to_owned());
+    if !recording::is_finished(&reader, run.as_ref()) {
         for stream in reader.streams() {
             verdicts.cut(stream, last.minus(UNWRITTEN));
         }
     }
-    if let Some(sentence) = run.and_then(|run| unheard(run.unheard)) {
+    for sentence in recording::damage(&reader, run.as_ref(), &replayed) {
         verdicts.distrust(sentence);
     }
-    if let Some(summary) = reader.summary().filter(|summary| summary.unrecorded > 0) {
-        let unrecorded = summary.unrecorded;
-        verdicts.distrust(format!("{unrecorded} elements could not be recorded"));
-    }
-    for tail in reader.torn() {
-        verdicts.distrust(tail.to_string());
-    }
-    for stream in reader.corrupt().iter().chain(&replayed.corrupt) {
-        verdicts.distrust(stream.to_string());
+    if let Some(sentence) = run.and_then(|run| unheard(run.unheard)) {
+        verdicts.distrust(sentence);
     }
     verdicts.finish(end);
     Ok(())

@@ -21,6 +21,7 @@ use crate::compensation;
 use crate::exit::{Failure, USAGE};
 use crate::kinds::Kinds;
 use crate::measurements::{Each, MeasurementReport};
+use crate::recording::{self, Recording};
 use crate::width::Width;
 
 /// What the metrics of a recording are.
@@ -28,7 +29,7 @@ use crate::width::Width;
 pub struct MetricsReport {
     /// In the order in which they were named.
     pub metrics: Vec<MetricReport>,
-    /// What else keeps the results from being all there is: unfit streams, a damaged recording.
+    /// What else keeps the results from being all there is: unfit streams, a damaged or unfinished recording.
     pub notes: Vec<String>,
 }
 
@@ -157,11 +158,10 @@ pub fn metrics(
     let comms = comms(&reader, &names_of_threads);
     let mut report = report_of(&engine, &engine.sink().summaries, &comms, &heard);
     engine.sink().tell(engine.statistics(), &comms, &mut report);
+    let run = Recording::read(&reader).map_err(|error| usage(error.to_string()))?;
     report
         .notes
-        .extend(reader.torn().iter().map(ToString::to_string));
-    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
-    report.notes.extend(corrupt.map(ToString::to_string));
+        .extend(recording::damage(&reader, run.as_ref(), &replayed));
     Ok(report)
 }
 

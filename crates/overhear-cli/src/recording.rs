@@ -11,6 +11,7 @@ use overhear_event::Timestamp;
 use overhear_metrics::{Observer, Scheduling, SensorStatistics};
 use overhear_monitor::Losses;
 use overhear_stream::Segment;
+use overhear_trace::{ReadError, ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
 
 use crate::compensation::CompensationReport;
@@ -35,6 +36,32 @@ pub(crate) struct Recording {
     pub(crate) unheard: u64,
 }
 
+/// Whether the recorder wrote all that it had. Not all recordings are of a `run`; the summary is the last that any
+/// recorder writes.
+pub(crate) fn is_finished(reader: &TraceReader, run: Option<&Recording>) -> bool {
+    run.is_none_or(|run| run.end.is_some()) && reader.summary().is_some()
+}
+
+/// Sentences about what keeps a recording that was `replayed` from being whole, besides its gaps.
+pub(crate) fn damage(
+    reader: &TraceReader,
+    run: Option<&Recording>,
+    replayed: &ReplaySummary,
+) -> Vec<String> {
+    let mut damage = Vec::new();
+    if !is_finished(reader, run) {
+        damage.push("the recorder did not finish".to_owned());
+    }
+    if let Some(summary) = reader.summary().filter(|summary| summary.unrecorded > 0) {
+        let unrecorded = summary.unrecorded;
+        damage.push(format!("{unrecorded} elements could not be recorded"));
+    }
+    damage.extend(reader.torn().iter().map(ToString::to_string));
+    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
+    damage.extend(corrupt.map(ToString::to_string));
+    damage
+}
+
 /// How and when the program ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Ending {
@@ -43,6 +70,12 @@ pub(crate) struct Ending {
 }
 
 impl Recording {
+    /// Of a recording that is one of a run.
+    pub(crate) fn read(reader: &TraceReader) -> Result<Option<Self>, ReadError> {
+        let run = reader.document("run")?;
+        Ok(run.and_then(|run| serde_json::from_value(run).ok()))
+    }
+
     pub(crate) fn begin(
         command: &[OsString],
         sources: Vec<SourceReport>,

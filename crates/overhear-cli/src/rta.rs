@@ -19,6 +19,7 @@ use crate::columns::{printable, Table};
 use crate::config::tasks::{self, TaskConfig};
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::metrics::{self, ElementCost};
+use crate::recording::{self, Recording};
 use crate::width::Width;
 
 /// The metric whose measurements are observed response times.
@@ -218,12 +219,9 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
             }
         }
     }
-    let damage = reader.torn().iter().map(ToString::to_string);
-    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
-    let damage: Vec<String> = damage
-        .chain(corrupt.map(ToString::to_string))
-        .chain(engine.complaints().iter().cloned())
-        .collect();
+    let run = Recording::read(&reader).map_err(usage)?;
+    let mut damage = recording::damage(&reader, run.as_ref(), &replayed);
+    damage.extend(engine.complaints().iter().cloned());
     if !damage.is_empty() {
         found.complete = false;
         // Where a stream breaks off, or cannot be used, jobs do not end.

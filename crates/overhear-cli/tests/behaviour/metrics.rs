@@ -287,6 +287,11 @@ fn what_was_missed_or_not_heard_is_said_and_is_a_status() {
         "time_slice",
     ]));
     assert_eq!(ended.status, 0, "{ended:?}");
+    // What a recorder that was killed had not written yet is missing, and it is not known how much that is.
+    fs::remove_file(deaf.join("trace/overhear/summary.json")).unwrap();
+    let metrics = ["metrics", path(&deaf), "--metric", "time_slice", "--json"];
+    let notes = &json(&metrics, 3)["notes"];
+    assert_eq!(notes[0], "the recorder did not finish", "{notes}");
 }
 
 #[test]

@@ -225,6 +225,12 @@ fn what_was_missed_exceeds_nothing() {
     );
     let notes = report["notes"].to_string();
     assert!(notes.contains("may not have exceeded R"), "{report:#}");
+    // Nor is it known what a recorder that was killed had not written yet.
+    let kill = |dir: &Path| fs::remove_file(dir.join("trace/overhear/summary.json")).unwrap();
+    let report = rta("killed", None, &kill);
+    assert_eq!(report["tasks"][0]["exceeded"], false, "{report:#}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("the recorder did not finish"), "{report:#}");
 }
 
 /// What is not known of an overhead makes R no shorter than it is, and nothing exceeds it then.
