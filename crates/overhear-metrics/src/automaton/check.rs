@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use overhear_event::{FieldKind, TypeSchema};
+use overhear_event::{EventName, FieldKind, TypeSchema};
 
 use super::catalogue::Catalogue;
 use super::fault::{Fault, SpecificationError};
@@ -199,7 +199,7 @@ pub(super) fn check_fields(symbol: &Symbol, schema: &TypeSchema) -> Result<(), S
         if let Some(reason) = wrong {
             return Err(wrong_field(symbol, &condition.field, reason));
         }
-        if let Some(room) = room(condition, kind) {
+        if let Some(room) = room(&symbol.source, condition, kind) {
             return Err(Fault::Beyond {
                 event: symbol.source.to_string(),
                 field: condition.field.text.clone(),
@@ -242,7 +242,7 @@ pub(super) fn field(
 }
 
 /// What the field has room for, if what it is compared with finds none there: such a condition decides nothing.
-fn room(condition: &Condition, kind: FieldKind) -> Option<String> {
+fn room(source: &EventName, condition: &Condition, kind: FieldKind) -> Option<String> {
     let bits = 8 * kind.size();
     let is_signed = matches!(
         kind,
@@ -250,7 +250,9 @@ fn room(condition: &Condition, kind: FieldKind) -> Option<String> {
     );
     match &condition.constant {
         Constant::Text(text) => {
-            let bytes = kind.size() as usize;
+            // The texts of the kernel end with a zero; those of programs may fill their fields.
+            let is_ended = source.as_str().starts_with("kernel:");
+            let bytes = kind.size() as usize - usize::from(is_ended);
             (text.len() > bytes).then(|| format!("{bytes} bytes"))
         }
         Constant::Number(number) => {
