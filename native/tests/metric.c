@@ -43,6 +43,9 @@ int main(void)
               "system time is left out by the sensor of system calls");
     oh_metric_free(metric);
 
+    tap_check(oh_metric_user(&metric, "mine", "begins", "kernel:irq", true) == -EINVAL && !metric &&
+                  strstr(oh_last_error(), "`kernel:irq` is no sensor of a program"),
+              "not between events of the kernel");
     tap_check(oh_metric_parse(&metric, "metric m\nevent a = user:a\nstate 0 out\nstate 1 begin\nstate 2 in\n"
                                        "state 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: a, i\n") == 0,
               "a metric that is written down");

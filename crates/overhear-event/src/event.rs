@@ -26,6 +26,17 @@ impl EventName {
         Self(alloc::format!("user:{sensor}"))
     }
 
+    /// The elements of a sensor of a program that is named by its id, or as this event; `None` if it names an event of
+    /// the kernel or a clerk.
+    #[must_use]
+    pub fn of_program(sensor: &str) -> Option<Self> {
+        match sensor.split_once(':') {
+            Some(("user", id)) => Some(Self::user(id)),
+            Some(("kernel" | "clerk", _)) => None,
+            _ => Some(Self::user(sensor)),
+        }
+    }
+
     /// The samples a clerk takes.
     #[must_use]
     pub fn clerk(sensor: &str) -> Self {

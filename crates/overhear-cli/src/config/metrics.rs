@@ -66,13 +66,11 @@ impl MetricConfig {
 
 /// The event of a program that a user metric begins or ends with: the sensor by its id, or as an event.
 fn event_of(sensor: &str) -> Result<EventName, String> {
-    match sensor.split_once(':') {
-        Some(("user", id)) => Ok(EventName::user(id)),
-        Some(("kernel" | "clerk", _)) => Err(format!(
+    EventName::of_program(sensor).ok_or_else(|| {
+        format!(
             "`{sensor}` is no sensor of a program; a metric between two events that are not is one in a file"
-        )),
-        _ => Ok(EventName::user(sensor)),
-    }
+        )
+    })
 }
 
 /// The metrics of the file `path`, which may have none.

@@ -442,6 +442,8 @@ mod tests {
         let deaf = Catalogue::empty().with(switch, Switch::schema());
         let metric = new_user_metric("m", &a, &b, true, &deaf).unwrap();
         assert_eq!(metric.sources().len(), 3);
+        let irq = EventName::kernel("irq");
+        assert!(new_user_metric("m", &a, &irq, true, &linux).is_err());
         let named = new_user_metric("my metric", &a, &b, true, &linux).unwrap_err();
         let sentence = "the metric my metric cannot be made: `my metric` cannot be a name;";
         assert!(named.to_string().starts_with(sentence), "{named}");

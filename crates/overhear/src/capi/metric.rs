@@ -193,8 +193,16 @@ pub(crate) unsafe extern "C" fn oh_metric_user(
         let (Some(name), Some(initial), Some(last)) = words else {
             return Err(invalid("oh_metric_user: give a name and both sensors"));
         };
-        let user = |sensor: &str| EventName::user(sensor.strip_prefix("user:").unwrap_or(sensor));
-        let events = (user(&initial), user(&last));
+        let user = |sensor: &str| {
+            let refused = || {
+                invalid(&format!(
+                    "oh_metric_user: `{sensor}` is no sensor of a program; write a metric between two events that are \
+                     not for oh_metric_parse"
+                ))
+            };
+            EventName::of_program(sensor).ok_or_else(refused)
+        };
+        let events = (user(&initial)?, user(&last)?);
         let linux = Catalogue::linux();
         new_user_metric(&name, &events.0, &events.1, include_system, &linux)
             .map_err(|error| invalid(&format!("oh_metric_user: {error}")))
