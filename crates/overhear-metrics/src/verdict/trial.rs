@@ -219,7 +219,7 @@ impl Trial {
         if !patterns.iter().any(|pattern| *pattern.source() == event) {
             return false;
         }
-        let answers = matches!(patterns.last(), Some(last) if *last.source() == event);
+        let answers = self.answers(&event);
         let tally = &mut self.tally;
         tally.missed = tally.missed.saturating_add(gap.missed);
         let only = match self.constraint.grouping() {
@@ -239,10 +239,20 @@ impl Trial {
         tally.doubt(gap)
     }
 
+    /// Whether answers to a deadline may be elements of this event.
+    fn answers(&self, event: &EventName) -> bool {
+        let patterns = self.constraint.demand().patterns();
+        matches!(patterns.last(), Some(last) if last.source() == event)
+    }
+
     /// What this stream told after a time cannot be read. Returns whether it is no longer violated.
     pub(super) fn cut(&mut self, stream: &StreamDescriptor, at: Timestamp) -> bool {
         let event = stream.event();
-        let speaks = self.constraint.sources().any(|source| *source == event);
+        let speaks = match self.state {
+            // As of a gap: a question that cannot be read excuses no answer.
+            State::Deadlines(_) => self.answers(&event),
+            _ => self.constraint.sources().any(|source| *source == event),
+        };
         speaks && self.concerns(stream) && self.tally.cut(at)
     }
 

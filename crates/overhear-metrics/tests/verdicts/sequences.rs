@@ -284,6 +284,8 @@ fn nothing_is_absent_from_what_cannot_be_read() {
         end(played, 999)
     };
     assert_eq!(cut(3, "other", 0), "violated 2/4");
+    // Nor do questions that cannot be read excuse what was not answered in time.
+    assert_eq!(cut(1, "a", 0), "violated 2/4");
     // The answers break off: neither those that were due nor those that are due at the end are certain.
     assert_eq!(
         cut(2, "b", 150),
