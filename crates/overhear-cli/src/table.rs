@@ -9,6 +9,7 @@ use crate::columns::{number, printable, rate, Table};
 use crate::display::{self, TextDisplay};
 use crate::exit::Exit;
 use crate::guaranteed::GuaranteeReport;
+use crate::metrics::{MetricReport, MetricsReport};
 use crate::report::{
     FieldReport, KernelSensorReport, Quantiles, Report, SensorReport, ThreadReport,
 };
@@ -346,20 +347,35 @@ fn with_instance(id: &str, instance: &str) -> String {
     }
 }
 
+/// What metrics lack of a run of which nothing was missed.
+fn open(measured: &MetricsReport) -> String {
+    let mut text = String::new();
+    let mut tell = |sentence: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
+        let open = measured.metrics.iter().filter(|metric| is_open(metric));
+        let open: Vec<String> = open.map(|metric| printable(&metric.name)).collect();
+        if !open.is_empty() {
+            let open = open.join(", ");
+            let _ = writeln!(text, "INCOMPLETE: nothing missed, but {sentence}: {open}");
+        }
+    };
+    let not_heard = |metric: &MetricReport| !metric.unheard.is_empty();
+    tell("not all was heard that metrics require", &not_heard);
+    tell("not all had room in metrics", &|metric| metric.refused > 0);
+    tell("measurements are incomplete of metrics", &|metric| {
+        metric.incomplete > 0 || metric.missed > 0
+    });
+    if !measured.notes.is_empty() {
+        text.push_str("INCOMPLETE: nothing missed, but metrics lack something; see their notes\n");
+    }
+    text
+}
+
 fn losses(text: &mut String, report: &Report) {
     if report.complete {
-        let metrics = report.metrics.iter().flat_map(|measured| &measured.metrics);
-        let open = metrics.filter(|metric| !metric.is_complete());
-        let open: Vec<String> = open.map(|metric| printable(&metric.name)).collect();
-        match open.len() {
-            0 => text.push_str("complete: nothing missed\n"),
-            _ => {
-                let open = open.join(", ");
-                let _ = writeln!(
-                    text,
-                    "INCOMPLETE: nothing missed, but not all was heard that metrics require: {open}"
-                );
-            }
+        let measured = report.metrics.as_ref();
+        match measured.filter(|measured| !measured.is_complete()) {
+            None => text.push_str("complete: nothing missed\n"),
+            Some(measured) => text.push_str(&open(measured)),
         }
         return;
     }
@@ -391,7 +407,42 @@ fn losses(text: &mut String, report: &Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::command_line;
+    use super::{command_line, open};
+    use crate::metrics::{MetricReport, MetricsReport};
+
+    #[test]
+    fn what_metrics_lack_is_said_as_what_it_is() {
+        let metric = |name: &str, unheard: &[&str], refused| MetricReport {
+            name: name.to_owned(),
+            description: String::new(),
+            unheard: unheard.iter().copied().map(String::from).collect(),
+            completed: 0,
+            incomplete: 0,
+            unfinished: 0,
+            missed: 0,
+            refused,
+            tasks: Vec::new(),
+            measurements: None,
+        };
+        let mut measured = MetricsReport {
+            metrics: vec![
+                metric("deaf", &["user:a"], 0),
+                metric("full", &[], 3),
+                metric("fine", &[], 0),
+            ],
+            notes: Vec::new(),
+        };
+        assert_eq!(
+            open(&measured),
+            "INCOMPLETE: nothing missed, but not all was heard that metrics require: deaf\n\
+             INCOMPLETE: nothing missed, but not all had room in metrics: full\n"
+        );
+        // All was heard, but it does not fit.
+        measured.metrics.drain(..2);
+        measured.notes.push("metric fine cannot use it".to_owned());
+        assert!(!measured.is_complete());
+        assert!(open(&measured).ends_with("see their notes\n"));
+    }
 
     #[test]
     fn commands_are_printed_as_one_could_type_them() {
