@@ -135,36 +135,7 @@ impl TraceReader {
             let json = reader.read_json(&file)?;
             reader.summary = Some(parse(&file, &json)?);
         }
-        reader.miss_files();
         Ok(reader)
-    }
-
-    /// A stream of which nothing has come has no file. But one that was written may be gone: then the summary
-    /// counts more than there is, and nothing else is damaged.
-    fn miss_files(&mut self) {
-        let is_whole = self.torn.is_empty() && self.corrupt.is_empty();
-        let written = self.summary.map_or(0, |summary| summary.events);
-        let Some(lacking) = written.checked_sub(self.events()).filter(|&it| it > 0) else {
-            return;
-        };
-        let files = self.streams.iter().map(|stream| &stream.file);
-        let gone: Vec<PathBuf> = files
-            .filter(|file| is_whole && !file.exists())
-            .cloned()
-            .collect();
-        // Which of several was written to, nobody knows.
-        let reason = match gone.len() {
-            1 => format!("it is gone, and with it {lacking} elements that were recorded"),
-            several => format!(
-                "it is not there, and of {several} streams without a file some have lost theirs, with {lacking} elements that were recorded"
-            ),
-        };
-        self.corrupt
-            .extend(gone.into_iter().map(|file| CorruptStream {
-                file,
-                offset: 0,
-                reason: reason.clone(),
-            }));
     }
 
     fn add(&mut self, entry: &CatalogueEntry) {

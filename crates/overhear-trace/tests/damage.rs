@@ -142,36 +142,6 @@ fn damage_in_the_middle_ends_one_stream_at_a_named_place() {
     }
 }
 
-/// A stream of which nothing has come has no file either: that is no damage.
-#[test]
-fn a_file_that_is_gone_is_missed() {
-    let dir = tempfile::tempdir().unwrap();
-    record(dir.path());
-    let file = dir.path().join("trace/stream-2");
-    let all = TraceReader::open(dir.path()).unwrap().events();
-    assert!(TraceReader::open(dir.path()).unwrap().corrupt().is_empty());
-    fs::remove_file(&file).unwrap();
-    let reader = TraceReader::open(dir.path()).unwrap();
-    let lacking = all - reader.events();
-    assert!(lacking > 0);
-    let sentences: Vec<_> = reader.corrupt().iter().map(ToString::to_string).collect();
-    let reason = format!("it is gone, and with it {lacking} elements that were recorded");
-    assert_eq!(sentences.len(), 1, "{sentences:?}");
-    assert!(sentences[0].contains(&reason), "{sentences:?}");
-    assert_eq!(reader.corrupt()[0].file, file);
-
-    // The stream was opened, and nothing came of it.
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
-    for stream in &streams() {
-        writer.open(stream).unwrap();
-    }
-    writer.finish().unwrap();
-    assert!(!dir.path().join("trace/stream-2").exists());
-    let reader = TraceReader::open(dir.path()).unwrap();
-    assert!(reader.corrupt().is_empty(), "{:?}", reader.corrupt());
-}
-
 #[test]
 fn times_that_go_back_inside_a_packet_end_the_stream_there() {
     let dir = tempfile::tempdir().unwrap();
