@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::program::program;
-use crate::support::{eventually, finish, folder, overhear, path, run_json, wait};
+use crate::support::{eventually, finish, folder, overhear, path, run_json, wait, Ended};
 
 /// `program paced` counts in `number`, in `pace`, at least a millisecond apart.
 fn constraints(folder: &Path, most: u32) -> String {
@@ -24,6 +24,13 @@ fn constraints(folder: &Path, most: u32) -> String {
 fn verdicts(check: &Value) -> Vec<&str> {
     let all = check["constraints"].as_array().unwrap().iter();
     all.map(|one| one["verdict"].as_str().unwrap()).collect()
+}
+
+/// Runs `program paced`, and keeps what it did.
+#[track_caller]
+fn run_paced(out: &Path, wish: [&str; 2], count: &str) -> (Ended, Value) {
+    let options = [&["--kernel", "off", "--out", path(out)], &wish[..]].concat();
+    run_json(&options, &[path(program()), "paced", count])
 }
 
 #[test]
@@ -111,15 +118,7 @@ fn what_the_end_cuts_off_is_not_judged() {
          [[constraint]]\nname = \"rate\"\nof = \"user:pace\"\nwindow = \"1 h\"\nat_least = 1\n\
          [[constraint]]\nname = \"period\"\nof = \"user:pace\"\nperiod = \"1 h\"\njitter = \"1 h\"\n";
     fs::write(&file, text).unwrap();
-    let options = [
-        "--kernel",
-        "off",
-        "--out",
-        path(&out),
-        "--check",
-        path(&file),
-    ];
-    let (ended, report) = run_json(&options, &[path(program()), "paced", "3"]);
+    let (ended, report) = run_paced(&out, ["--check", path(&file)], "3");
     assert_eq!(ended.status, 0, "{ended:#?}");
     let live = &report["check"];
     assert_eq!(verdicts(live), ["held"; 4], "{live:#}");
@@ -166,15 +165,7 @@ fn a_run_is_measured_as_its_recording_is() {
     let text = "metric gap \"Between two elements\"\nevent comes = user:pace\nstate 0 out\nstate 1 begin\n\
         state 2 in\nstate 3 end\n0 -> 1: comes, i\n1 -> 2: lambda\n2 -> 3: comes, i\n3 -> 0: lambda\n";
     fs::write(&file, text).unwrap();
-    let options = [
-        "--kernel",
-        "off",
-        "--out",
-        path(&out),
-        "--metric",
-        path(&file),
-    ];
-    let (ended, report) = run_json(&options, &[path(program()), "paced", "300"]);
+    let (ended, report) = run_paced(&out, ["--metric", path(&file)], "300");
     assert_eq!(ended.status, 0, "{ended:#?}");
     let live = &report["metrics"];
     let row = &live["metrics"][0]["tasks"][0];
