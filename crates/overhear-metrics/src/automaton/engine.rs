@@ -5,11 +5,11 @@ use overhear_event::kernel::Life;
 use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 use rustc_hash::FxHashMap;
 
-use super::glance::Sight;
+use super::glance::{Concerns, Sight};
 use super::group::{Group, Input, MetricStatistics, Moment};
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{sole_task, Concerns, Lives, Parts, Route, RoutePart, Rule};
+use super::route::{sole_task, Lives, Parts, Route, RoutePart, Rule};
 use super::tasks::{Tasks, NOBODY};
 use super::told::{Hearing, Told};
 
@@ -314,10 +314,7 @@ impl<S: Sink> Metrics<S> {
     #[inline(never)]
     fn evaluate(&mut self, elements: &[ElementView<'_>], at: usize) {
         let (element, ordinal) = (&elements[at], self.ordinal_of(at));
-        let number = match self.routes.number(element.stream.id) {
-            Some(number) => number,
-            None => self.get_to_know(element.stream),
-        };
+        let number = self.number_of(element.stream);
         let route = &self.routes.all[number];
         if !route.wants(element) {
             return;
@@ -362,6 +359,12 @@ impl<S: Sink> Metrics<S> {
             }
         }
         tasks.sweep();
+    }
+
+    /// The number of the stream's route, which is found out if it is new.
+    fn number_of(&mut self, stream: &StreamDescriptor) -> usize {
+        let known = self.routes.number(stream.id);
+        known.unwrap_or_else(|| self.get_to_know(stream))
     }
 
     /// Finds out what the elements of a stream mean. Returns the number of its route.
@@ -468,9 +471,7 @@ impl<S: Sink> Update for Metrics<S> {
     }
 
     fn open(&mut self, stream: &StreamDescriptor) {
-        if !self.routes.by_stream.contains_key(&stream.id) {
-            self.get_to_know(stream);
-        }
+        self.number_of(stream);
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
@@ -498,8 +499,7 @@ impl<S: Sink> Update for Metrics<S> {
         if gap.missed == 0 {
             return;
         }
-        let known = self.routes.by_stream.get(&stream.id).copied();
-        let number = known.map_or_else(|| self.get_to_know(stream), |number| number as usize);
+        let number = self.number_of(stream);
         for &(metric, source) in &self.routes.all[number].required {
             let group = &mut self.groups[metric as usize];
             let is_private = group.metric().is_private(usize::from(source));

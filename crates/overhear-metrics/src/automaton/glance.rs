@@ -6,7 +6,6 @@
 //! at condition by condition.
 
 use super::reading::Probe;
-use super::route::Concerns;
 
 /// Bytes that are seen together.
 const WORD: usize = size_of::<u64>();
@@ -14,6 +13,41 @@ const WORD: usize = size_of::<u64>();
 const PLACES: usize = 16;
 /// Spreads values over the places: 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Metrics, a bit each; those behind the last bit share that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Concerns(u64);
+
+impl Concerns {
+    /// None of them.
+    const NONE: Self = Self(0);
+
+    /// These metrics.
+    pub(super) fn of(metrics: impl Iterator<Item = u32>) -> Self {
+        metrics.map(Self::one).fold(Self::default(), Self::with)
+    }
+
+    const fn one(metric: u32) -> Self {
+        Self(
+            1 << if metric < u64::BITS {
+                metric
+            } else {
+                u64::BITS - 1
+            },
+        )
+    }
+
+    /// These and those.
+    #[inline(always)]
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the metric may be among them.
+    pub(super) const fn have(self, metric: usize) -> bool {
+        self.0 & Self::one(metric as u32).0 != 0
+    }
+}
 
 /// What an element says to plain metrics.
 #[derive(Clone, Copy, Debug, Default)]

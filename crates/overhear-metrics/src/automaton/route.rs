@@ -10,7 +10,7 @@ use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
 use super::check::whole_number;
-use super::glance::{Glance, Sight};
+use super::glance::{Concerns, Glance, Sight};
 use super::metric::Metric;
 use super::pattern::BoundPattern;
 use super::reading::{Number, Probe, TaskId, Test};
@@ -89,40 +89,6 @@ impl RoutePart {
     #[inline(always)]
     pub(super) const fn tells_late(&self) -> bool {
         self.ago != NONE
-    }
-}
-
-/// Metrics, a bit each; those behind the last bit share that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Concerns(u64);
-
-impl Concerns {
-    /// None of them.
-    pub(super) const NONE: Self = Self(0);
-
-    fn of(metrics: impl Iterator<Item = u32>) -> Self {
-        metrics.map(Self::one).fold(Self::default(), Self::with)
-    }
-
-    const fn one(metric: u32) -> Self {
-        Self(
-            1 << if metric < u64::BITS {
-                metric
-            } else {
-                u64::BITS - 1
-            },
-        )
-    }
-
-    /// These and those.
-    #[inline(always)]
-    pub(super) const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Whether the metric may be among them.
-    pub(super) const fn have(self, metric: usize) -> bool {
-        self.0 & Self::one(metric as u32).0 != 0
     }
 }
 
