@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From text to a specification. The grammar is in `docs/metrics.md`; one statement per line.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use overhear_event::EventName;
@@ -30,9 +31,9 @@ impl FromStr for Specification {
         };
         // Some editors begin a file with a mark that is no part of the text.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        for (index, line) in text.lines().enumerate() {
-            let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
-            let mut line = Line::new(line, number)?;
+        let mut line = Line::default();
+        for (index, written) in text.lines().enumerate() {
+            line.read(written, u32::try_from(index + 1).unwrap_or(u32::MAX))?;
             if line.is_at_end() {
                 continue;
             }
@@ -76,7 +77,8 @@ impl FromStr for Specification {
 
 /// Reads what stands behind `event NAME =` by itself.
 pub(super) fn symbol_alone(text: &str) -> Result<Symbol, SpecificationError> {
-    let mut line = Line::new(text, 1)?;
+    let mut line = Line::default();
+    line.read(text, 1)?;
     let symbol = line.pattern(Word::new("event"))?;
     match line.is_at_end() {
         true => Ok(symbol),
@@ -96,11 +98,11 @@ fn once(what: &'static str, first: Option<&Word>, again: &Word) -> Result<(), Sp
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Name(String),
-    Text(String),
+enum Token<'a> {
+    Name(&'a str),
+    Text(Cow<'a, str>),
     /// `kernel:sched_switch`, `user:"my sensor"`.
-    Source(String, String),
+    Source(&'a str, Cow<'a, str>),
     Arrow,
     Colon,
     Comma,
@@ -114,7 +116,7 @@ enum Token {
     Close,
 }
 
-impl Token {
+impl Token<'_> {
     fn describe(&self) -> String {
         match self {
             Self::Name(name) => format!("`{name}`"),
@@ -136,10 +138,12 @@ impl Token {
 }
 
 /// One line as tokens with their places, and how far it has been read.
-struct Line {
-    tokens: Vec<(Token, Place)>,
+#[derive(Default)]
+struct Line<'a> {
+    text: &'a str,
+    number: u32,
+    tokens: Vec<(Token<'a>, Place)>,
     next: usize,
-    end: Place,
 }
 
 const fn is_name(c: char) -> bool {
@@ -155,78 +159,75 @@ pub(super) fn is_plain_sensor(sensor: &str) -> bool {
     !sensor.is_empty() && sensor.chars().all(is_sensor)
 }
 
-impl Line {
-    fn new(line: &str, number: u32) -> Result<Self, SpecificationError> {
-        let characters: Vec<char> = line.chars().collect();
-        let place = |index: usize| Place {
-            line: number,
-            column: u32::try_from(index + 1).unwrap_or(u32::MAX),
+impl<'a> Line<'a> {
+    /// Goes on to this line.
+    fn read(&mut self, text: &'a str, number: u32) -> Result<(), SpecificationError> {
+        (self.text, self.number, self.next) = (text, number, 0);
+        self.tokens.clear();
+        let mut rest = Rest {
+            text,
+            at: Place {
+                line: number,
+                column: 1,
+            },
         };
-        let (mut tokens, mut at) = (Vec::new(), 0);
-        while let Some(&c) = characters.get(at) {
-            let (start, next) = (at, characters.get(at + 1).copied());
-            at += 1;
-            let token = match (c, next) {
-                ('#', _) => break,
-                (c, _) if c.is_whitespace() => continue,
-                ('-', Some('>')) => Token::Arrow,
-                ('=', Some('=')) => Token::Equal,
-                ('!', Some('=')) => Token::Unequal,
-                ('=', _) => Token::Assign,
-                (':', _) => Token::Colon,
-                (',', _) => Token::Comma,
-                ('.', _) => Token::Dot,
-                ('*', _) => Token::Star,
-                ('λ', _) => Token::Lambda,
-                ('[', _) => Token::Open,
-                (']', _) => Token::Close,
-                ('"', _) => Token::Text(quoted(&characters, &mut at, place(start))?),
-                (c, _) if is_name(c) => {
-                    while characters.get(at).copied().is_some_and(is_name) {
-                        at += 1;
-                    }
-                    let name: String = characters[start..at].iter().collect();
-                    let kind = matches!(name.as_str(), "kernel" | "user" | "clerk");
-                    if kind && characters.get(at) == Some(&':') {
-                        at += 1;
-                        let begin = place(at);
-                        Token::Source(name, sensor(&characters, &mut at, begin)?)
+        loop {
+            rest.take_while(char::is_whitespace);
+            let (start, from) = (rest.at, rest.text);
+            let Some(c) = rest.next() else { break };
+            let token = match c {
+                '#' => break,
+                c if is_name(c) => {
+                    rest.take_while(is_name);
+                    let name = &from[..from.len() - rest.text.len()];
+                    let is_kind = matches!(name, "kernel" | "user" | "clerk");
+                    if is_kind && rest.take(':') {
+                        Token::Source(name, rest.sensor()?)
                     } else if name == "lambda" {
                         Token::Lambda
                     } else {
                         Token::Name(name)
                     }
                 }
-                (c, _) => {
+                '-' if rest.take('>') => Token::Arrow,
+                '=' if rest.take('=') => Token::Equal,
+                '!' if rest.take('=') => Token::Unequal,
+                '=' => Token::Assign,
+                ':' => Token::Colon,
+                ',' => Token::Comma,
+                '.' => Token::Dot,
+                '*' => Token::Star,
+                'λ' => Token::Lambda,
+                '[' => Token::Open,
+                ']' => Token::Close,
+                '"' => Token::Text(rest.quoted(start)?),
+                c => {
                     return Err(Fault::Syntax {
                         expected: "a name, a number or a sign of the grammar".into(),
                         found: format!("`{c}`"),
                     }
-                    .at(place(start)))
+                    .at(start))
                 }
             };
-            if matches!(token, Token::Arrow | Token::Equal | Token::Unequal) {
-                at += 1;
-            }
-            tokens.push((token, place(start)));
+            self.tokens.push((token, start));
         }
-        Ok(Self {
-            tokens,
-            next: 0,
-            end: place(characters.len()),
-        })
+        Ok(())
     }
 
     fn is_at_end(&self) -> bool {
         self.next == self.tokens.len()
     }
 
-    fn peek(&self) -> Option<&Token> {
+    fn peek(&self) -> Option<&Token<'a>> {
         self.tokens.get(self.next).map(|(token, _)| token)
     }
 
     fn at(&self) -> Place {
-        self.tokens.get(self.next).map_or(self.end, |(_, at)| *at)
+        let end = || Place {
+            line: self.number,
+            column: u32::try_from(self.text.chars().count() + 1).unwrap_or(u32::MAX),
+        };
+        self.tokens.get(self.next).map_or_else(end, |(_, at)| *at)
     }
 
     fn unexpected(&self, expected: &str) -> SpecificationError {
@@ -240,19 +241,19 @@ impl Line {
         .at(self.at())
     }
 
-    fn take(&mut self, token: &Token) -> bool {
+    fn take(&mut self, token: &Token<'_>) -> bool {
         let found = self.peek() == Some(token);
         self.next += usize::from(found);
         found
     }
 
     fn take_word(&mut self, word: &str) -> bool {
-        let found = matches!(self.peek(), Some(Token::Name(name)) if name == word);
+        let found = matches!(self.peek(), Some(Token::Name(name)) if *name == word);
         self.next += usize::from(found);
         found
     }
 
-    fn expect(&mut self, token: &Token, expected: &str) -> Result<(), SpecificationError> {
+    fn expect(&mut self, token: &Token<'_>, expected: &str) -> Result<(), SpecificationError> {
         if self.take(token) {
             Ok(())
         } else {
@@ -262,9 +263,9 @@ impl Line {
 
     fn name(&mut self, expected: &str) -> Result<Word, SpecificationError> {
         match self.peek() {
-            Some(Token::Name(name)) => {
+            Some(&Token::Name(name)) => {
                 let word = Word {
-                    text: name.clone(),
+                    text: name.to_owned(),
                     at: self.at(),
                 };
                 self.next += 1;
@@ -277,7 +278,7 @@ impl Line {
     fn optional_text(&mut self) -> String {
         match self.peek() {
             Some(Token::Text(text)) => {
-                let text = text.clone();
+                let text = text.clone().into_owned();
                 self.next += 1;
                 text
             }
@@ -295,7 +296,7 @@ impl Line {
     fn pattern(&mut self, name: Word) -> Result<Symbol, SpecificationError> {
         let source_at = self.at();
         let source = match self.peek() {
-            Some(Token::Source(kind, sensor)) => match kind.as_str() {
+            Some(Token::Source(kind, sensor)) => match *kind {
                 "kernel" => EventName::kernel(sensor),
                 "user" => EventName::user(sensor),
                 _ => EventName::clerk(sensor),
@@ -341,14 +342,14 @@ impl Line {
         let relation = match self.peek() {
             Some(Token::Equal) => Relation::Equal,
             Some(Token::Unequal) => Relation::Unequal,
-            Some(Token::Name(name)) if name == "has" => Relation::Has,
-            Some(Token::Name(name)) if name == "lacks" => Relation::Lacks,
+            Some(Token::Name("has")) => Relation::Has,
+            Some(Token::Name("lacks")) => Relation::Lacks,
             _ => return Err(self.unexpected("`==`, `!=`, `has` or `lacks`")),
         };
         self.next += 1;
         let constant_at = self.at();
         let constant = match self.peek() {
-            Some(Token::Text(text)) => Constant::Text(text.clone()),
+            Some(Token::Text(text)) => Constant::Text(text.clone().into_owned()),
             Some(Token::Name(name)) => match number(name) {
                 Some(value) => Constant::Number(value),
                 None => return Err(self.unexpected("a number or a \"text\"")),
@@ -368,7 +369,7 @@ impl Line {
         let name = self.name("the state's name")?;
         let kinds = "`begin`, `end`, `cancel`, `in`, `out` or `cond`";
         let kind = match self.peek() {
-            Some(Token::Name(word)) => StateKind::ALL.into_iter().find(|kind| kind.name() == word),
+            Some(Token::Name(word)) => StateKind::ALL.into_iter().find(|kind| kind.name() == *word),
             _ => None,
         };
         let kind = kind.ok_or_else(|| self.unexpected(kinds))?;
@@ -414,49 +415,80 @@ fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// The rest of a text behind its opening quote; `\"` and `\\` stand for themselves, `\n` for a new
-/// line.
-fn quoted(characters: &[char], at: &mut usize, start: Place) -> Result<String, SpecificationError> {
-    let mut text = String::new();
-    while let Some(&c) = characters.get(*at) {
-        *at += 1;
-        match c {
-            '"' => return Ok(text),
-            '\\' => {
-                text.extend(
-                    characters
-                        .get(*at)
-                        .map(|&c| if c == 'n' { '\n' } else { c }),
-                );
-                *at += 1;
-            }
-            c => text.push(c),
-        }
-    }
-    Err(Fault::Syntax {
-        expected: "`\"` at the end of this text".into(),
-        found: "the end of the line".into(),
-    }
-    .at(start))
+/// What is left of a line, and where it begins.
+struct Rest<'a> {
+    text: &'a str,
+    at: Place,
 }
 
-fn sensor(characters: &[char], at: &mut usize, start: Place) -> Result<String, SpecificationError> {
-    if characters.get(*at) == Some(&'"') {
-        *at += 1;
-        return quoted(characters, at, start);
+impl<'a> Rest<'a> {
+    fn next(&mut self) -> Option<char> {
+        let mut characters = self.text.chars();
+        let next = characters.next()?;
+        self.text = characters.as_str();
+        self.at.column = self.at.column.saturating_add(1);
+        Some(next)
     }
-    let begin = *at;
-    while characters.get(*at).copied().is_some_and(is_sensor) {
-        *at += 1;
-    }
-    if begin == *at {
-        return Err(Fault::Syntax {
-            expected: "the name of a sensor or hook".into(),
-            found: characters
-                .get(*at)
-                .map_or_else(|| "the end of the line".into(), |c| format!("`{c}`")),
+
+    fn take(&mut self, c: char) -> bool {
+        let found = self.text.starts_with(c);
+        if found {
+            self.next();
         }
-        .at(start));
+        found
     }
-    Ok(characters[begin..*at].iter().collect())
+
+    #[inline]
+    fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {
+        let begin = self.text;
+        let mut characters = begin.chars();
+        let mut columns = 0_u32;
+        while characters.next().is_some_and(&belongs) {
+            self.text = characters.as_str();
+            columns = columns.saturating_add(1);
+        }
+        self.at.column = self.at.column.saturating_add(columns);
+        &begin[..begin.len() - self.text.len()]
+    }
+
+    /// The rest of a text behind its opening quote, which is at `start`; `\"` and `\\` stand for
+    /// themselves, `\n` for a new line.
+    fn quoted(&mut self, start: Place) -> Result<Cow<'a, str>, SpecificationError> {
+        let mut text = Cow::Borrowed("");
+        loop {
+            let plain = self.take_while(|c| !matches!(c, '"' | '\\'));
+            text += plain;
+            match (self.next(), self.text.chars().next()) {
+                (Some('"'), _) => return Ok(text),
+                (Some(_), Some(c)) => {
+                    text.to_mut().push(if c == 'n' { '\n' } else { c });
+                    self.next();
+                }
+                _ => {
+                    return Err(Fault::Syntax {
+                        expected: "`\"` at the end of this text".into(),
+                        found: "the end of the line".into(),
+                    }
+                    .at(start))
+                }
+            }
+        }
+    }
+
+    fn sensor(&mut self) -> Result<Cow<'a, str>, SpecificationError> {
+        let start = self.at;
+        if self.take('"') {
+            return self.quoted(start);
+        }
+        match self.take_while(is_sensor) {
+            "" => Err(Fault::Syntax {
+                expected: "the name of a sensor or hook".into(),
+                found: self
+                    .next()
+                    .map_or_else(|| "the end of the line".into(), |c| format!("`{c}`")),
+            }
+            .at(start)),
+            sensor => Ok(sensor.into()),
+        }
+    }
 }
