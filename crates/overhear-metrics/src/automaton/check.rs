@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a specification makes sense: names, labels, and the ways through the automaton.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use overhear_event::{EventName, FieldKind, TypeSchema};
+use rustc_hash::FxHashMap;
 
 use super::catalogue::Catalogue;
 use super::fault::{Fault, SpecificationError};
@@ -119,11 +120,12 @@ fn is_writable(name: &str) -> bool {
 
 fn indices<'a>(
     what: &'static str,
-    words: impl Iterator<Item = &'a Word>,
-) -> Result<HashMap<&'a str, usize>, SpecificationError> {
-    let mut found: HashMap<&str, (usize, u32)> = HashMap::new();
-    for (index, word) in words.enumerate() {
-        if let Some((_, first)) = found.insert(&word.text, (index, word.at.line)) {
+    words: impl Iterator<Item = &'a Word> + Clone,
+) -> Result<FxHashMap<&'a str, usize>, SpecificationError> {
+    let mut found = FxHashMap::default();
+    for (index, word) in words.clone().enumerate() {
+        if let Some(first) = found.insert(word.text.as_str(), index) {
+            let first = words.clone().nth(first).map_or(0, |word| word.at.line);
             return Err(Fault::Twice {
                 what,
                 name: word.text.clone(),
@@ -132,10 +134,7 @@ fn indices<'a>(
             .at(word.at));
         }
     }
-    Ok(found
-        .into_iter()
-        .map(|(name, (index, _))| (name, index))
-        .collect())
+    Ok(found)
 }
 
 fn limit(
@@ -147,7 +146,7 @@ fn limit(
 }
 
 fn resolve(
-    names: &HashMap<&str, usize>,
+    names: &FxHashMap<&str, usize>,
     word: &Word,
     fault: fn(String) -> Fault,
 ) -> Result<usize, SpecificationError> {
@@ -298,8 +297,8 @@ fn require_task(symbol: &Symbol, at: Place) -> Result<(), SpecificationError> {
 
 fn resolve_edges(
     specification: &Specification,
-    symbols: &HashMap<&str, usize>,
-    states: &HashMap<&str, usize>,
+    symbols: &FxHashMap<&str, usize>,
+    states: &FxHashMap<&str, usize>,
 ) -> Result<Vec<Edge>, SpecificationError> {
     let mut edges = Vec::new();
     for transition in &specification.transitions {
@@ -381,7 +380,7 @@ fn check_kinds(specification: &Specification) -> Result<(), SpecificationError> 
 fn check_lambda(specification: &Specification, edges: &[Edge]) -> Result<(), SpecificationError> {
     // At most one lambda leaves a state, so following it as often as there are states finds a cycle.
     let lambdas = edges.iter().filter(|edge| edge.label == EdgeLabel::Lambda);
-    let next: HashMap<usize, usize> = lambdas.map(|edge| (edge.from, edge.to)).collect();
+    let next: FxHashMap<usize, usize> = lambdas.map(|edge| (edge.from, edge.to)).collect();
     for edge in edges.iter().filter(|edge| edge.label == EdgeLabel::Lambda) {
         let mut names = vec![specification.states[edge.from].name.text.as_str()];
         let mut state = edge.to;
