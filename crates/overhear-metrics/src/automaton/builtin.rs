@@ -150,7 +150,7 @@ pub fn system_metric(name: &str) -> Result<Metric, SystemMetricError> {
             known: system_metrics().collect::<Vec<_>>().join(", "),
         });
     };
-    Ok(Metric::parse(text, &Catalogue::linux()).expect("the built-in metrics make sense"))
+    Ok(Metric::parse(text, Catalogue::of_linux()).expect("the built-in metrics make sense"))
 }
 
 /// The events on which a metric depends (seed 004, section 2: `Events_Required_By`).

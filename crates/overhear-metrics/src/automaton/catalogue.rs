@@ -2,7 +2,7 @@
 //! Which events exist, and what their elements look like.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use overhear_event::kernel::{self, events, Life, SchedStat, Switch, Wake};
 use overhear_event::{EventName, TypeSchema};
@@ -24,6 +24,16 @@ impl Catalogue {
     /// What the kernel sensors and clerks of this version produce.
     #[must_use]
     pub fn linux() -> Self {
+        Self::of_linux().clone()
+    }
+
+    /// The same, made once: metrics are mostly read over it, one after the other.
+    pub(super) fn of_linux() -> &'static Self {
+        static LINUX: LazyLock<Catalogue> = LazyLock::new(Catalogue::make_linux);
+        &LINUX
+    }
+
+    fn make_linux() -> Self {
         Self::empty()
             .with(EventName::kernel(kernel::SCHED_SWITCH), Switch::schema())
             .with(EventName::kernel(kernel::SCHED_WAKE), Wake::schema())

@@ -182,7 +182,7 @@ impl FromStr for Metric {
 
     /// Reads and checks a metric over the events of this version.
     fn from_str(text: &str) -> Result<Self, SpecificationError> {
-        Self::parse(text, &Catalogue::linux())
+        Self::parse(text, Catalogue::of_linux())
     }
 }
 
