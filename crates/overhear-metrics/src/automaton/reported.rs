@@ -31,8 +31,10 @@ pub(super) struct Reported {
 
 impl Reported {
     pub(super) fn nothing() -> Self {
+        // Not on the stack first.
+        let recent: Box<[Recent]> = vec![Recent::default(); RECENT].into();
         Self {
-            recent: Box::new([Recent::default(); RECENT]),
+            recent: recent.try_into().expect("it is as long"),
             forgotten: Timestamp::ZERO,
             completed: 0,
             incomplete: 0,
