@@ -124,7 +124,7 @@ pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
             about.len()
         )));
     }
-    let mut content = Vec::new();
+    let mut content = Vec::with_capacity(about.len() as usize);
     File::open(path)?
         .take(MAX_JSON_BYTES)
         .read_to_end(&mut content)?;
