@@ -13,8 +13,11 @@ const RECENT: usize = 1_024;
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     end: Timestamp,
-    key: Option<u64>,
+    /// 0 if it has none.
+    key: u64,
     task: u32,
+    // Not an option: thousands of these lie in the cache.
+    has_key: bool,
     is_complete: bool,
 }
 
@@ -57,8 +60,9 @@ impl Reported {
         let is_complete = measurement.is_complete();
         let recent = Recent {
             end: measurement.end,
-            key: measurement.key,
+            key: measurement.key.unwrap_or(0),
             task: measurement.task,
+            has_key: measurement.key.is_some(),
             is_complete,
         };
         // What was there before there was anything ended before all else.
@@ -91,7 +95,7 @@ impl Reported {
                 metric_index,
                 number,
                 task: recent.task,
-                key: recent.key,
+                key: recent.has_key.then_some(recent.key),
                 was_complete: recent.is_complete,
                 gap,
             });
