@@ -103,6 +103,10 @@ impl Sink for Each {
         self.results.is_some() || self.summaries.counts_intermediate(metric)
     }
 
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         self.summaries.measurement(measurement);
         if let Some(results) = &mut self.results {

@@ -117,6 +117,10 @@ impl Sink for Complete {
         self.summaries.counts_intermediate(metric)
     }
 
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let place = (measurement.metric_index, measurement.task);
         let known = self.threads.entry(place).or_default();

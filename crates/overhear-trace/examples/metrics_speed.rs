@@ -254,6 +254,10 @@ impl Sink for Sum {
         false
     }
 
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         self.0 = self.0.wrapping_add(measurement.length.as_ns());
     }
@@ -264,6 +268,10 @@ impl Sink for Sum {
 struct SumLess(Sum);
 
 impl Sink for SumLess {
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         self.0.measurement(measurement);
         self.0 .0 ^= measurement.intermediate_events();

@@ -35,6 +35,10 @@ impl Sink for Lengths {
         false
     }
 
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         self.values.record(measurement.length.as_ns());
         self.incomplete += u64::from(!measurement.is_complete());

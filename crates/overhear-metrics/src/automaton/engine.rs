@@ -2,16 +2,17 @@
 //! Several metrics in one pass over the elements.
 
 use overhear_event::kernel::Life;
-use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp, Update};
-use rustc_hash::FxHashMap;
+use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
 
 use super::glance::{Concerns, Sight};
 use super::group::{Group, Input, MetricStatistics, Moment};
+use super::hearing::Hearing;
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{sole_task, Lives, Parts, Route, RoutePart, Rule};
+use super::route::{is_task, sole_task, Lives, Route, Rule};
+use super::routes::Routes;
 use super::tasks::{Tasks, NOBODY};
-use super::told::{Hearing, Told};
+use super::told::{say, Passage, Said, Tale, Told, FEW};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
 const INSTANCES: usize = 16_384;
@@ -31,7 +32,9 @@ pub struct Metrics<S> {
     groups: Vec<Group>,
     routes: Routes,
     tasks: Tasks,
-    told: Vec<Told>,
+    /// Which parts of elements that are looked at together say something, and behind them places to spare.
+    said: Vec<Said>,
+    told: Tale,
     /// The metrics that this concerns.
     concerned: Concerns,
     sink: S,
@@ -50,7 +53,8 @@ impl<S: Sink> Metrics<S> {
             groups: Vec::new(),
             routes: Routes::default(),
             tasks: Tasks::default(),
-            told: Vec::new(),
+            said: Vec::new(),
+            told: Tale::default(),
             concerned: Concerns::default(),
             sink,
             counted: 0,
@@ -72,8 +76,7 @@ impl<S: Sink> Metrics<S> {
     /// Adds a metric. It starts with the next element.
     pub fn add(&mut self, metric: Metric) {
         let index = self.groups.len();
-        let tallies = self.sink.counts_intermediate(&metric);
-        let group = Group::new(metric, index, self.instances, tallies);
+        let group = Group::new(metric, index, self.instances, &self.sink);
         self.groups.push(group);
         self.routes = Routes::default();
         for group in &mut self.groups {
@@ -86,7 +89,7 @@ impl<S: Sink> Metrics<S> {
     pub fn reserve(&mut self) {
         let limits = self.groups.iter().map(|group| group.limit);
         // Tasks that find no room have slots until the elements are evaluated that name them.
-        let slots = limits.sum::<usize>() + 1 + self.told.capacity().max(TOGETHER);
+        let slots = limits.sum::<usize>() + 1 + self.told.places().max(TOGETHER);
         self.tasks.reserve(slots);
         for group in &mut self.groups {
             group.reserve(slots);
@@ -129,72 +132,6 @@ impl<S: Sink> Metrics<S> {
         for group in &mut self.groups {
             group.finish(&mut self.tasks);
         }
-    }
-}
-
-/// Places for streams whose routes are found without asking the index.
-const NEAR: usize = 32;
-
-/// The routes of the streams.
-#[derive(Debug)]
-struct Routes {
-    all: Vec<Route>,
-    /// What their letters say to plain metrics.
-    parts: Parts,
-    by_stream: FxHashMap<StreamId, u32>,
-    /// The streams of recent elements and the numbers of their routes, by the low bits of the streams'.
-    near: [(StreamId, u32); NEAR],
-}
-
-impl Default for Routes {
-    fn default() -> Self {
-        Self {
-            all: Vec::new(),
-            parts: Parts::default(),
-            by_stream: FxHashMap::default(),
-            // There are never so many routes.
-            near: [(StreamId::from_raw(0), u32::MAX); NEAR],
-        }
-    }
-}
-
-impl Routes {
-    /// What an element says, unless its stream is new, or not one of a recent element. One that nobody wants to
-    /// know of says nothing.
-    #[inline(always)]
-    fn sight(&mut self, element: &ElementView<'_>) -> Option<Sight> {
-        let stream = element.stream.id;
-        let (known, number) = self.near[stream.as_raw() as usize % NEAR];
-        let route = self.all.get_mut(number as usize)?;
-        if known != stream {
-            return None;
-        }
-        if !route.wants(element) {
-            return Some(Sight::default());
-        }
-        let sight = route.at_a_glance(element);
-        Some(sight.unwrap_or_else(|| route.look_closely(element)))
-    }
-
-    /// The number of the stream's route, `None` if it is new.
-    #[inline(never)]
-    fn number(&mut self, stream: StreamId) -> Option<usize> {
-        let number = *self.by_stream.get(&stream)?;
-        self.near[stream.as_raw() as usize % NEAR] = (stream, number);
-        Some(number as usize)
-    }
-
-    /// For when an element says what a part of it says.
-    #[inline(never)]
-    fn time(&self, part: &RoutePart, meaning: u32, element: &ElementView<'_>) -> Timestamp {
-        let route = self.parts.meaning(meaning).route;
-        self.all[route as usize].time_of_part(part, element)
-    }
-
-    fn add(&mut self, stream: StreamId, route: Route) -> usize {
-        self.by_stream.insert(stream, self.all.len() as u32);
-        self.all.push(route);
-        self.all.len() - 1
     }
 }
 
@@ -258,49 +195,83 @@ impl<S: Sink> Metrics<S> {
     /// chain from the stream to the automaton.
     #[inline(never)]
     fn listen(&mut self, elements: &[ElementView<'_>], from: usize) -> usize {
-        // What grows is at hand, and not behind `self`.
-        let (mut told, mut concerned) = (std::mem::take(&mut self.told), self.concerned);
-        let (routes, tasks) = (&mut self.routes, &mut self.tasks);
-        let mut till = from;
+        let (routes, said, mut concerned) = (&mut self.routes, &mut self.said[..], self.concerned);
+        let (mut till, mut count) = (from, 0);
         for element in &elements[from..] {
-            let sight = routes.sight(element).filter(Sight::is_all);
-            let Some(sight) = sight else {
+            let Some(glance) = routes.glance(element.stream.id) else {
                 break;
             };
+            let closely;
+            let sight = match glance.find(element.payload) {
+                Some(sight) => sight,
+                None => {
+                    closely = routes.look_closely(element);
+                    if !closely.is_all() {
+                        break;
+                    }
+                    &closely
+                }
+            };
             concerned = concerned.with(sight.concerns);
-            tell(routes, sight.parts, (element, till), tasks, &mut told);
+            count = say(sight.parts, till, said, count);
             till += 1;
         }
-        (self.told, self.concerned) = (told, concerned);
+        self.concerned = concerned;
+        self.tell(elements, count);
         till
+    }
+
+    /// Keeps what elements say to plain metrics by so many parts.
+    #[inline(never)]
+    fn tell(&mut self, elements: &[ElementView<'_>], said: usize) {
+        let (routes, tasks) = (&self.routes, &mut self.tasks);
+        let parts = routes.parts.all();
+        let mut told = self.told.go_on();
+        for said in &self.said[..said] {
+            let element = &elements[said.at as usize];
+            let part = &parts[said.part as usize];
+            let (task, time) = match part.task(element.payload) {
+                Some(task) => (task, element.time),
+                None => {
+                    let found = routes.look_for(part, said.part, element);
+                    if found.1 != element.time {
+                        told.is_late();
+                    }
+                    found
+                }
+            };
+            // Neither 0 nor the largest number is a task; and 0 has a slot.
+            let is_task = is_task(task);
+            let slot = tasks.slot(if is_task { task } else { 0 });
+            let this = Told {
+                time,
+                slot,
+                meaning: said.part,
+                at: said.at,
+            };
+            told.put(this, is_task);
+        }
+        told.keep();
     }
 
     /// Moves the automata by what was told of these elements.
     fn carry_out(&mut self, elements: &[ElementView<'_>]) {
         let concerned = std::mem::take(&mut self.concerned);
         // If the sink fails, it is not told again.
-        let mut told = std::mem::take(&mut self.told);
+        let passage = self.told.end(elements, self.ordinal + 1);
         for (index, group) in self.groups.iter_mut().enumerate() {
             if !concerned.have(index) {
                 continue;
             }
             group.reach(self.tasks.slots());
-            let (mut from, first) = (0, self.ordinal + 1);
-            while let Some(at) = group.hear(&told, from, (elements, first), &mut self.sink) {
-                let tasks = &mut self.tasks;
-                input_part(
-                    group,
-                    &self.routes,
-                    &told[at],
-                    (elements, first),
-                    tasks,
-                    &mut self.sink,
-                );
-                from = at + 1;
+            group.choose(passage);
+            let mut from = 0;
+            while let Some((place, at)) = group.hear(passage, from, &mut self.sink) {
+                let (routes, tasks) = (&self.routes, &mut self.tasks);
+                input_part(group, routes, passage, at, tasks, &mut self.sink);
+                from = place + 1;
             }
         }
-        told.clear();
-        self.told = told;
         self.tasks.sweep();
     }
 
@@ -323,9 +294,9 @@ impl<S: Sink> Metrics<S> {
             begin_lives(&mut self.groups, &mut self.tasks, element);
         }
         let held = route.held(element);
-        let (letter, tasks) = (route.letter(held), &mut self.tasks);
-        let Sight { parts, concerns } = letter.sight;
-        tell(&self.routes, parts, (element, at), tasks, &mut self.told);
+        let Sight { parts, concerns } = route.letter(held).sight;
+        let count = say(parts, at, &mut self.said, 0);
+        self.tell(elements, count);
         self.concerned = concerns;
         self.carry_out(elements);
         let route = &self.routes.all[number];
@@ -387,35 +358,15 @@ impl<S: Sink> Metrics<S> {
             }
         }
         // As much as the elements that are looked at together can tell.
-        self.told.reserve(route.parts_at_most() * TOGETHER);
+        let told = route.parts_at_most() * TOGETHER;
+        if self.said.len() < told + FEW {
+            self.said.resize(told + FEW, Said::default());
+            self.told.reach(told);
+        }
+        for group in &mut self.groups {
+            group.make_ready(self.told.places());
+        }
         self.routes.add(stream.id, route)
-    }
-}
-
-/// Keeps what the how many-th element says to plain metrics.
-#[inline(always)]
-fn tell(
-    routes: &Routes,
-    parts: (u32, u32),
-    (element, at): (&ElementView<'_>, usize),
-    tasks: &mut Tasks,
-    told: &mut Vec<Told>,
-) {
-    let all = &routes.parts;
-    for (meaning, part) in (parts.0..).zip(all.of(parts)) {
-        let Some(task) = all.task(part, meaning, element.payload) else {
-            continue;
-        };
-        let time = match part.tells_late() {
-            false => element.time,
-            true => routes.time(part, meaning, element),
-        };
-        told.push(Told::new(
-            (element, at as u32),
-            time,
-            tasks.slot(task),
-            meaning,
-        ));
     }
 }
 
@@ -424,12 +375,13 @@ fn tell(
 fn input_part<S: Sink>(
     group: &mut Group,
     routes: &Routes,
-    told: &Told,
-    (elements, first): (&[ElementView<'_>], u64),
+    passage: Passage<'_>,
+    at: usize,
     tasks: &mut Tasks,
     sink: &mut S,
 ) {
-    let element = (&elements[told.at as usize], first + u64::from(told.at));
+    let told = &passage.told[at];
+    let element = (passage.element(told), passage.ordinal(told));
     let meaning = routes.parts.meaning(told.meaning);
     let route = &routes.all[meaning.route as usize];
     for rule in &meaning.rules {

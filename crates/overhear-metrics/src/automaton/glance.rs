@@ -75,22 +75,43 @@ impl Sight {
 /// The values of a stream's bits that were seen last, and what they say.
 #[derive(Clone, Debug)]
 pub(super) struct Glance {
+    /// Bytes of an element that anybody wants to know of.
+    bytes: usize,
     /// Where the bits are.
     word: u32,
     mask: u64,
     known: [(u64, Sight); PLACES],
 }
 
+/// No element has a word there.
+const NOWHERE: u32 = u32::MAX;
+
+/// Nothing.
+static NOTHING: Sight = Sight {
+    parts: (0, 0),
+    concerns: Concerns::NONE,
+};
+
 impl Glance {
-    /// At what these probes look at, in elements of so many bytes; `None` if that lies too far apart.
-    pub(super) fn at(probes: &[Probe], bytes: usize) -> Option<Self> {
+    /// At elements of so many bytes, of which nothing is seen.
+    pub(super) fn blind(bytes: usize) -> Self {
         let mut glance = Self {
-            word: 0,
+            bytes,
+            word: NOWHERE,
             mask: 0,
             known: [(0, Sight::MORE); PLACES],
         };
         // No value is known: zero has the first place, and one has another.
         glance.known[0].0 = 1;
+        glance
+    }
+
+    /// At what these probes look at, in elements of so many bytes; `None` if that lies too far apart.
+    pub(super) fn at(probes: &[Probe], bytes: usize) -> Option<Self> {
+        let mut glance = Self {
+            word: 0,
+            ..Self::blind(bytes)
+        };
         let places = || probes.iter().flat_map(Probe::places);
         let Some(first) = places().map(|(place, _)| place).min() else {
             return Some(glance);
@@ -119,16 +140,22 @@ impl Glance {
         (bits.wrapping_mul(SPREAD) >> (u64::BITS - PLACES.trailing_zeros())) as usize
     }
 
-    /// What an element says, if its bits were seen lately.
+    /// What an element says, if its bits were seen lately. One that nobody wants to know of says nothing.
     #[inline(always)]
-    pub(super) fn find(&self, payload: &[u8]) -> Option<Sight> {
+    pub(super) fn find(&self, payload: &[u8]) -> Option<&Sight> {
+        if payload.len() < self.bytes {
+            return Some(&NOTHING);
+        }
         let bits = self.bits(payload);
-        let (known, sight) = self.known[Self::place(bits)];
-        (known == bits).then_some(sight)
+        let (known, sight) = &self.known[Self::place(bits)];
+        (*known == bits).then_some(sight)
     }
 
-    /// Elements with the bits of this one say this.
+    /// Elements with the bits of this one say this. Who is blind remembers nothing.
     pub(super) fn remember(&mut self, payload: &[u8], sight: Sight) {
+        if self.word == NOWHERE {
+            return;
+        }
         let bits = self.bits(payload);
         self.known[Self::place(bits)] = (bits, sight);
     }
@@ -186,6 +213,15 @@ mod tests {
         let mut kept = (0..16).filter_map(|value| found(&glance, 0, value).map(|it| (value, it)));
         assert!(kept.clone().count() >= 8);
         assert!(kept.all(|(value, it)| u64::from(it) == value));
+    }
+
+    #[test]
+    fn who_is_blind_remembers_nothing_and_nobody_wants_to_know_of_what_is_too_short() {
+        let mut blind = Glance::blind(BYTES);
+        assert_eq!(found(&blind, 0, 0), None);
+        blind.remember(&payload(0, 0), sight(5));
+        assert_eq!(found(&blind, 0, 0), None);
+        assert_eq!(blind.find(&[0; BYTES - 1]).unwrap().parts, (0, 0));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 use overhear_event::Gap;
 
+use super::hearing::Hearing;
 pub(super) use super::instance::Moment;
 use super::instance::{Instance, Keyed, Tallies};
 use super::measurement::{Intermediate, Measurement, Missed, Position, Sink};
@@ -19,10 +20,10 @@ use super::metric::{Column, Metric};
 use super::program::{Effects, Program, Row, Step};
 use super::reported::Reported;
 use super::tasks::{Tasks, NOBODY};
-use super::told::Hearing;
+use super::way::Completed;
 
 /// Where nothing is missing.
-const NOTHING_MISSED: &Missed = &Missed::NOTHING;
+pub(super) const NOTHING_MISSED: &Missed = &Missed::NOTHING;
 
 /// What the automata of a metric have done, and what they could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,8 +76,12 @@ pub(super) struct Group {
     pub(super) instances: Vec<Instance>,
     /// What elements say to it, if it is plain.
     pub(super) hearing: Hearing,
+    /// Measurements that are completed and not reported, behind which there are places to spare.
+    pub(super) completed: Vec<Completed>,
     /// By slot, if the metric divides its measurements.
     pub(super) keys: Option<Vec<Keyed>>,
+    /// Whether measurements say by which elements they began and were completed.
+    pub(super) has_positions: bool,
     /// If the sink asks for intermediate elements.
     tallies: Option<Tallies>,
     /// By slot, as far as something has been missed.
@@ -93,8 +98,9 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// For the how many-th metric of its engine. `tallies`: its intermediate elements are counted.
-    pub(super) fn new(metric: Metric, index: usize, limit: usize, tallies: bool) -> Self {
+    /// For the how many-th metric of its engine, whose results this sink takes.
+    pub(super) fn new(metric: Metric, index: usize, limit: usize, sink: &impl Sink) -> Self {
+        let tallies = sink.counts_intermediate(&metric);
         let program = Program::new(&metric);
         let sources = metric.sources().len();
         let switches = overhear_event::EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
@@ -102,11 +108,13 @@ impl Group {
             index,
             instances: vec![Instance::at(program.start())],
             hearing: Hearing::default(),
+            completed: Vec::new(),
             keys: metric
                 .specification()
                 .key
                 .as_ref()
                 .map(|_| vec![Keyed::default()]),
+            has_positions: sink.wants_positions(&metric),
             tallies: tallies.then(|| Tallies::new(sources)),
             missed: Vec::new(),
             heeding: program.heeds_any().then(|| Heeding {
@@ -144,7 +152,7 @@ impl Group {
     }
 
     /// Whether all that its elements do is to move the automata of their own tasks, and nothing is
-    /// counted: then what they say is [told](super::told).
+    /// counted: then it goes [the short way](super::way).
     pub(super) const fn is_plain(&self) -> bool {
         self.heeding.is_none() && self.tallies.is_none()
     }
@@ -152,7 +160,7 @@ impl Group {
     /// Where the automaton of a slot is, absent if there is none.
     fn row(&self, slot: u32) -> Row {
         let instance = self.instances.get(slot as usize);
-        instance.map_or(Row::ABSENT, |instance| instance.row)
+        instance.map_or(Row::ABSENT, Instance::row)
     }
 
     /// The slots in which there may be an automaton, without that of nobody.
@@ -223,7 +231,7 @@ impl Group {
         // What a stranger's automaton completes belongs to nobody.
         for &slot in others.iter().chain([&NOBODY]) {
             let step = self.program.step(self.row(slot), column);
-            if step.effects != Effects::STAY && !step.effects.has(Effects::ABSENT) {
+            if let Some(step) = step.filter(|step| step.effects != Effects::STAY) {
                 self.go(slot, step, input, sink);
             }
         }
@@ -235,13 +243,12 @@ impl Group {
     fn input_for_own<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
         let slot = input.slot as usize;
         let column = Column::new(input.symbol, true);
-        let mut step = self.program.step(self.row(input.slot), column);
-        if step.effects.has(Effects::ABSENT) {
-            if !self.introduce(input.slot, tasks) {
-                return;
-            }
-            step = self.program.step(self.row(input.slot), column);
+        if self.row(input.slot) == Row::ABSENT && !self.introduce(input.slot, tasks) {
+            return;
         }
+        let Some(step) = self.program.step(self.row(input.slot), column) else {
+            return;
+        };
         if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
             let ordinal = input.moment.ordinal;
             keys[slot] = Keyed { key, ordinal };
@@ -259,7 +266,7 @@ impl Group {
     /// Lets an automaton take a step.
     fn go<S: Sink>(&mut self, slot: u32, step: Step, input: &Input, sink: &mut S) {
         let instance = &mut self.instances[slot as usize];
-        let before = instance.row;
+        let before = instance.row();
         instance.go(step.to, step.effects, input.moment.time);
         self.take_effect(slot, step.effects, input, sink);
         if step.effects.has(Effects::FURTHER) {
@@ -279,7 +286,7 @@ impl Group {
         let (at, ordinal) = (slot as usize, input.moment.ordinal);
         let instance = &mut self.instances[at];
         if effects.has(Effects::CLOSE) {
-            instance.close();
+            instance.close(self.program.is_interval());
             if let Some(tallies) = &mut self.tallies {
                 tallies.close(at, self.metric.source_of(input.symbol), ordinal);
             }
@@ -287,19 +294,30 @@ impl Group {
         if effects.has(Effects::END) && slot != NOBODY {
             let values = Values {
                 key: self.keys.as_ref().and_then(|keys| keys[at].key),
-                missed: match instance.has_missed {
+                missed: match instance.has_missed() {
                     true => &self.missed[at],
                     false => NOTHING_MISSED,
                 },
                 intermediate: self.tallies.as_ref().map_or(&[], |it| it.totals(at)),
             };
             let metric = (&self.metric, self.index);
-            let end = input.moment.element;
-            report(&mut self.reported, metric, instance, values, end, sink);
+            let positions = match self.has_positions {
+                true => (instance.begin_at, input.moment.element),
+                false => (Position::NONE, Position::NONE),
+            };
+            report(
+                &mut self.reported,
+                metric,
+                instance,
+                values,
+                positions,
+                sink,
+            );
         }
         if effects.has(Effects::BEGIN) {
             instance.begin_by(input.moment.element);
-            if std::mem::take(&mut instance.has_missed) {
+            if instance.has_missed() {
+                instance.set_missed(false);
                 self.missed[at].clear();
             }
             if let Some(keys) = &mut self.keys {
@@ -335,7 +353,7 @@ impl Group {
         instance.task = tasks.of(slot);
         self.reach(at + 1);
         self.instances[at] = instance;
-        if instance.has_missed {
+        if instance.has_missed() {
             self.missed_of(at);
             let (nobody, others) = self.missed.split_at_mut(NOBODY as usize + 1);
             others[at - nobody.len()].copy(&nobody[NOBODY as usize]);
@@ -349,7 +367,7 @@ impl Group {
         }
         self.statistics.instances += 1;
         tasks.hold(slot);
-        self.list(slot, instance.row);
+        self.list(slot, instance.row());
         true
     }
 
@@ -397,13 +415,14 @@ impl Group {
         let Some(instance) = self.instances.get_mut(slot as usize) else {
             return;
         };
-        let row = std::mem::replace(&mut instance.row, Row::ABSENT);
+        let row = instance.row();
         if row == Row::ABSENT {
             return;
         }
-        if std::mem::take(&mut instance.has_missed) {
+        if instance.has_missed() {
             self.missed[slot as usize].clear();
         }
+        *instance = Instance::at(Row::ABSENT);
         self.unlist(slot, row);
         self.statistics.unfinished += u64::from(self.program.measures(row));
         self.statistics.instances -= 1;
@@ -446,12 +465,12 @@ impl Group {
     /// without one it is not known where the task is.
     fn miss(&mut self, slot: u32, gap: &Gap) {
         let instance = &mut self.instances[slot as usize];
-        let (row, start) = (instance.row, self.program.start());
+        let (row, start) = (instance.row(), self.program.start());
         if self.program.measures(row) {
-            instance.has_missed = true;
+            instance.set_missed(true);
             self.missed_of(slot as usize).add(gap);
         } else if row != start {
-            instance.row = start;
+            instance.set_row(start);
             self.unlist(slot, row);
             self.list(slot, start);
         }
@@ -501,18 +520,6 @@ pub(super) struct Values<'a> {
     pub(super) intermediate: &'a [Intermediate],
 }
 
-impl Values<'_> {
-    /// The key alone.
-    #[inline(always)]
-    pub(super) const fn only(key: Option<u64>) -> Self {
-        Self {
-            key,
-            missed: NOTHING_MISSED,
-            intermediate: &[],
-        }
-    }
-}
-
 /// A measurement is completed by this element.
 #[inline(always)]
 pub(super) fn report<S: Sink>(
@@ -520,7 +527,7 @@ pub(super) fn report<S: Sink>(
     (metric, metric_index): (&Metric, usize),
     instance: &Instance,
     values: Values<'_>,
-    end_at: Position,
+    (begin_at, end_at): (Position, Position),
     sink: &mut S,
 ) {
     let measurement = Measurement {
@@ -530,7 +537,7 @@ pub(super) fn report<S: Sink>(
         task: instance.task,
         begin: instance.begin,
         end: instance.changed,
-        begin_at: instance.begin_at,
+        begin_at,
         end_at,
         length: instance.length,
         intermediate: values.intermediate,
@@ -538,22 +545,4 @@ pub(super) fn report<S: Sink>(
         missed: values.missed,
     };
     reported.report(&measurement, sink);
-}
-
-/// As [`report`], where something is missing.
-#[inline(never)]
-pub(super) fn report_missing<S: Sink>(
-    reported: &mut Reported,
-    metric: (&Metric, usize),
-    instance: &Instance,
-    (key, missed): (Option<u64>, &Missed),
-    end_at: Position,
-    sink: &mut S,
-) {
-    let values = Values {
-        key,
-        missed,
-        intermediate: &[],
-    };
-    report(reported, metric, instance, values, end_at, sink);
 }

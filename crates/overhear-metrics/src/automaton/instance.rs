@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The automaton of one task: its state, and the measurement that is running.
 
+use std::hint::select_unpredictable as select;
+
 use overhear_event::{Nanos, StreamId, Timestamp};
 
 use super::measurement::{Intermediate, Position};
@@ -21,7 +23,8 @@ pub(super) struct Moment {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Instance {
-    pub(super) row: Row,
+    /// Marked while something is missing.
+    row: Row,
     pub(super) task: u32,
     /// The time of the last change, so that times that are told late do not go back.
     pub(super) changed: Timestamp,
@@ -33,8 +36,6 @@ pub(super) struct Instance {
     pub(super) begin_at: Position,
     /// The sum of its segments so far.
     pub(super) length: Nanos,
-    /// Whether something was missed while it was running.
-    pub(super) has_missed: bool,
 }
 
 impl Instance {
@@ -51,21 +52,104 @@ impl Instance {
                 sequence: 0,
             },
             length: Nanos::ZERO,
-            has_missed: false,
         }
     }
 }
 
 impl Instance {
+    /// Where it is.
+    #[inline(always)]
+    pub(super) const fn row(&self) -> Row {
+        self.row.marked(false)
+    }
+
+    /// As [`Instance::row`], marked if something was missed while its measurement was running.
+    #[inline(always)]
+    pub(super) const fn marked_row(&self) -> Row {
+        self.row
+    }
+
+    /// Whether something was missed while its measurement was running, or the last one if none is.
+    pub(super) const fn has_missed(&self) -> bool {
+        self.row.is_marked()
+    }
+
+    /// Something was missed, or nothing.
+    pub(super) fn set_missed(&mut self, has_missed: bool) {
+        self.row = self.row.marked(has_missed);
+    }
+
+    /// Is at another row.
+    pub(super) fn set_row(&mut self, row: Row) {
+        self.row = row.marked(self.has_missed());
+    }
+
     /// Goes to another row by what was told for this time.
     #[inline(always)]
     pub(super) fn go(&mut self, to: Row, effects: Effects, told: Timestamp) {
-        self.row = to;
+        self.set_row(to);
         self.changed = if effects.has(Effects::TOLD_LATE) {
             told
         } else {
             told.max(self.changed)
         };
+    }
+
+    /// Goes to another row, or stays, by what was told for this time: whatever it is, without a branch. Nothing was
+    /// missed. What was told is about the time of its element, and so not earlier than anything before, unless
+    /// something may be late.
+    #[inline(always)]
+    pub(super) fn go_anywhere(
+        &mut self,
+        to: Row,
+        effects: Effects,
+        told: Timestamp,
+        may_be_late: bool,
+    ) {
+        self.row = to;
+        let moved = effects.has(Effects::MOVED);
+        if may_be_late {
+            let told = select(moved, told, Timestamp::ZERO);
+            let later = told.max(self.changed);
+            self.changed = select(effects.has(Effects::TOLD_LATE), told, later);
+        } else {
+            self.changed = select(moved, told, self.changed);
+        }
+    }
+
+    /// Goes where another one went.
+    #[inline(always)]
+    pub(super) fn go_as(&mut self, other: &Self) {
+        (self.row, self.changed, self.begin) = (other.row, other.changed, other.begin);
+    }
+
+    /// Ends a segment if one ends.
+    #[inline(always)]
+    pub(super) fn close_if(&mut self, effects: Effects) {
+        let segment = self.changed.since(self.since);
+        let segment = select(effects.has(Effects::CLOSE), segment, Nanos::ZERO);
+        self.length = self.length.plus(segment);
+    }
+
+    /// Begins a measurement with the last change if one begins.
+    #[inline(always)]
+    pub(super) fn begin_if(&mut self, effects: Effects) {
+        self.begin = select(effects.has(Effects::BEGIN), self.changed, self.begin);
+    }
+
+    /// Which is by this element.
+    #[inline(always)]
+    pub(super) fn begin_at_if(&mut self, effects: Effects, element: Position) {
+        let begins = effects.has(Effects::BEGIN);
+        self.begin_at.stream = select(begins, element.stream, self.begin_at.stream);
+        self.begin_at.sequence = select(begins, element.sequence, self.begin_at.sequence);
+    }
+
+    /// Begins a stretch if one begins.
+    #[inline(always)]
+    pub(super) fn open_if(&mut self, effects: Effects) {
+        self.length = select(effects.has(Effects::BEGIN), Nanos::ZERO, self.length);
+        self.since = select(effects.has(Effects::OPEN), self.changed, self.since);
     }
 
     /// A measurement begins with the last change, which was by this element.
@@ -76,11 +160,15 @@ impl Instance {
         self.length = Nanos::ZERO;
     }
 
-    /// A segment ends.
+    /// A segment ends. That of an interval is all of it.
     #[inline(always)]
-    pub(super) fn close(&mut self) {
-        let segment = self.changed.since(self.since);
-        self.length = self.length.plus(segment);
+    pub(super) fn close(&mut self, is_interval: bool) {
+        if is_interval {
+            self.length = self.changed.since(self.begin);
+        } else {
+            let segment = self.changed.since(self.since);
+            self.length = self.length.plus(segment);
+        }
     }
 }
 

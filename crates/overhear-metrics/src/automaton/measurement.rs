@@ -18,6 +18,12 @@ pub struct Position {
 }
 
 impl Position {
+    /// Of no element.
+    pub const NONE: Self = Self {
+        stream: StreamId::from_raw(0),
+        sequence: u64::MAX,
+    };
+
     /// Where this element stands.
     #[must_use]
     pub const fn of(element: &ElementView<'_>) -> Self {
@@ -85,6 +91,12 @@ impl Missed {
     }
 }
 
+impl Default for Position {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 /// One completed measurement, lent to a [`Sink`]: the five values of the seed, and what was missed.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement<'a> {
@@ -100,9 +112,9 @@ pub struct Measurement<'a> {
     pub begin: Timestamp,
     /// When it was completed.
     pub end: Timestamp,
-    /// The element that began it.
+    /// The element that began it; [`Position::NONE`] where the sink does without ([`Sink::wants_positions`]).
     pub begin_at: Position,
-    /// The element that completed it.
+    /// The element that completed it; or none, as before.
     pub end_at: Position,
     /// The sum of its segments; at most `end - begin`.
     pub length: Nanos,
@@ -191,6 +203,13 @@ pub trait Sink {
         true
     }
 
+    /// Whether this metric's measurements are to say by which elements they began and were completed, which is to be
+    /// kept for each one that runs. Asked when the metric is added.
+    fn wants_positions(&self, metric: &Metric) -> bool {
+        let _ = metric;
+        true
+    }
+
     /// A measurement was completed.
     fn measurement(&mut self, measurement: &Measurement<'_>);
 
@@ -204,6 +223,10 @@ pub trait Sink {
 impl<S: Sink + ?Sized> Sink for &mut S {
     fn counts_intermediate(&self, metric: &Metric) -> bool {
         (**self).counts_intermediate(metric)
+    }
+
+    fn wants_positions(&self, metric: &Metric) -> bool {
+        (**self).wants_positions(metric)
     }
 
     fn measurement(&mut self, measurement: &Measurement<'_>) {

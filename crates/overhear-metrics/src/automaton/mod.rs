@@ -133,6 +133,7 @@ mod engine;
 mod fault;
 mod glance;
 mod group;
+mod hearing;
 mod instance;
 mod measurement;
 mod metric;
@@ -144,11 +145,13 @@ mod reading;
 mod reported;
 mod results;
 mod route;
+mod routes;
 mod shared;
 mod specification;
 mod summary;
 mod tasks;
 mod told;
+mod way;
 
 pub use builtin::{
     events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,

@@ -13,17 +13,33 @@ use super::metric::{Column, Metric};
 use super::specification::StateKind;
 
 /// A row of the table, as the place of its first step.
+///
+/// It can be marked: then no step is found there until somebody has looked what the mark is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Row(u32);
 
 impl Row {
-    /// There is no automaton.
-    pub(super) const ABSENT: Self = Self(0);
+    /// There is no automaton, and no step.
+    pub(super) const ABSENT: Self = Self(1 << 31);
+    const MARK: u32 = 1 << 30;
+    /// All places of steps are before this.
+    pub(super) const BEHIND: u32 = 1 << 29;
 
-    /// The place of its first step.
+    /// The place of its first step, behind all steps if it is marked, or if there is no automaton.
     #[inline(always)]
     pub(super) const fn place(self) -> usize {
         self.0 as usize
+    }
+
+    /// The same row with a mark, or without.
+    #[inline(always)]
+    pub(super) const fn marked(self, is_marked: bool) -> Self {
+        let mark = if is_marked { Self::MARK } else { 0 };
+        Self(self.0 & !Self::MARK | mark)
+    }
+
+    pub(super) const fn is_marked(self) -> bool {
+        self.0 & Self::MARK != 0
     }
 }
 
@@ -35,7 +51,7 @@ impl Effects {
     /// Nothing: the automaton stays where it is.
     pub(super) const STAY: Self = Self(0);
     /// It goes somewhere.
-    const MOVED: Self = Self(1);
+    pub(super) const MOVED: Self = Self(1);
     /// It happens when it is told, even if that lies before the last change.
     pub(super) const TOLD_LATE: Self = Self(1 << 1);
     /// A segment ends.
@@ -50,15 +66,6 @@ impl Effects {
     pub(super) const ENTER: Self = Self(1 << 6);
     /// More happens behind these: see [`Program::further`].
     pub(super) const FURTHER: Self = Self(1 << 7);
-    /// There is no automaton that could go anywhere.
-    pub(super) const ABSENT: Self = Self(1 << 8);
-    /// What happens to a measurement; all others only lead on.
-    pub(super) const MEASURING: Self = Self::CLOSE
-        .with(Self::END)
-        .with(Self::BEGIN)
-        .with(Self::OPEN);
-    /// What the shortest way does not provide for.
-    pub(super) const RARE: Self = Self::FURTHER.with(Self::ABSENT);
 
     /// Whether one of these is among them.
     #[inline(always)]
@@ -89,8 +96,10 @@ impl Step {
         }
     }
 
-    const fn with(self, effects: Effects) -> Self {
-        Self { effects, ..self }
+    /// Whether its segments begin and end with measurements, or end with none.
+    fn is_of_interval(&self) -> bool {
+        let has = |effect| self.effects.has(effect);
+        has(Effects::OPEN) == has(Effects::BEGIN) && (has(Effects::CLOSE) || !has(Effects::END))
     }
 }
 
@@ -113,7 +122,7 @@ struct Rest {
     stretch: Stretch,
 }
 
-/// The rests that were found, in the order of their rows, which begin behind that of the absent.
+/// The rests that were found, in the order of their rows.
 #[derive(Default)]
 struct Rests {
     all: Vec<Rest>,
@@ -127,7 +136,7 @@ impl Rests {
         if place == self.all.len() {
             self.all.push(rest);
         }
-        place + 1
+        place
     }
 }
 
@@ -135,7 +144,7 @@ impl Rests {
 #[derive(Debug)]
 pub(super) struct Program {
     steps: Vec<Step>,
-    /// Two columns per symbol, then [`Program::nothing`] and [`Program::much`].
+    /// Two columns per symbol.
     width: usize,
     /// Whether a row measures.
     measures: Vec<bool>,
@@ -144,23 +153,24 @@ pub(super) struct Program {
     heeded_in: Vec<Vec<Row>>,
     /// Whether a row heeds others.
     heeds: Vec<bool>,
+    /// See [`Program::is_interval`].
+    is_interval: bool,
 }
 
 impl Program {
     /// Compiles a metric.
     pub(super) fn new(metric: &Metric) -> Self {
         let symbols = metric.specification().symbols.len();
-        let width = 2 * symbols + 2;
+        let width = 2 * symbols;
         let mut program = Self {
-            steps: vec![Step::stay(Row::ABSENT).with(Effects::ABSENT); width],
+            steps: Vec::new(),
             width,
-            measures: vec![false],
+            measures: Vec::new(),
             further: Vec::new(),
             heeded_in: vec![Vec::new(); symbols],
-            heeds: vec![false],
+            heeds: Vec::new(),
+            is_interval: false,
         };
-        let nothing = program.nothing() as usize;
-        program.steps[nothing] = Step::stay(Row::ABSENT);
         let mut rests = Rests::default();
         rests.number(Rest {
             state: 0,
@@ -169,7 +179,7 @@ impl Program {
         });
         let mut next = 0;
         while let Some(&rest) = rests.all.get(next) {
-            let row = program.row(next + 1);
+            let row = program.row(next);
             let mut heeds = false;
             for symbol in 0..symbols {
                 for own in [false, true] {
@@ -184,12 +194,12 @@ impl Program {
                     program.steps.push(step);
                 }
             }
-            program.steps.push(Step::stay(row));
-            program.steps.push(Step::stay(row).with(Effects::FURTHER));
             program.measures.push(rest.measures);
             program.heeds.push(heeds);
             next += 1;
         }
+        program.is_interval =
+            program.further.is_empty() && program.steps.iter().all(Step::is_of_interval);
         program
     }
 
@@ -227,21 +237,18 @@ impl Program {
 
     /// Where an automaton begins.
     pub(super) fn start(&self) -> Row {
-        self.row(1)
+        self.row(0)
     }
 
     fn row(&self, number: usize) -> Row {
-        Row(u32::try_from(number * self.width).expect("the check limits states and symbols"))
+        let place = u32::try_from(number * self.width).ok();
+        let place = place.filter(|place| *place < Row::BEHIND - self.width as u32);
+        Row(place.expect("the check limits states and symbols"))
     }
 
-    /// The column that leads nowhere.
-    pub(super) const fn nothing(&self) -> u32 {
-        self.width as u32 - 2
-    }
-
-    /// The column of what is too much for one step.
-    pub(super) const fn much(&self) -> u32 {
-        self.width as u32 - 1
+    /// Whether each measurement is one segment, from its begin to its end: it is as long as that.
+    pub(super) const fn is_interval(&self) -> bool {
+        self.is_interval
     }
 
     /// All steps: where a column meets a row, behind the place of the row.
@@ -249,10 +256,10 @@ impl Program {
         &self.steps
     }
 
-    /// Where the symbol of this column leads from a row.
+    /// Where the symbol of this column leads from a row, nowhere if that is marked, or if there is no automaton.
     #[inline(always)]
-    pub(super) fn step(&self, row: Row, column: Column) -> Step {
-        self.steps[row.place() + column.index()]
+    pub(super) fn step(&self, row: Row, column: Column) -> Option<Step> {
+        self.steps.get(row.place() + column.index()).copied()
     }
 
     /// What happens behind the effects of a step that has [`Effects::FURTHER`].
@@ -260,9 +267,10 @@ impl Program {
         &self.further[usize::from(step.further)]
     }
 
-    /// The how many-th row it is; there are [`Program::rows`].
+    /// The how many-th row it is; there are [`Program::rows`], and those that are no rows come behind them.
     pub(super) fn number(&self, row: Row) -> usize {
-        row.place() / self.width
+        // Without symbols there is one row.
+        row.place().checked_div(self.width).unwrap_or(0)
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -271,12 +279,12 @@ impl Program {
 
     /// Whether a measurement is running there.
     pub(super) fn measures(&self, row: Row) -> bool {
-        self.measures[self.number(row)]
+        self.measures.get(self.number(row)) == Some(&true)
     }
 
     /// Whether input of other tasks can lead out of it.
     pub(super) fn heeds_others(&self, row: Row) -> bool {
-        self.heeds[self.number(row)]
+        self.heeds.get(self.number(row)) == Some(&true)
     }
 
     /// Whether any row does.

@@ -4,6 +4,7 @@
 use overhear_event::{Nanos, Timestamp};
 
 use super::measurement::{Doubt, Measurement, Sink};
+use super::metric::Metric;
 use crate::cost::Costs;
 
 /// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB.
@@ -115,6 +116,10 @@ fn at_index<T>(all: &mut Vec<Option<T>>, index: usize, make: impl FnOnce() -> T)
 }
 
 impl Sink for Results {
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let (costs, metric) = (&self.costs, measurement.metric);
         let kept = at_index(&mut self.metrics, measurement.metric_index, || Kept {

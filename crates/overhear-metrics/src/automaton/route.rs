@@ -54,8 +54,6 @@ pub(super) struct Route {
     letters: Vec<Letter>,
     /// The conditions that choose a letter.
     choosing: u64,
-    /// What the last elements said, if conditions can be seen at a glance.
-    glance: Option<Glance>,
     /// Whether [`Route::matches`] has to be asked: the table of letters would be too long.
     pub(super) is_long: bool,
     /// Conditions for which the word had no bit, and the rules' places in `every`.
@@ -78,17 +76,20 @@ pub(super) struct Letter {
 /// What an element says to plain metrics of one task, for one time: as much of it as each element needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoutePart {
-    /// Where the four bytes begin that name the task; nowhere if it is named in another way.
+    /// Where the four bytes begin that name the task; nowhere if it is named in another way, or if what is said is
+    /// about another time than the element's.
     four_bytes: u32,
     /// How long ago it was.
     ago: u16,
 }
 
 impl RoutePart {
-    /// Whether it is about an earlier time than the element's.
+    /// The task that the element with this payload names, if that is all to be known.
     #[inline(always)]
-    pub(super) const fn tells_late(&self) -> bool {
-        self.ago != NONE
+    pub(super) fn task(&self, payload: &[u8]) -> Option<u32> {
+        let begin = self.four_bytes as usize;
+        let bytes = payload.get(begin..begin + size_of::<u32>())?;
+        Some(u32::from_ne_bytes(*bytes.first_chunk()?))
     }
 }
 
@@ -98,7 +99,7 @@ pub(super) struct Meaning {
     /// Which route's.
     pub(super) route: u32,
     /// Where the task is named.
-    task: TaskSource,
+    pub(super) task: TaskSource,
     /// The rules.
     pub(super) rules: Box<[Rule]>,
 }
@@ -129,32 +130,15 @@ impl Parts {
         &self.meanings[number..]
     }
 
-    /// The parts from one number to another.
-    #[inline(always)]
-    pub(super) fn of(&self, (first, behind): (u32, u32)) -> &[RoutePart] {
-        &self.parts[first as usize..behind as usize]
-    }
-
-    /// The task that an element names by the part of this number.
-    #[inline(always)]
-    pub(super) fn task(&self, part: &RoutePart, number: u32, payload: &[u8]) -> Option<u32> {
-        let begin = part.four_bytes as usize;
-        let task = match payload.get(begin..begin + size_of::<u32>()) {
-            Some(bytes) => u32::from_ne_bytes(*bytes.first_chunk()?),
-            None => self.named_otherwise(number, payload)?,
-        };
-        is_task(task).then_some(task)
-    }
-
-    #[inline(never)]
-    fn named_otherwise(&self, number: u32, payload: &[u8]) -> Option<u32> {
-        self.meanings[number as usize].task.named_by(payload)
+    /// All of them, by their numbers.
+    pub(super) fn all(&self) -> &[RoutePart] {
+        &self.parts
     }
 }
 
 /// Neither 0 nor the largest number is a task.
 #[inline(always)]
-const fn is_task(number: u32) -> bool {
+pub(super) const fn is_task(number: u32) -> bool {
     number.wrapping_add(1) > 1
 }
 
@@ -243,7 +227,6 @@ impl Route {
             numbers: Vec::new(),
             letters: Vec::new(),
             choosing: 0,
-            glance: None,
             is_long: false,
             further: Vec::new(),
             every: Vec::new(),
@@ -286,11 +269,6 @@ impl Route {
             route.add(draft);
         }
         route.choose(parts);
-        if route.choosing == 0 {
-            route.glance = Glance::at(&[], route.bytes);
-        } else if route.tests.is_empty() {
-            route.glance = Glance::at(&route.probes, route.bytes);
-        }
         if route.every.is_empty() && route.lives == Lives::Silent {
             route.bytes = usize::MAX;
         }
@@ -396,7 +374,7 @@ impl Route {
             let task = self.tasks[usize::from(rules[0].task)];
             all.parts.push(RoutePart {
                 four_bytes: match task {
-                    TaskSource::Field(TaskId::Four(begin)) => begin,
+                    TaskSource::Field(TaskId::Four(begin)) if rules[0].ago == NONE => begin,
                     _ => NOWHERE,
                 },
                 ago: rules[0].ago,
@@ -454,24 +432,23 @@ impl Route {
         element.payload.len() >= self.bytes
     }
 
-    /// What an element says that was like one of the last ones.
-    #[inline(always)]
-    pub(super) fn at_a_glance(&self, element: &ElementView<'_>) -> Option<Sight> {
-        self.glance.as_ref()?.find(element.payload)
+    /// To see at a glance what elements say.
+    pub(super) fn glance(&self) -> Glance {
+        let glance = match self.choosing {
+            0 => Glance::at(&[], self.bytes),
+            _ if self.tests.is_empty() => Glance::at(&self.probes, self.bytes),
+            _ => None,
+        };
+        glance.unwrap_or_else(|| Glance::blind(self.bytes))
     }
 
     /// What an element says.
-    #[inline(never)]
-    pub(super) fn look_closely(&mut self, element: &ElementView<'_>) -> Sight {
+    pub(super) fn sight(&self, element: &ElementView<'_>) -> Sight {
         let letter = self.letter(self.held(element));
-        let sight = match letter.is_simple {
+        match letter.is_simple {
             true => letter.sight,
             false => Sight::MORE,
-        };
-        if let Some(glance) = &mut self.glance {
-            glance.remember(element.payload, sight);
         }
-        sight
     }
 
     /// What the element is where these conditions hold.

@@ -218,6 +218,10 @@ impl Sink for Summaries {
         !self.costs.of_sources(metric).is_empty()
     }
 
+    fn wants_positions(&self, _: &Metric) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let key = RowKey::new(measurement.task, measurement.key);

@@ -1,29 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The short way through the automata: what elements have told is carried out metric by metric.
-//!
-//! Most elements only move the automata of the tasks that they name. What they say is found out once for all
-//! metrics ([`Told`]); then each metric goes through what some hundred elements have told: a loop that has the
-//! metric's tables at hand, takes a step per thing told, and waits for nothing that another metric does. What
-//! takes more than a step (an automaton that is not there yet, several symbols at once) is left to
-//! [`Group::input`], which knows everything.
+//! What elements that are looked at together have told: it is found out once for all metrics, and then each metric
+//! goes [its way](super::way) through it.
 
-use overhear_event::{ElementView, StreamId, Timestamp};
+use overhear_event::{ElementView, Timestamp};
 
-use super::group::{report, report_missing, Group, Values};
-use super::instance::Keyed;
-use super::measurement::{Position, Sink};
-use super::metric::Column;
-use super::program::{Effects, Program};
-use super::reading::Number;
-use super::route::{Meaning, Route};
+/// A part of an element says something to plain metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    /// The how many-th element it is of those that are looked at together.
+    pub(super) at: u32,
+    pub(super) part: u32,
+}
+
+/// So many parts of an element are kept without a branch. Most have no more.
+pub(super) const FEW: usize = 2;
+
+/// Keeps which parts of the how many-th element say something, from a place on. Returns the place behind them.
+#[inline(always)]
+pub(super) fn say((first, behind): (u32, u32), at: usize, said: &mut [Said], from: usize) -> usize {
+    let at = at as u32;
+    let places = &mut said[from..];
+    for (place, part) in places[..FEW].iter_mut().zip(first..) {
+        *place = Said { at, part };
+    }
+    let count = (behind - first) as usize;
+    if count > FEW {
+        for (place, part) in places[..count].iter_mut().zip(first..) {
+            *place = Said { at, part };
+        }
+    }
+    from + count
+}
 
 /// What an element says to plain metrics of one task.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     /// For when.
     pub(super) time: Timestamp,
-    sequence: u64,
-    stream: StreamId,
     /// Of whom.
     pub(super) slot: u32,
     /// Which part of a letter it is: there its rules are.
@@ -32,172 +45,101 @@ pub(super) struct Told {
     pub(super) at: u32,
 }
 
-impl Told {
-    #[inline(always)]
-    pub(super) const fn new(
-        (element, at): (&ElementView<'_>, u32),
-        time: Timestamp,
-        slot: u32,
-        meaning: u32,
-    ) -> Self {
-        Self {
-            time,
-            sequence: element.sequence,
-            stream: element.stream.id,
-            slot,
-            meaning,
-            at,
-        }
-    }
-
-    /// Where the element stands.
-    #[inline(always)]
-    const fn element(&self) -> Position {
-        Position {
-            stream: self.stream,
-            sequence: self.sequence,
-        }
-    }
-}
-
-/// What a part says to a metric.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    /// The column of its symbol.
-    column: u32,
-    /// Which number is the key that it gives.
-    key: u32,
-}
-
-/// No key.
-const NONE: u32 = u32::MAX;
-
-/// What the parts of all routes say to a metric, by their numbers.
+/// What was told so far, in the order of the elements.
 #[derive(Debug, Default)]
-pub(super) struct Hearing {
-    parts: Vec<Heard>,
-    /// Where keys are.
-    numbers: Vec<Number>,
+pub(super) struct Tale {
+    /// Behind what was told there are places to spare.
+    places: Vec<Told>,
+    count: usize,
+    is_late: bool,
 }
 
-impl Hearing {
-    /// There is a part more, that of a route.
-    fn learn(&mut self, metric: usize, program: &Program, part: &Meaning, route: &Route) {
-        let rules = part.rules.iter();
-        let mut own = rules.filter(|rule| rule.metric as usize == metric);
-        let mut heard = Heard {
-            column: program.nothing(),
-            key: NONE,
-        };
-        match (own.next(), own.next()) {
-            (None, _) => {}
-            (Some(only), None) => {
-                heard.column = Column::new(usize::from(only.symbol), true).index() as u32;
-                if let Some(number) = route.key_of(only) {
-                    heard.key = self.numbers.len() as u32;
-                    self.numbers.push(number);
-                }
-            }
-            _ => heard.column = program.much(),
-        }
-        self.parts.push(heard);
-    }
-}
-
-impl Group {
-    /// There is a part more, that of a route.
-    pub(super) fn learn(&mut self, part: &Meaning, route: &Route) {
-        self.hearing.learn(self.index, &self.program, part, route);
+impl Tale {
+    /// Has room for so much.
+    pub(super) fn reach(&mut self, most: usize) {
+        // One place more is written to and does not count.
+        self.places.resize(most + 1, Told::default());
     }
 
-    /// Moves the automata by what these elements have told from a place on, until something takes more than a
-    /// step. Returns the place of that. `first` is what names the first of the elements.
-    #[inline(never)]
-    pub(super) fn hear<S: Sink>(
-        &mut self,
-        told: &[Told],
-        from: usize,
-        (elements, first): (&[ElementView<'_>], u64),
-        sink: &mut S,
-    ) -> Option<usize> {
-        match self.keys.is_some() {
-            true => self.go_on::<S, true>(told, from, (elements, first), sink),
-            false => self.go_on::<S, false>(told, from, (elements, first), sink),
+    /// The places that there are.
+    pub(super) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Goes on, behind what was told.
+    pub(super) fn go_on(&mut self) -> Telling<'_> {
+        Telling {
+            places: &mut self.places,
+            count: self.count,
+            told: &mut self.count,
+            is_late: &mut self.is_late,
         }
     }
 
+    /// Ends the tale of these elements, of which the first has this name. From here on nothing was told.
+    pub(super) fn end<'a>(
+        &'a mut self,
+        elements: &'a [ElementView<'a>],
+        first: u64,
+    ) -> Passage<'a> {
+        Passage {
+            told: &self.places[..std::mem::take(&mut self.count)],
+            is_late: std::mem::take(&mut self.is_late),
+            elements,
+            first,
+        }
+    }
+}
+
+/// A tale that goes on. What was put counts once it is [kept](Telling::keep).
+pub(super) struct Telling<'a> {
+    places: &'a mut [Told],
+    count: usize,
+    told: &'a mut usize,
+    is_late: &'a mut bool,
+}
+
+impl Telling<'_> {
+    /// Tells something, if it counts: without a branch.
     #[inline(always)]
-    fn go_on<S: Sink, const KEYED: bool>(
-        &mut self,
-        all: &[Told],
-        from: usize,
-        (elements, first): (&[ElementView<'_>], u64),
-        sink: &mut S,
-    ) -> Option<usize> {
-        let (steps, parts) = (self.program.steps(), &self.hearing.parts[..]);
-        let instances = &mut self.instances[..];
-        let keys: &mut [Keyed] = match &mut self.keys {
-            Some(keys) if KEYED => keys,
-            _ => &mut [],
-        };
-        let mut rest = all[from..].iter();
-        while let Some(told) = rest.next() {
-            let slot = told.slot as usize;
-            let heard = parts[told.meaning as usize];
-            let instance = &mut instances[slot];
-            let step = steps[instance.row.place() + heard.column as usize];
-            let effects = step.effects;
-            if effects.has(Effects::RARE) {
-                return Some(all.len() - rest.len() - 1);
-            }
-            if KEYED && heard.key != NONE {
-                let number = self.hearing.numbers[heard.key as usize];
-                keys[slot] = Keyed {
-                    key: number.bits(elements[told.at as usize].payload),
-                    ordinal: first + u64::from(told.at),
-                };
-            }
-            if effects == Effects::STAY {
-                continue;
-            }
-            instance.go(step.to, effects, told.time);
-            // Most only go on.
-            if !effects.has(Effects::MEASURING) {
-                continue;
-            }
-            if effects.has(Effects::CLOSE) {
-                instance.close();
-            }
-            if effects.has(Effects::END) {
-                let metric = (&self.metric, self.index);
-                let key = match KEYED {
-                    true => keys[slot].key,
-                    false => None,
-                };
-                let end = told.element();
-                if instance.has_missed {
-                    let values = (key, &self.missed[slot]);
-                    report_missing(&mut self.reported, metric, instance, values, end, sink);
-                } else {
-                    // Nothing is missing, which is known here: the sink need not look.
-                    let values = Values::only(key);
-                    report(&mut self.reported, metric, instance, values, end, sink);
-                }
-            }
-            if effects.has(Effects::BEGIN) {
-                instance.begin_by(told.element());
-                if instance.has_missed {
-                    instance.has_missed = false;
-                    self.missed[slot].clear();
-                }
-                if KEYED {
-                    keys[slot].renew(first + u64::from(told.at));
-                }
-            }
-            if effects.has(Effects::OPEN) {
-                instance.since = instance.changed;
-            }
-        }
-        None
+    pub(super) fn put(&mut self, told: Told, counts: bool) {
+        self.places[self.count] = told;
+        self.count += usize::from(counts);
+    }
+
+    /// Something is about an earlier time than that of its element.
+    pub(super) fn is_late(&mut self) {
+        *self.is_late = true;
+    }
+
+    /// That is all.
+    pub(super) fn keep(self) {
+        *self.told = self.count;
+    }
+}
+
+/// A tale that has ended.
+#[derive(Clone, Copy)]
+pub(super) struct Passage<'a> {
+    pub(super) told: &'a [Told],
+    /// Whether some of it is about an earlier time than that of its element.
+    pub(super) is_late: bool,
+    /// The elements that told it, perhaps among others.
+    pub(super) elements: &'a [ElementView<'a>],
+    /// What names the first of the elements.
+    pub(super) first: u64,
+}
+
+impl<'a> Passage<'a> {
+    /// Which element told this.
+    #[inline(always)]
+    pub(super) fn element(&self, told: &Told) -> &'a ElementView<'a> {
+        &self.elements[told.at as usize]
+    }
+
+    /// What names that.
+    #[inline(always)]
+    pub(super) const fn ordinal(&self, told: &Told) -> u64 {
+        self.first + told.at as u64
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Metrics that share one engine, many elements at once, and intermediate elements that nobody counts:
-//! this is the short way through the engine. Each metric by itself, element by element, and everything
-//! counted, is the long one. Both tell the same.
+//! this is the short way through the engine, with positions or without. Each metric by itself, element by element,
+//! and everything counted, is the long one. All tell the same.
 
 use overhear_event::{ElementView, Gap, Item, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::automaton::{
@@ -26,20 +26,35 @@ struct Told {
     doubts: u64,
 }
 
-#[derive(Debug, Default)]
+/// What the sink wants to know of measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wants {
+    Values,
+    Positions,
+    Intermediate,
+}
+
+#[derive(Debug)]
 struct All {
-    counts: bool,
+    wants: Wants,
     /// By metric.
     metrics: Vec<Vec<Told>>,
 }
 
 impl Sink for All {
     fn counts_intermediate(&self, _: &Metric) -> bool {
-        self.counts
+        self.wants == Wants::Intermediate
+    }
+
+    fn wants_positions(&self, _: &Metric) -> bool {
+        self.wants != Wants::Values
     }
 
     fn measurement(&mut self, it: &Measurement<'_>) {
-        assert_eq!(it.intermediate.is_empty(), !self.counts);
+        assert_eq!(
+            it.intermediate.is_empty(),
+            self.wants != Wants::Intermediate
+        );
         self.metrics[it.metric_index].push(Told {
             number: it.number,
             task: it.task,
@@ -82,10 +97,10 @@ fn play(
     items: &[Kept],
     limit: usize,
     batch: usize,
-    counts: bool,
+    wants: Wants,
 ) -> Vec<(Vec<Told>, MetricStatistics)> {
     let sink = All {
-        counts,
+        wants,
         metrics: vec![Vec::new(); metrics.len()],
     };
     let mut engine = Metrics::new(sink).with_instances(limit);
@@ -166,10 +181,15 @@ proptest! {
         // Of the names of unknown events, all that arbitrary metrics know.
         let specification = metrics[0].specification();
         let items = kept(&lines, &catalogue(Some(specification)));
-        let together = play(&metrics, &items, limit, batch, false);
-        for (metric, together) in metrics.iter().zip(together) {
-            let alone = play(std::slice::from_ref(metric), &items, limit, 1, true);
+        let values = play(&metrics, &items, limit, batch, Wants::Values);
+        let together = play(&metrics, &items, limit, batch, Wants::Positions);
+        for (metric, (values, together)) in metrics.iter().zip(values.iter().zip(together)) {
+            let mut alone = play(std::slice::from_ref(metric), &items, limit, 1, Wants::Intermediate);
             prop_assert_eq!(&together, &alone[0], "{}", metric);
+            for told in &mut alone[0].0 {
+                (told.begin.1, told.end.1) = (Position::NONE, Position::NONE);
+            }
+            prop_assert_eq!(values, &alone[0], "{} without positions", metric);
         }
     }
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The short way through the automata: what elements have told is carried out metric by metric.
+//!
+//! Most elements only move the automata of the tasks that they name. Each metric goes through what some hundred
+//! elements have [told](super::told): a loop that has the metric's tables at hand, takes a step per thing told, and
+//! waits for nothing that another metric does. What takes more than a step (an automaton that is not there yet,
+//! something that was missed, several symbols at once) is left to [`Group::input`], which knows everything.
+//!
+//! What comes next cannot be foreseen where threads wake each other: a branch on whether a measurement begins or ends
+//! would be mispredicted every few elements, which takes longer than everything else that an element does. So there is
+//! none. Whatever a step does, all is written that it may change, and what is completed is written behind the
+//! measurements that are, whether it is one or not; only the count depends on that. They are reported afterwards.
+
+use overhear_event::{Nanos, Timestamp};
+
+use super::group::{Group, NOTHING_MISSED};
+use super::hearing::Chosen;
+use super::instance::Keyed;
+use super::measurement::{Measurement, Position, Sink};
+use super::program::{Effects, Step};
+use super::route::{Meaning, Route};
+use super::told::Passage;
+
+/// A measurement that is completed and not reported.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Completed {
+    begin: Timestamp,
+    end: Timestamp,
+    /// Unless it is an interval.
+    length: Nanos,
+    /// If there are keys.
+    key: Option<u64>,
+    task: u32,
+    /// By the how many-th of the elements that are looked at together.
+    at: u32,
+    /// If positions are wanted.
+    begin_at: Position,
+}
+
+/// A way through what was told, from a place on. Returns the place of what takes more than a step, or behind all, and
+/// how many measurements are completed.
+type Way = fn(&mut Group, Passage<'_>, usize) -> (usize, usize);
+
+/// The metric divides its measurements.
+const KEYED: usize = 1;
+/// Its measurements are [intervals](super::program::Program::is_interval).
+const INTERVAL: usize = 1 << 1;
+/// The sink wants positions.
+const POSITIONS: usize = 1 << 2;
+/// The metric does not want to know of all that was told.
+const CHOOSY: usize = 1 << 3;
+/// Something is about an earlier time than that of its element.
+const LATE: usize = 1 << 4;
+
+macro_rules! ways {
+    ($($way:literal)*) => {
+        [$(Group::go_on::<$way>),*]
+    };
+}
+
+/// The ways, each without what it needs not do.
+static WAYS: [Way; 32] = ways! {
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+};
+
+impl Group {
+    /// There is a part more, that of a route.
+    pub(super) fn learn(&mut self, part: &Meaning, route: &Route) {
+        self.hearing.learn(self.index, part, route);
+    }
+
+    /// Has room for what elements that are looked at together can tell.
+    pub(super) fn make_ready(&mut self, told: usize) {
+        self.hearing.reach(told);
+        if self.completed.len() < told {
+            self.completed.resize(told, Completed::default());
+        }
+    }
+
+    /// Chooses what is heard of what was told.
+    #[inline(never)]
+    pub(super) fn choose(&mut self, passage: Passage<'_>) {
+        self.hearing.choose(passage.told);
+    }
+
+    /// Moves the automata by what was chosen, from a place on, until something takes more than a step. Returns the
+    /// place of that, and which of what was told it is.
+    #[inline(never)]
+    pub(super) fn hear<S: Sink>(
+        &mut self,
+        passage: Passage<'_>,
+        from: usize,
+        sink: &mut S,
+    ) -> Option<(usize, usize)> {
+        let (heard, completed) = WAYS[self.way(passage.is_late)](self, passage, from);
+        match (self.program.is_interval(), self.has_positions) {
+            (false, false) => self.report::<S, false, false>(completed, passage, sink),
+            (false, true) => self.report::<S, false, true>(completed, passage, sink),
+            (true, false) => self.report::<S, true, false>(completed, passage, sink),
+            (true, true) => self.report::<S, true, true>(completed, passage, sink),
+        }
+        if heard == self.hearing.count() {
+            return None;
+        }
+        let at = match self.hearing.is_choosy {
+            true => self.hearing.chosen()[heard].at as usize,
+            false => heard,
+        };
+        Some((heard, at))
+    }
+
+    fn way(&self, is_late: bool) -> usize {
+        let given = [
+            (KEYED, self.keys.is_some()),
+            (INTERVAL, self.program.is_interval()),
+            (POSITIONS, self.has_positions),
+            (CHOOSY, self.hearing.is_choosy),
+            (LATE, is_late),
+        ];
+        let given = given.iter().filter(|(_, is_given)| *is_given);
+        given.map(|(bit, _)| bit).sum()
+    }
+
+    #[inline(never)]
+    fn go_on<const WAY: usize>(&mut self, passage: Passage<'_>, from: usize) -> (usize, usize) {
+        let steps = self.program.steps();
+        let (hearing, all) = (&self.hearing, passage.told);
+        let (parts, completed) = (&hearing.parts[..], &mut self.completed[..]);
+        let instances = &mut self.instances[..];
+        let keys: &mut [Keyed] = match &mut self.keys {
+            Some(keys) if WAY & KEYED != 0 => keys,
+            _ => &mut [],
+        };
+        let (chosen, count) = match WAY & CHOOSY {
+            0 => (&[][..], all.len()),
+            _ => (hearing.chosen(), hearing.chosen().len()),
+        };
+        let mut done = 0;
+        for place in from..count {
+            let (told, column) = if WAY & CHOOSY == 0 {
+                let told = &all[place];
+                (told, parts[told.meaning as usize].column)
+            } else {
+                let Chosen { at, column } = chosen[place];
+                (&all[at as usize], column)
+            };
+            let slot = told.slot as usize;
+            let instance = &mut instances[slot];
+            // Where something was missed there is no step, nor where there is no automaton, nor for several symbols.
+            let step = steps.get(instance.marked_row().place() + column as usize);
+            let Some(&Step { to, effects, .. }) = step else {
+                return (place, done);
+            };
+            if WAY & INTERVAL == 0 && effects.has(Effects::FURTHER) {
+                return (place, done);
+            }
+            let completed = &mut completed[done];
+            done += usize::from(effects.has(Effects::END));
+            if WAY & KEYED != 0 {
+                let (keyed, ordinal) = (&mut keys[slot], passage.ordinal(told));
+                // These take turns.
+                if let Some(number) = hearing.key(told) {
+                    let key = number.bits(passage.element(told).payload);
+                    *keyed = Keyed { key, ordinal };
+                }
+                completed.key = keyed.key;
+                if effects.has(Effects::BEGIN) {
+                    keyed.renew(ordinal);
+                }
+            }
+            let mut moved = *instance;
+            moved.go_anywhere(to, effects, told.time, WAY & LATE != 0);
+            completed.begin = moved.begin;
+            completed.end = moved.changed;
+            completed.task = moved.task;
+            moved.begin_if(effects);
+            if WAY & POSITIONS != 0 {
+                completed.begin_at = moved.begin_at;
+                completed.at = told.at;
+                moved.begin_at_if(effects, Position::of(passage.element(told)));
+                instance.begin_at = moved.begin_at;
+            }
+            if WAY & INTERVAL == 0 {
+                moved.close_if(effects);
+                completed.length = moved.length;
+                moved.open_if(effects);
+                (instance.length, instance.since) = (moved.length, moved.since);
+            }
+            instance.go_as(&moved);
+        }
+        (count, done)
+    }
+
+    /// Reports the measurements that are completed.
+    #[inline(always)]
+    fn report<S: Sink, const INTERVAL: bool, const POSITIONS: bool>(
+        &mut self,
+        count: usize,
+        passage: Passage<'_>,
+        sink: &mut S,
+    ) {
+        for completed in &self.completed[..count] {
+            let (begin_at, end_at) = match POSITIONS {
+                true => {
+                    let end = &passage.elements[completed.at as usize];
+                    (completed.begin_at, Position::of(end))
+                }
+                false => (Position::NONE, Position::NONE),
+            };
+            let measurement = Measurement {
+                metric: &self.metric,
+                metric_index: self.index,
+                number: self.reported.completed(),
+                task: completed.task,
+                begin: completed.begin,
+                end: completed.end,
+                begin_at,
+                end_at,
+                length: match INTERVAL {
+                    true => completed.end.since(completed.begin),
+                    false => completed.length,
+                },
+                intermediate: &[],
+                key: completed.key,
+                missed: NOTHING_MISSED,
+            };
+            self.reported.report(&measurement, sink);
+        }
+    }
+}
