@@ -158,6 +158,47 @@ fn times_that_go_back_inside_a_packet_end_the_stream_there() {
 }
 
 #[test]
+fn whatever_time_a_record_gets_its_stream_is_read_up_to_where_it_goes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let file = dir.path().join("trace/stream-1");
+    let good = fs::read(&file).unwrap();
+    let mut whole = Memory::default();
+    let reader = TraceReader::open(dir.path()).unwrap();
+    reader.replay(&mut [&mut whole]);
+    let (own, other): (Vec<_>, Vec<_>) = whole.items.iter().partition(|it| it.stream() == 1);
+    let place = |index: usize| packet(index / 4 + 1) + HEAD + index % 4 * RECORD;
+    // The times of a packet's first and last record are told by its head, too.
+    for index in (0..20).filter(|index| matches!(index % 4, 1 | 2)) {
+        let [before, after] = [index - 1, index + 1].map(|it| own[it].time().as_monotonic_ns());
+        let just_before = before.saturating_sub(1);
+        for time in [0, just_before, before, after, after + 1, 1 << 40, u64::MAX] {
+            let mut bytes = good.clone();
+            put(&mut bytes, place(index), time);
+            fs::write(&file, &bytes).unwrap();
+            let reader = TraceReader::open(dir.path()).unwrap();
+            let mut memory = Memory::default();
+            let replayed = reader.replay(&mut [&mut memory]);
+            let read = match time {
+                _ if time < before => index,
+                _ if time > after => index + 1,
+                _ => own.len(),
+            };
+            let offsets: Vec<_> = replayed.corrupt.iter().map(|it| it.offset).collect();
+            let bad = (read < own.len()).then(|| place(read) as u64);
+            assert_eq!(offsets, Vec::from_iter(bad), "{index} at {time}");
+            let mut expected: Vec<_> = own[..read].iter().copied().cloned().collect();
+            if let Some(Owned::Element { time: changed, .. }) = expected.get_mut(index) {
+                *changed = at(time);
+            }
+            expected.extend(other.iter().copied().cloned());
+            expected.sort_by_key(|item| (item.time(), item.stream()));
+            assert_eq!(memory.items, expected, "{index} at {time}");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_trace_is_refused_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let open = || TraceReader::open(dir.path()).unwrap_err();

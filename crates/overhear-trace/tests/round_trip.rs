@@ -3,7 +3,7 @@
 
 mod support;
 
-use overhear_event::{GapCause, Origin, Timestamp, Update};
+use overhear_event::{GapCause, Nanos, Origin, Timestamp, Update};
 use overhear_trace::{ReadError, TraceReader, TraceWriter, WriteError};
 use proptest::prelude::proptest;
 use serde_json::json;
@@ -22,12 +22,14 @@ proptest! {
         let mut memory = Memory::default();
         let replayed = reader.replay(&mut [&mut memory]);
         assert_eq!(memory.items, items);
+        let last = reader.times().map_or(Timestamp::ZERO, |times| times.1);
+        assert_eq!(memory.advances, advances(&items, last.max(written.advanced_to)));
         assert!(replayed.corrupt.is_empty());
         let mut stepped = Memory::default();
         let mut replay = reader.begin_replay();
         while replay.step(step, &mut [&mut stepped]) {}
         assert_eq!(stepped.items, items);
-        assert_eq!(stepped.advanced_to, memory.advanced_to);
+        assert_eq!(stepped.advances, memory.advances);
         assert!(!replay.step(step, &mut []));
         assert_eq!(replay.into_summary(), replayed);
         let gaps = items.iter().filter(|item| matches!(item, Owned::Gap(_))).count() as u64;
@@ -41,6 +43,21 @@ proptest! {
         assert!(reader.streams().map(|s| &**s).eq(&expected));
         assert_eq!(reader.identity(), &identity());
     }
+}
+
+/// Before how many items a replay tells which times: before what comes more than a millisecond after the last one,
+/// and at the end.
+fn advances(items: &[Owned], end: Timestamp) -> Vec<(usize, Timestamp)> {
+    let mut told = Vec::new();
+    let mut now = Timestamp::ZERO;
+    for (index, item) in items.iter().enumerate() {
+        if item.time() > now.plus(Nanos::from_ms(1)) {
+            now = item.time();
+            told.push((index, now));
+        }
+    }
+    told.extend((end > now).then_some((items.len(), end)));
+    told
 }
 
 #[test]

@@ -135,6 +135,8 @@ impl Owned {
 #[derive(Debug, Default)]
 pub struct Memory {
     pub items: Vec<Owned>,
+    /// After how many items which times were told.
+    pub advances: Vec<(usize, Timestamp)>,
     pub advanced_to: Timestamp,
 }
 
@@ -156,6 +158,7 @@ impl Update for Memory {
 
     fn advance(&mut self, now: Timestamp) {
         assert!(now > self.advanced_to);
+        self.advances.push((self.items.len(), now));
         self.advanced_to = now;
     }
 }

@@ -55,21 +55,32 @@ fn kind() -> impl Strategy<Value = FieldKind> {
     ]
 }
 
+/// How long after the one before an element comes: often at once, rarely later than an advance is told, or than a
+/// merge looks ahead.
+fn pause() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0_u64..4,
+        20 => 0_u64..500,
+        1 => 0_u64..2_000_000,
+        1 => 0_u64..6_000_000_000,
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        5 => (0_u64..500, any::<u64>()).prop_map(|(dt, seed)| Step::Element(dt, seed)),
+        5 => (pause(), any::<u64>()).prop_map(|(dt, seed)| Step::Element(dt, seed)),
         1 => (0_u64..2_000, prop::sample::select(GapCause::ALL.to_vec()))
             .prop_map(|(missed, cause)| Step::Gap(missed, cause)),
     ]
 }
 
-fn stream() -> impl Strategy<Value = StreamPlan> {
+fn stream(steps: usize) -> impl Strategy<Value = StreamPlan> {
     (
         vec(kind(), 0..8),
         0_u8..3,
         0_u64..1_000,
         0_u64..1_000,
-        vec(step(), 0..60),
+        vec(step(), 0..steps),
     )
         .prop_map(|(mut kinds, origin, start, tail, steps)| {
             // Without padding, fields must come in descending alignment.
@@ -86,7 +97,7 @@ fn stream() -> impl Strategy<Value = StreamPlan> {
 
 pub fn plan() -> impl Strategy<Value = Plan> {
     (
-        vec(stream(), 0..6),
+        prop_oneof![7 => vec(stream(60), 0..6), 1 => vec(stream(12), 30..90)],
         0_usize..1_500,
         0_u64..3_000,
         1_usize..20,
@@ -141,7 +152,7 @@ impl Plan {
                 _ => Origin::Clerk,
             };
             // Ids that are neither dense nor in order, so that nothing relies on it.
-            let id = (index as u32 * 7 + 3) % 11;
+            let id = (index as u32 * 7 + 3) % 101;
             let sensor = format!("sensor{}", index % 2);
             descriptors.push(descriptor(id, &sensor, origin, schema.build().unwrap()));
         }
