@@ -63,5 +63,5 @@ pub use schema::{
 };
 pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
 pub use time::{ClockId, Nanos, Ticks, Timestamp};
-pub use turns::{Turn, Turns};
+pub use turns::{Turn, TurnScale, TurnWord, Turns};
 pub use writer::WriterKind;

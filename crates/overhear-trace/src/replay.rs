@@ -4,7 +4,11 @@
 //! The order is the live monitor's: (time, stream, sequence), where a gap takes the place right
 //! before the first element after it, that is, its key is its `to`.
 
-use overhear_event::{ElementView, Gap, Nanos, Timestamp, Turn, Turns, Update};
+use std::slice;
+
+use overhear_event::{
+    ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Turn, TurnScale, TurnWord, Turns, Update,
+};
 
 use crate::packet::{record_time, Flaw, TIME_BYTES, TRAILER_BYTES};
 use crate::reader::{CorruptStream, RecordedStream, TraceReader};
@@ -33,119 +37,113 @@ pub struct ReplaySummary {
     pub corrupt: Vec<CorruptStream>,
 }
 
-/// Reads one stream. What comes next in it is a gap or records of a packet, and nothing at its
-/// end.
+/// The records of a stream's packet that have not been read: what each element needs, in one line of the cache.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Records<'a> {
+    stream: &'a StreamDescriptor,
+    /// From the next one on; nothing if a gap is next, and at the end.
+    left: &'a [u8],
+    /// Bytes of each payload.
+    payload_bytes: u32,
+    /// Of the next one.
+    sequence: u64,
+    /// The turn of the one behind the next. It is looked at early, because whose turn is next waits for it. Less than
+    /// the next one's where it is not that simple: the packet ends, or time goes back, or too far ahead.
+    behind: TurnWord,
+}
+
+impl<'a> Records<'a> {
+    /// Takes the next one, which has this turn, if there is one, and room for it. Tells the turn of the one behind it.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        turn: TurnWord,
+        scale: TurnScale,
+        room: &mut slice::IterMut<'_, ElementView<'a>>,
+    ) -> Option<TurnWord> {
+        let (stream, sequence, behind) = (self.stream, self.sequence, self.behind);
+        let (_, rest) = self.left.split_first_chunk::<TIME_BYTES>()?;
+        let (payload, left) = rest.split_at_checked(self.payload_bytes as usize)?;
+        let element = room.next()?;
+        self.sequence = sequence + 1;
+        self.left = left;
+        self.look_ahead(scale, turn.rank());
+        *element = ElementView {
+            stream,
+            sequence,
+            time: scale.time(turn),
+            payload,
+        };
+        Some(behind)
+    }
+
+    /// Looks at the one behind the next.
+    #[inline(always)]
+    fn look_ahead(&mut self, scale: TurnScale, rank: usize) {
+        let at = TIME_BYTES + self.payload_bytes as usize;
+        self.behind = match self.left.get(at..at + TIME_BYTES) {
+            Some(time) => scale.word(record_time(time), rank),
+            None => TurnWord::UNKNOWN,
+        };
+    }
+}
+
+/// Reads one stream packet by packet.
 #[derive(Debug)]
 struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
+    /// What comes next, if there are no records.
     gap: Option<Gap>,
-    /// The packet's records from the next one on, nothing if a gap is next, and at the end.
-    records: &'a [u8],
-    /// Of a record.
-    bytes: usize,
-    /// Of the next record.
-    sequence: u64,
-    /// Of the next record or gap.
-    time: Timestamp,
-    /// Of the record behind the next one in its packet, if there is one. It is looked at early, because whose turn
-    /// is next waits for it.
-    time_behind: Timestamp,
     /// Where and why the stream could not be read any further.
     flaw: Option<(usize, String)>,
 }
 
 impl<'a> Cursor<'a> {
     fn new(stream: &'a RecordedStream) -> Self {
-        let mut cursor = Self {
+        Self {
             stream,
             packets: Packets::new(&stream.layout, stream.map.bytes()),
             gap: None,
-            records: &[],
-            bytes: stream.layout.record_bytes(),
-            sequence: 0,
-            time: Timestamp::ZERO,
-            time_behind: Timestamp::ZERO,
             flaw: None,
-        };
-        cursor.next_packet();
-        cursor
-    }
-
-    fn is_at_end(&self) -> bool {
-        self.records.is_empty() && self.gap.is_none()
-    }
-
-    /// The payload of the next record, and what comes behind it.
-    #[inline(always)]
-    fn next(&self) -> Option<(&'a [u8], &'a [u8])> {
-        let (record, behind) = self.records.split_at_checked(self.bytes)?;
-        Some((record.get(TIME_BYTES..)?, behind))
-    }
-
-    /// Goes to this place behind the next record.
-    #[inline(always)]
-    fn go_to(&mut self, behind: &'a [u8]) {
-        self.sequence += 1;
-        self.records = behind;
-        if behind.is_empty() {
-            self.next_packet();
-        } else {
-            self.set_time(self.time_behind);
         }
     }
 
-    /// Goes to the next packet that holds anything.
+    /// Goes on after this time: with the records that are left, or with the next packet that holds anything. Tells
+    /// when, nothing at the end.
     #[inline(never)]
-    fn next_packet(&mut self) {
+    fn go_on(&mut self, records: &mut Records<'a>, now: Timestamp) -> Option<Timestamp> {
         self.gap = None;
-        self.records = &[];
-        loop {
+        while records.left.is_empty() {
             let packet = match self.packets.next() {
-                Ok(Some(packet)) => packet,
-                Ok(None) => return,
+                Ok(packet) => packet?,
                 // The scan found only whole packets, so the file has changed since.
                 Err(Flaw::Torn) => return self.fail(0, "the file has changed".to_owned()),
                 Err(Flaw::Corrupt(reason)) => return self.fail(0, reason),
             };
             if let Some(gap) = packet.head.gap {
                 self.gap = Some(gap);
-                self.time = packet.head.end;
-                return;
+                return Some(packet.head.end);
             }
             // They are whole: that is checked.
-            self.records = packet.records;
-            if !self.records.is_empty() {
-                self.sequence = packet.head.first_sequence;
-                return self.set_time(record_time(self.records));
-            }
+            records.left = packet.records;
+            records.sequence = packet.head.first_sequence;
         }
-    }
-
-    /// The next record has this time, which must not be earlier than the last one's.
-    #[inline(always)]
-    fn set_time(&mut self, time: Timestamp) {
-        if let Some(behind) = self.records.get(self.bytes..) {
-            self.time_behind = record_time(behind);
+        let time = record_time(records.left);
+        if time < now {
+            let left = std::mem::take(&mut records.left);
+            let reason = format!("an element at {time} comes after one at {now}");
+            return self.fail(TRAILER_BYTES + left.len(), reason);
         }
-        if time < self.time {
-            self.goes_back(time);
-        } else {
-            self.time = time;
-        }
-    }
-
-    #[cold]
-    fn goes_back(&mut self, time: Timestamp) {
-        let reason = format!("an element at {time} comes after one at {}", self.time);
-        self.fail(TRAILER_BYTES + self.records.len(), reason);
+        Some(time)
     }
 
     /// Ends the stream so many bytes before the end of the last packet that was read.
     #[cold]
-    fn fail(&mut self, before: usize, reason: String) {
+    fn fail(&mut self, before: usize, reason: String) -> Option<Timestamp> {
         self.flaw = Some((self.packets.offset() - before, reason));
-        self.records = &[];
+        None
     }
 }
 
@@ -163,23 +161,48 @@ impl TraceReader {
     /// A replay that its caller drives step by step; [`TraceReader::replay`] is all of it at once.
     #[must_use]
     pub fn begin_replay(&self) -> Replay<'_> {
-        let mut cursors: Vec<_> = self.recorded().iter().map(Cursor::new).collect();
+        let begin = |stream| {
+            let mut cursor = Cursor::new(stream);
+            let mut records = Records {
+                stream: &stream.descriptor,
+                left: &[],
+                payload_bytes: stream.descriptor.schema.size(),
+                sequence: 0,
+                behind: TurnWord::UNKNOWN,
+            };
+            let time = cursor.go_on(&mut records, Timestamp::ZERO);
+            (cursor, records, time)
+        };
+        let mut streams: Vec<_> = self.recorded().iter().map(begin).collect();
         // Those that have a turn come first, in the order of the turns.
-        cursors.sort_by_key(|cursor| (cursor.is_at_end(), cursor.stream.descriptor.id));
+        streams.sort_by_key(|(cursor, _, time)| (time.is_none(), cursor.stream.descriptor.id));
         let turns = (0..)
-            .zip(&cursors)
-            .filter(|(_, cursor)| !cursor.is_at_end())
-            .map(|(index, cursor)| Turn::new(cursor.time, cursor.stream.descriptor.id, index));
+            .zip(&streams)
+            .filter_map(|(index, (cursor, _, time))| {
+                Some(Turn::new((*time)?, cursor.stream.descriptor.id, index))
+            });
         let turns = Turns::new(turns.collect());
-        Replay {
+        let (cursors, records): (_, Vec<_>) = streams.into_iter().map(|it| (it.0, it.1)).unzip();
+        let nothing = records.first().map(|records: &Records<'_>| ElementView {
+            stream: records.stream,
+            sequence: 0,
+            time: Timestamp::ZERO,
+            payload: &[],
+        });
+        let mut replay = Replay {
             reader: self,
             cursors,
+            records,
+            scale: turns.scale(),
             turns,
-            batch: Vec::with_capacity(BATCH),
+            batch: nothing.map_or(Vec::new(), |nothing| vec![nothing; BATCH]),
+            waiting: 0,
             summary: ReplaySummary::default(),
             has_begun: false,
             has_ended: false,
-        }
+        };
+        replay.look_ahead();
+        replay
     }
 }
 
@@ -187,10 +210,17 @@ impl TraceReader {
 #[derive(Debug)]
 pub struct Replay<'a> {
     reader: &'a TraceReader,
+    /// By rank; those that never had a turn come last.
     cursors: Vec<Cursor<'a>>,
+    /// As the cursors.
+    records: Vec<Records<'a>>,
     turns: Turns,
-    /// Elements that follow each other and have not been handed over; empty between steps.
+    /// What the words in the records are written with.
+    scale: TurnScale,
+    /// Elements that follow each other, and room for as many as are handed over at once.
     batch: Vec<ElementView<'a>>,
+    /// So many of them have not been handed over; none between steps.
+    waiting: usize,
     summary: ReplaySummary,
     has_begun: bool,
     has_ended: bool,
@@ -202,13 +232,6 @@ impl<'a> Replay<'a> {
     ///
     /// However the steps are chosen, the updates are called in the same way.
     pub fn step(&mut self, elements: u64, updates: &mut [&mut dyn Update]) -> bool {
-        let Self {
-            cursors,
-            turns,
-            batch,
-            summary,
-            ..
-        } = self;
         if !std::mem::replace(&mut self.has_begun, true) {
             for stream in self.reader.streams() {
                 for update in updates.iter_mut() {
@@ -217,51 +240,93 @@ impl<'a> Replay<'a> {
             }
         }
         let mut left = elements;
-        let mut due = summary.advanced_to.plus(ADVANCE);
-        while let Some(rank) = turns.top_rank() {
-            let cursor = &mut cursors[rank];
+        let mut due = self.summary.advanced_to.plus(ADVANCE);
+        while let Some(top) = self.turns.top() {
             if left == 0 {
-                hand_over(batch, updates, summary);
+                self.hand_over(updates);
                 return true;
             }
-            if cursor.time > due {
-                hand_over(batch, updates, summary);
-                tell(updates, summary, cursor.time);
-                due = cursor.time.plus(ADVANCE);
+            if top.time() > due {
+                self.hand_over(updates);
+                tell(updates, &mut self.summary, top.time());
+                due = top.time().plus(ADVANCE);
             }
-            if let Some((payload, behind)) = cursor.next() {
-                if batch.len() == BATCH {
-                    hand_over(batch, updates, summary);
-                }
-                batch.push(ElementView {
-                    stream: &cursor.stream.descriptor,
-                    sequence: cursor.sequence,
-                    time: cursor.time,
-                    payload,
-                });
-                left -= 1;
-                cursor.go_to(behind);
-            } else if let Some(gap) = cursor.gap {
-                hand_over(batch, updates, summary);
-                summary.gaps += 1;
-                summary.discarded = summary.discarded.saturating_add(gap.missed);
+            if let Some(gap) = self.cursors[top.index()].gap {
+                self.hand_over(updates);
+                self.summary.gaps += 1;
+                self.summary.discarded = self.summary.discarded.saturating_add(gap.missed);
+                let stream = self.records[top.index()].stream;
                 for update in updates.iter_mut() {
-                    update.gap(&cursor.stream.descriptor, &gap);
+                    update.gap(stream, &gap);
                 }
-                cursor.next_packet();
+                self.go_on();
+                continue;
             }
-            if cursor.is_at_end() {
-                turns.remove_top();
-            } else {
-                turns.go_on_at(cursor.time);
+            if self.waiting == BATCH {
+                self.hand_over(updates);
             }
+            left -= self.collect(left, due);
         }
-        hand_over(batch, updates, summary);
+        self.hand_over(updates);
         if !self.has_ended {
             self.has_ended = true;
             self.conclude(updates);
         }
         false
+    }
+
+    /// Collects elements up to this time, but no more than so many, nor than the batch has room for, and no further
+    /// than to the next gap or the end of a packet. Returns how many.
+    #[inline(never)]
+    fn collect(&mut self, most: u64, until: Timestamp) -> u64 {
+        // What each element needs is at hand, not behind `self`.
+        let (records, scale) = (&mut self.records[..], self.scale);
+        let room = &mut self.batch[self.waiting..];
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(room.len());
+        let mut room = room[..most].iter_mut();
+        let is_open = self.turns.take(until, |turn| {
+            records[turn.rank()].take(turn, scale, &mut room)
+        });
+        let collected = most - room.len();
+        self.waiting += collected;
+        if is_open {
+            self.go_on();
+        }
+        collected as u64
+    }
+
+    /// Goes on with the top's stream, whose turn has been taken.
+    fn go_on(&mut self) {
+        let Some(top) = self.turns.top() else { return };
+        let rank = top.index();
+        let records = &mut self.records[rank];
+        match self.cursors[rank].go_on(records, top.time()) {
+            Some(time) => self.turns.go_on_at(time),
+            None => self.turns.remove_top(),
+        }
+        if self.scale == self.turns.scale() {
+            records.look_ahead(self.scale, rank);
+        } else {
+            self.look_ahead();
+        }
+    }
+
+    /// Looks at the records behind the next ones, of all streams.
+    fn look_ahead(&mut self) {
+        self.scale = self.turns.scale();
+        for (rank, records) in self.records.iter_mut().enumerate() {
+            records.look_ahead(self.scale, rank);
+        }
+    }
+
+    /// Has the elements evaluated that wait for it.
+    #[inline(never)]
+    fn hand_over(&mut self, updates: &mut [&mut dyn Update]) {
+        let elements = &self.batch[..std::mem::take(&mut self.waiting)];
+        self.summary.events += elements.len() as u64;
+        for update in updates.iter_mut() {
+            update.elements(elements);
+        }
     }
 
     fn conclude(&mut self, updates: &mut [&mut dyn Update]) {
@@ -298,20 +363,6 @@ impl<'a> Replay<'a> {
     pub fn into_summary(self) -> ReplaySummary {
         self.summary
     }
-}
-
-/// Has the elements evaluated.
-#[inline(never)]
-fn hand_over(
-    batch: &mut Vec<ElementView<'_>>,
-    updates: &mut [&mut dyn Update],
-    summary: &mut ReplaySummary,
-) {
-    summary.events += batch.len() as u64;
-    for update in updates.iter_mut() {
-        update.elements(batch);
-    }
-    batch.clear();
 }
 
 /// Tells the time. What follows is not older than `now`.
