@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Read-only maps of stream files: with the module `foreign` the only `unsafe` of this crate.
+//! Read-only maps of stream files, and how they are fetched from memory: with the module `foreign` the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -14,6 +14,21 @@ use memmap2::Mmap;
 pub(crate) struct Map {
     map: Option<Mmap>,
     length: usize,
+}
+
+/// Has what lies so many bytes behind the beginning of these fetched into the nearest cache, without waiting for it, where
+/// the processor can be told so. It need not be a part of them.
+#[inline(always)]
+pub(crate) fn fetch(bytes: &[u8], ahead: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: A prefetch is a hint. It reads nothing that a program could see and never faults, wherever it points.
+    unsafe {
+        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(ahead).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // Looking at it is enough.
+    std::hint::black_box(bytes.get(ahead).copied().unwrap_or(0));
 }
 
 impl Map {
