@@ -7,61 +7,53 @@ use rustc_hash::FxHashMap;
 use super::glance::{Glance, Sight};
 use super::route::{Parts, Route, RoutePart};
 
-/// Places for streams whose routes are found without asking the index.
-const NEAR: usize = 32;
+/// The numbers of streams below this one need not be looked up. The directory counts streams from 1 on.
+const SMALL: usize = 1 << 16;
 
 /// The routes of the streams.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Routes {
     pub(super) all: Vec<Route>,
     /// By the numbers of the routes.
     glances: Vec<Glance>,
     /// What their letters say to plain metrics.
     pub(super) parts: Parts,
+    /// By the numbers of streams those of their routes; for streams that are unknown, more than there are.
+    by_small: Vec<u32>,
     by_stream: FxHashMap<StreamId, u32>,
-    /// The streams of recent elements and the numbers of their routes, by the low bits of the streams'.
-    near: [(StreamId, u32); NEAR],
-}
-
-impl Default for Routes {
-    fn default() -> Self {
-        Self {
-            all: Vec::new(),
-            glances: Vec::new(),
-            parts: Parts::default(),
-            by_stream: FxHashMap::default(),
-            // There are never so many routes.
-            near: [(StreamId::from_raw(0), u32::MAX); NEAR],
-        }
-    }
 }
 
 impl Routes {
-    /// What elements of a stream say at a glance, unless the stream is new, or not that of a recent element.
+    /// What elements of a stream say at a glance, unless it is new.
     #[inline(always)]
     pub(super) fn glance(&self, stream: StreamId) -> Option<&Glance> {
-        let (known, number) = self.near[stream.as_raw() as usize % NEAR];
-        let glance = self.glances.get(number as usize)?;
-        (known == stream).then_some(glance)
+        match self.by_small.get(stream.as_raw() as usize) {
+            Some(number) => self.glances.get(*number as usize),
+            None => self.look_up(stream),
+        }
     }
 
-    /// What an element of a recent stream says.
+    #[inline(never)]
+    fn look_up(&self, stream: StreamId) -> Option<&Glance> {
+        self.number(stream).map(|number| &self.glances[number])
+    }
+
+    /// What an element of a known stream says.
     #[inline(never)]
     pub(super) fn look_closely(&mut self, element: &ElementView<'_>) -> Sight {
-        let (_, number) = self.near[element.stream.id.as_raw() as usize % NEAR];
-        let sight = self.all[number as usize].sight(element);
+        let Some(number) = self.number(element.stream.id) else {
+            return Sight::MORE;
+        };
+        let sight = self.all[number].sight(element);
         if sight.is_all() {
-            self.glances[number as usize].remember(element.payload, sight);
+            self.glances[number].remember(element.payload, sight);
         }
         sight
     }
 
     /// The number of the stream's route, `None` if it is new.
-    #[inline(never)]
-    pub(super) fn number(&mut self, stream: StreamId) -> Option<usize> {
-        let number = *self.by_stream.get(&stream)?;
-        self.near[stream.as_raw() as usize % NEAR] = (stream, number);
-        Some(number as usize)
+    pub(super) fn number(&self, stream: StreamId) -> Option<usize> {
+        self.by_stream.get(&stream).map(|number| *number as usize)
     }
 
     /// Whose it is what a part of an element says, and for when: 0 if it is nobody's.
@@ -78,10 +70,17 @@ impl Routes {
         (task.unwrap_or(0), route.time_of_part(part, element))
     }
 
+    /// Adds that of a new stream. Returns its number.
     pub(super) fn add(&mut self, stream: StreamId, route: Route) -> usize {
-        self.by_stream.insert(stream, self.all.len() as u32);
+        let (number, small) = (self.all.len(), stream.as_raw() as usize);
+        self.by_stream.insert(stream, number as u32);
+        if small < SMALL {
+            let streams = self.by_small.len().max(small + 1);
+            self.by_small.resize(streams, u32::MAX);
+            self.by_small[small] = number as u32;
+        }
         self.glances.push(route.glance());
         self.all.push(route);
-        self.all.len() - 1
+        number
     }
 }
