@@ -59,8 +59,13 @@ impl Counted {
             self.max = self.max.max(value);
             self.sum += u128::from(value);
         }
-        let values = values.iter().map(|&value| value.min(LARGEST));
-        self.buckets.record_all(values);
+        let values = values.iter().copied();
+        if self.max <= LARGEST {
+            self.buckets.record_all(values);
+        } else {
+            self.buckets
+                .record_all(values.map(|value| value.min(LARGEST)));
+        }
     }
 }
 
