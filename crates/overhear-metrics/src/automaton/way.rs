@@ -92,12 +92,17 @@ impl Group {
         from: usize,
         sink: &mut S,
     ) -> Option<(usize, usize)> {
-        let (heard, completed) = WAYS[self.way(passage.is_late)](self, passage, from);
-        match (self.program.is_interval(), self.has_positions) {
-            (false, false) => self.report::<S, false, false>(completed, passage, sink),
-            (false, true) => self.report::<S, false, true>(completed, passage, sink),
-            (true, false) => self.report::<S, true, false>(completed, passage, sink),
-            (true, true) => self.report::<S, true, true>(completed, passage, sink),
+        let way = self.way(passage.is_late);
+        let (heard, completed) = WAYS[way](self, passage, from);
+        match way & (KEYED | INTERVAL | POSITIONS) {
+            0 => self.report::<S, 0>(completed, passage, sink),
+            1 => self.report::<S, 1>(completed, passage, sink),
+            2 => self.report::<S, 2>(completed, passage, sink),
+            3 => self.report::<S, 3>(completed, passage, sink),
+            4 => self.report::<S, 4>(completed, passage, sink),
+            5 => self.report::<S, 5>(completed, passage, sink),
+            6 => self.report::<S, 6>(completed, passage, sink),
+            _ => self.report::<S, 7>(completed, passage, sink),
         }
         if heard == self.hearing.count() {
             return None;
@@ -192,20 +197,20 @@ impl Group {
     }
 
     /// Reports the measurements that are completed.
-    #[inline(always)]
-    fn report<S: Sink, const INTERVAL: bool, const POSITIONS: bool>(
+    #[inline(never)]
+    fn report<S: Sink, const WAY: usize>(
         &mut self,
         count: usize,
         passage: Passage<'_>,
         sink: &mut S,
     ) {
         for completed in &self.completed[..count] {
-            let (begin_at, end_at) = match POSITIONS {
-                true => {
+            let (begin_at, end_at) = match WAY & POSITIONS {
+                0 => (Position::NONE, Position::NONE),
+                _ => {
                     let end = &passage.elements[completed.at as usize];
                     (completed.begin_at, Position::of(end))
                 }
-                false => (Position::NONE, Position::NONE),
             };
             let measurement = Measurement {
                 metric: &self.metric,
@@ -216,12 +221,15 @@ impl Group {
                 end: completed.end,
                 begin_at,
                 end_at,
-                length: match INTERVAL {
-                    true => completed.end.since(completed.begin),
-                    false => completed.length,
+                length: match WAY & INTERVAL {
+                    0 => completed.length,
+                    _ => completed.end.since(completed.begin),
                 },
                 intermediate: &[],
-                key: completed.key,
+                key: match WAY & KEYED {
+                    0 => None,
+                    _ => completed.key,
+                },
                 missed: NOTHING_MISSED,
             };
             self.reported.report(&measurement, sink);
