@@ -193,12 +193,12 @@ def test_switches_alone_have_no_wake_ups():
     with made as monitor:
         assert "without wake-ups" in monitor.sentence
         monitor.thread_monitor(sleeper.tid, 1)
-        monitor.resume()
         before = sleeper.switches()
+        monitor.resume()
         sleeper.turns(10)
-        after = sleeper.switches()
+        counted = sleeper.switches() - before
         batch = monitor.read()
-        assert departures(batch, sleeper.tid) == after - before
+        assert departures(batch, sleeper.tid) == counted
         assert {stream.sensor for stream in monitor.streams} == {"sched_switch", "task_life"}
     assert {"sched_switch", "sched_wake", "task_life"} <= overhear.kernel_sensors().keys()
 
