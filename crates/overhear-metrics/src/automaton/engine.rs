@@ -195,51 +195,59 @@ impl<S: Sink> Metrics<S> {
     /// chain from the stream to the automaton.
     #[inline(never)]
     fn listen(&mut self, elements: &[ElementView<'_>], from: usize) -> usize {
-        let (routes, said, mut concerned) = (&mut self.routes, &mut self.said[..], self.concerned);
-        let (mut till, mut count) = (from, 0);
-        for element in &elements[from..] {
-            let Some(glance) = routes.glance(element.stream.id) else {
+        let (mut till, mut count, mut concerned) = (from, 0, self.concerned);
+        loop {
+            let (seen, said) = (self.routes.seen(), &mut self.said[..]);
+            for element in &elements[till..] {
+                let Some(sight) = seen.glance(element) else {
+                    break;
+                };
+                concerned = concerned.with(sight.concerns);
+                count = say(sight.parts, till, said, count);
+                till += 1;
+            }
+            // What cannot be seen at a glance is rare.
+            let Some(element) = elements.get(till) else {
                 break;
             };
-            let closely;
-            let sight = match glance.find(element.payload) {
-                Some(sight) => sight,
-                None => {
-                    closely = routes.look_closely(element);
-                    if !closely.is_all() {
-                        break;
-                    }
-                    &closely
-                }
-            };
+            let sight = self.routes.look_closely(element);
+            if !sight.is_all() {
+                break;
+            }
             concerned = concerned.with(sight.concerns);
-            count = say(sight.parts, till, said, count);
+            count = say(sight.parts, till, &mut self.said, count);
             till += 1;
         }
         self.concerned = concerned;
-        self.tell(elements, count);
+        match concerned.are_plain() {
+            true => self.tell::<true>(elements, count),
+            false => self.tell::<false>(elements, count),
+        }
         till
     }
 
-    /// Keeps what elements say to plain metrics by so many parts.
+    /// Keeps what elements say to plain metrics by so many parts, which are plain or not.
     #[inline(never)]
-    fn tell(&mut self, elements: &[ElementView<'_>], said: usize) {
+    fn tell<const PLAIN: bool>(&mut self, elements: &[ElementView<'_>], said: usize) {
         let (routes, tasks) = (&self.routes, &mut self.tasks);
         let parts = routes.parts.all();
         let mut told = self.told.go_on();
         for said in &self.said[..said] {
             let element = &elements[said.at as usize];
             let part = &parts[said.part as usize];
-            let (task, time) = match part.task(element.payload) {
-                Some(task) => (task, element.time),
-                None => {
-                    let found = routes.look_for(part, said.part, element);
-                    if found.1 != element.time {
-                        told.is_late();
-                    }
-                    found
-                }
+            let found = match PLAIN {
+                true => part.task(element.payload).map(|task| (task, element.time)),
+                false => part
+                    .task_and_ago(element.payload)
+                    .map(|(task, ago)| (task, element.time.minus(ago))),
             };
+            let (task, time) = match found {
+                Some(found) => found,
+                None => routes.look_for(part, said.part, element),
+            };
+            if !PLAIN {
+                told.may_be_late(time != element.time);
+            }
             // Neither 0 nor the largest number is a task; and 0 has a slot.
             let is_task = is_task(task);
             let slot = tasks.slot(if is_task { task } else { 0 });
@@ -296,7 +304,7 @@ impl<S: Sink> Metrics<S> {
         let held = route.held(element);
         let Sight { parts, concerns } = route.letter(held).sight;
         let count = say(parts, at, &mut self.said, 0);
-        self.tell(elements, count);
+        self.tell::<false>(elements, count);
         self.concerned = concerns;
         self.carry_out(elements);
         let route = &self.routes.all[number];

@@ -3,7 +3,10 @@
 //!
 //! The conditions on the elements of a stream look at a few bits, which lie close together nearly always and take
 //! few values. So the last values are remembered with what they were found to say, and only a new one is looked
-//! at condition by condition.
+//! at condition by condition. A whole number that is compared with one constant, like a duration that is not known, may
+//! have any value: of it only the outcome is remembered.
+
+use std::hint::select_unpredictable as select;
 
 use super::reading::Probe;
 
@@ -14,27 +17,27 @@ const PLACES: usize = 16;
 /// Spreads values over the places: 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Metrics, a bit each; those behind the last bit share that.
+/// What some elements concern: metrics, a bit each, of which those behind the last bit share that; and in the highest
+/// bit whether some [parts](super::route::RoutePart) are not plain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Concerns(u64);
 
 impl Concerns {
-    /// None of them.
+    /// Nothing.
     const NONE: Self = Self(0);
+    const NOT_PLAIN: Self = Self(1 << 63);
 
-    /// These metrics.
-    pub(super) fn of(metrics: impl Iterator<Item = u32>) -> Self {
-        metrics.map(Self::one).fold(Self::default(), Self::with)
+    /// These metrics, by parts that are all plain or not.
+    pub(super) fn of(metrics: impl Iterator<Item = u32>, are_plain: bool) -> Self {
+        let parts = match are_plain {
+            true => Self::NONE,
+            false => Self::NOT_PLAIN,
+        };
+        metrics.map(Self::one).fold(parts, Self::with)
     }
 
     const fn one(metric: u32) -> Self {
-        Self(
-            1 << if metric < u64::BITS {
-                metric
-            } else {
-                u64::BITS - 1
-            },
-        )
+        Self(1 << if metric < 62 { metric } else { 62 })
     }
 
     /// These and those.
@@ -47,6 +50,11 @@ impl Concerns {
     pub(super) const fn have(self, metric: usize) -> bool {
         self.0 & Self::one(metric as u32).0 != 0
     }
+
+    /// Whether all parts are plain.
+    pub(super) const fn are_plain(self) -> bool {
+        self.0 & Self::NOT_PLAIN.0 == 0
+    }
 }
 
 /// What an element says to plain metrics.
@@ -54,7 +62,7 @@ impl Concerns {
 pub(super) struct Sight {
     /// From where to where among the parts of all routes.
     pub(super) parts: (u32, u32),
-    /// The metrics that these concern.
+    /// What these concern.
     pub(super) concerns: Concerns,
 }
 
@@ -75,30 +83,35 @@ impl Sight {
 /// The values of a stream's bits that were seen last, and what they say.
 #[derive(Clone, Debug)]
 pub(super) struct Glance {
-    /// Bytes of an element that anybody wants to know of.
-    bytes: usize,
     /// Where the bits are.
     word: u32,
+    /// The bits that are looked at as they are.
     mask: u64,
+    /// Of these bits it matters only whether they have this value. No bit means that there are none.
+    compared: (u64, u64),
+    /// What stands for that: one of these bits.
+    is_equal: u64,
     known: [(u64, Sight); PLACES],
 }
 
 /// No element has a word there.
 const NOWHERE: u32 = u32::MAX;
 
-/// Nothing.
-static NOTHING: Sight = Sight {
-    parts: (0, 0),
-    concerns: Concerns::NONE,
-};
-
 impl Glance {
-    /// At elements of so many bytes, of which nothing is seen.
-    pub(super) fn blind(bytes: usize) -> Self {
+    /// At elements that say nothing, whatever they are.
+    pub(super) fn idle() -> Self {
+        let mut glance = Self::blind();
+        glance.known[0] = (0, Sight::default());
+        glance
+    }
+
+    /// At elements of which nothing is seen.
+    pub(super) fn blind() -> Self {
         let mut glance = Self {
-            bytes,
             word: NOWHERE,
             mask: 0,
+            compared: (0, 0),
+            is_equal: 0,
             known: [(0, Sight::MORE); PLACES],
         };
         // No value is known: zero has the first place, and one has another.
@@ -110,29 +123,34 @@ impl Glance {
     pub(super) fn at(probes: &[Probe], bytes: usize) -> Option<Self> {
         let mut glance = Self {
             word: 0,
-            ..Self::blind(bytes)
+            ..Self::blind()
         };
-        let places = || probes.iter().flat_map(Probe::places);
-        let Some(first) = places().map(|(place, _)| place).min() else {
+        let places = probes.iter().flat_map(Probe::places);
+        let Some(first) = places.map(|(place, _, _)| place).min() else {
             return Some(glance);
         };
         let begin = first.min(bytes.checked_sub(WORD)?);
-        let mut mask = [0; WORD];
-        for (place, bits) in places() {
-            *mask.get_mut(place - begin)? |= bits;
-        }
         glance.word = u32::try_from(begin).ok()?;
-        glance.mask = u64::from_ne_bytes(mask);
+        let probes = probes.iter().map(|probe| within(probe, begin));
+        let probes = probes.collect::<Option<Vec<(u64, u64)>>>()?;
+        glance.compared = most_compared(&probes);
+        glance.is_equal = glance.compared.0 & glance.compared.0.wrapping_neg();
+        let others = probes.iter().filter(|probe| **probe != glance.compared);
+        glance.mask = others.fold(0, |all, (mask, _)| all | mask);
         Some(glance)
     }
 
-    /// The bits of an element. Where there is no condition it may have less than a word.
+    /// The bits of an element, with one for what is compared. Where there is no condition it may have less than a word.
     #[inline(always)]
     fn bits(&self, payload: &[u8]) -> u64 {
         let begin = self.word as usize;
         let word = payload.get(begin..begin + WORD);
         let word = word.and_then(<[u8]>::first_chunk);
-        word.map_or(0, |word| u64::from_ne_bytes(*word) & self.mask)
+        word.map_or(0, |word| {
+            let word = u64::from_ne_bytes(*word);
+            let (mask, value) = self.compared;
+            word & self.mask | select(word & mask == value, self.is_equal, 0)
+        })
     }
 
     #[inline(always)]
@@ -140,12 +158,9 @@ impl Glance {
         (bits.wrapping_mul(SPREAD) >> (u64::BITS - PLACES.trailing_zeros())) as usize
     }
 
-    /// What an element says, if its bits were seen lately. One that nobody wants to know of says nothing.
+    /// What an element says, if its bits were seen lately.
     #[inline(always)]
     pub(super) fn find(&self, payload: &[u8]) -> Option<&Sight> {
-        if payload.len() < self.bytes {
-            return Some(&NOTHING);
-        }
         let bits = self.bits(payload);
         let (known, sight) = &self.known[Self::place(bits)];
         (*known == bits).then_some(sight)
@@ -159,6 +174,32 @@ impl Glance {
         let bits = self.bits(payload);
         self.known[Self::place(bits)] = (bits, sight);
     }
+}
+
+/// The mask and the value of a probe in the word that begins there; `None` if it lies elsewhere.
+fn within(probe: &Probe, begin: usize) -> Option<(u64, u64)> {
+    let (mut mask, mut value) = ([0; WORD], [0; WORD]);
+    for (place, bits, wanted) in probe.places() {
+        *mask.get_mut(place - begin)? = bits;
+        *value.get_mut(place - begin)? = wanted;
+    }
+    Some((u64::from_ne_bytes(mask), u64::from_ne_bytes(value)))
+}
+
+/// The probe that looks at the most bits, if they are more than a byte and no other probe looks at any of them: what
+/// many bits have may be different each time, and what is known of them would be known once.
+fn most_compared(probes: &[(u64, u64)]) -> (u64, u64) {
+    let is_alone = |probe: &&(u64, u64)| {
+        let others = probes.iter().filter(|other| other != probe);
+        others.into_iter().all(|(mask, _)| mask & probe.0 == 0)
+    };
+    let many = probes
+        .iter()
+        .filter(|(mask, _)| mask.count_ones() > u8::BITS);
+    let most = many
+        .filter(is_alone)
+        .max_by_key(|(mask, _)| mask.count_ones());
+    most.copied().unwrap_or((0, 0))
 }
 
 #[cfg(test)]
@@ -216,12 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn who_is_blind_remembers_nothing_and_nobody_wants_to_know_of_what_is_too_short() {
-        let mut blind = Glance::blind(BYTES);
+    fn who_is_blind_remembers_nothing_and_who_is_idle_nothing_else() {
+        let mut blind = Glance::blind();
         assert_eq!(found(&blind, 0, 0), None);
         blind.remember(&payload(0, 0), sight(5));
         assert_eq!(found(&blind, 0, 0), None);
-        assert_eq!(blind.find(&[0; BYTES - 1]).unwrap().parts, (0, 0));
+        let mut idle = Glance::idle();
+        idle.remember(&payload(1, 1), sight(5));
+        assert_eq!(idle.find(&[]).unwrap().parts, (0, 0));
+        assert_eq!(found(&idle, 1, 1), Some(0));
     }
 
     #[test]
@@ -235,6 +279,29 @@ mod tests {
         assert!(Glance::at(&[Probe::at(0, 1), Probe::at(8, 0xff << 8)], BYTES).is_none());
         // The word does not go beyond the element.
         assert!(Glance::at(&[Probe::at(8, 1 << 63)], BYTES).is_some());
+    }
+
+    #[test]
+    fn of_a_number_that_is_compared_only_the_outcome_matters() {
+        let unknown = |mask, value| Probe::with(4, mask, value);
+        let all = u64::from(u32::MAX);
+        let probes = [Probe::at(0, 6), unknown(all, all), Probe::at(0, 0xff00)];
+        let mut glance = Glance::at(&probes, BYTES).unwrap();
+        let low = |number: u64, flags: u64| number << 32 | flags;
+        glance.remember(&payload(low(77, 2), 0), sight(1));
+        glance.remember(&payload(low(all, 2), 0), sight(2));
+        for number in [0, 1, 78, all - 1, 1 << 31] {
+            assert_eq!(found(&glance, low(number, 2), 5), Some(1), "{number}");
+            assert_ne!(found(&glance, low(number, 4), 5), Some(1), "{number}");
+        }
+        assert_eq!(found(&glance, low(all, 3), 5), Some(2));
+        // Where two constants are wanted, or some of the bits, all bits matter.
+        for other in [unknown(all, 5), unknown(0xf0, 0)] {
+            let mut glance = Glance::at(&[unknown(all, all), other], BYTES).unwrap();
+            glance.remember(&payload(low(77, 2), 0), sight(1));
+            assert_eq!(found(&glance, low(78, 2), 0), None);
+            assert_eq!(found(&glance, low(77, 0), 0), Some(1));
+        }
     }
 
     #[test]

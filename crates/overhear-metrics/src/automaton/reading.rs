@@ -261,17 +261,21 @@ impl Probe {
     /// A probe for zeros under a mask in the word that begins there.
     #[cfg(test)]
     pub(super) const fn at(word: u32, mask: u64) -> Self {
-        Self {
-            word,
-            mask,
-            value: 0,
-        }
+        Self::with(word, mask, 0)
     }
 
-    /// The bytes of a payload that it looks at, and at which of their bits.
-    pub(super) fn places(&self) -> impl Iterator<Item = (usize, u8)> + Clone {
-        let bytes = (self.word as usize..).zip(self.mask.to_ne_bytes());
-        bytes.filter(|&(_, bits)| bits != 0)
+    /// One for a value.
+    #[cfg(test)]
+    pub(super) const fn with(word: u32, mask: u64, value: u64) -> Self {
+        Self { word, mask, value }
+    }
+
+    /// The bytes of a payload that it looks at, at which of their bits, and what these are to be.
+    pub(super) fn places(&self) -> impl Iterator<Item = (usize, u8, u8)> {
+        let bits = self.mask.to_ne_bytes().into_iter();
+        let bytes = (self.word as usize..).zip(bits.zip(self.value.to_ne_bytes()));
+        let bytes = bytes.filter(|(_, (bits, _))| *bits != 0);
+        bytes.map(|(place, (bits, wanted))| (place, bits, wanted))
     }
 
     /// Whether it holds; not where the payload is too short.

@@ -76,21 +76,71 @@ pub(super) struct Letter {
 /// What an element says to plain metrics of one task, for one time: as much of it as each element needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoutePart {
-    /// Where the four bytes begin that name the task; nowhere if it is named in another way, or if what is said is
-    /// about another time than the element's.
-    four_bytes: u32,
+    /// Where the four bytes begin that name the task, and which of their bits; the task where they do not. Nowhere if
+    /// it takes more to know all.
+    task_at: u32,
+    task_mask: u32,
+    task: u32,
+    /// Where the four bytes begin that say how long ago it was, and which of their bits.
+    ago_at: u32,
+    ago_mask: u32,
     /// How long ago it was.
     ago: u16,
 }
 
 impl RoutePart {
-    /// The task that the element with this payload names, if that is all to be known.
+    fn new(task: TaskSource, ago: u16, numbers: &[Number]) -> Self {
+        // All that is not said otherwise is read from the first bytes, and none of their bits.
+        let mut part = Self {
+            task_at: 0,
+            task_mask: 0,
+            task: 0,
+            ago_at: 0,
+            ago_mask: 0,
+            ago,
+        };
+        match task {
+            TaskSource::Field(TaskId::Four(begin)) => {
+                (part.task_at, part.task_mask) = (begin, u32::MAX)
+            }
+            TaskSource::Always(task) => part.task = task,
+            _ => part.task_at = NOWHERE,
+        }
+        let number = numbers.get(usize::from(ago));
+        match number.map(|number| TaskId::from(*number)) {
+            None => {}
+            Some(TaskId::Four(begin)) => (part.ago_at, part.ago_mask) = (begin, u32::MAX),
+            Some(TaskId::Other(_)) => part.task_at = NOWHERE,
+        }
+        part
+    }
+
+    /// Whether the four bytes that name the task say all.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.task_at != NOWHERE && self.task_mask == u32::MAX && self.ago_mask == 0
+    }
+
+    /// The task that the element with this payload names by four bytes, if it has so many.
     #[inline(always)]
     pub(super) fn task(&self, payload: &[u8]) -> Option<u32> {
-        let begin = self.four_bytes as usize;
-        let bytes = payload.get(begin..begin + size_of::<u32>())?;
-        Some(u32::from_ne_bytes(*bytes.first_chunk()?))
+        four_bytes(payload, self.task_at)
     }
+
+    /// The task and how long ago it was, without a branch on what the part is, if that is all that is to be known.
+    #[inline(always)]
+    pub(super) fn task_and_ago(&self, payload: &[u8]) -> Option<(u32, Nanos)> {
+        let task = four_bytes(payload, self.task_at)? & self.task_mask | self.task;
+        let ago = four_bytes(payload, self.ago_at)? & self.ago_mask;
+        Some((task, Nanos::from_ns(u64::from(ago))))
+    }
+}
+
+/// The four bytes that begin there, if there are so many.
+#[inline(always)]
+fn four_bytes(payload: &[u8], begin: u32) -> Option<u32> {
+    let begin = begin as usize;
+    let bytes = payload.get(begin..begin + size_of::<u32>())?;
+    Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
 /// And the rest of it.
@@ -111,7 +161,7 @@ pub(super) struct Parts {
     meanings: Vec<Meaning>,
 }
 
-/// No four bytes name a task.
+/// Where no four bytes are.
 const NOWHERE: u32 = u32::MAX;
 
 impl Parts {
@@ -369,22 +419,19 @@ impl Route {
             }
         }
         let first = all.parts.len() as u32;
-        let concerns = Concerns::of(parts.iter().flatten().map(|rule| rule.metric));
+        let metrics: Vec<u32> = parts.iter().flatten().map(|rule| rule.metric).collect();
         for rules in parts {
             let task = self.tasks[usize::from(rules[0].task)];
-            all.parts.push(RoutePart {
-                four_bytes: match task {
-                    TaskSource::Field(TaskId::Four(begin)) if rules[0].ago == NONE => begin,
-                    _ => NOWHERE,
-                },
-                ago: rules[0].ago,
-            });
+            all.parts
+                .push(RoutePart::new(task, rules[0].ago, &self.numbers));
             all.meanings.push(Meaning {
                 route,
                 task,
                 rules: rules.into(),
             });
         }
+        let are_plain = all.parts[first as usize..].iter().all(RoutePart::is_plain);
+        let concerns = Concerns::of(metrics.into_iter(), are_plain);
         let ends = match self.lives {
             Lives::Silent => false,
             Lives::Life => true,
@@ -434,12 +481,15 @@ impl Route {
 
     /// To see at a glance what elements say.
     pub(super) fn glance(&self) -> Glance {
+        if self.bytes == usize::MAX {
+            return Glance::idle();
+        }
         let glance = match self.choosing {
             0 => Glance::at(&[], self.bytes),
             _ if self.tests.is_empty() => Glance::at(&self.probes, self.bytes),
             _ => None,
         };
-        glance.unwrap_or_else(|| Glance::blind(self.bytes))
+        glance.unwrap_or_else(Glance::blind)
     }
 
     /// What an element says.

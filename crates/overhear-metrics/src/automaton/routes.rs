@@ -24,26 +24,23 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// What elements of a stream say at a glance, unless it is new.
-    #[inline(always)]
-    pub(super) fn glance(&self, stream: StreamId) -> Option<&Glance> {
-        match self.by_small.get(stream.as_raw() as usize) {
-            Some(number) => self.glances.get(*number as usize),
-            None => self.look_up(stream),
+    /// What was seen so far.
+    pub(super) fn seen(&self) -> Seen<'_> {
+        Seen {
+            glances: &self.glances,
+            by_small: &self.by_small,
         }
     }
 
-    #[inline(never)]
-    fn look_up(&self, stream: StreamId) -> Option<&Glance> {
-        self.number(stream).map(|number| &self.glances[number])
-    }
-
-    /// What an element of a known stream says.
+    /// What an element says; more than that if its stream is new.
     #[inline(never)]
     pub(super) fn look_closely(&mut self, element: &ElementView<'_>) -> Sight {
         let Some(number) = self.number(element.stream.id) else {
             return Sight::MORE;
         };
+        if !self.all[number].wants(element) {
+            return Sight::default();
+        }
         let sight = self.all[number].sight(element);
         if sight.is_all() {
             self.glances[number].remember(element.payload, sight);
@@ -82,5 +79,21 @@ impl Routes {
         self.glances.push(route.glance());
         self.all.push(route);
         number
+    }
+}
+
+/// What elements were seen to say, at hand.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    glances: &'a [Glance],
+    by_small: &'a [u32],
+}
+
+impl<'a> Seen<'a> {
+    /// What an element says at a glance: not if its stream is new or has a large number, or if it says something new.
+    #[inline(always)]
+    pub(super) fn glance(self, element: &ElementView<'_>) -> Option<&'a Sight> {
+        let number = *self.by_small.get(element.stream.id.as_raw() as usize)?;
+        self.glances.get(number as usize)?.find(element.payload)
     }
 }

@@ -13,23 +13,27 @@ pub(super) struct Said {
 }
 
 /// So many parts of an element are kept without a branch. Most have no more.
-pub(super) const FEW: usize = 2;
+pub(super) const FEW: usize = 3;
 
 /// Keeps which parts of the how many-th element say something, from a place on. Returns the place behind them.
 #[inline(always)]
 pub(super) fn say((first, behind): (u32, u32), at: usize, said: &mut [Said], from: usize) -> usize {
-    let at = at as u32;
-    let places = &mut said[from..];
-    for (place, part) in places[..FEW].iter_mut().zip(first..) {
+    let (at, count) = (at as u32, (behind - first) as usize);
+    let places = &mut said[from..from + FEW];
+    for (place, part) in places.iter_mut().zip(first..) {
         *place = Said { at, part };
     }
-    let count = (behind - first) as usize;
     if count > FEW {
-        for (place, part) in places[..count].iter_mut().zip(first..) {
-            *place = Said { at, part };
-        }
+        say_much(first, at, &mut said[from..from + count]);
     }
     from + count
+}
+
+#[inline(never)]
+fn say_much(first: u32, at: u32, places: &mut [Said]) {
+    for (place, part) in places.iter_mut().zip(first..) {
+        *place = Said { at, part };
+    }
 }
 
 /// What an element says to plain metrics of one task.
@@ -107,9 +111,10 @@ impl Telling<'_> {
         self.count += usize::from(counts);
     }
 
-    /// Something is about an earlier time than that of its element.
-    pub(super) fn is_late(&mut self) {
-        *self.is_late = true;
+    /// What is put may be about an earlier time than that of its element.
+    #[inline(always)]
+    pub(super) fn may_be_late(&mut self, is_late: bool) {
+        *self.is_late |= is_late;
     }
 
     /// That is all.
