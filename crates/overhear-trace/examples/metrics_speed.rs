@@ -32,6 +32,10 @@ const TASKS: usize = 15;
 const HOPS: u64 = 300_000;
 const TOKENS: usize = 3;
 const ROUNDS: usize = 11;
+/// As many rounds are tried for each that is wanted.
+const TRIES: usize = 6;
+/// How much slower a sentinel may be than the fastest one.
+const DISTURBED: f64 = 1.1;
 /// The least that these ratios are to be.
 const BABELTRACE_TARGET: f64 = 7.0;
 const PERF_TARGET: f64 = 15.0;
@@ -129,7 +133,7 @@ fn compare(rounds: usize) -> Result<()> {
         command: vec![this, "measure".into(), dir.clone()],
         events,
         target: None,
-        spans: Vec::new(),
+        runs: Vec::new(),
     }];
     if runs("babeltrace2", "--version") {
         let words = ["babeltrace2", "-o", "dummy"].map(PathBuf::from);
@@ -138,7 +142,7 @@ fn compare(rounds: usize) -> Result<()> {
             command: [&words[..], &[dir.join("trace")]].concat(),
             events,
             target: Some(BABELTRACE_TARGET),
-            spans: Vec::new(),
+            runs: Vec::new(),
         });
     }
     if let Some(events) = perf_events {
@@ -148,14 +152,19 @@ fn compare(rounds: usize) -> Result<()> {
             command: [&words[..], &[data]].concat(),
             events,
             target: Some(PERF_TARGET),
-            spans: Vec::new(),
+            runs: Vec::new(),
         });
     }
-    for round in 0..rounds {
+    stay_on_this_cpu();
+    for round in 0..TRIES * rounds {
         // The order turns, because each inherits what the one before left in the caches.
         let count = contenders.len();
         for turn in 0..count {
             contenders[(round + turn) % count].run()?;
+        }
+        let limit = limit(&contenders);
+        if contenders.iter().all(|it| it.quiet(limit).len() >= rounds) {
+            break;
         }
     }
     table(&contenders);
@@ -170,12 +179,19 @@ struct Contender {
     command: Vec<PathBuf>,
     events: u64,
     target: Option<f64>,
+    runs: Vec<Run>,
+}
+
+struct Run {
     /// Nanoseconds of CPU per event.
-    spans: Vec<f64>,
+    span: f64,
+    /// The slower one of the sentinels before and behind it.
+    sentinel: u64,
 }
 
 impl Contender {
     fn run(&mut self) -> Result<()> {
+        let sentinel_before = sentinel();
         let before = children_cpu_ns();
         let mut command = Command::new(&self.command[0]);
         let status = command
@@ -187,8 +203,49 @@ impl Contender {
             return Err(format!("{} failed: {status}", self.name).into());
         }
         let spent = children_cpu_ns() - before;
-        self.spans.push(spent as f64 / self.events as f64);
+        self.runs.push(Run {
+            span: spent as f64 / self.events as f64,
+            sentinel: sentinel().max(sentinel_before),
+        });
         Ok(())
+    }
+
+    /// The runs whose sentinels were not slower than this.
+    fn quiet(&self, limit: u64) -> Vec<f64> {
+        let quiet = self.runs.iter().filter(|run| run.sentinel <= limit);
+        quiet.map(|run| run.span).collect()
+    }
+}
+
+/// How long a sentinel may take.
+fn limit(contenders: &[Contender]) -> u64 {
+    let runs = contenders.iter().flat_map(|it| &it.runs);
+    let least = runs.map(|run| run.sentinel).min().unwrap_or(0);
+    (least as f64 * DISTURBED) as u64
+}
+
+/// Arithmetic that needs all units of a core: the CPU time that it takes, which is more while others use them.
+fn sentinel() -> u64 {
+    let begun = thread_cpu_ns();
+    let mut words: [u64; 8] = std::array::from_fn(|at| at as u64);
+    for step in 0..100_000 {
+        for word in &mut words {
+            *word = word.rotate_left(7).wrapping_add(step);
+        }
+        std::hint::black_box(&mut words);
+    }
+    thread_cpu_ns() - begun
+}
+
+/// The processes that are compared run where their sentinels do.
+fn stay_on_this_cpu() {
+    // SAFETY: the set is plain data, and the calls take its size. Where they fail everything goes on as it was.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if let Ok(cpu) = usize::try_from(libc::sched_getcpu()) {
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
     }
 }
 
@@ -211,11 +268,23 @@ fn quartiles(spans: &[f64]) -> [f64; 3] {
 }
 
 fn table(contenders: &[Contender]) {
+    let limit = limit(contenders);
+    let (all, quiet) = contenders.iter().fold((0, 0), |(all, quiet), it| {
+        (all + it.runs.len(), quiet + it.quiet(limit).len())
+    });
+    println!(
+        "\nOf {all} runs {} were left out: a sentinel beside them was slow.",
+        all - quiet
+    );
+    if contenders.iter().any(|it| it.quiet(limit).len() < 3) {
+        println!("inconclusive: the machine was too busy");
+        return;
+    }
     println!("\n| | events | ns of CPU per event | quartiles | events per second and core | ratio | target | met |");
     println!("|---|--:|--:|--:|--:|--:|--:|---|");
-    let [_, ours, _] = quartiles(&contenders[0].spans);
+    let [_, ours, _] = quartiles(&contenders[0].quiet(limit));
     for contender in contenders {
-        let [low, median, high] = quartiles(&contender.spans);
+        let [low, median, high] = quartiles(&contender.quiet(limit));
         let ratio = median / ours;
         let (target, met) = match contender.target {
             Some(target) if ratio >= target => (format!("{target}"), "yes"),
