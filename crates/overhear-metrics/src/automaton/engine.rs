@@ -4,7 +4,7 @@
 use overhear_event::kernel::Life;
 use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
 
-use super::glance::{Concerns, Sight};
+use super::glance::Concerns;
 use super::group::{Group, Input, MetricStatistics, Moment};
 use super::hearing::Hearing;
 use super::measurement::{Position, Sink};
@@ -12,7 +12,7 @@ use super::metric::Metric;
 use super::route::{is_task, sole_task, Lives, Route, Rule};
 use super::routes::Routes;
 use super::tasks::{Tasks, NOBODY};
-use super::told::{say, Passage, Said, Tale, Told, FEW};
+use super::told::{say, say_all, Passage, Said, Tale, Told, FEW};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
 const INSTANCES: usize = 16_384;
@@ -202,20 +202,24 @@ impl<S: Sink> Metrics<S> {
                 let Some(sight) = seen.glance(element) else {
                     break;
                 };
+                if say(sight, till, said, count) {
+                    break;
+                }
                 concerned = concerned.with(sight.concerns);
-                count = say(sight.parts, till, said, count);
+                count += sight.count();
                 till += 1;
             }
-            // What cannot be seen at a glance is rare.
+            // What cannot be seen at a glance is rare, or what has many parts.
             let Some(element) = elements.get(till) else {
                 break;
             };
-            let sight = self.routes.look_closely(element);
+            let sight = self.routes.sight(element);
             if !sight.is_all() {
                 break;
             }
+            say_all(&sight, till, &mut self.said, count);
             concerned = concerned.with(sight.concerns);
-            count = say(sight.parts, till, &mut self.said, count);
+            count += sight.count();
             till += 1;
         }
         self.concerned = concerned;
@@ -302,10 +306,10 @@ impl<S: Sink> Metrics<S> {
             begin_lives(&mut self.groups, &mut self.tasks, element);
         }
         let held = route.held(element);
-        let Sight { parts, concerns } = route.letter(held).sight;
-        let count = say(parts, at, &mut self.said, 0);
-        self.tell::<false>(elements, count);
-        self.concerned = concerns;
+        let sight = route.letter(held).sight;
+        say_all(&sight, at, &mut self.said, 0);
+        self.tell::<false>(elements, sight.count());
+        self.concerned = sight.concerns;
         self.carry_out(elements);
         let route = &self.routes.all[number];
         let (groups, tasks) = (&mut self.groups, &mut self.tasks);

@@ -69,14 +69,20 @@ pub(super) struct Sight {
 impl Sight {
     /// It does more than to say something to plain metrics.
     pub(super) const MORE: Self = Self {
-        parts: (u32::MAX, 0),
+        parts: (0, u32::MAX),
         concerns: Concerns::NONE,
     };
+
+    /// How many parts that are; more than there can ever be if the element does more.
+    #[inline(always)]
+    pub(super) const fn count(&self) -> usize {
+        (self.parts.1 - self.parts.0) as usize
+    }
 
     /// Whether that is all that the element does.
     #[inline(always)]
     pub(super) const fn is_all(&self) -> bool {
-        self.parts.0 != u32::MAX
+        self.parts.1 != u32::MAX
     }
 }
 

@@ -34,17 +34,18 @@ impl Routes {
 
     /// What an element says; more than that if its stream is new.
     #[inline(never)]
-    pub(super) fn look_closely(&mut self, element: &ElementView<'_>) -> Sight {
+    pub(super) fn sight(&mut self, element: &ElementView<'_>) -> Sight {
         let Some(number) = self.number(element.stream.id) else {
             return Sight::MORE;
         };
+        if let Some(sight) = self.glances[number].find(element.payload) {
+            return *sight;
+        }
         if !self.all[number].wants(element) {
             return Sight::default();
         }
         let sight = self.all[number].sight(element);
-        if sight.is_all() {
-            self.glances[number].remember(element.payload, sight);
-        }
+        self.glances[number].remember(element.payload, sight);
         sight
     }
 

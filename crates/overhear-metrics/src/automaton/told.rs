@@ -4,6 +4,8 @@
 
 use overhear_event::{ElementView, Timestamp};
 
+use super::glance::Sight;
+
 /// A part of an element says something to plain metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
@@ -15,23 +17,23 @@ pub(super) struct Said {
 /// So many parts of an element are kept without a branch. Most have no more.
 pub(super) const FEW: usize = 3;
 
-/// Keeps which parts of the how many-th element say something, from a place on. Returns the place behind them.
+/// Keeps which parts of the how many-th element say something, from a place on: the first few, as if there were so
+/// many, and says whether there are more, which are not kept then.
 #[inline(always)]
-pub(super) fn say((first, behind): (u32, u32), at: usize, said: &mut [Said], from: usize) -> usize {
-    let (at, count) = (at as u32, (behind - first) as usize);
-    let places = &mut said[from..from + FEW];
-    for (place, part) in places.iter_mut().zip(first..) {
+pub(super) fn say(sight: &Sight, at: usize, said: &mut [Said], from: usize) -> bool {
+    for (place, part) in said[from..from + FEW].iter_mut().zip(sight.parts.0..) {
+        let at = at as u32;
         *place = Said { at, part };
     }
-    if count > FEW {
-        say_much(first, at, &mut said[from..from + count]);
-    }
-    from + count
+    sight.count() > FEW
 }
 
+/// As [`say`], however many there are.
 #[inline(never)]
-fn say_much(first: u32, at: u32, places: &mut [Said]) {
-    for (place, part) in places.iter_mut().zip(first..) {
+pub(super) fn say_all(sight: &Sight, at: usize, said: &mut [Said], from: usize) {
+    let places = &mut said[from..from + sight.count()];
+    for (place, part) in places.iter_mut().zip(sight.parts.0..) {
+        let at = at as u32;
         *place = Said { at, part };
     }
 }
