@@ -23,6 +23,8 @@ const TOGETHER: usize = 128;
 
 /// Evaluates metrics: an [`Update`] whose results go to a [`Sink`].
 ///
+/// Elements come in the order of their times, as from everything that calls updates.
+///
 /// The elements of a stream are looked at once for all metrics; a metric that does not need the
 /// stream costs nothing. It is fastest with many elements at once ([`Update::elements`]): of these, the
 /// measurements of one metric come in the order in which they are completed, but those of one metric may come
@@ -271,6 +273,9 @@ impl<S: Sink> Metrics<S> {
         let concerned = std::mem::take(&mut self.concerned);
         // If the sink fails, it is not told again.
         let passage = self.told.end(elements, self.ordinal + 1);
+        if passage.told.is_empty() {
+            return self.tasks.sweep();
+        }
         for (index, group) in self.groups.iter_mut().enumerate() {
             if !concerned.have(index) {
                 continue;

@@ -78,6 +78,8 @@ pub(super) struct Group {
     pub(super) hearing: Hearing,
     /// Measurements that are completed and not reported, behind which there are places to spare.
     pub(super) completed: Vec<Completed>,
+    /// [The way](super::way) that it goes.
+    pub(super) way: usize,
     /// By slot, if the metric divides its measurements.
     pub(super) keys: Option<Vec<Keyed>>,
     /// Whether measurements say by which elements they began and were completed.
@@ -109,6 +111,7 @@ impl Group {
             instances: vec![Instance::at(program.start())],
             hearing: Hearing::default(),
             completed: Vec::new(),
+            way: 0,
             keys: metric
                 .specification()
                 .key

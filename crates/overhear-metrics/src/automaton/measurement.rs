@@ -114,7 +114,7 @@ pub struct Measurement<'a> {
     pub end: Timestamp,
     /// The element that began it; [`Position::NONE`] where the sink does without ([`Sink::wants_positions`]).
     pub begin_at: Position,
-    /// The element that completed it; or none, as before.
+    /// The element that completed it; [`Position::NONE`] where the sink does without.
     pub end_at: Position,
     /// The sum of its segments; at most `end - begin`.
     pub length: Nanos,
@@ -194,7 +194,7 @@ pub struct Doubt<'a> {
     pub gap: &'a Gap,
 }
 
-/// Takes the results.
+/// Takes the results. If it panics, what the same elements have completed besides is lost.
 pub trait Sink {
     /// Whether the elements in the segments of this metric's measurements are to be counted, which
     /// doubles what an element costs. Asked when the metric is added.

@@ -54,7 +54,7 @@ const LATE: usize = 1 << 4;
 
 macro_rules! ways {
     ($($way:literal)*) => {
-        [$(Group::go_on::<$way>),*]
+        [$(Group::walk::<$way>),*]
     };
 }
 
@@ -67,6 +67,7 @@ impl Group {
     /// There is a part more, that of a route.
     pub(super) fn learn(&mut self, part: &Meaning, route: &Route) {
         self.hearing.learn(self.index, part, route);
+        self.way = self.shortest_way();
     }
 
     /// Has room for what elements that are looked at together can tell.
@@ -92,17 +93,18 @@ impl Group {
         from: usize,
         sink: &mut S,
     ) -> Option<(usize, usize)> {
-        let way = self.way(passage.is_late);
+        let way = self.way | if passage.is_late { LATE } else { 0 };
         let (heard, completed) = WAYS[way](self, passage, from);
         match way & (KEYED | INTERVAL | POSITIONS) {
-            0 => self.report::<S, 0>(completed, passage, sink),
-            1 => self.report::<S, 1>(completed, passage, sink),
-            2 => self.report::<S, 2>(completed, passage, sink),
-            3 => self.report::<S, 3>(completed, passage, sink),
-            4 => self.report::<S, 4>(completed, passage, sink),
-            5 => self.report::<S, 5>(completed, passage, sink),
-            6 => self.report::<S, 6>(completed, passage, sink),
-            _ => self.report::<S, 7>(completed, passage, sink),
+            _ if completed == 0 => {}
+            0 => self.report_all::<S, 0>(completed, passage, sink),
+            1 => self.report_all::<S, 1>(completed, passage, sink),
+            2 => self.report_all::<S, 2>(completed, passage, sink),
+            3 => self.report_all::<S, 3>(completed, passage, sink),
+            4 => self.report_all::<S, 4>(completed, passage, sink),
+            5 => self.report_all::<S, 5>(completed, passage, sink),
+            6 => self.report_all::<S, 6>(completed, passage, sink),
+            _ => self.report_all::<S, 7>(completed, passage, sink),
         }
         if heard == self.hearing.count() {
             return None;
@@ -114,20 +116,20 @@ impl Group {
         Some((heard, at))
     }
 
-    fn way(&self, is_late: bool) -> usize {
+    /// The way, unless something is late.
+    fn shortest_way(&self) -> usize {
         let given = [
             (KEYED, self.keys.is_some()),
             (INTERVAL, self.program.is_interval()),
             (POSITIONS, self.has_positions),
             (CHOOSY, self.hearing.is_choosy),
-            (LATE, is_late),
         ];
         let given = given.iter().filter(|(_, is_given)| *is_given);
         given.map(|(bit, _)| bit).sum()
     }
 
     #[inline(never)]
-    fn go_on<const WAY: usize>(&mut self, passage: Passage<'_>, from: usize) -> (usize, usize) {
+    fn walk<const WAY: usize>(&mut self, passage: Passage<'_>, from: usize) -> (usize, usize) {
         let steps = self.program.steps();
         let (hearing, all) = (&self.hearing, passage.told);
         let (parts, completed) = (&hearing.parts[..], &mut self.completed[..]);
@@ -198,7 +200,7 @@ impl Group {
 
     /// Reports the measurements that are completed.
     #[inline(never)]
-    fn report<S: Sink, const WAY: usize>(
+    fn report_all<S: Sink, const WAY: usize>(
         &mut self,
         count: usize,
         passage: Passage<'_>,

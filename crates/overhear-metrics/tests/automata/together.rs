@@ -3,7 +3,7 @@
 //! this is the short way through the engine, with positions or without. Each metric by itself, element by element,
 //! and everything counted, is the long one. All tell the same.
 
-use overhear_event::{ElementView, Gap, Item, StreamDescriptor, Timestamp, Update};
+use overhear_event::{ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::automaton::{
     system_metric, Catalogue, Doubt, Measurement, Metric, MetricStatistics, Metrics, Position, Sink,
 };
@@ -78,9 +78,14 @@ enum Kept {
     Gap(StreamDescriptor, Gap),
 }
 
-fn kept(lines: &[Line], catalogue: &Catalogue) -> Vec<Kept> {
+/// The items of a scene whose streams have larger numbers by so much.
+fn kept(lines: &[Line], catalogue: &Catalogue, by: u32) -> Vec<Kept> {
     let mut all = Vec::new();
     each(lines, catalogue, |stream, _, item| {
+        let stream = &StreamDescriptor {
+            id: StreamId::from_raw(stream.id.as_raw() + by),
+            ..stream.clone()
+        };
         all.push(match item {
             Item::Element(it) => {
                 Kept::Element(stream.clone(), it.sequence, it.time, it.payload.to_vec())
@@ -168,6 +173,10 @@ proptest! {
         steps in prop::collection::vec(line(), 0..120),
         limit in prop_oneof![1..5_usize, 100..101_usize],
         batch in 1..40_usize,
+        // Numbers of streams that are small, and some that are not.
+        by in prop_oneof![0..1_u32, 65_530..65_537_u32],
+        // More metrics than there are bits for.
+        copies in prop_oneof![20 => 1..2_usize, 1 => 12..13_usize],
     ) {
         let mut time = 110;
         let lines = steps.iter().map(|(step, line)| {
@@ -177,10 +186,11 @@ proptest! {
         let lines: Vec<Line> = lines.collect();
         let names = ["wakeup_latency", "run_delay", "time_slice", "off_cpu", "preemption"];
         let mut metrics: Vec<Metric> = arbitrary.into_iter().flatten().collect();
+        let names = names.iter().cycle().take(names.len() * copies);
         metrics.extend(names.map(|name| system_metric(name).unwrap()));
         // Of the names of unknown events, all that arbitrary metrics know.
         let specification = metrics[0].specification();
-        let items = kept(&lines, &catalogue(Some(specification)));
+        let items = kept(&lines, &catalogue(Some(specification)), by);
         let values = play(&metrics, &items, limit, batch, Wants::Values);
         let together = play(&metrics, &items, limit, batch, Wants::Positions);
         for (metric, (values, together)) in metrics.iter().zip(values.iter().zip(together)) {
