@@ -82,6 +82,8 @@ pub(super) struct Group {
     pub(super) way: usize,
     /// By slot, if the metric divides its measurements.
     pub(super) keys: Option<Vec<Keyed>>,
+    /// Whether each measurement is divided by what the element says that ends it.
+    pub(super) is_keyed_by_ends: bool,
     /// Whether measurements say by which elements they began and were completed.
     pub(super) has_positions: bool,
     /// If the sink asks for intermediate elements.
@@ -109,6 +111,7 @@ impl Group {
         Self {
             index,
             instances: vec![Instance::at(program.start())],
+            is_keyed_by_ends: program.is_keyed_by_ends(&metric),
             hearing: Hearing::default(),
             completed: Vec::new(),
             way: 0,

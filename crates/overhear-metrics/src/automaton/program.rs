@@ -251,6 +251,23 @@ impl Program {
         self.is_interval
     }
 
+    /// Whether measurements are divided, and each ends by the symbol that gives the key.
+    pub(super) fn is_keyed_by_ends(&self, metric: &Metric) -> bool {
+        let specification = metric.specification();
+        let Some(key) = &specification.key else {
+            return false;
+        };
+        let gives = |column: usize| {
+            let symbol = &specification.symbols[column / 2];
+            column % 2 == 1 && symbol.name.text == key.symbol.text
+        };
+        let ends = |effects: &Effects| effects.has(Effects::END);
+        let mut steps = self.steps.iter().enumerate();
+        let mut further = self.further.iter().flatten();
+        steps.all(|(place, step)| !ends(&step.effects) || gives(place % self.width))
+            && !further.any(ends)
+    }
+
     /// All steps: where a column meets a row, behind the place of the row.
     pub(super) fn steps(&self) -> &[Step] {
         &self.steps

@@ -28,11 +28,11 @@ pub(super) struct Completed {
     end: Timestamp,
     /// Unless it is an interval.
     length: Nanos,
-    /// If there are keys.
+    /// If keys are kept.
     key: Option<u64>,
     task: u32,
-    /// By the how many-th of the elements that are looked at together.
-    at: u32,
+    /// By the how many-th of what was told.
+    told: u32,
     /// If positions are wanted.
     begin_at: Position,
 }
@@ -41,7 +41,8 @@ pub(super) struct Completed {
 /// how many measurements are completed.
 type Way = fn(&mut Group, Passage<'_>, usize) -> (usize, usize);
 
-/// The metric divides its measurements.
+/// The metric divides its measurements by values that are kept, since it is [not what ends them](Group::is_keyed_by_ends)
+/// that gives them.
 const KEYED: usize = 1;
 /// Its measurements are [intervals](super::program::Program::is_interval).
 const INTERVAL: usize = 1 << 1;
@@ -51,6 +52,9 @@ const POSITIONS: usize = 1 << 2;
 const CHOOSY: usize = 1 << 3;
 /// Something is about an earlier time than that of its element.
 const LATE: usize = 1 << 4;
+/// The metric divides its measurements by what [ends them](Group::is_keyed_by_ends). This is looked at when they are
+/// reported, and so are the first three.
+const KEYED_BY_ENDS: usize = 1 << 5;
 
 macro_rules! ways {
     ($($way:literal)*) => {
@@ -59,7 +63,7 @@ macro_rules! ways {
 }
 
 /// The ways, each without what it needs not do.
-static WAYS: [Way; 32] = ways! {
+static WAYS: [Way; KEYED_BY_ENDS] = ways! {
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
 };
 
@@ -94,18 +98,17 @@ impl Group {
         sink: &mut S,
     ) -> Option<(usize, usize)> {
         let way = self.way | if passage.is_late { LATE } else { 0 };
-        let (heard, completed) = WAYS[way](self, passage, from);
-        match way & (KEYED | INTERVAL | POSITIONS) {
-            _ if completed == 0 => {}
-            0 => self.report_all::<S, 0>(completed, passage, sink),
-            1 => self.report_all::<S, 1>(completed, passage, sink),
-            2 => self.report_all::<S, 2>(completed, passage, sink),
-            3 => self.report_all::<S, 3>(completed, passage, sink),
-            4 => self.report_all::<S, 4>(completed, passage, sink),
-            5 => self.report_all::<S, 5>(completed, passage, sink),
-            6 => self.report_all::<S, 6>(completed, passage, sink),
-            _ => self.report_all::<S, 7>(completed, passage, sink),
+        let (heard, completed) = WAYS[way % WAYS.len()](self, passage, from);
+        macro_rules! report {
+            ($($way:literal)*) => {
+                match way & (KEYED | INTERVAL | POSITIONS | KEYED_BY_ENDS) {
+                    _ if completed == 0 => {}
+                    $($way => self.report_all::<S, $way>(completed, passage, sink),)*
+                    _ => unreachable!("keys are kept or not"),
+                }
+            };
         }
+        report!(0 1 2 3 4 5 6 7 32 34 36 38);
         if heard == self.hearing.count() {
             return None;
         }
@@ -119,10 +122,11 @@ impl Group {
     /// The way, unless something is late.
     fn shortest_way(&self) -> usize {
         let given = [
-            (KEYED, self.keys.is_some()),
+            (KEYED, self.keys.is_some() && !self.is_keyed_by_ends),
             (INTERVAL, self.program.is_interval()),
             (POSITIONS, self.has_positions),
             (CHOOSY, self.hearing.is_choosy),
+            (KEYED_BY_ENDS, self.is_keyed_by_ends),
         ];
         let given = given.iter().filter(|(_, is_given)| *is_given);
         given.map(|(bit, _)| bit).sum()
@@ -144,12 +148,12 @@ impl Group {
         };
         let mut done = 0;
         for place in from..count {
-            let (told, column) = if WAY & CHOOSY == 0 {
+            let (told, at, column) = if WAY & CHOOSY == 0 {
                 let told = &all[place];
-                (told, parts[told.meaning as usize].column)
+                (told, place as u32, parts[told.meaning as usize].column)
             } else {
                 let Chosen { at, column } = chosen[place];
-                (&all[at as usize], column)
+                (&all[at as usize], at, column)
             };
             let slot = told.slot as usize;
             let instance = &mut instances[slot];
@@ -180,10 +184,10 @@ impl Group {
             completed.begin = moved.begin;
             completed.end = moved.changed;
             completed.task = moved.task;
+            completed.told = at;
             moved.begin_if(effects);
             if WAY & POSITIONS != 0 {
                 completed.begin_at = moved.begin_at;
-                completed.at = told.at;
                 moved.begin_at_if(effects, Position::of(passage.element(told)));
                 instance.begin_at = moved.begin_at;
             }
@@ -210,7 +214,7 @@ impl Group {
             let (begin_at, end_at) = match WAY & POSITIONS {
                 0 => (Position::NONE, Position::NONE),
                 _ => {
-                    let end = &passage.elements[completed.at as usize];
+                    let end = passage.element(&passage.told[completed.told as usize]);
                     (completed.begin_at, Position::of(end))
                 }
             };
@@ -228,9 +232,14 @@ impl Group {
                     _ => completed.end.since(completed.begin),
                 },
                 intermediate: &[],
-                key: match WAY & KEYED {
+                key: match WAY & (KEYED | KEYED_BY_ENDS) {
                     0 => None,
-                    _ => completed.key,
+                    KEYED => completed.key,
+                    _ => {
+                        let told = &passage.told[completed.told as usize];
+                        let number = self.hearing.key(told);
+                        number.and_then(|number| number.bits(passage.element(told).payload))
+                    }
                 },
                 missed: NOTHING_MISSED,
             };
