@@ -173,7 +173,9 @@ pub struct Turns {
     last: Option<usize>,
     // A power of two.
     leaves: usize,
-    // By rank. The times are those of the words, except where these are too far ahead to tell.
+    // By rank. Kept true only for words that are too far ahead to tell their times, and for streams that have nothing
+    // more: for near words, which tell their own, the times here are out of date. `earliest_but_top` and `play_all` go
+    // by these alone, and are called where no near word is concerned.
     given: Vec<Turn>,
 }
 
@@ -211,7 +213,8 @@ impl Turns {
         self.play_all();
     }
 
-    /// Plays all games, from the earliest turn on.
+    /// Plays all games, from the earliest turn on: at the beginning, or when no word is near any more, since it goes by
+    /// the times that were given.
     fn play_all(&mut self) {
         let leaves = self.given.len().next_power_of_two();
         let times = self.given.iter().map(|turn| turn.time());
@@ -293,6 +296,9 @@ impl Turns {
     #[inline]
     #[must_use]
     pub fn runner_up(&self) -> Turn {
+        if self.top == TurnWord::GONE {
+            return Turn::NEVER;
+        }
         let mut least = TurnWord::GONE;
         // Whoever comes second has lost against the top.
         let mut at = self.above_top();
@@ -310,6 +316,7 @@ impl Turns {
         self.turn(least)
     }
 
+    /// For when the words of all but the top are too far ahead: then the times that were given are true.
     #[cold]
     fn earliest_but_top(&self) -> Turn {
         let top = self.top.rank();
@@ -318,6 +325,9 @@ impl Turns {
     }
 
     /// The top's stream has something later.
+    ///
+    /// # Panics
+    /// May panic where there is no top.
     #[inline]
     pub fn replace_top(&mut self, turn: Turn) {
         let rank = self.top.rank();
@@ -329,13 +339,16 @@ impl Turns {
     }
 
     /// The top's stream has something at this time.
+    ///
+    /// # Panics
+    /// Where there is no top.
     #[inline(always)]
     pub fn go_on_at(&mut self, time: Timestamp) {
         let turn = self.given[self.top.rank()].at(time);
         self.replace_top(turn);
     }
 
-    /// The top's stream has nothing more.
+    /// The top's stream has nothing more. Nothing happens where there is no top.
     pub fn remove_top(&mut self) {
         if self.top != TurnWord::GONE {
             let rank = self.top.rank();
@@ -442,6 +455,7 @@ mod tests {
             let mut set: BTreeSet<_> = all.clone().collect();
             let mut turns = Turns::new(all.collect());
             let mut before = None;
+            prop_assert!(!set.is_empty() || turns.runner_up() == Turn::NEVER);
             for step in steps {
                 prop_assert_eq!(turns.top(), set.first().copied());
                 let Some(top) = set.pop_first() else { break };
@@ -464,6 +478,7 @@ mod tests {
                     }
                     None => turns.remove_top(),
                 }
+                prop_assert!(!set.is_empty() || turns.runner_up() == Turn::NEVER);
             }
         }
 
