@@ -45,14 +45,7 @@ pub(super) fn check(
     catalogue: &Catalogue,
 ) -> Result<Vec<Edge>, SpecificationError> {
     check_names(specification)?;
-    let symbols = indices(
-        "event",
-        specification.symbols.iter().map(|symbol| &symbol.name),
-    )?;
-    let states = indices(
-        "state",
-        specification.states.iter().map(|state| &state.name),
-    )?;
+    // First: the maps by names, which somebody else chose, are quick only while they are small.
     limit(
         "events",
         SYMBOLS,
@@ -71,6 +64,14 @@ pub(super) fn check(
         .get(TRANSITIONS)
         .map(|transition| transition.from.at);
     limit("transitions", TRANSITIONS, beyond)?;
+    let symbols = indices(
+        "event",
+        specification.symbols.iter().map(|symbol| &symbol.name),
+    )?;
+    let states = indices(
+        "state",
+        specification.states.iter().map(|state| &state.name),
+    )?;
     for symbol in &specification.symbols {
         check_symbol(symbol, catalogue)?;
     }
@@ -438,4 +439,31 @@ fn check_ways(specification: &Specification, edges: &[Edge]) -> Result<(), Speci
         return Err(Fault::Unreachable(state.name.text.clone()).at(state.name.at));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Catalogue, STATES, SYMBOLS};
+    use crate::automaton::Metric;
+
+    #[test]
+    fn names_are_not_looked_up_where_there_are_too_many() {
+        let refused = |text: String| {
+            let refused = Metric::parse(&text, Catalogue::of_linux());
+            refused.unwrap_err().to_string()
+        };
+        // Who looked them up would find that the first names come twice.
+        let events = (0..=SYMBOLS).map(|at| format!("event e{} = user:s{at}\n", at % 9));
+        let refused_events = refused(format!("metric m\n{}", events.collect::<String>()));
+        assert!(
+            refused_events.ends_with("more than 64 events"),
+            "{refused_events}"
+        );
+        let states = (0..=STATES).map(|at| format!("state s{} out\n", at % 9));
+        let refused_states = refused(format!("metric m\n{}", states.collect::<String>()));
+        assert!(
+            refused_states.ends_with("more than 512 states"),
+            "{refused_states}"
+        );
+    }
 }
