@@ -48,11 +48,30 @@ struct StreamState {
     discarded: u64,
 }
 
+impl StreamState {
+    /// Makes room for a record and what follows the last one. Doubles it, so that few records need more room, but not
+    /// beyond what a packet may have.
+    #[inline]
+    fn reserve(&mut self, record_bytes: usize, packet_bytes: usize) {
+        let needed = self.packet.len() + record_bytes + TRAILER_BYTES;
+        let room = self.packet.capacity();
+        if needed > room {
+            let wanted = (2 * room).min(packet_bytes).max(needed);
+            self.packet.reserve_exact(wanted - self.packet.len());
+        }
+    }
+}
+
 /// Writes a trace. See the crate's example.
 ///
 /// Elements of one stream must come in order, streams may be mixed at will. An element is on disk
 /// when its packet is: when that is full, after [`TraceWriter::advance`] by 200 ms, or at
 /// [`TraceWriter::finish`], which a dropped writer calls itself.
+///
+/// Each stream takes memory for its packet in the making: at most the bytes that packets may grow to
+/// ([`TraceWriter::with_packet_bytes`]), and for a slow stream at most some four times what comes from it
+/// within the time that elements may be pending ([`TraceWriter::with_pending`]). The latter holds only for those who
+/// advance: else the packet of every stream grows until it is full, however slow the stream is.
 #[derive(Debug)]
 pub struct TraceWriter {
     place: Place,
@@ -373,6 +392,7 @@ impl TraceWriter {
             state.begin = element.time;
             self.oldest_pending = self.oldest_pending.min(element.time);
         }
+        state.reserve(record_bytes, self.packet_bytes);
         let time = element.time.as_monotonic_ns().to_ne_bytes();
         state.packet.extend_from_slice(&time);
         state.packet.extend_from_slice(element.payload);
@@ -487,7 +507,10 @@ impl TraceWriter {
         state.layout.seal(&mut packet, &head);
         let result = self.write(index, &packet, begin);
         let state = &mut self.streams[index];
-        // Kept for its memory: the next record clears it.
+        // Kept for its memory, if it was not much too large: the next record clears it.
+        if packet.len() < packet.capacity() / 4 {
+            packet.shrink_to(2 * packet.len());
+        }
         state.packet = packet;
         result?;
         self.summary.events += state.records;
@@ -599,5 +622,75 @@ impl Drop for TraceWriter {
     fn drop(&mut self) {
         // Whoever wants to know of errors calls `finish`.
         let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    };
+
+    use super::TraceWriter;
+    use crate::catalogue::TraceIdentity;
+
+    fn stream() -> StreamDescriptor {
+        let schema = TypeSchema::builder("s").field("value", FieldKind::U64, "");
+        StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Clerk,
+            sensor: "s".to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema.build().unwrap()),
+            rate: None,
+            capacity: 16,
+        }
+    }
+
+    #[test]
+    fn a_stream_keeps_no_more_memory_than_its_packets_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
+        let mut writer = writer
+            .with_packet_bytes(100_000)
+            .with_pending(Nanos::from_ms(1));
+        let stream = stream();
+        let mut sequence = 0;
+        let mut write = |writer: &mut TraceWriter, count: u64, distance: u64| {
+            let mut most = 0;
+            for _ in 0..count {
+                let now = writer
+                    .streams
+                    .first()
+                    .map_or(0, |it| it.end.as_monotonic_ns())
+                    + distance;
+                let time = Timestamp::from_monotonic_ns(now);
+                writer.advance(time).unwrap();
+                let element = ElementView {
+                    stream: &stream,
+                    sequence,
+                    time,
+                    payload: &now.to_ne_bytes(),
+                };
+                sequence += 1;
+                writer.element(&element).unwrap();
+                most = most.max(writer.streams[0].packet.capacity());
+            }
+            most
+        };
+        // Fast: packets are full before time is over.
+        let most = write(&mut writer, 20_000, 10);
+        assert!((90_000..=100_000).contains(&most), "{most}");
+        // Slow: some ten elements a packet.
+        write(&mut writer, 40, 100_000);
+        let most = write(&mut writer, 40, 100_000);
+        assert!(most < 1_000, "{most}");
+        // One element alone may be larger than a packet.
+        let mut writer = writer.with_packet_bytes(1);
+        write(&mut writer, 9, 10);
+        assert_eq!(writer.finish().unwrap().events, sequence);
     }
 }
