@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, Timestamp, Update};
+use overhear_event::{ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update};
 use overhear_trace::{
     ForeignError, ForeignEvent, ForeignLoss, ForeignMessage, ForeignTrace, TraceIdentity,
     TraceWriter,
@@ -24,6 +24,10 @@ use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::recording::{Ending, Recording};
 use crate::report::SourceReport;
 use map::{Mapping, Shapes};
+
+/// The recording's writer learns the time once this span of it has passed, so that packets of slow streams do not stay
+/// in memory until they are full.
+const ADVANCE: Nanos = Nanos::from_ms(50);
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +121,7 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
         losses: survey.losses.into(),
         before: None,
         elements: 0,
+        told: Timestamp::ZERO,
     };
     let mut notes: Vec<String> = Vec::new();
     read(foreign, |message| {
@@ -165,6 +170,8 @@ struct Import {
     losses: VecDeque<Loss>,
     before: Option<Loss>,
     elements: u64,
+    // The time that the writer has learned. It is that of an element, so the recording does not end later.
+    told: Timestamp,
 }
 
 impl Import {
@@ -194,6 +201,10 @@ impl Import {
             Update::element(&mut self.writer, &element);
             self.written[place] += 1;
             self.elements += 1;
+            if event.time > self.told.plus(ADVANCE) {
+                self.told = event.time;
+                Update::advance(&mut self.writer, self.told);
+            }
         }
         Ok(Ok(()))
     }
@@ -310,4 +321,51 @@ pub fn render(imported: &Imported, out: &Path) -> String {
         text.push_str(&format!("note: {}\n", crate::columns::printable(note)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use overhear_event::{Nanos, Timestamp};
+    use overhear_trace::{
+        ForeignEvent, ForeignMessage, ForeignValue, TraceIdentity, TraceReader, TraceWriter,
+    };
+
+    use super::{Import, Survey};
+    use crate::import::map::Mapping;
+
+    #[test]
+    fn what_slow_streams_say_does_not_stay_in_memory() {
+        let begin = Timestamp::from_monotonic_ns(1_700_000_000_000_000_000);
+        let event = |number: u64| ForeignEvent {
+            time: begin.plus(Nanos::from_ms(10 * number)),
+            name: format!("app:event{}", number % 20).into(),
+            context: vec![("vpid".into(), ForeignValue::Whole(7))],
+            payload: vec![("number".into(), ForeignValue::Whole(number.into()))],
+        };
+        let mut survey = Survey::default();
+        (0..400).for_each(|number| survey.take(&ForeignMessage::Event(event(number))));
+        let folder = tempfile::tempdir().unwrap();
+        let mut import = Import {
+            writer: TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap(),
+            mapping: Mapping::new(survey.shapes),
+            written: Vec::new(),
+            losses: VecDeque::new(),
+            before: None,
+            elements: 0,
+            told: Timestamp::ZERO,
+        };
+        for number in 0..400 {
+            import.take(&event(number)).unwrap().unwrap();
+            // Those of a quarter of a second.
+            let pending = import.elements - import.writer.summary().events;
+            assert!(pending <= 26, "{pending} after {number}");
+        }
+        assert_eq!(import.writer.finish().unwrap().events, import.elements);
+        let last = event(399).time;
+        let reader = TraceReader::open(folder.path()).unwrap();
+        let replayed = reader.replay(&mut []);
+        assert_eq!((replayed.events, replayed.advanced_to), (400, last));
+    }
 }
