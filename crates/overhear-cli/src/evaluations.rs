@@ -172,6 +172,12 @@ impl Update for Evaluations {
         self.metrics.element(element);
     }
 
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        // Verdicts one by one, as ever; whoever is told of them does not look at metrics before the end.
+        self.verdicts.elements(elements);
+        self.metrics.elements(elements);
+    }
+
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         self.verdicts.gap(stream, gap);
         self.metrics.gap(stream, gap);

@@ -4,6 +4,9 @@
 use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
 
 /// Passes every item on to each update, in order.
+///
+/// Elements that come together are passed on together: an update hears of all of them before the next one hears of
+/// the first. Gaps and advances keep their places between them.
 pub struct Fanout<'a>(pub Vec<&'a mut dyn Update>);
 
 impl Update for Fanout<'_> {
@@ -26,6 +29,12 @@ impl Update for Fanout<'_> {
     fn element(&mut self, element: &ElementView<'_>) {
         for update in &mut self.0 {
             update.element(element);
+        }
+    }
+
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        for update in &mut self.0 {
+            update.elements(elements);
         }
     }
 

@@ -6,7 +6,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use overhear_event::{ElementView, EventName, Gap, Nanos, StreamDescriptor, Timestamp, Update};
-use overhear_monitor::{Binding, Monitor, Start, Subscription, UpdateSet, UpdateStatus};
+use overhear_monitor::{Binding, Fanout, Monitor, Start, Subscription, UpdateSet, UpdateStatus};
 use proptest::prelude::{any, prop, prop_assert_eq, proptest, ProptestConfig};
 
 use support::{at, descriptor, ring};
@@ -154,4 +154,66 @@ proptest! {
         });
         prop_assert_eq!(together, one_by_one);
     }
+}
+
+/// Writes down each call, with all elements that came by it.
+#[derive(Default)]
+struct Calls(Vec<String>);
+
+impl Update for Calls {
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.0.push(format!("alone: {element:?}"));
+    }
+
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        let each = elements
+            .iter()
+            .map(|it| format!(" {} of {} at {}", it.sequence, it.stream.sensor, it.time));
+        self.0
+            .push(format!("{}:{}", elements.len(), each.collect::<String>()));
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.0.push(format!("{} of {}", gap.missed, stream.sensor));
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.0.push(format!("now {now}"));
+    }
+}
+
+/// Calls the update as a monitor of two sensors does, whose second one is written too fast.
+fn observe(update: &mut dyn Update) {
+    let mut monitor = Monitor::new(Nanos::ZERO);
+    let (mut slow, source) = ring(descriptor(1, "slow", 16));
+    monitor.add_source(Box::new(source));
+    let (mut fast, source) = ring(descriptor(2, "fast", 16));
+    monitor.add_source(Box::new(source));
+    for round in 1..4 {
+        for step in 0..30 {
+            let now = 100 * round + step;
+            fast.write(now, now);
+            if step % 3 == 0 {
+                slow.write(now, now);
+            }
+        }
+        monitor.round(at(100 * round + 50), update);
+    }
+    monitor.finish(at(400), update);
+}
+
+#[test]
+fn several_updates_get_together_what_one_gets_together() {
+    let mut one = Calls::default();
+    observe(&mut one);
+    let has = |what: &str| one.0.iter().any(|call| call.starts_with(what));
+    assert!(
+        has("19: ") && has("now ") && has("15 of fast"),
+        "{:#?}",
+        one.0
+    );
+    let (mut first, mut second) = (Calls::default(), Calls::default());
+    observe(&mut Fanout(vec![&mut first, &mut second]));
+    assert_eq!(first.0, one.0);
+    assert_eq!(second.0, one.0);
 }

@@ -131,6 +131,11 @@ impl Update for Measuring {
         self.metrics.element(element);
     }
 
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        self.elements += elements.len() as u64;
+        self.metrics.elements(elements);
+    }
+
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         self.metrics.gap(stream, gap);
     }

@@ -107,6 +107,11 @@ impl Update for SharedMetrics {
         self.lock().metrics.element(element);
     }
 
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        // One lock for all of them: who asks for results gets those of whole batches.
+        self.lock().metrics.elements(elements);
+    }
+
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         self.lock().metrics.gap(stream, gap);
     }
