@@ -170,7 +170,7 @@ struct Import {
     losses: VecDeque<Loss>,
     before: Option<Loss>,
     elements: u64,
-    // The time that the writer has learned. It is that of an element, so the recording does not end later.
+    // The time that the writer has learned. It is that of an element in it, so the recording does not end later.
     told: Timestamp,
 }
 
@@ -198,10 +198,11 @@ impl Import {
                 time: event.time,
                 payload: &payload,
             };
-            Update::element(&mut self.writer, &element);
+            // What could not be written comes out at the end.
+            let is_written = self.writer.element(&element).is_ok();
             self.written[place] += 1;
             self.elements += 1;
-            if event.time > self.told.plus(ADVANCE) {
+            if is_written && event.time > self.told.plus(ADVANCE) {
                 self.told = event.time;
                 Update::advance(&mut self.writer, self.told);
             }
