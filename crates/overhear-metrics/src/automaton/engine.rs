@@ -9,7 +9,8 @@ use super::group::{Group, Input, MetricStatistics, Moment};
 use super::hearing::Hearing;
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
-use super::route::{is_task, sole_task, Lives, Route, Rule};
+use super::part::{is_task, sole_task};
+use super::route::{Lives, Route, Rule};
 use super::routes::Routes;
 use super::tasks::{Tasks, NOBODY};
 use super::told::{say, say_all, Passage, Said, Tale, Told, FEW};
@@ -249,7 +250,7 @@ impl<S: Sink> Metrics<S> {
             };
             let (task, time) = match found {
                 Some(found) => found,
-                None => routes.look_for(part, said.part, element),
+                None => routes.parts.meaning(said.part).read(element),
             };
             if !PLAIN {
                 told.may_be_late(time != element.time);

@@ -18,7 +18,7 @@ const PLACES: usize = 16;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What some elements concern: metrics, a bit each, of which those behind the last bit share that; and in the highest
-/// bit whether some [parts](super::route::RoutePart) are not plain.
+/// bit whether some [parts](super::part::Part) are not plain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Concerns(u64);
 

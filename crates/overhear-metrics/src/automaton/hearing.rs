@@ -2,9 +2,10 @@
 //! What elements say to one metric.
 
 use super::metric::Column;
+use super::part::Meaning;
 use super::program::Row;
 use super::reading::Number;
-use super::route::{Meaning, Route};
+use super::route::Route;
 use super::told::Told;
 
 /// What a part of a letter says to a metric.

@@ -138,6 +138,7 @@ mod instance;
 mod measurement;
 mod metric;
 mod parse;
+mod part;
 mod pattern;
 mod print;
 mod program;

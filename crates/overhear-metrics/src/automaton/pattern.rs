@@ -12,8 +12,8 @@ use super::catalogue::Catalogue;
 use super::check::{check_fields, check_symbol, field, whole_number};
 use super::fault::{Fault, SpecificationError};
 use super::parse::symbol_alone;
+use super::part::{writer, TaskSource};
 use super::reading::{Number, Test};
-use super::route::{writer, TaskSource};
 use super::specification::{Symbol, Word};
 
 /// The elements of a source that meet conditions.

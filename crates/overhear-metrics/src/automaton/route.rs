@@ -7,14 +7,15 @@
 //! [`Letter`]: all symbols of all metrics that the element is.
 
 use overhear_event::kernel::{SCHED_SWITCH, TASK_LIFE};
-use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
+use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp};
 
 use super::check::whole_number;
 use super::glance::{Concerns, Glance, Sight};
 use super::metric::Metric;
+use super::part::{Meaning, Part, Parts, TaskSource};
 use super::pattern::BoundPattern;
-use super::reading::{Number, Probe, TaskId, Test};
-use super::specification::{Condition, Constant, Place, Relation, Symbol, TaskOf, Word};
+use super::reading::{Number, Probe, Test};
+use super::specification::{Condition, Constant, Place, Relation, Symbol, Word};
 
 /// As many conditions as there may be for a table of all their combinations.
 const FEW_TESTS: usize = 8;
@@ -73,125 +74,6 @@ pub(super) struct Letter {
     pub(super) rules: Box<[Rule]>,
 }
 
-/// What an element says to plain metrics of one task, for one time: as much of it as each element needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RoutePart {
-    /// Where the four bytes begin that name the task, and which of their bits; the task where they do not. Nowhere if
-    /// it takes more to know all.
-    task_at: u32,
-    task_mask: u32,
-    task: u32,
-    /// Where the four bytes begin that say how long ago it was, and which of their bits.
-    ago_at: u32,
-    ago_mask: u32,
-    /// How long ago it was.
-    ago: u16,
-}
-
-impl RoutePart {
-    fn new(task: TaskSource, ago: u16, numbers: &[Number]) -> Self {
-        // All that is not said otherwise is read from the first bytes, and none of their bits.
-        let mut part = Self {
-            task_at: 0,
-            task_mask: 0,
-            task: 0,
-            ago_at: 0,
-            ago_mask: 0,
-            ago,
-        };
-        match task {
-            TaskSource::Field(TaskId::Four(begin)) => {
-                (part.task_at, part.task_mask) = (begin, u32::MAX)
-            }
-            TaskSource::Always(task) => part.task = task,
-            _ => part.task_at = NOWHERE,
-        }
-        let number = numbers.get(usize::from(ago));
-        match number.map(|number| TaskId::from(*number)) {
-            None => {}
-            Some(TaskId::Four(begin)) => (part.ago_at, part.ago_mask) = (begin, u32::MAX),
-            Some(TaskId::Other(_)) => part.task_at = NOWHERE,
-        }
-        part
-    }
-
-    /// Whether the four bytes that name the task say all.
-    pub(super) const fn is_plain(&self) -> bool {
-        self.task_at != NOWHERE && self.task_mask == u32::MAX && self.ago_mask == 0
-    }
-
-    /// The task that the element with this payload names by four bytes, if it has so many.
-    #[inline(always)]
-    pub(super) fn task(&self, payload: &[u8]) -> Option<u32> {
-        four_bytes(payload, self.task_at)
-    }
-
-    /// The task and how long ago it was, without a branch on what the part is, if that is all that is to be known.
-    #[inline(always)]
-    pub(super) fn task_and_ago(&self, payload: &[u8]) -> Option<(u32, Nanos)> {
-        let task = four_bytes(payload, self.task_at)? & self.task_mask | self.task;
-        let ago = four_bytes(payload, self.ago_at)? & self.ago_mask;
-        Some((task, Nanos::from_ns(u64::from(ago))))
-    }
-}
-
-/// The four bytes that begin there, if there are so many.
-#[inline(always)]
-fn four_bytes(payload: &[u8], begin: u32) -> Option<u32> {
-    let begin = begin as usize;
-    let bytes = payload.get(begin..begin + size_of::<u32>())?;
-    Some(u32::from_ne_bytes(*bytes.first_chunk()?))
-}
-
-/// And the rest of it.
-#[derive(Clone, Debug)]
-pub(super) struct Meaning {
-    /// Which route's.
-    pub(super) route: u32,
-    /// Where the task is named.
-    pub(super) task: TaskSource,
-    /// The rules.
-    pub(super) rules: Box<[Rule]>,
-}
-
-/// What the letters of all routes say to plain metrics, by its number.
-#[derive(Debug, Default)]
-pub(super) struct Parts {
-    parts: Vec<RoutePart>,
-    meanings: Vec<Meaning>,
-}
-
-/// Where no four bytes are.
-const NOWHERE: u32 = u32::MAX;
-
-impl Parts {
-    /// The rest of a part.
-    pub(super) fn meaning(&self, number: u32) -> &Meaning {
-        &self.meanings[number as usize]
-    }
-
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.meanings.len()
-    }
-
-    /// All parts from this one on.
-    pub(super) fn from(&self, number: usize) -> &[Meaning] {
-        &self.meanings[number..]
-    }
-
-    /// All of them, by their numbers.
-    pub(super) fn all(&self) -> &[RoutePart] {
-        &self.parts
-    }
-}
-
-/// Neither 0 nor the largest number is a task.
-#[inline(always)]
-pub(super) const fn is_task(number: u32) -> bool {
-    number.wrapping_add(1) > 1
-}
-
 /// No number.
 const NONE: u16 = u16::MAX;
 
@@ -212,43 +94,6 @@ pub(super) struct Rule {
     /// The conditions of the route on which it depends, and which of them must hold.
     cares: u64,
     needs: u64,
-}
-
-/// Where an element says whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaskSource {
-    Nobody,
-    Always(u32),
-    Field(TaskId),
-}
-
-impl TaskSource {
-    /// Where the elements of a stream name the task that is meant.
-    pub(super) fn of(
-        task: &TaskOf,
-        stream: &StreamDescriptor,
-        writer: impl FnOnce() -> Self,
-    ) -> Self {
-        match task {
-            TaskOf::Nobody => Self::Nobody,
-            TaskOf::Field(word) => {
-                let field = Number::of(&stream.schema, &word.text);
-                field.map_or(Self::Nobody, |field| Self::Field(field.into()))
-            }
-            TaskOf::Writer => writer(),
-        }
-    }
-
-    /// The task that the element with this payload names.
-    #[inline]
-    pub(super) fn named_by(self, payload: &[u8]) -> Option<u32> {
-        let task = match self {
-            Self::Field(field) => field.read(payload)?,
-            Self::Always(task) => task,
-            Self::Nobody => 0,
-        };
-        is_task(task).then_some(task)
-    }
 }
 
 /// A rule as it is found, before its conditions have bits.
@@ -418,19 +263,19 @@ impl Route {
                 None => parts.push(vec![rule]),
             }
         }
-        let first = all.parts.len() as u32;
+        let first = all.count();
         let metrics: Vec<u32> = parts.iter().flatten().map(|rule| rule.metric).collect();
         for rules in parts {
             let task = self.tasks[usize::from(rules[0].task)];
-            all.parts
-                .push(RoutePart::new(task, rules[0].ago, &self.numbers));
-            all.meanings.push(Meaning {
+            let ago = self.numbers.get(usize::from(rules[0].ago)).copied();
+            all.push(Meaning {
                 route,
                 task,
+                ago,
                 rules: rules.into(),
             });
         }
-        let are_plain = all.parts[first as usize..].iter().all(RoutePart::is_plain);
+        let are_plain = all.all()[first..].iter().all(Part::is_plain);
         let concerns = Concerns::of(metrics.into_iter(), are_plain);
         let ends = match self.lives {
             Lives::Silent => false,
@@ -439,7 +284,7 @@ impl Route {
         };
         self.letters.push(Letter {
             sight: Sight {
-                parts: (first, all.parts.len() as u32),
+                parts: (first as u32, all.count() as u32),
                 concerns,
             },
             is_simple: !ends && others.is_empty(),
@@ -542,23 +387,14 @@ impl Route {
         held
     }
 
-    fn time(&self, ago: u16, element: &ElementView<'_>) -> Timestamp {
-        if ago == NONE {
-            return element.time;
-        }
-        let field = self.numbers[usize::from(ago)];
-        let ago = Nanos::from_ns(field.bits(element.payload).unwrap_or(0));
-        element.time.minus(ago)
-    }
-
-    /// For when the element says what it says to plain metrics.
-    pub(super) fn time_of_part(&self, part: &RoutePart, element: &ElementView<'_>) -> Timestamp {
-        self.time(part.ago, element)
-    }
-
     /// The time of the symbol.
     pub(super) fn time_of(&self, rule: &Rule, element: &ElementView<'_>) -> Timestamp {
-        self.time(rule.ago, element)
+        if rule.ago == NONE {
+            return element.time;
+        }
+        let field = self.numbers[usize::from(rule.ago)];
+        let ago = Nanos::from_ns(field.bits(element.payload).unwrap_or(0));
+        element.time.minus(ago)
     }
 
     /// Where the symbol finds the key that it gives, if it gives one.
@@ -604,22 +440,4 @@ fn key_and_pattern(
     }
     let key = key.and_then(|key| Number::of(schema, &key.field.text));
     Ok((key, pattern))
-}
-
-/// Whose the elements of a stream are if they do not say it by a field of their own.
-pub(super) fn writer(stream: &StreamDescriptor) -> TaskSource {
-    match (Number::of(&stream.schema, WRITER_TID), &stream.origin) {
-        (Some(field), _) => TaskSource::Field(field.into()),
-        (None, Origin::Program(task)) => TaskSource::Always(task.pid),
-        _ => TaskSource::Nobody,
-    }
-}
-
-/// The one process whose automaton can be concerned by what is missing in the stream, `None` if
-/// there can be others.
-pub(super) fn sole_task(stream: &StreamDescriptor) -> Option<u32> {
-    match writer(stream) {
-        TaskSource::Always(task) => Some(task),
-        _ => None,
-    }
 }

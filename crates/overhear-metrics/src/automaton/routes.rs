@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The routes of all streams, found for each element by the number of its stream.
 
-use overhear_event::{ElementView, StreamId, Timestamp};
+use overhear_event::{ElementView, StreamId};
 use rustc_hash::FxHashMap;
 
 use super::glance::{Glance, Sight};
-use super::route::{Parts, Route, RoutePart};
+use super::part::Parts;
+use super::route::Route;
 
 /// The numbers of streams below this one need not be looked up. The directory counts streams from 1 on.
 const SMALL: usize = 1 << 16;
@@ -52,20 +53,6 @@ impl Routes {
     /// The number of the stream's route, `None` if it is new.
     pub(super) fn number(&self, stream: StreamId) -> Option<usize> {
         self.by_stream.get(&stream).map(|number| *number as usize)
-    }
-
-    /// Whose it is what a part of an element says, and for when: 0 if it is nobody's.
-    #[inline(never)]
-    pub(super) fn look_for(
-        &self,
-        part: &RoutePart,
-        number: u32,
-        element: &ElementView<'_>,
-    ) -> (u32, Timestamp) {
-        let meaning = self.parts.meaning(number);
-        let route = &self.all[meaning.route as usize];
-        let task = meaning.task.named_by(element.payload);
-        (task.unwrap_or(0), route.time_of_part(part, element))
     }
 
     /// Adds that of a new stream. Returns its number.

@@ -17,8 +17,9 @@ use super::group::{Group, NOTHING_MISSED};
 use super::hearing::Chosen;
 use super::instance::Keyed;
 use super::measurement::{Measurement, Position, Sink};
+use super::part::Meaning;
 use super::program::{Effects, Step};
-use super::route::{Meaning, Route};
+use super::route::Route;
 use super::told::Passage;
 
 /// A measurement that is completed and not reported.
