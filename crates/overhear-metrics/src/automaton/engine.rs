@@ -13,7 +13,7 @@ use super::part::{is_task, sole_task};
 use super::route::{Lives, Route, Rule};
 use super::routes::Routes;
 use super::tasks::{Tasks, NOBODY};
-use super::told::{say, say_all, Passage, Said, Tale, Told, FEW};
+use super::told::{say, say_all, Passage, Said, Tale, Told, FEW, SOME};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
 const INSTANCES: usize = 16_384;
@@ -37,6 +37,8 @@ pub struct Metrics<S> {
     tasks: Tasks,
     /// Which parts of elements that are looked at together say something, and behind them places to spare.
     said: Vec<Said>,
+    /// Whether an element has had more than a few.
+    say_much: bool,
     told: Tale,
     /// The metrics that this concerns.
     concerned: Concerns,
@@ -57,6 +59,7 @@ impl<S: Sink> Metrics<S> {
             routes: Routes::default(),
             tasks: Tasks::default(),
             said: Vec::new(),
+            say_much: false,
             told: Tale::default(),
             concerned: Concerns::default(),
             sink,
@@ -197,7 +200,7 @@ impl<S: Sink> Metrics<S> {
     /// a processor works on several elements at a time, where one long loop makes it wait for each load of the
     /// chain from the stream to the automaton.
     #[inline(never)]
-    fn listen(&mut self, elements: &[ElementView<'_>], from: usize) -> usize {
+    fn listen<const PARTS: usize>(&mut self, elements: &[ElementView<'_>], from: usize) -> usize {
         let (mut till, mut count, mut concerned) = (from, 0, self.concerned);
         loop {
             let (seen, said) = (self.routes.seen(), &mut self.said[..]);
@@ -205,7 +208,7 @@ impl<S: Sink> Metrics<S> {
                 let Some(sight) = seen.glance(element) else {
                     break;
                 };
-                if say(sight, till, said, count) {
+                if say::<PARTS>(sight, till, said, count) {
                     break;
                 }
                 concerned = concerned.with(sight.concerns);
@@ -220,6 +223,7 @@ impl<S: Sink> Metrics<S> {
             if !sight.is_all() {
                 break;
             }
+            self.say_much |= sight.count() > FEW;
             say_all(&sight, till, &mut self.said, count);
             concerned = concerned.with(sight.concerns);
             count += sight.count();
@@ -255,9 +259,12 @@ impl<S: Sink> Metrics<S> {
             if !PLAIN {
                 told.may_be_late(time != element.time);
             }
-            // Neither 0 nor the largest number is a task; and 0 has a slot.
+            // Neither 0 nor the largest number is a task: who is none has no slot, or one for as long as this lasts.
             let is_task = is_task(task);
-            let slot = tasks.slot(if is_task { task } else { 0 });
+            let slot = match PLAIN || is_task {
+                true => tasks.slot(task),
+                false => NOBODY,
+            };
             let this = Told {
                 time,
                 slot,
@@ -377,8 +384,8 @@ impl<S: Sink> Metrics<S> {
         }
         // As much as the elements that are looked at together can tell.
         let told = route.parts_at_most() * TOGETHER;
-        if self.said.len() < told + FEW {
-            self.said.resize(told + FEW, Said::default());
+        if self.said.len() < told + SOME {
+            self.said.resize(told + SOME, Said::default());
             self.told.reach(told);
         }
         for group in &mut self.groups {
@@ -455,7 +462,10 @@ impl<S: Sink> Update for Metrics<S> {
             self.counted += elements.len() as u64;
             let mut from = 0;
             while from < elements.len() {
-                let till = self.listen(elements, from);
+                let till = match self.say_much {
+                    false => self.listen::<FEW>(elements, from),
+                    true => self.listen::<SOME>(elements, from),
+                };
                 self.carry_out(elements);
                 if till < elements.len() {
                     self.evaluate(elements, till);

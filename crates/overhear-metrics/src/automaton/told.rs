@@ -14,18 +14,25 @@ pub(super) struct Said {
     pub(super) part: u32,
 }
 
-/// So many parts of an element are kept without a branch. Most have no more.
-pub(super) const FEW: usize = 3;
+/// So many parts of an element at most are kept without a branch.
+pub(super) const SOME: usize = 3;
+/// As many are if no element has had more.
+pub(super) const FEW: usize = 2;
 
-/// Keeps which parts of the how many-th element say something, from a place on: the first few, as if there were so
+/// Keeps which parts of the how many-th element say something, from a place on: the first ones, as if there were so
 /// many, and says whether there are more, which are not kept then.
 #[inline(always)]
-pub(super) fn say(sight: &Sight, at: usize, said: &mut [Said], from: usize) -> bool {
-    for (place, part) in said[from..from + FEW].iter_mut().zip(sight.parts.0..) {
+pub(super) fn say<const COUNT: usize>(
+    sight: &Sight,
+    at: usize,
+    said: &mut [Said],
+    from: usize,
+) -> bool {
+    for (place, part) in said[from..from + COUNT].iter_mut().zip(sight.parts.0..) {
         let at = at as u32;
         *place = Said { at, part };
     }
-    sight.count() > FEW
+    sight.count() > COUNT
 }
 
 /// As [`say`], however many there are.

@@ -32,7 +32,7 @@ pub(super) struct Completed {
     /// If keys are kept.
     key: Option<u64>,
     task: u32,
-    /// By the how many-th of what was told.
+    /// By the how many-th of what was told; if that is looked at.
     told: u32,
     /// If positions are wanted.
     begin_at: Position,
@@ -53,8 +53,7 @@ const POSITIONS: usize = 1 << 2;
 const CHOOSY: usize = 1 << 3;
 /// Something is about an earlier time than that of its element.
 const LATE: usize = 1 << 4;
-/// The metric divides its measurements by what [ends them](Group::is_keyed_by_ends). This is looked at when they are
-/// reported, and so are the first three.
+/// The metric divides its measurements by what [ends them](Group::is_keyed_by_ends).
 const KEYED_BY_ENDS: usize = 1 << 5;
 
 macro_rules! ways {
@@ -64,8 +63,9 @@ macro_rules! ways {
 }
 
 /// The ways, each without what it needs not do.
-static WAYS: [Way; KEYED_BY_ENDS] = ways! {
+static WAYS: [Way; 64] = ways! {
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 };
 
 impl Group {
@@ -99,7 +99,7 @@ impl Group {
         sink: &mut S,
     ) -> Option<(usize, usize)> {
         let way = self.way | if passage.is_late { LATE } else { 0 };
-        let (heard, completed) = WAYS[way % WAYS.len()](self, passage, from);
+        let (heard, completed) = WAYS[way](self, passage, from);
         macro_rules! report {
             ($($way:literal)*) => {
                 match way & (KEYED | INTERVAL | POSITIONS | KEYED_BY_ENDS) {
@@ -185,7 +185,9 @@ impl Group {
             completed.begin = moved.begin;
             completed.end = moved.changed;
             completed.task = moved.task;
-            completed.told = at;
+            if WAY & (POSITIONS | KEYED_BY_ENDS) != 0 {
+                completed.told = at;
+            }
             moved.begin_if(effects);
             if WAY & POSITIONS != 0 {
                 completed.begin_at = moved.begin_at;
