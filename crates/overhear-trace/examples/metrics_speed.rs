@@ -35,7 +35,7 @@ const ROUNDS: usize = 11;
 /// As many rounds are tried for each that is wanted.
 const TRIES: usize = 6;
 /// How much slower a sentinel may be than the fastest one.
-const DISTURBED: f64 = 1.1;
+const DISTURBED: f64 = 1.05;
 /// The least that these ratios are to be.
 const BABELTRACE_TARGET: f64 = 7.0;
 const PERF_TARGET: f64 = 15.0;
