@@ -12,7 +12,7 @@
 //! `cargo run --release -p overhear-trace --example metrics_speed [ROUNDS]`; as root, or without perf:
 //! then the recording is made up. The targets are judged here and asserted by no test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -105,11 +105,11 @@ fn engine<S: Sink>(sink: S, copies: usize) -> Metrics<S> {
 
 fn compare(rounds: usize) -> Result<()> {
     let place = tempfile::tempdir()?;
-    let (dir, data) = (
-        place.path().join("recording"),
-        place.path().join("perf.data"),
-    );
-    let listened = listen(&data).and_then(|()| convert(&data, &dir));
+    let [dir, known, data] =
+        ["recording", "with-durations", "perf.data"].map(|name| place.path().join(name));
+    let listened = listen(&data)
+        .and_then(|()| convert(&data, &dir, false))
+        .and_then(|events| convert(&data, &known, true).map(|_| events));
     let perf_events = match listened {
         Ok(events) => Some(events),
         Err(why) => {
@@ -146,6 +146,14 @@ fn compare(rounds: usize) -> Result<()> {
         });
     }
     if let Some(events) = perf_events {
+        // Not right before the first one: that would find its program in the caches.
+        contenders.push(Contender {
+            name: "three metrics, with durations",
+            command: vec![std::env::current_exe()?, "measure".into(), known],
+            events: reader.events(),
+            target: None,
+            runs: Vec::new(),
+        });
         let words = ["perf", "sched", "timehist", "-i"].map(PathBuf::from);
         contenders.push(Contender {
             name: "perf sched timehist",
@@ -570,9 +578,9 @@ impl Recorder {
     }
 }
 
-/// Makes a recording of what perf has heard of the threads that work. Returns how many events of any kind
-/// perf's file has.
-fn convert(data: &Path, dir: &Path) -> Result<u64> {
+/// Makes a recording of what perf has heard of the threads that work, with how long each thread has run, as
+/// recordings of our own have it, or without. Returns how many events of any kind perf's file has.
+fn convert(data: &Path, dir: &Path, durations: bool) -> Result<u64> {
     let mut command = Command::new("perf");
     command.args(["script", "-F", "tid,cpu,time,event,trace", "--ns", "-i"]);
     let output = command.arg(data).output()?;
@@ -586,6 +594,7 @@ fn convert(data: &Path, dir: &Path) -> Result<u64> {
         }
     }
     let mut recorder = Recorder::create(dir)?;
+    let mut arrivals = BTreeMap::new();
     let mut events = 0;
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -614,6 +623,11 @@ fn convert(data: &Path, dir: &Path) -> Result<u64> {
             let mut switch = switch(prev, next, u16::from(!runnable));
             switch.flags = if ours { Switch::PREV_TRACKED } else { 0 }
                 | if theirs { Switch::NEXT_TRACKED } else { 0 };
+            let arrived = arrivals.get(&prev).filter(|_| durations);
+            if let Some(arrived) = arrived {
+                switch.prev_run_ns = u32::try_from(ns - arrived).unwrap_or(Switch::UNKNOWN);
+            }
+            arrivals.insert(next, ns);
             recorder.tell(cpu, time, &switch.to_payload(), false)?;
         }
         let kind = match event {
