@@ -19,9 +19,10 @@ pub(super) struct Routes {
     glances: Vec<Glance>,
     /// What their letters say to plain metrics.
     pub(super) parts: Parts,
-    /// By the numbers of streams those of their routes; for streams that are unknown, more than there are.
+    /// By the small numbers of streams those of their routes; for streams that are unknown, more than there are.
     by_small: Vec<u32>,
-    by_stream: FxHashMap<StreamId, u32>,
+    /// Those of the other streams.
+    by_large: FxHashMap<StreamId, u32>,
 }
 
 impl Routes {
@@ -52,17 +53,20 @@ impl Routes {
 
     /// The number of the stream's route, `None` if it is new.
     pub(super) fn number(&self, stream: StreamId) -> Option<usize> {
-        self.by_stream.get(&stream).map(|number| *number as usize)
+        let small = self.by_small.get(stream.as_raw() as usize);
+        let number = *small.or_else(|| self.by_large.get(&stream))? as usize;
+        (number < self.all.len()).then_some(number)
     }
 
     /// Adds that of a new stream. Returns its number.
     pub(super) fn add(&mut self, stream: StreamId, route: Route) -> usize {
         let (number, small) = (self.all.len(), stream.as_raw() as usize);
-        self.by_stream.insert(stream, number as u32);
         if small < SMALL {
             let streams = self.by_small.len().max(small + 1);
             self.by_small.resize(streams, u32::MAX);
             self.by_small[small] = number as u32;
+        } else {
+            self.by_large.insert(stream, number as u32);
         }
         self.glances.push(route.glance());
         self.all.push(route);

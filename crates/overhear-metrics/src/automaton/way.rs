@@ -72,11 +72,11 @@ impl Group {
     /// There is a part more, that of a route.
     pub(super) fn learn(&mut self, part: &Meaning, route: &Route) {
         self.hearing.learn(self.index, part, route);
-        self.way = self.shortest_way();
     }
 
-    /// Has room for what elements that are looked at together can tell.
+    /// Has learned of all parts; has room for what elements that are looked at together can tell.
     pub(super) fn make_ready(&mut self, told: usize) {
+        self.way = self.shortest_way();
         self.hearing.reach(told);
         if self.completed.len() < told {
             self.completed.resize(told, Completed::default());
