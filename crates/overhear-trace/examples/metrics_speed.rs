@@ -107,9 +107,7 @@ fn compare(rounds: usize) -> Result<()> {
     let place = tempfile::tempdir()?;
     let [dir, known, data] =
         ["recording", "with-durations", "perf.data"].map(|name| place.path().join(name));
-    let listened = listen(&data)
-        .and_then(|()| convert(&data, &dir, false))
-        .and_then(|events| convert(&data, &known, true).map(|_| events));
+    let listened = listen(&data).and_then(|()| convert(&data, &dir, &known));
     let perf_events = match listened {
         Ok(events) => Some(events),
         Err(why) => {
@@ -578,9 +576,9 @@ impl Recorder {
     }
 }
 
-/// Makes a recording of what perf has heard of the threads that work, with how long each thread has run, as
-/// recordings of our own have it, or without. Returns how many events of any kind perf's file has.
-fn convert(data: &Path, dir: &Path, durations: bool) -> Result<u64> {
+/// Makes a recording of what perf has heard of the threads that work, and another one that says how long each thread
+/// has run, as those of our own do. Returns how many events of any kind perf's file has.
+fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
     let mut command = Command::new("perf");
     command.args(["script", "-F", "tid,cpu,time,event,trace", "--ns", "-i"]);
     let output = command.arg(data).output()?;
@@ -593,7 +591,7 @@ fn convert(data: &Path, dir: &Path, durations: bool) -> Result<u64> {
             }
         }
     }
-    let mut recorder = Recorder::create(dir)?;
+    let (mut plain, mut timed) = (Recorder::create(dir)?, Recorder::create(with_durations)?);
     let mut arrivals = BTreeMap::new();
     let mut events = 0;
     for line in text.lines() {
@@ -623,12 +621,12 @@ fn convert(data: &Path, dir: &Path, durations: bool) -> Result<u64> {
             let mut switch = switch(prev, next, u16::from(!runnable));
             switch.flags = if ours { Switch::PREV_TRACKED } else { 0 }
                 | if theirs { Switch::NEXT_TRACKED } else { 0 };
-            let arrived = arrivals.get(&prev).filter(|_| durations);
-            if let Some(arrived) = arrived {
+            plain.tell(cpu, time, &switch.to_payload(), false)?;
+            if let Some(arrived) = arrivals.get(&prev) {
                 switch.prev_run_ns = u32::try_from(ns - arrived).unwrap_or(Switch::UNKNOWN);
             }
             arrivals.insert(next, ns);
-            recorder.tell(cpu, time, &switch.to_payload(), false)?;
+            timed.tell(cpu, time, &switch.to_payload(), false)?;
         }
         let kind = match event {
             "sched:sched_waking:" => Wake::WAKING,
@@ -639,10 +637,12 @@ fn convert(data: &Path, dir: &Path, durations: bool) -> Result<u64> {
         let woken = tid(" pid=");
         if working.contains(&woken) {
             let wake = wake(woken, current.parse()?, kind);
-            recorder.tell(cpu, time, &wake.to_payload(), true)?;
+            plain.tell(cpu, time, &wake.to_payload(), true)?;
+            timed.tell(cpu, time, &wake.to_payload(), true)?;
         }
     }
-    recorder.writer.finish()?;
+    plain.writer.finish()?;
+    timed.writer.finish()?;
     if events == 0 {
         return Err("perf script tells of no event".into());
     }
