@@ -39,6 +39,9 @@ const FEW: usize = 512;
 /// histograms.
 const COLLECTED: usize = 128;
 
+/// More than are ever counted at once.
+const MANY: u64 = 4 * FEW as u64;
+
 impl Counted {
     const fn new(buckets: Buckets) -> Self {
         Self {
@@ -54,18 +57,23 @@ impl Counted {
     }
 
     fn count(&mut self, values: &[u64]) {
-        for &value in values {
-            self.min = self.min.min(value);
-            self.max = self.max.max(value);
-            self.sum += u128::from(value);
-        }
-        let values = values.iter().copied();
-        if self.max <= LARGEST {
-            self.buckets.record_all(values);
-        } else {
-            self.buckets
-                .record_all(values.map(|value| value.min(LARGEST)));
-        }
+        let (min, max) = (&mut self.min, &mut self.max);
+        // Nearly all values lie between those that came before. What is larger than the buckets never does.
+        let span = |min: u64, max: u64| (max.min(LARGEST) + 1).saturating_sub(min);
+        let (mut low, mut between) = (*min, span(*min, *max));
+        self.buckets.record_all(values.iter().map(|&value| {
+            if value.wrapping_sub(low) >= between {
+                (*min, *max) = (value.min(*min), value.max(*max));
+                (low, between) = (*min, span(*min, *max));
+                return value.min(LARGEST);
+            }
+            value
+        }));
+        self.sum += match self.max <= u64::MAX / MANY {
+            // Added up they are no larger than a word.
+            true => u128::from(values.iter().sum::<u64>()),
+            false => values.iter().map(|value| u128::from(*value)).sum(),
+        };
     }
 }
 
@@ -392,6 +400,28 @@ mod tests {
         }
         assert_eq!(all.buckets(), half.buckets());
         assert_eq!(few.count(), 100);
+    }
+
+    #[test]
+    fn many_values_of_any_size_are_added_up_exactly() {
+        let sizes: Vec<u64> = (0..=64)
+            .map(|bits| u64::MAX.checked_shr(64 - bits).unwrap_or(0))
+            .collect();
+        for turned in [0, 1, 20, 48, 49, 50, 64] {
+            for (sizes, repeated) in [(&sizes[..], 11), (&sizes[..48], 23), (&sizes[49..], 60)] {
+                let mut values = sizes.repeat(repeated);
+                values.rotate_left(turned % sizes.len());
+                for mut histogram in [Histogram::new(), Histogram::preallocated()] {
+                    values.iter().for_each(|&value| histogram.record(value));
+                    let sum: u128 = values.iter().map(|&value| u128::from(value)).sum();
+                    assert_eq!(histogram.sum(), sum);
+                    assert_eq!(histogram.count(), values.len() as u64);
+                    let ends = (histogram.min(), histogram.max());
+                    assert_eq!(ends, (sizes.first().copied(), sizes.last().copied()));
+                    assert!(histogram.memory_bytes() <= 82 * 1_024);
+                }
+            }
+        }
     }
 
     #[test]
