@@ -550,5 +550,6 @@ pub(super) fn report<S: Sink>(
         key: values.key,
         missed: values.missed,
     };
-    reported.report(&measurement, sink);
+    reported.remember(&measurement);
+    sink.measurement(&measurement);
 }

@@ -213,6 +213,22 @@ pub trait Sink {
     /// A measurement was completed.
     fn measurement(&mut self, measurement: &Measurement<'_>);
 
+    /// Measurements of the how many-th metric were completed, in this order: for sinks that can do better than to take
+    /// them [one by one](Sink::measurement). Each counts as reported once it is taken from here; those that are not
+    /// taken are lost.
+    fn measurements<'a>(
+        &mut self,
+        metric_index: usize,
+        measurements: impl Iterator<Item = Measurement<'a>>,
+    ) where
+        Self: Sized,
+    {
+        let _ = metric_index;
+        for measurement in measurements {
+            self.measurement(&measurement);
+        }
+    }
+
     /// A measurement that was reported is incomplete after all: a gap that begins before its end
     /// became known later.
     fn doubt(&mut self, doubt: &Doubt<'_>) {

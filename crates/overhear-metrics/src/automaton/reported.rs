@@ -54,9 +54,9 @@ impl Reported {
         self.incomplete
     }
 
-    /// Hands a measurement to the sink, and remembers it.
+    /// Remembers a measurement that is reported.
     #[inline(always)]
-    pub(super) fn report<S: Sink>(&mut self, measurement: &Measurement<'_>, sink: &mut S) {
+    pub(super) fn remember(&mut self, measurement: &Measurement<'_>) {
         let is_complete = measurement.is_complete();
         let recent = Recent {
             end: measurement.end,
@@ -71,7 +71,6 @@ impl Reported {
         *oldest = recent;
         self.completed += 1;
         self.incomplete += u64::from(!is_complete);
-        sink.measurement(measurement);
     }
 
     /// Tells the sink of the measurements into which a gap falls; those of one task alone if `only` names

@@ -132,23 +132,13 @@ impl Summaries {
         })
     }
 
-    /// The prices of a metric and the row of a task and kind, `None` if there is no room.
-    #[inline(never)]
-    fn look_for(
-        &mut self,
-        key: RowKey,
-        index: usize,
-        metric: &Metric,
-    ) -> Option<(&[Nanos], &mut Row)> {
+    /// The summaries of the how many-th metric, and what else it takes to count there.
+    #[inline(always)]
+    fn rows(&mut self, index: usize) -> (&mut Rows, &Costs, &mut u64) {
         if self.metrics.len() <= index {
             self.metrics.resize_with(index + 1, Rows::default);
         }
-        let rows = &mut self.metrics[index];
-        let Some(place) = rows.place(key, metric, &self.costs) else {
-            self.refused += 1;
-            return None;
-        };
-        Some((&rows.prices, &mut rows.all[place]))
+        (&mut self.metrics[index], &self.costs, &mut self.refused)
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
@@ -174,6 +164,35 @@ impl Default for Rows {
 }
 
 impl Rows {
+    /// Counts a measurement, or that it was refused.
+    #[inline(always)]
+    fn count(&mut self, measurement: &Measurement<'_>, costs: &Costs, refused: &mut u64) {
+        let key = RowKey::new(measurement.task, measurement.key);
+        let length = measurement.less_own(&self.prices);
+        if let Some(row) = self.found_lately(key) {
+            return row.count(length, measurement.is_complete());
+        }
+        // What is rare must not ask for the whole measurement: then its values stay in registers.
+        match self.look_for(key, measurement.metric, costs) {
+            Some((prices, row)) => {
+                row.count(measurement.less_own(prices), measurement.is_complete());
+            }
+            None => *refused += 1,
+        }
+    }
+
+    /// The prices and the row of a task and kind, `None` if there is no room.
+    #[inline(never)]
+    fn look_for(
+        &mut self,
+        key: RowKey,
+        metric: &Metric,
+        costs: &Costs,
+    ) -> Option<(&[Nanos], &mut Row)> {
+        let place = self.place(key, metric, costs)?;
+        Some((&self.prices, &mut self.all[place]))
+    }
+
     /// The row of a task and kind, if it was found lately.
     #[inline(always)]
     fn found_lately(&mut self, key: RowKey) -> Option<&mut Row> {
@@ -222,19 +241,19 @@ impl Sink for Summaries {
         false
     }
 
-    #[inline(always)]
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let key = RowKey::new(measurement.task, measurement.key);
-        let index = measurement.metric_index;
-        if let Some(rows) = self.metrics.get_mut(index) {
-            let length = measurement.less_own(&rows.prices);
-            if let Some(row) = rows.found_lately(key) {
-                return row.count(length, measurement.is_complete());
-            }
-        }
-        // What is rare must not ask for the whole measurement: then its values stay in registers.
-        if let Some((prices, row)) = self.look_for(key, index, measurement.metric) {
-            row.count(measurement.less_own(prices), measurement.is_complete());
+        let (rows, costs, refused) = self.rows(measurement.metric_index);
+        rows.count(measurement, costs, refused);
+    }
+
+    fn measurements<'a>(
+        &mut self,
+        metric_index: usize,
+        measurements: impl Iterator<Item = Measurement<'a>>,
+    ) {
+        let (rows, costs, refused) = self.rows(metric_index);
+        for measurement in measurements {
+            rows.count(&measurement, costs, refused);
         }
     }
 

@@ -213,40 +213,45 @@ impl Group {
         passage: Passage<'_>,
         sink: &mut S,
     ) {
-        for completed in &self.completed[..count] {
-            let (begin_at, end_at) = match WAY & POSITIONS {
-                0 => (Position::NONE, Position::NONE),
-                _ => {
-                    let end = passage.element(&passage.told[completed.told as usize]);
-                    (completed.begin_at, Position::of(end))
-                }
-            };
-            let measurement = Measurement {
-                metric: &self.metric,
-                metric_index: self.index,
-                number: self.reported.completed(),
-                task: completed.task,
-                begin: completed.begin,
-                end: completed.end,
-                begin_at,
-                end_at,
-                length: match WAY & INTERVAL {
-                    0 => completed.length,
-                    _ => completed.end.since(completed.begin),
-                },
-                intermediate: &[],
-                key: match WAY & (KEYED | KEYED_BY_ENDS) {
-                    0 => None,
-                    KEYED => completed.key,
+        let completed = self.completed[..count].iter();
+        sink.measurements(
+            self.index,
+            completed.map(|completed| {
+                let (begin_at, end_at) = match WAY & POSITIONS {
+                    0 => (Position::NONE, Position::NONE),
                     _ => {
-                        let told = &passage.told[completed.told as usize];
-                        let number = self.hearing.key(told);
-                        number.and_then(|number| number.bits(passage.element(told).payload))
+                        let end = passage.element(&passage.told[completed.told as usize]);
+                        (completed.begin_at, Position::of(end))
                     }
-                },
-                missed: NOTHING_MISSED,
-            };
-            self.reported.report(&measurement, sink);
-        }
+                };
+                let measurement = Measurement {
+                    metric: &self.metric,
+                    metric_index: self.index,
+                    number: self.reported.completed(),
+                    task: completed.task,
+                    begin: completed.begin,
+                    end: completed.end,
+                    begin_at,
+                    end_at,
+                    length: match WAY & INTERVAL {
+                        0 => completed.length,
+                        _ => completed.end.since(completed.begin),
+                    },
+                    intermediate: &[],
+                    key: match WAY & (KEYED | KEYED_BY_ENDS) {
+                        0 => None,
+                        KEYED => completed.key,
+                        _ => {
+                            let told = &passage.told[completed.told as usize];
+                            let number = self.hearing.key(told);
+                            number.and_then(|number| number.bits(passage.element(told).payload))
+                        }
+                    },
+                    missed: NOTHING_MISSED,
+                };
+                self.reported.remember(&measurement);
+                measurement
+            }),
+        );
     }
 }
