@@ -280,7 +280,7 @@ impl<S: Sink> Metrics<S> {
     fn carry_out(&mut self, elements: &[ElementView<'_>]) {
         let concerned = std::mem::take(&mut self.concerned);
         // If the sink fails, it is not told again.
-        let passage = self.told.end(elements, self.ordinal + 1);
+        let passage = self.told.end(elements, self.ordinal + 1, concerned);
         if passage.told.is_empty() {
             return self.tasks.sweep();
         }
@@ -373,7 +373,10 @@ impl<S: Sink> Metrics<S> {
             }
         };
         let metrics = self.groups.iter();
-        let metrics = metrics.map(|group| (group.metric(), group.is_plain()));
+        let metrics = metrics.map(|group| {
+            let program = group.is_plain().then_some(&group.program);
+            (group.metric(), program)
+        });
         let (number, known) = (self.routes.all.len() as u32, self.routes.parts.count());
         let parts = (number, &mut self.routes.parts);
         let route = Route::new(stream, metrics, parts, &mut complain);

@@ -18,26 +18,33 @@ const PLACES: usize = 16;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What some elements concern: metrics, a bit each, of which those behind the last bit share that; and in the highest
-/// bit whether some [parts](super::part::Part) are not plain.
+/// bits what some [parts](super::part::Part) are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Concerns(u64);
 
 impl Concerns {
     /// Nothing.
     const NONE: Self = Self(0);
-    const NOT_PLAIN: Self = Self(1 << 63);
+    /// Some are not plain.
+    pub(super) const NOT_PLAIN: Self = Self(1 << 63);
+    /// Some are several symbols of a metric, or one that stands in for others.
+    pub(super) const SEVERAL: Self = Self(1 << 62);
 
-    /// These metrics, by parts that are all plain or not.
-    pub(super) fn of(metrics: impl Iterator<Item = u32>, are_plain: bool) -> Self {
-        let parts = match are_plain {
-            true => Self::NONE,
-            false => Self::NOT_PLAIN,
-        };
-        metrics.map(Self::one).fold(parts, Self::with)
+    /// These metrics.
+    pub(super) fn of(metrics: impl Iterator<Item = u32>) -> Self {
+        metrics.map(Self::one).fold(Self::NONE, Self::with)
     }
 
     const fn one(metric: u32) -> Self {
-        Self(1 << if metric < 62 { metric } else { 62 })
+        Self(1 << if metric < 61 { metric } else { 61 })
+    }
+
+    /// These if that is so, else nothing.
+    pub(super) const fn only_if(self, is_so: bool) -> Self {
+        match is_so {
+            true => self,
+            false => Self::NONE,
+        }
     }
 
     /// These and those.
@@ -55,12 +62,17 @@ impl Concerns {
     pub(super) const fn are_plain(self) -> bool {
         self.0 & Self::NOT_PLAIN.0 == 0
     }
+
+    /// Whether each part is one symbol of a metric, and none that stands in for others.
+    pub(super) const fn are_single(self) -> bool {
+        self.0 & Self::SEVERAL.0 == 0
+    }
 }
 
 /// What an element says to plain metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sight {
-    /// From where to where among the parts of all routes.
+    /// The first of its parts among those of all routes, and how many there are.
     pub(super) parts: (u32, u32),
     /// What these concern.
     pub(super) concerns: Concerns,
@@ -76,7 +88,7 @@ impl Sight {
     /// How many parts that are; more than there can ever be if the element does more.
     #[inline(always)]
     pub(super) const fn count(&self) -> usize {
-        (self.parts.1 - self.parts.0) as usize
+        self.parts.1 as usize
     }
 
     /// Whether that is all that the element does.
@@ -222,7 +234,7 @@ mod tests {
 
     fn sight(first: u32) -> Sight {
         Sight {
-            parts: (first, first + 1),
+            parts: (first, 1),
             ..Sight::default()
         }
     }

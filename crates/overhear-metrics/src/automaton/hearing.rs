@@ -3,7 +3,7 @@
 
 use super::metric::Column;
 use super::part::Meaning;
-use super::program::Row;
+use super::program::{Program, Row};
 use super::reading::Number;
 use super::route::Route;
 use super::told::Told;
@@ -49,23 +49,35 @@ pub(super) struct Chosen {
 
 impl Hearing {
     /// There is a part more, that of a route. It is the how many-th metric of its engine.
-    pub(super) fn learn(&mut self, metric: usize, part: &Meaning, route: &Route) {
+    pub(super) fn learn(
+        &mut self,
+        metric: usize,
+        part: &Meaning,
+        route: &Route,
+        program: &mut Program,
+    ) {
         let rules = part.rules.iter();
-        let mut own = rules.filter(|rule| rule.metric as usize == metric);
+        let own: Vec<_> = rules
+            .filter(|rule| rule.metric as usize == metric)
+            .collect();
         let mut heard = Heard {
             column: NOTHING,
             key: NONE,
         };
-        match (own.next(), own.next()) {
-            (None, _) => self.is_choosy = true,
-            (Some(only), None) => {
+        match own[..] {
+            [] => self.is_choosy = true,
+            [only] if !only.stands_in => {
                 heard.column = Column::new(usize::from(only.symbol), true).index() as u32;
-                if let Some(number) = route.key_of(only) {
-                    heard.key = self.numbers.len() as u32;
-                    self.numbers.push(number);
-                }
             }
-            _ => heard.column = MUCH,
+            _ => {
+                let symbols: Vec<u16> = own.iter().map(|rule| rule.symbol).collect();
+                heard.column = program.column_of(&symbols).unwrap_or(MUCH);
+            }
+        }
+        let mut keys = own.iter().filter_map(|rule| route.key_of(rule));
+        if let Some(number) = keys.next() {
+            heard.key = self.numbers.len() as u32;
+            self.numbers.push(number);
         }
         self.parts.push(heard);
     }
@@ -85,7 +97,8 @@ impl Hearing {
             for (at, told) in (0..).zip(told) {
                 let column = self.parts[told.meaning as usize].column;
                 self.chosen[count] = Chosen { at, column };
-                count += usize::from(column != NOTHING);
+                // The largest one: cheaper than to ask whether they are the same.
+                count += usize::from(column < NOTHING);
             }
             self.count = count;
         }

@@ -97,7 +97,7 @@ impl Instance {
 
     /// Goes to another row, or stays, by what was told for this time: whatever it is, without a branch. Nothing was
     /// missed. What was told is about the time of its element, and so not earlier than anything before, unless
-    /// something may be late.
+    /// something may be late. Returns when it goes, if it does.
     #[inline(always)]
     pub(super) fn go_anywhere(
         &mut self,
@@ -105,15 +105,18 @@ impl Instance {
         effects: Effects,
         told: Timestamp,
         may_be_late: bool,
-    ) {
+    ) -> Timestamp {
         self.row = to;
         let moved = effects.has(Effects::MOVED);
         if may_be_late {
             let told = select(moved, told, Timestamp::ZERO);
             let later = told.max(self.changed);
             self.changed = select(effects.has(Effects::TOLD_LATE), told, later);
+            self.changed
         } else {
             self.changed = select(moved, told, self.changed);
+            // Not the choice: nothing has to wait for that.
+            told
         }
     }
 
@@ -125,16 +128,16 @@ impl Instance {
 
     /// Ends a segment if one ends.
     #[inline(always)]
-    pub(super) fn close_if(&mut self, effects: Effects) {
-        let segment = self.changed.since(self.since);
+    pub(super) fn close_if(&mut self, effects: Effects, now: Timestamp) {
+        let segment = now.since(self.since);
         let segment = select(effects.has(Effects::CLOSE), segment, Nanos::ZERO);
         self.length = self.length.plus(segment);
     }
 
-    /// Begins a measurement with the last change if one begins.
+    /// Begins a measurement if one begins.
     #[inline(always)]
-    pub(super) fn begin_if(&mut self, effects: Effects) {
-        self.begin = select(effects.has(Effects::BEGIN), self.changed, self.begin);
+    pub(super) fn begin_if(&mut self, effects: Effects, now: Timestamp) {
+        self.begin = select(effects.has(Effects::BEGIN), now, self.begin);
     }
 
     /// Which is by this element.
@@ -147,9 +150,9 @@ impl Instance {
 
     /// Begins a stretch if one begins.
     #[inline(always)]
-    pub(super) fn open_if(&mut self, effects: Effects) {
+    pub(super) fn open_if(&mut self, effects: Effects, now: Timestamp) {
         self.length = select(effects.has(Effects::BEGIN), Nanos::ZERO, self.length);
-        self.since = select(effects.has(Effects::OPEN), self.changed, self.since);
+        self.since = select(effects.has(Effects::OPEN), now, self.since);
     }
 
     /// A measurement begins with the last change, which was by this element.

@@ -88,6 +88,14 @@ pub(super) struct Meaning {
 }
 
 impl Meaning {
+    /// Whether it is no more than one symbol of each metric, and none that stands in for others.
+    pub(super) fn is_single(&self) -> bool {
+        // Those of a metric follow each other.
+        let mut pairs = self.rules.windows(2);
+        pairs.all(|pair| pair[0].metric != pair[1].metric)
+            && !self.rules.iter().any(|rule| rule.stands_in)
+    }
+
     /// Whose it is what this part of an element says, and for when: 0 if it is nobody's.
     #[inline(never)]
     pub(super) fn read(&self, element: &ElementView<'_>) -> (u32, Timestamp) {

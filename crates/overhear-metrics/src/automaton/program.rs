@@ -79,7 +79,7 @@ impl Effects {
 }
 
 /// Where a symbol leads, and what happens on the way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) to: Row,
     pub(super) effects: Effects,
@@ -155,6 +155,12 @@ pub(super) struct Program {
     heeds: Vec<bool>,
     /// See [`Program::is_interval`].
     is_interval: bool,
+    /// See [`Program::stands_in`].
+    stand_ins: Vec<bool>,
+    /// The symbol that gives the key.
+    key: Option<u16>,
+    /// Symbols that are looked at together, in the order of their columns.
+    together: Vec<Box<[u16]>>,
 }
 
 impl Program {
@@ -170,6 +176,9 @@ impl Program {
             heeded_in: vec![Vec::new(); symbols],
             heeds: Vec::new(),
             is_interval: false,
+            stand_ins: Vec::new(),
+            key: None,
+            together: Vec::new(),
         };
         let mut rests = Rests::default();
         rests.number(Rest {
@@ -200,7 +209,77 @@ impl Program {
         }
         program.is_interval =
             program.further.is_empty() && program.steps.iter().all(Step::is_of_interval);
+        let specification = metric.specification();
+        let key = specification.key.as_ref().map(|key| &key.symbol.text);
+        let mut all = (0..).zip(&specification.symbols);
+        let key = all.find(|(_, symbol)| Some(&symbol.name.text) == key);
+        program.key = key.map(|(number, _)| number);
+        let is_late = |symbol: usize| specification.symbols[symbol].ago.is_some();
+        let stands_in = |symbol| is_late(symbol) && program.has_substitutes(symbol, is_late);
+        program.stand_ins = (0..symbols).map(stands_in).collect();
         program
+    }
+
+    /// Whether wherever this symbol leads to, one that is not late leads to as well.
+    fn has_substitutes(&self, symbol: usize, is_late: impl Fn(usize) -> bool) -> bool {
+        let mut rows = self.steps.chunks(self.width);
+        rows.all(|steps| {
+            let step = steps[Column::new(symbol, true).index()];
+            let mut others = (0..self.width / 2).filter(|other| !is_late(*other));
+            step.effects == Effects::STAY
+                || others.any(|other| steps[Column::new(other, true).index()] == step)
+        })
+    }
+
+    /// Whether the symbol, which is told late, stands in for one that was not seen: nearly always that one was, and the
+    /// automaton stays where it is.
+    pub(super) fn stands_in(&self, symbol: usize) -> bool {
+        self.stand_ins[symbol]
+    }
+
+    /// The column of what an element is that is several symbols of the automaton's own: there the step is that of the
+    /// only one that leads anywhere, unless that is a [stand-in](Program::stands_in), or one with [`Effects::FURTHER`]
+    /// where more happens. `None` if there is no room.
+    pub(super) fn column_of(&mut self, symbols: &[u16]) -> Option<u32> {
+        let known = self.together.iter().position(|known| **known == *symbols);
+        let number = known.unwrap_or(self.together.len());
+        // Behind the steps of single symbols as many others have room, again and again.
+        let table = self.rows() * self.width;
+        let first = table * (1 + number / self.width) + number % self.width;
+        let behind = table * (2 + number / self.width);
+        if behind >= Row::BEHIND as usize {
+            return None;
+        }
+        if known.is_none() {
+            self.together.push(symbols.into());
+            self.steps.resize(behind, Step::stay(Row::ABSENT));
+            for number in 0..self.rows() {
+                let row = self.row(number);
+                self.steps[first + row.place()] = self.step_by(row, symbols);
+            }
+        }
+        u32::try_from(first).ok()
+    }
+
+    /// Where several symbols lead, one after the other, if only one does.
+    fn step_by(&self, row: Row, symbols: &[u16]) -> Step {
+        let mut all = Step::stay(row);
+        for &symbol in symbols {
+            let column = Column::new(usize::from(symbol), true);
+            let step = self.steps[all.to.place() + column.index()];
+            let has_moved = all.effects != Effects::STAY;
+            // The key that it gives is not that of what was completed before.
+            let is_late = has_moved && self.key == Some(symbol);
+            if step.effects == Effects::STAY && !is_late {
+                continue;
+            }
+            if has_moved || self.stands_in(usize::from(symbol)) {
+                all.effects = Effects::FURTHER;
+                return all;
+            }
+            all = step;
+        }
+        all
     }
 
     /// Follows the lambdas from the state that a symbol leads to.

@@ -14,6 +14,7 @@ use super::glance::{Concerns, Glance, Sight};
 use super::metric::Metric;
 use super::part::{Meaning, Part, Parts, TaskSource};
 use super::pattern::BoundPattern;
+use super::program::Program;
 use super::reading::{Number, Probe, Test};
 use super::specification::{Condition, Constant, Place, Relation, Symbol, Word};
 
@@ -87,6 +88,8 @@ pub(super) struct Rule {
     pub(super) task: u16,
     /// Whether the metric is.
     pub(super) is_plain: bool,
+    /// Whether the symbol [stands in](Program::stands_in) for another one of the metric.
+    pub(super) stands_in: bool,
     ago: u16,
     key: u16,
     /// Its place among all rules.
@@ -96,6 +99,18 @@ pub(super) struct Rule {
     needs: u64,
 }
 
+impl Rule {
+    /// Which number says how long ago it was, where that has to be told: what stands in for something else is told with
+    /// what the element says for its own time.
+    const fn told_ago(&self) -> u16 {
+        if self.stands_in {
+            NONE
+        } else {
+            self.ago
+        }
+    }
+}
+
 /// A rule as it is found, before its conditions have bits.
 struct Draft {
     rule: Rule,
@@ -103,11 +118,11 @@ struct Draft {
 }
 
 impl Route {
-    /// Finds what the stream means to the metrics, of which some are plain. Sentences about those that cannot use it, since
+    /// Finds what the stream means to the metrics, of which some are plain: these come with their programs. Sentences about those that cannot use it, since
     /// it lacks their fields, go to `complain`.
     pub(super) fn new<'a>(
         stream: &StreamDescriptor,
-        metrics: impl Iterator<Item = (&'a Metric, bool)>,
+        metrics: impl Iterator<Item = (&'a Metric, Option<&'a Program>)>,
         parts: (u32, &mut Parts),
         complain: &mut dyn FnMut(String),
     ) -> Self {
@@ -127,7 +142,7 @@ impl Route {
             every: Vec::new(),
         };
         let mut drafts = Vec::new();
-        for (index, (metric, is_plain)) in metrics.enumerate() {
+        for (index, (metric, program)) in metrics.enumerate() {
             let Some(source) = metric.source(&event) else {
                 continue;
             };
@@ -139,7 +154,7 @@ impl Route {
                 }
                 match key_and_pattern(stream, metric, symbol) {
                     Ok((key, pattern)) => {
-                        drafts.push(route.draft([index, number, source], is_plain, key, pattern));
+                        drafts.push(route.draft([index, number, source], program, key, pattern));
                     }
                     Err(sentence) => complain(format!(
                         "metric {} cannot use {}: {sentence}",
@@ -173,7 +188,7 @@ impl Route {
     fn draft(
         &mut self,
         [metric, symbol, source]: [usize; 3],
-        is_plain: bool,
+        program: Option<&Program>,
         key: Option<Number>,
         pattern: BoundPattern,
     ) -> Draft {
@@ -188,7 +203,8 @@ impl Route {
                 ago: number(pattern.ago),
                 key: number(key),
                 task: narrow(place_of(&mut self.tasks, &pattern.task)),
-                is_plain,
+                is_plain: program.is_some(),
+                stands_in: program.is_some_and(|program| program.stands_in(symbol)),
                 number: 0,
                 cares: 0,
                 needs: 0,
@@ -257,7 +273,9 @@ impl Route {
             // The symbols of one metric stay in their order.
             let of_metric = |part: &Vec<Rule>| part.iter().any(|it| it.metric == rule.metric);
             let from = parts.iter().rposition(of_metric).unwrap_or(0);
-            let same = |part: &&mut Vec<Rule>| (part[0].task, part[0].ago) == (rule.task, rule.ago);
+            let same = |part: &&mut Vec<Rule>| {
+                (part[0].task, part[0].told_ago()) == (rule.task, rule.told_ago())
+            };
             match parts[from..].iter_mut().find(same) {
                 Some(part) => part.push(rule),
                 None => parts.push(vec![rule]),
@@ -267,7 +285,7 @@ impl Route {
         let metrics: Vec<u32> = parts.iter().flatten().map(|rule| rule.metric).collect();
         for rules in parts {
             let task = self.tasks[usize::from(rules[0].task)];
-            let ago = self.numbers.get(usize::from(rules[0].ago)).copied();
+            let ago = self.numbers.get(usize::from(rules[0].told_ago())).copied();
             all.push(Meaning {
                 route,
                 task,
@@ -276,7 +294,10 @@ impl Route {
             });
         }
         let are_plain = all.all()[first..].iter().all(Part::is_plain);
-        let concerns = Concerns::of(metrics.into_iter(), are_plain);
+        let are_single = all.from(first).iter().all(Meaning::is_single);
+        let concerns = Concerns::of(metrics.into_iter())
+            .with(Concerns::NOT_PLAIN.only_if(!are_plain))
+            .with(Concerns::SEVERAL.only_if(!are_single));
         let ends = match self.lives {
             Lives::Silent => false,
             Lives::Life => true,
@@ -284,7 +305,7 @@ impl Route {
         };
         self.letters.push(Letter {
             sight: Sight {
-                parts: (first as u32, all.count() as u32),
+                parts: (first as u32, (all.count() - first) as u32),
                 concerns,
             },
             is_simple: !ends && others.is_empty(),
@@ -354,11 +375,8 @@ impl Route {
 
     /// To how many tasks and for how many times an element can say something.
     pub(super) fn parts_at_most(&self) -> usize {
-        let parts = self.letters.iter().map(|letter| letter.sight.parts);
-        parts
-            .map(|(first, behind)| (behind - first) as usize)
-            .max()
-            .unwrap_or(0)
+        let parts = self.letters.iter().map(|letter| letter.sight.count());
+        parts.max().unwrap_or(0)
     }
 
     /// The task of a rule.

@@ -4,7 +4,7 @@
 
 use overhear_event::{ElementView, Timestamp};
 
-use super::glance::Sight;
+use super::glance::{Concerns, Sight};
 
 /// A part of an element says something to plain metrics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,13 +89,15 @@ impl Tale {
         }
     }
 
-    /// Ends the tale of these elements, of which the first has this name. From here on nothing was told.
+    /// Ends the tale of these elements, of which the first has this name and which concern these metrics. From here on nothing was told.
     pub(super) fn end<'a>(
         &'a mut self,
         elements: &'a [ElementView<'a>],
         first: u64,
+        concerned: Concerns,
     ) -> Passage<'a> {
         Passage {
+            is_single: concerned.are_single(),
             told: &self.places[..std::mem::take(&mut self.count)],
             is_late: std::mem::take(&mut self.is_late),
             elements,
@@ -138,6 +140,8 @@ pub(super) struct Passage<'a> {
     pub(super) told: &'a [Told],
     /// Whether some of it is about an earlier time than that of its element.
     pub(super) is_late: bool,
+    /// Whether each thing told is one symbol of a metric, and none that stands in for others.
+    pub(super) is_single: bool,
     /// The elements that told it, perhaps among others.
     pub(super) elements: &'a [ElementView<'a>],
     /// What names the first of the elements.

@@ -55,23 +55,40 @@ const CHOOSY: usize = 1 << 3;
 const LATE: usize = 1 << 4;
 /// The metric divides its measurements by what [ends them](Group::is_keyed_by_ends).
 const KEYED_BY_ENDS: usize = 1 << 5;
+/// Some of what was told, or some step of the metric, is [more](Effects::FURTHER) than one.
+const FURTHER: usize = 1 << 6;
+
+/// What a way without the bits is, of which others make no use.
+const fn proper(way: usize) -> usize {
+    let keyed = if way & KEYED_BY_ENDS != 0 { KEYED } else { 0 };
+    // What is not an interval may have further steps, and what is late is rare.
+    let further = match way & (INTERVAL | LATE) {
+        INTERVAL => 0,
+        _ => FURTHER,
+    };
+    way & !keyed | further
+}
 
 macro_rules! ways {
     ($($way:literal)*) => {
-        [$(Group::walk::<$way>),*]
+        [$(Group::walk::<{ proper($way) }>),*]
     };
 }
 
 /// The ways, each without what it needs not do.
-static WAYS: [Way; 64] = ways! {
+static WAYS: [Way; 128] = ways! {
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
     32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+    64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
+    96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119
+    120 121 122 123 124 125 126 127
 };
 
 impl Group {
     /// There is a part more, that of a route.
     pub(super) fn learn(&mut self, part: &Meaning, route: &Route) {
-        self.hearing.learn(self.index, part, route);
+        self.hearing
+            .learn(self.index, part, route, &mut self.program);
     }
 
     /// Has learned of all parts; has room for what elements that are looked at together can tell.
@@ -98,7 +115,9 @@ impl Group {
         from: usize,
         sink: &mut S,
     ) -> Option<(usize, usize)> {
-        let way = self.way | if passage.is_late { LATE } else { 0 };
+        let given = [(LATE, passage.is_late), (FURTHER, !passage.is_single)];
+        let given = given.map(|(bit, is_given)| if is_given { bit } else { 0 });
+        let way = self.way | given[0] | given[1];
         let (heard, completed) = WAYS[way](self, passage, from);
         macro_rules! report {
             ($($way:literal)*) => {
@@ -120,7 +139,7 @@ impl Group {
         Some((heard, at))
     }
 
-    /// The way, unless something is late.
+    /// The way, as far as it does not depend on what was told.
     fn shortest_way(&self) -> usize {
         let given = [
             (KEYED, self.keys.is_some() && !self.is_keyed_by_ends),
@@ -163,7 +182,7 @@ impl Group {
             let Some(&Step { to, effects, .. }) = step else {
                 return (place, done);
             };
-            if WAY & INTERVAL == 0 && effects.has(Effects::FURTHER) {
+            if WAY & FURTHER != 0 && effects.has(Effects::FURTHER) {
                 return (place, done);
             }
             let completed = &mut completed[done];
@@ -181,23 +200,23 @@ impl Group {
                 }
             }
             let mut moved = *instance;
-            moved.go_anywhere(to, effects, told.time, WAY & LATE != 0);
+            let now = moved.go_anywhere(to, effects, told.time, WAY & LATE != 0);
             completed.begin = moved.begin;
-            completed.end = moved.changed;
+            completed.end = now;
             completed.task = moved.task;
             if WAY & (POSITIONS | KEYED_BY_ENDS) != 0 {
                 completed.told = at;
             }
-            moved.begin_if(effects);
+            moved.begin_if(effects, now);
             if WAY & POSITIONS != 0 {
                 completed.begin_at = moved.begin_at;
                 moved.begin_at_if(effects, Position::of(passage.element(told)));
                 instance.begin_at = moved.begin_at;
             }
             if WAY & INTERVAL == 0 {
-                moved.close_if(effects);
+                moved.close_if(effects, now);
                 completed.length = moved.length;
-                moved.open_if(effects);
+                moved.open_if(effects, now);
                 (instance.length, instance.since) = (moved.length, moved.since);
             }
             instance.go_as(&moved);

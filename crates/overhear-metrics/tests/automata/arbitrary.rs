@@ -46,6 +46,30 @@ fn symbols() -> Vec<Symbol> {
     ]
 }
 
+/// Four symbols over two events: `b`, `c` and `d` may be the same element of the same task, and `d` is told late.
+fn own_symbols() -> Vec<Symbol> {
+    let mut late = symbol("d", "y", Some((Relation::Unequal, 4)));
+    late.ago = Some(Word::new("value"));
+    vec![
+        symbol("a", "w", None),
+        late,
+        symbol("b", "y", Some((Relation::Unequal, 3))),
+        symbol("c", "y", Some((Relation::Has, 1))),
+    ]
+}
+
+fn own_label() -> impl Strategy<Value = Label> {
+    let name = prop::sample::select(vec!["a", "b", "c", "d", "d"]);
+    prop_oneof![
+        5 => name.prop_map(own),
+        1 => Just(Label::Lambda),
+    ]
+}
+
+fn own(name: &str) -> Label {
+    Label::Symbol(Word::new(name), Whose::Own)
+}
+
 fn label() -> impl Strategy<Value = Label> {
     let whose = prop_oneof![Just(Whose::Anyone), Just(Whose::Own), Just(Whose::Other)];
     let name = prop::sample::select(vec!["a", "b", "c", "d"]);
@@ -74,6 +98,21 @@ fn state() -> impl Strategy<Value = (StateKind, bool)> {
 /// Metrics that make sense by the way they are made: a state is entered with a measurement running
 /// or without one, never both.
 pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
+    metric_of(symbols, "c", label)
+}
+
+/// Metrics as [`metric`] makes them that heed their own tasks alone. In some of them what is told late leads nowhere
+/// where nothing else does.
+pub(crate) fn own_metric() -> impl Strategy<Value = Option<Metric>> {
+    let key = prop::sample::select(vec!["a", "b", "c", "d"]);
+    key.prop_flat_map(|key| metric_of(own_symbols, key, own_label))
+}
+
+fn metric_of<L: Strategy<Value = Label>>(
+    symbols: fn() -> Vec<Symbol>,
+    key: &'static str,
+    label: fn() -> L,
+) -> impl Strategy<Value = Option<Metric>> {
     let states = prop::collection::vec(state(), 2..9);
     let edge = (
         any::<prop::sample::Index>(),
@@ -83,7 +122,8 @@ pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
     let wishes = prop::collection::vec(edge, 4..40);
     // Most have a way through a segment, or there would be little to compare.
     let way = prop::option::weighted(0.8, (label(), label()));
-    (states, wishes, way).prop_map(|(mut kinds, wishes, way)| {
+    let stands_in = any::<bool>();
+    (states, wishes, way, stands_in).prop_map(move |(mut kinds, wishes, way, stands_in)| {
         kinds.insert(0, (StateKind::Out, false));
         let begin = kinds.len();
         kinds.push((StateKind::Begin, true));
@@ -100,7 +140,12 @@ pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
         let count = kinds.len();
         let wishes = wishes
             .into_iter()
-            .map(|(from, to, label)| (from.index(count), to.index(count), label));
+            .map(|(from, to, label)| (from.index(count), to.index(count), label))
+            .flat_map(|(from, to, label)| {
+                // Only `own_symbols` are told late.
+                let other = (stands_in && label == own("d")).then(|| (from, to, own("a")));
+                other.into_iter().chain([(from, to, label)])
+            });
         let mut edges: Vec<(usize, usize, Label)> = Vec::new();
         for (from, to, label) in way.chain(wishes) {
             let fits = match kinds[to] {
@@ -114,11 +159,13 @@ pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
                 lambda || *other == label || hides(other, &label)
             });
             let turns = label == Label::Lambda && reaches(&edges, to, from);
-            if fits && !clashes && !turns {
+            let replaced = edges.contains(&(from, to, own("a")));
+            let misses = stands_in && label == own("d") && !replaced;
+            if fits && !clashes && !turns && !misses {
                 edges.push((from, to, label));
             }
         }
-        build(&kinds, &edges)
+        build(&kinds, &edges, symbols(), key)
     })
 }
 
@@ -136,7 +183,12 @@ fn reaches(edges: &[(usize, usize, Label)], from: usize, to: usize) -> bool {
     from == to || lambda.any(|(at, next, _)| *at == from && reaches(edges, *next, to))
 }
 
-fn build(kinds: &[(StateKind, bool)], edges: &[(usize, usize, Label)]) -> Option<Metric> {
+fn build(
+    kinds: &[(StateKind, bool)],
+    edges: &[(usize, usize, Label)],
+    symbols: Vec<Symbol>,
+    key: &str,
+) -> Option<Metric> {
     let mut reached = vec![0];
     let mut at = 0;
     while let Some(&state) = reached.get(at) {
@@ -157,9 +209,9 @@ fn build(kinds: &[(StateKind, bool)], edges: &[(usize, usize, Label)]) -> Option
     let specification = Specification {
         name: Word::new("arbitrary"),
         description: String::from("quotes \" and \\ and\nlines"),
-        symbols: symbols(),
+        symbols,
         key: Some(Key {
-            symbol: Word::new("c"),
+            symbol: Word::new(key),
             field: Word::new("value"),
         }),
         states: order

@@ -10,7 +10,7 @@ use overhear_metrics::automaton::{
 use proptest::prelude::{prop, prop_oneof, proptest, ProptestConfig, Strategy};
 use proptest::prop_assert_eq;
 
-use crate::arbitrary::metric;
+use crate::arbitrary::{metric, own_metric};
 use crate::scene::{catalogue, each, Line};
 
 /// What a measurement says, without its intermediate elements.
@@ -170,6 +170,7 @@ proptest! {
     #[test]
     fn metrics_tell_together_what_each_tells_alone(
         arbitrary in prop::collection::vec(metric(), 2..5),
+        own in prop::collection::vec(own_metric(), 1..4),
         steps in prop::collection::vec(line(), 0..120),
         limit in prop_oneof![1..5_usize, 100..101_usize],
         batch in 1..40_usize,
@@ -185,7 +186,7 @@ proptest! {
         });
         let lines: Vec<Line> = lines.collect();
         let names = ["wakeup_latency", "run_delay", "time_slice", "off_cpu", "preemption"];
-        let mut metrics: Vec<Metric> = arbitrary.into_iter().flatten().collect();
+        let mut metrics: Vec<Metric> = arbitrary.into_iter().chain(own).flatten().collect();
         let names = names.iter().cycle().take(names.len() * copies);
         metrics.extend(names.map(|name| system_metric(name).unwrap()));
         // Of the names of unknown events, all that arbitrary metrics know.
