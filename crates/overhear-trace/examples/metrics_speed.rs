@@ -622,7 +622,8 @@ fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
             switch.flags = if ours { Switch::PREV_TRACKED } else { 0 }
                 | if theirs { Switch::NEXT_TRACKED } else { 0 };
             plain.tell(cpu, time, &switch.to_payload(), false)?;
-            if let Some(arrived) = arrivals.get(&prev) {
+            // perf does not hear of every arrival: then nobody knows.
+            if let Some(arrived) = arrivals.remove(&prev) {
                 switch.prev_run_ns = u32::try_from(ns - arrived).unwrap_or(Switch::UNKNOWN);
             }
             arrivals.insert(next, ns);
