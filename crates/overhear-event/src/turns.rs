@@ -368,24 +368,18 @@ impl Turns {
     pub fn take(
         &mut self,
         until: Timestamp,
-        mut turn: impl FnMut(TurnWord) -> Option<TurnWord>,
+        turn: impl FnMut(TurnWord) -> Option<TurnWord>,
     ) -> bool {
         let end = self.scale.behind(until);
-        // At hand, not behind `self`.
-        let (losers, leaves) = (&mut self.losers[..], self.leaves);
-        let mut top = self.top;
-        let mut is_open = false;
-        while top < end {
-            let Some(next) = turn(top) else { break };
-            is_open = next < top;
-            if is_open {
-                break;
-            }
-            top = play(losers, leaves, top, next);
+        // At hand, not behind `self`. The games of few streams take as many steps as there are levels, one after the
+        // other.
+        let (losers, top) = (&mut self.losers[..], &mut self.top);
+        match self.leaves {
+            2 => take_turns(top, end, turn, |top, next| play_few::<2>(losers, top, next)),
+            4 => take_turns(top, end, turn, |top, next| play_few::<4>(losers, top, next)),
+            8 => take_turns(top, end, turn, |top, next| play_few::<8>(losers, top, next)),
+            leaves => take_turns(top, end, turn, |top, next| play(losers, leaves, top, next)),
         }
-        // It is not too far ahead, since who took a turn last is not.
-        self.top = top;
-        is_open
     }
 
     /// Plays the top's games again, with this word.
@@ -407,6 +401,49 @@ impl Turns {
         self.play_all();
         self.last = last;
     }
+}
+
+/// As [`Turns::take`], until this word, by who plays the games of the top again.
+#[inline(always)]
+fn take_turns(
+    top: &mut TurnWord,
+    end: TurnWord,
+    mut turn: impl FnMut(TurnWord) -> Option<TurnWord>,
+    mut play: impl FnMut(TurnWord, TurnWord) -> TurnWord,
+) -> bool {
+    // It is not too far ahead, since who took a turn last is not.
+    let mut now = *top;
+    let mut is_open = false;
+    while now < end {
+        let Some(next) = turn(now) else { break };
+        is_open = next < now;
+        if is_open {
+            break;
+        }
+        now = play(now, next);
+    }
+    *top = now;
+    is_open
+}
+
+/// As [`play`], where there are so many leaves.
+#[inline(always)]
+fn play_few<const LEAVES: usize>(
+    losers: &mut [TurnWord],
+    top: TurnWord,
+    mut rising: TurnWord,
+) -> TurnWord {
+    let nodes = losers
+        .first_chunk_mut::<LEAVES>()
+        .expect("there are twice as many");
+    let mut at = (LEAVES + top.rank() % LEAVES) / 2;
+    for _ in 0..LEAVES.ilog2() {
+        let other = nodes[at];
+        nodes[at] = rising.max(other);
+        rising = rising.min(other);
+        at /= 2;
+    }
+    rising
 }
 
 /// Plays the games of the top's stream again, with another word; returns the new top.
