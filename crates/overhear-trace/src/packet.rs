@@ -13,11 +13,12 @@
 //! | 16 | `timestamp_begin` u64 | context | ns |
 //! | 24 | `timestamp_end` u64 | context | ns |
 //! | 32 | `content_size` u64 | context | bits of head and records |
-//! | 40 | `packet_size` u64 | context | bits with the trailer |
+//! | 40 | `packet_size` u64 | context | bits with padding and trailer |
 //! | 48 | `events_discarded` u64 | context | missed elements of the stream so far |
 //! | 56 | `stream` u32 | context | the stream again, for people |
 //! | 60 | `cpu_id` u32, or `pid` u32 and `comm` 16 bytes, or nothing | context | by origin |
 //! | | records | content | `{u64 time, payload}` each |
+//! | | zeros | padding | fewer than a record has bytes: so packets end where a block of the file does |
 //! | end - 40 | first sequence u64 | trailer | of the first record, or of the first missed element |
 //! | end - 32 | missed u64 | trailer | how many elements this gap stands for |
 //! | end - 24 | from u64 | trailer | the gap's `from`, ns |
@@ -25,7 +26,7 @@
 //! | end - 8 | cause u32 | trailer | 0 where the packet is no gap |
 //! | end - 4 | record bytes u32 | trailer | 8 + bytes of a payload; never 0 |
 //!
-//! The trailer is what only we read. To CTF it is padding, between the end of the content and the
+//! The trailer is what only we read. To CTF it is padding, too, between the end of the content and the
 //! end of the packet. In the context its fields would be printed with every single event, and of
 //! fields in the header that they do not know readers warn.
 
@@ -95,6 +96,8 @@ pub(crate) struct PacketHead {
 pub(crate) struct Packet<'a> {
     pub(crate) head: PacketHead,
     pub(crate) records: &'a [u8],
+    /// Bytes behind the records.
+    pub(crate) behind: usize,
     /// Size of the packet in the file.
     pub(crate) bytes: usize,
 }
@@ -175,11 +178,12 @@ impl PacketLayout {
         self.head_bytes
     }
 
-    /// Completes a packet that has room for the head, and records: fills in the head and appends
-    /// the trailer.
-    pub(crate) fn seal(&self, packet: &mut Vec<u8>, head: &PacketHead) {
+    /// Completes a packet that has room for the head, and records: fills in the head and appends so many
+    /// bytes of padding, fewer than a record has, and the trailer.
+    pub(crate) fn seal(&self, packet: &mut Vec<u8>, head: &PacketHead, padding: usize) {
         let content_bits = packet.len() as u64 * 8;
-        let packet_bits = content_bits + TRAILER_BYTES as u64 * 8;
+        packet.resize(packet.len() + padding, 0);
+        let packet_bits = (packet.len() + TRAILER_BYTES) as u64 * 8;
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             packet[at..at + bytes.len()].copy_from_slice(bytes);
@@ -210,7 +214,7 @@ impl PacketLayout {
     /// An empty packet.
     pub(crate) fn empty(&self, head: &PacketHead) -> Vec<u8> {
         let mut packet = vec![0; self.head_bytes];
-        self.seal(&mut packet, head);
+        self.seal(&mut packet, head, 0);
         packet
     }
 
@@ -256,28 +260,32 @@ impl PacketLayout {
             )));
         }
         let bytes = (packet_bits / 8) as usize;
-        let Some(records_bytes) = bytes.checked_sub(self.head_bytes + TRAILER_BYTES) else {
+        let Some(room_bytes) = bytes.checked_sub(self.head_bytes + TRAILER_BYTES) else {
             return Err(corrupt(format!(
                 "the packet claims {bytes} bytes, less than an empty one has"
             )));
         };
-        if packet_bits % 8 != 0 || content_bits != packet_bits - TRAILER_BYTES as u64 * 8 {
-            return Err(corrupt(format!(
-                "content of {content_bits} bits in a packet of {packet_bits} bits"
-            )));
-        }
+        let records_bytes = (content_bits / 8).checked_sub(self.head_bytes as u64);
+        let records_bytes = records_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let padding = records_bytes.and_then(|records| room_bytes.checked_sub(records));
+        let (Some(records_bytes), Some(padding)) = (records_bytes, padding) else {
+            return Err(misfit(content_bits, packet_bits));
+        };
         if records_bytes % self.record_bytes != 0 {
             return Err(corrupt(format!(
                 "{records_bytes} bytes of records are no multiple of the {} that an element has by streams.json",
                 self.record_bytes
             )));
         }
+        if packet_bits % 8 != 0 || content_bits % 8 != 0 || padding >= self.record_bytes {
+            return Err(misfit(content_bits, packet_bits));
+        }
         let Some(packet_untrusted) = rest_untrusted.get(..bytes) else {
             return Err(Flaw::Torn);
         };
         let (content_untrusted, trailer_untrusted) =
             packet_untrusted.split_at(bytes - TRAILER_BYTES);
-        let records = &content_untrusted[self.head_bytes..];
+        let records = &content_untrusted[self.head_bytes..][..records_bytes];
         let (first_sequence, gap) = self.parse_trailer(trailer_untrusted, records)?;
         if let Some(last_at) = records.len().checked_sub(self.record_bytes) {
             let first = record_time(records);
@@ -297,6 +305,7 @@ impl PacketLayout {
                 discarded,
             },
             records,
+            behind: padding + TRAILER_BYTES,
             bytes,
         })
     }
@@ -350,6 +359,12 @@ fn foreign(rest_untrusted: &[u8]) -> Flaw {
     } else {
         corrupt("no packet begins here (wrong magic number)".to_owned())
     }
+}
+
+fn misfit(content_bits: u64, packet_bits: u64) -> Flaw {
+    corrupt(format!(
+        "content of {content_bits} bits in a packet of {packet_bits} bits"
+    ))
 }
 
 fn corrupt(reason: String) -> Flaw {

@@ -11,7 +11,7 @@ use overhear_event::{
 };
 
 use crate::map::fetch;
-use crate::packet::{record_time, Flaw, TIME_BYTES, TRAILER_BYTES};
+use crate::packet::{record_time, Flaw, TIME_BYTES};
 use crate::reader::{CorruptStream, RecordedStream, TraceReader};
 use crate::scan::Packets;
 
@@ -100,6 +100,8 @@ impl<'a> Records<'a> {
 struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
+    /// Bytes behind the records of the last packet.
+    behind: usize,
     /// What comes next, if there are no records.
     gap: Option<Gap>,
     /// Where and why the stream could not be read any further.
@@ -111,6 +113,7 @@ impl<'a> Cursor<'a> {
         Self {
             stream,
             packets: Packets::new(&stream.layout, stream.map.bytes()),
+            behind: 0,
             gap: None,
             flaw: None,
         }
@@ -133,6 +136,7 @@ impl<'a> Cursor<'a> {
                 return Some(packet.head.end);
             }
             // They are whole: that is checked.
+            self.behind = packet.behind;
             records.left = packet.records;
             records.sequence = packet.head.first_sequence;
         }
@@ -140,7 +144,7 @@ impl<'a> Cursor<'a> {
         if time < now {
             let left = std::mem::take(&mut records.left);
             let reason = format!("an element at {time} comes after one at {now}");
-            return self.fail(TRAILER_BYTES + left.len(), reason);
+            return self.fail(self.behind + left.len(), reason);
         }
         Some(time)
     }

@@ -15,9 +15,10 @@ use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity};
 use crate::error::WriteError;
 use crate::metadata::{render, StreamClass};
 use crate::packet::{
-    discarded_after, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES, TIME_BYTES, TRAILER_BYTES,
+    discarded_after, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES, TIME_BYTES,
 };
 use crate::place::{is_document_name, Lock, Place};
+use crate::stream_state::StreamState;
 use crate::summary::TraceSummary;
 
 /// Packets grow up to this size unless told otherwise. The kernel caches what is written at once in large
@@ -28,39 +29,6 @@ const DEFAULT_PACKET_BYTES: usize = 256 << 10;
 const DEFAULT_PENDING: Nanos = Nanos::from_ms(200);
 /// Places for streams that are found without asking the index.
 const RECENT: usize = 64;
-
-/// What the writer knows of one stream.
-#[derive(Debug)]
-struct StreamState {
-    descriptor: Arc<StreamDescriptor>,
-    layout: PacketLayout,
-    file: Option<File>,
-    file_bytes: u64,
-    /// A packet in the making: room for its head, then records. Empty before the first record.
-    packet: Vec<u8>,
-    records: u64,
-    first_sequence: u64,
-    begin: Timestamp,
-    /// The end of the last record or gap, also while it is pending.
-    end: Timestamp,
-    /// The least sequence the next element may have.
-    next_sequence: u64,
-    discarded: u64,
-}
-
-impl StreamState {
-    /// Makes room for a record and what follows the last one. Doubles it, so that few records need more room, but not
-    /// beyond what a packet may have.
-    #[inline]
-    fn reserve(&mut self, record_bytes: usize, packet_bytes: usize) {
-        let needed = self.packet.len() + record_bytes + TRAILER_BYTES;
-        let room = self.packet.capacity();
-        if needed > room {
-            let wanted = (2 * room).min(packet_bytes).max(needed);
-            self.packet.reserve_exact(wanted - self.packet.len());
-        }
-    }
-}
 
 /// Writes a trace. See the crate's example.
 ///
@@ -144,7 +112,8 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Lets packets grow to `bytes` (256 KiB otherwise; at least one element, at most 4 MiB).
+    /// Lets packets grow to `bytes` (256 KiB otherwise; at least one element, at most 4 MiB). If these are whole
+    /// pages, full packets end where the file has a multiple of them.
     #[must_use]
     pub fn with_packet_bytes(mut self, bytes: usize) -> Self {
         self.packet_bytes = bytes.min(MAX_PACKET_BYTES);
@@ -315,19 +284,7 @@ impl TraceWriter {
             class,
             descriptor: Arc::clone(&descriptor),
         });
-        self.streams.push(StreamState {
-            descriptor,
-            layout,
-            file: None,
-            file_bytes: 0,
-            packet: Vec::new(),
-            records: 0,
-            first_sequence: 0,
-            begin: Timestamp::ZERO,
-            end: Timestamp::ZERO,
-            next_sequence: 0,
-            discarded: 0,
-        });
+        self.streams.push(StreamState::new(descriptor, layout));
         self.unpublished = true;
         Ok(index)
     }
@@ -378,18 +335,15 @@ impl TraceWriter {
             });
         }
         // The sequences of a packet follow one another, so that only the first is on disk.
-        if state.records > 0
-            && (element.sequence != state.next_sequence
-                || state.packet.len() + record_bytes + TRAILER_BYTES > self.packet_bytes)
-        {
-            self.flush(index)?;
+        if state.records > 0 {
+            let padding = state.padding(record_bytes, self.packet_bytes);
+            if padding.is_some() || element.sequence != state.next_sequence {
+                self.flush(index, padding.unwrap_or(0))?;
+            }
         }
         let state = &mut self.streams[index];
         if state.records == 0 {
-            state.packet.clear();
-            state.packet.resize(state.layout.head_bytes(), 0);
-            state.first_sequence = element.sequence;
-            state.begin = element.time;
+            state.begin_packet(element, self.packet_bytes);
             self.oldest_pending = self.oldest_pending.min(element.time);
         }
         state.reserve(record_bytes, self.packet_bytes);
@@ -405,7 +359,7 @@ impl TraceWriter {
     fn try_gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<(), WriteError> {
         let index = self.state(stream)?;
         self.alive()?;
-        self.flush(index)?;
+        self.flush(index, 0)?;
         let state = &self.streams[index];
         // The packets of a stream must not overlap, whatever the gap says: of two gaps at the
         // same place the second lasts no time at all. The gap's own times are in the head.
@@ -450,7 +404,7 @@ impl TraceWriter {
                 continue;
             }
             if state.begin.plus(self.pending) <= now {
-                self.flush(index)?;
+                self.flush(index, 0)?;
             } else {
                 oldest = oldest.min(state.begin);
             }
@@ -462,7 +416,7 @@ impl TraceWriter {
     fn try_finish(&mut self) -> Result<(), WriteError> {
         self.alive()?;
         for index in 0..self.streams.len() {
-            self.flush(index)?;
+            self.flush(index, 0)?;
         }
         if self.unpublished {
             self.publish()?;
@@ -489,8 +443,8 @@ impl TraceWriter {
             })
     }
 
-    /// Writes a stream's pending records as one packet.
-    fn flush(&mut self, index: usize) -> Result<(), WriteError> {
+    /// Writes a stream's pending records as one packet, with so many bytes of padding.
+    fn flush(&mut self, index: usize, padding: usize) -> Result<(), WriteError> {
         let state = &mut self.streams[index];
         if state.records == 0 {
             return Ok(());
@@ -504,7 +458,7 @@ impl TraceWriter {
         };
         let mut packet = std::mem::take(&mut state.packet);
         let begin = state.begin;
-        state.layout.seal(&mut packet, &head);
+        state.layout.seal(&mut packet, &head, padding);
         let result = self.write(index, &packet, begin);
         let state = &mut self.streams[index];
         // Kept for its memory, if it was not much too large: the next record clears it.

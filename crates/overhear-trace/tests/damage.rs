@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use overhear_event::{GapCause, Origin, StreamDescriptor};
+use overhear_event::{GapCause, Nanos, Origin, StreamDescriptor};
 use overhear_trace::{repair, ReadError, TraceReader, TraceWriter};
 
 use support::plan::gap;
@@ -155,6 +155,106 @@ fn times_that_go_back_inside_a_packet_end_the_stream_there() {
     assert_eq!(replayed.corrupt.len(), 1);
     assert_eq!(replayed.corrupt[0].offset, bad as u64);
     assert_eq!(replayed.events, 10 + 40);
+}
+
+/// Packets as they are in a file: where each one begins, its bytes, and those of its content.
+fn packets(bytes: &[u8]) -> Vec<[usize; 3]> {
+    let mut all = Vec::new();
+    let mut begin = 0;
+    while begin < bytes.len() {
+        let bits = |at: usize| u64::from_ne_bytes(bytes[begin + at..][..8].try_into().unwrap());
+        let [content, whole] = [32, 40].map(|at| (bits(at) / 8) as usize);
+        all.push([begin, whole, content]);
+        begin += whole;
+    }
+    all
+}
+
+#[test]
+fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
+    const PAGES: usize = 8_192;
+    let dir = tempfile::tempdir().unwrap();
+    let streams = streams();
+    let writer = TraceWriter::create(dir.path(), identity()).unwrap();
+    let mut writer = writer.with_packet_bytes(PAGES);
+    let (mut given, mut next) = (Vec::new(), 0);
+    for number in 0..4_000 {
+        // What has waited too long is written as it is, and a gap is a packet of its own.
+        if number % 1_500 == 700 {
+            let last = at(number * 10 - 1);
+            writer.advance(last.plus(Nanos::from_ms(300))).unwrap();
+        }
+        if number == 2_000 {
+            let missed = gap(streams[0].id, next, 3, 19_995, 19_999, GapCause::Late);
+            writer.gap(&streams[0], &missed).unwrap();
+            given.push(Owned::Gap(missed));
+            next += 3;
+        }
+        let item = Owned::Element {
+            stream: 1,
+            sequence: next,
+            time: at(number * 10),
+            payload: pair_payload(number).to_vec(),
+        };
+        next += 1;
+        item.give(&mut writer, &streams);
+        given.push(item);
+    }
+    writer.finish().unwrap();
+    let file = dir.path().join("trace/stream-1");
+    let good = fs::read(&file).unwrap();
+    let all = packets(&good);
+    let is_padded = |[_, whole, content]: &[usize; 3]| *whole > content + TRAILER;
+    // Whatever else is written in between, at the next block they are as before.
+    for block in 1..good.len() / PAGES {
+        assert!(
+            all.iter().any(|[begin, ..]| *begin == block * PAGES),
+            "{block}"
+        );
+    }
+    let padded: Vec<_> = all.iter().filter(|packet| is_padded(packet)).collect();
+    assert!(padded.len() >= 5, "{all:?}");
+    for [begin, whole, content] in &all {
+        assert!(*whole <= PAGES && *whole < content + TRAILER + RECORD);
+        assert!(whole == &(content + TRAILER) || (begin + whole) % PAGES == 0);
+    }
+    let reader = TraceReader::open(dir.path()).unwrap();
+    assert!(reader.torn().is_empty() && reader.corrupt().is_empty());
+    let mut memory = Memory::default();
+    reader.replay(&mut [&mut memory]);
+    assert_eq!(memory.items, given);
+
+    // Less content than there is room for, or more, is damage, and so is a time that goes back, at its place.
+    let [begin, _, content] = *padded[1];
+    let record = begin + content - 3 * RECORD;
+    let damages = [
+        (
+            begin + 32,
+            (content - RECORD) as u64 * 8,
+            begin,
+            "content of",
+        ),
+        (
+            begin + 32,
+            (content + RECORD) as u64 * 8,
+            begin,
+            "content of",
+        ),
+        (begin + 32, (content + 1) as u64 * 8, begin, "no multiple"),
+        (begin + 32, content as u64 * 8 + 1, begin, "content of"),
+        (record, 1, record, "comes after"),
+    ];
+    for (place, number, offset, reason) in damages {
+        let mut bytes = good.clone();
+        put(&mut bytes, place, number);
+        fs::write(&file, &bytes).unwrap();
+        let reader = TraceReader::open(dir.path()).unwrap();
+        let replayed = reader.replay(&mut []);
+        let found: Vec<_> = reader.corrupt().iter().chain(&replayed.corrupt).collect();
+        assert_eq!(found.len(), 1, "{reason}: {found:?}");
+        assert_eq!(found[0].offset, offset as u64, "{}", found[0]);
+        assert!(found[0].to_string().contains(reason), "{}", found[0]);
+    }
 }
 
 #[test]

@@ -98,7 +98,8 @@ fn stream(steps: usize) -> impl Strategy<Value = StreamPlan> {
 pub fn plan() -> impl Strategy<Value = Plan> {
     (
         prop_oneof![7 => vec(stream(60), 0..6), 1 => vec(stream(12), 30..90)],
-        0_usize..1_500,
+        // Few bytes, or those of a page.
+        prop_oneof![4 => 0_usize..1_500, 1 => 4_096..4_097_usize],
         0_u64..3_000,
         1_usize..20,
     )
