@@ -71,6 +71,20 @@ OH_ASSERT_FIELD(oh_measurement, key, 40, 8);
 OH_ASSERT_FIELD(oh_measurement, task, 56, 4);
 OH_STATIC_ASSERT(sizeof(oh_measurement) == 64, "oh_measurement: size");
 
+/* A gap that fell into a measurement: elements that nobody saw while it was running. */
+typedef struct oh_measurement_gap {
+    uint64_t measurement; /* its number, as of oh_results_at */
+    uint64_t first;       /* the position of the first missed element in its stream */
+    uint64_t missed;      /* how many; 0 is a damage of unknown extent */
+    uint64_t from_ns;     /* the time of the last element before them */
+    uint64_t to_ns;       /* the time of the first element after them */
+    uint32_t stream;      /* the stream's number */
+    uint32_t cause;       /* OH_GAP_* */
+} oh_measurement_gap;
+
+OH_ASSERT_FIELD(oh_measurement_gap, stream, 40, 4);
+OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
+
 /* As element_cost_ns of oh_results_get: what `overhear calibrate` had found for each sensor before the recording. */
 #define OH_ELEMENT_COST_CALIBRATED UINT64_MAX
 
@@ -171,6 +185,20 @@ size_t oh_results_count(const oh_results *results);
  * oh_results_count.
  */
 int oh_results_at(const oh_results *results, size_t number, oh_measurement *out);
+
+/*
+ * oh_results_gaps: how many gaps that fell into measurements are named: of each measurement the first four that were
+ * known when it was completed, and those that became known later, a million at most. `missed` of a measurement counts
+ * all. The fixed lines are those of oh_results_count.
+ */
+size_t oh_results_gaps(const oh_results *results);
+
+/*
+ * oh_results_gap_at: a gap that fell into a measurement, in the order in which that became known.
+ * Returns 0, or -EINVAL if there is none; then *out is untouched. The fixed lines are those of
+ * oh_results_count.
+ */
+int oh_results_gap_at(const oh_results *results, size_t number, oh_measurement_gap *out);
 
 /*
  * oh_results_missed: how many elements of the metric's events were missed anywhere in the recording, or while the

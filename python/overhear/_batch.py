@@ -8,15 +8,9 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
-from ._core import CAUSES
+from ._gaps import GAP, GAP_WORDS, gap_columns
 from ._items import Advance, Element, Gap
 from ._stream import Stream
-
-_GAP_ROW = np.dtype(
-    [("stream", "u8"), ("first", "u8"), ("missed", "u8"), ("from_ns", "u8"), ("to_ns", "u8"), ("cause", "u8")]
-)
-_GAP = np.dtype([*(_GAP_ROW.descr[:5]), ("cause", "U12")])
-_CAUSES = np.array([*CAUSES, "unknown"], "U12")
 
 
 class Batch:
@@ -58,11 +52,9 @@ class Batch:
             streams[index]: words.view(streams[index].dtype)
             for index, words in plain["blocks"].items()
         }
-        rows = plain["gaps"].view(_GAP_ROW)
-        gaps = np.empty(rows.size, _GAP)
-        for name in ("stream", "first", "missed", "from_ns", "to_ns"):
-            gaps[name] = rows[name]
-        gaps["cause"] = _CAUSES[np.minimum(rows["cause"], len(CAUSES))]
+        gaps = np.empty(plain["gaps"].size // GAP_WORDS, GAP)
+        for name, column in gap_columns(plain["gaps"]).items():
+            gaps[name] = column
         return cls(streams, arrays, gaps, plain["advanced_to"])
 
     def _stream(self, id: int) -> Stream:

@@ -12,6 +12,7 @@ import numpy as np
 from . import _core
 from ._attach import Socket
 from ._core import Metric
+from ._gaps import GAP, GAP_WORDS, gap_columns
 from ._trace import Directory
 
 #: A measurement: the five values of the seed's interface, and what was missed while it was running.
@@ -29,6 +30,9 @@ MEASUREMENT = np.dtype(
     ]
 )
 
+#: A gap that fell into a measurement: the measurement's place in the array, and the gap as batches have them.
+MEASUREMENT_GAP = np.dtype([("measurement", "u8"), *GAP.descr])
+
 
 class MetricResult:
     """What a metric has measured in a recording, or live since it was last read."""
@@ -37,6 +41,9 @@ class MetricResult:
     metric: Metric
     #: The measurements in the order in which they were completed: a structured array.
     array: np.ndarray
+    #: The gaps that fell into measurements, as far as they are named: a structured array with `measurement`, `stream`,
+    #: `first`, `missed`, `from_ns`, `to_ns` and `cause`.
+    gaps: np.ndarray
     #: Elements of its events that were missed anywhere so far: measurements may be missing.
     missed: int
     #: Measurements that were running when their task or the recording ended.
@@ -53,6 +60,11 @@ class MetricResult:
         self.array = np.zeros(len(found["task"]), MEASUREMENT)
         for column in MEASUREMENT.names or ():
             self.array[column] = found[column]
+        gaps = found["gaps"].reshape(-1, 1 + GAP_WORDS)
+        self.gaps = np.empty(len(gaps), MEASUREMENT_GAP)
+        self.gaps["measurement"] = gaps[:, 0]
+        for column, values in gap_columns(gaps[:, 1:]).items():
+            self.gaps[column] = values
         self.missed = found["total_missed"]
         self.unfinished = found["unfinished"]
         self.refused = found["refused"]

@@ -135,6 +135,19 @@ impl Collector {
     }
 }
 
+/// What Python is told of a gap.
+pub(crate) fn gap_row(gap: &Gap) -> [u64; GAP_WORDS] {
+    let cause = GapCause::ALL.iter().position(|cause| *cause == gap.cause);
+    [
+        u64::from(gap.stream.as_raw()),
+        gap.first,
+        gap.missed,
+        gap.from.as_monotonic_ns(),
+        gap.to.as_monotonic_ns(),
+        cause.map_or(u64::MAX, |cause| cause as u64),
+    ]
+}
+
 impl Update for Collector {
     #[inline]
     fn element(&mut self, element: &ElementView<'_>) {
@@ -153,16 +166,7 @@ impl Update for Collector {
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         self.open(stream);
-        let cause = GapCause::ALL.iter().position(|cause| *cause == gap.cause);
-        let row: [u64; GAP_WORDS] = [
-            u64::from(gap.stream.as_raw()),
-            gap.first,
-            gap.missed,
-            gap.from.as_monotonic_ns(),
-            gap.to.as_monotonic_ns(),
-            cause.map_or(u64::MAX, |cause| cause as u64),
-        ];
-        self.gaps.extend(row);
+        self.gaps.extend(gap_row(gap));
     }
 
     fn advance(&mut self, now: Timestamp) {

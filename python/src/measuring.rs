@@ -212,7 +212,7 @@ fn found<'py>(
     taken: &Taken,
     complaints: &[String],
 ) -> PyResult<Bound<'py, PyDict>> {
-    let found = columns(py, &taken.results)?;
+    let found = columns(py, &taken.results, &taken.gaps)?;
     let unheard: Vec<String> = taken.unheard.iter().map(ToString::to_string).collect();
     found.set_item("total_missed", taken.missed)?;
     found.set_item("unfinished", taken.unfinished)?;

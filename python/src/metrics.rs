@@ -7,14 +7,15 @@ use numpy::IntoPyArray;
 use overhear::recorded_costs;
 use overhear_event::{EventName, EventSet, Nanos};
 use overhear_metrics::automaton::{
-    events_required_by, new_user_metric, system_metric, system_metrics, Catalogue, MetricResult,
-    Metrics, Results,
+    events_required_by, new_user_metric, system_metric, system_metrics, Catalogue, MeasurementGap,
+    MetricResult, Metrics, Results,
 };
 use overhear_trace::{ReadError, TraceReader};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyRef, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
 
+use crate::collect::gap_row;
 use crate::error::TraceError;
 
 /// What is measured.
@@ -110,7 +111,11 @@ fn event(name: &str) -> PyResult<EventName> {
 type Column = fn(&MetricResult) -> u64;
 
 /// Measurements as a dictionary of columns.
-pub(crate) fn columns<'py>(py: Python<'py>, rows: &[MetricResult]) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn columns<'py>(
+    py: Python<'py>,
+    rows: &[MetricResult],
+    gaps: &[MeasurementGap],
+) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     let column = |of: Column| -> Vec<u64> { rows.iter().map(of).collect() };
     let columns: [(&str, Column); 9] = [
@@ -127,6 +132,11 @@ pub(crate) fn columns<'py>(py: Python<'py>, rows: &[MetricResult]) -> PyResult<B
     for (name, of) in columns {
         found.set_item(name, column(of).into_pyarray(py))?;
     }
+    // As a gap of a batch, behind the measurement that it fell into.
+    let gaps = gaps.iter();
+    let gaps =
+        gaps.flat_map(|named| [&[named.measurement as u64], &gap_row(&named.gap)[..]].concat());
+    found.set_item("gaps", gaps.collect::<Vec<u64>>().into_pyarray(py))?;
     Ok(found)
 }
 
@@ -166,7 +176,7 @@ pub(crate) fn measure<'py>(
     })?;
     let each = engine.statistics().map(|(metric, statistics)| {
         let rows = engine.sink().of(metric.name());
-        let found = columns(py, rows)?;
+        let found = columns(py, rows, engine.sink().gaps_of(metric.name()))?;
         let unheard = metric
             .sources()
             .iter()

@@ -5,6 +5,7 @@ import json
 import os
 import time
 
+import numpy as np
 import overhear
 import pytest
 
@@ -47,6 +48,36 @@ def test_measurements_are_those_of_the_elements(run):
     assert set(result.array["task"]) == {report["sensors"][0]["pid"]}
     assert not result.array["intermediate_events"].any() and not result.array["missed"].any()
     assert not result.array["has_key"].any()
+    assert result.gaps.size == 0
+
+
+def test_gaps_that_fell_into_measurements_are_named(run):
+    # The ring is sized for one element per second.
+    _, out = run(
+        """
+        import numpy as np
+        import overhear
+
+        rate = overhear.Rate(10**9, 10**9)
+        sensor = overhear.Sensor("fast", np.dtype([("x", "u8")]), rate=rate)
+        for turn in range(3):
+            sensor.write_many(np.arange(100_000))
+        """
+    )
+    # From each element to the next one.
+    text = REQUEST.replace("user:phase [number == 1]", "user:fast").replace("ends, i", "begins, i")
+    lines = [line for line in text.splitlines() if "event ends" not in line]
+    [result] = overhear.measure(out, overhear.Metric("\n".join(lines)))
+    gaps = overhear.read(out).gaps
+    assert result.missed == gaps["missed"].sum() > 0
+    assert result.gaps.size and set(result.gaps["cause"]) == {"overwritten"}
+    # Each is one of the recording's, and lies in its measurement; together they are what that has missed.
+    assert set(result.gaps["first"]) <= set(gaps["first"])
+    hit = result.array[result.gaps["measurement"]]
+    assert (result.gaps["from_ns"] < hit["end_ns"]).all() and (hit["begin_ns"] < result.gaps["to_ns"]).all()
+    missed = np.zeros(len(result), "u8")
+    np.add.at(missed, result.gaps["measurement"], result.gaps["missed"])
+    assert (missed == result.array["missed"]).all()
 
 
 def test_measurements_without_a_kind_say_so(run):

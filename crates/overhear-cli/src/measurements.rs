@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::{Nanos, Timestamp};
+use overhear_event::{Gap, Nanos, Timestamp};
 use overhear_metrics::automaton::{
     Doubt, Measurement, Metric, MetricResult, MetricStatistics, Results, Sink, Summaries,
 };
@@ -38,6 +38,39 @@ pub struct MeasurementReport {
     pub own_events: u64,
     /// Elements that were missed while it was running.
     pub missed: u64,
+    /// The gaps that they belong to, as far as they are named.
+    #[serde(default)]
+    pub gaps: Vec<GapReport>,
+}
+
+/// A gap that fell into a measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GapReport {
+    /// The stream's number.
+    pub stream: u32,
+    /// The position of the first missed element.
+    pub first: u64,
+    /// How many were missed.
+    pub missed: u64,
+    /// The time of the last element before them, `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// The time of the first element after them.
+    pub to_ns: u64,
+    /// Why.
+    pub cause: String,
+}
+
+impl From<&Gap> for GapReport {
+    fn from(gap: &Gap) -> Self {
+        Self {
+            stream: gap.stream.as_raw(),
+            first: gap.first,
+            missed: gap.missed,
+            from_ns: gap.from.as_monotonic_ns(),
+            to_ns: gap.to.as_monotonic_ns(),
+            cause: gap.cause.to_string(),
+        }
+    }
 }
 
 impl MeasurementReport {
@@ -53,6 +86,7 @@ impl MeasurementReport {
             intermediate_events: result.intermediate_events,
             own_events: result.own_events,
             missed: result.missed,
+            gaps: Vec::new(),
         }
     }
 }
@@ -86,7 +120,11 @@ impl Each {
             let kinds = Kinds::of(metric, comms);
             let each = results.of(metric.name()).iter();
             let each = each.map(|result| MeasurementReport::new(result, &kinds, comms));
-            told.measurements = Some(each.collect());
+            let mut each: Vec<_> = each.collect();
+            for named in results.gaps_of(metric.name()) {
+                each[named.measurement].gaps.push((&named.gap).into());
+            }
+            told.measurements = Some(each);
         }
         if results.refused() > 0 {
             let sentence = format!(

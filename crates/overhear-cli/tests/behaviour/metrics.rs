@@ -199,12 +199,30 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
         ("intermediate_events", 1.into()),
         ("own_events", 1.into()),
         ("missed", 0.into()),
+        ("gaps", Value::Array(Vec::new())),
         ("key", Value::Null),
     ] {
         assert_eq!(each[1][member], value, "{member}");
     }
     let missed = each.iter().filter(|one| one["missed"] == 3);
-    assert_eq!(missed.count() as u64, told["metrics"][0]["incomplete"]);
+    assert_eq!(
+        missed.clone().count() as u64,
+        told["metrics"][0]["incomplete"]
+    );
+    for one in missed {
+        let [gap] = &one["gaps"].as_array().unwrap()[..] else {
+            panic!("{one}");
+        };
+        assert_eq!(
+            (&gap["missed"], &gap["cause"]),
+            (&3.into(), &"overwritten".into())
+        );
+        let inside = gap["to_ns"].as_u64() > one["begin_ns"].as_u64();
+        assert!(
+            inside && gap["from_ns"].as_u64() < one["end_ns"].as_u64(),
+            "{one}"
+        );
+    }
     // What was asked for to be subtracted is.
     let less = ["--each", "--element-cost", "100ns", "--json"];
     let less = json(&[&measure[..], &less].concat(), 3);

@@ -166,7 +166,7 @@ pub use measurement::{Doubt, Intermediate, Measurement, Missed, Position, Sink};
 pub use metric::Metric;
 pub use pattern::Pattern;
 pub(crate) use pattern::{process, BoundPattern};
-pub use results::{MetricResult, Results};
+pub use results::{MeasurementGap, MetricResult, Results};
 pub use shared::{SharedMetrics, Taken};
 pub use specification::{
     Condition, Constant, Key, Label, Place, Relation, Specification, State, StateKind, Symbol,

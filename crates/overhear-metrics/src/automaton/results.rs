@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measurements one by one: the seed's `Metric_Result`, a list of `Metric_Result_Element`.
 
-use overhear_event::{Nanos, Timestamp};
+use overhear_event::{Gap, Nanos, Timestamp};
 
 use super::measurement::{Doubt, Measurement, Sink};
 use super::metric::Metric;
@@ -31,6 +31,15 @@ pub struct MetricResult {
     pub missed: u64,
 }
 
+/// A gap that fell into a measurement that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasurementGap {
+    /// The how many-th of the measurements that are kept of its metric, from 0 on.
+    pub measurement: usize,
+    /// What is missing.
+    pub gap: Gap,
+}
+
 /// A [`Sink`] that keeps every measurement, in the order in which they were completed.
 #[derive(Clone, Debug)]
 pub struct Results {
@@ -52,6 +61,17 @@ struct Kept {
     first: u64,
     refused: u64,
     results: Vec<MetricResult>,
+    gaps: Vec<MeasurementGap>,
+}
+
+impl Kept {
+    /// Names what fell into a measurement that is kept, as many times as there may be measurements.
+    fn name(&mut self, measurement: usize, gaps: &[Gap], limit: usize) {
+        let room = limit.saturating_sub(self.gaps.len());
+        let gaps = gaps.iter().take(room);
+        let named = gaps.map(|&gap| MeasurementGap { measurement, gap });
+        self.gaps.extend(named);
+    }
 }
 
 impl Default for Results {
@@ -84,20 +104,32 @@ impl Results {
     /// The measurements of a metric.
     #[must_use]
     pub fn of(&self, metric: &str) -> &[MetricResult] {
-        let mut metrics = self.metrics.iter().flatten();
-        let kept = metrics.find(|kept| kept.metric == metric);
-        kept.map_or(&[], |kept| &kept.results)
+        self.kept(metric).map_or(&[], |kept| &kept.results)
     }
 
-    /// Takes the measurements of a metric that are kept, so that there is room for others; and says how many
-    /// of it have found none so far.
-    pub fn take(&mut self, metric: &str) -> (Vec<MetricResult>, u64) {
+    /// The gaps that fell into them, in the order in which that became known: of each measurement the first four that
+    /// were known when it was completed, and all that became known later, but no more in all than measurements may be
+    /// kept. [`MetricResult::missed`] counts all.
+    #[must_use]
+    pub fn gaps_of(&self, metric: &str) -> &[MeasurementGap] {
+        self.kept(metric).map_or(&[], |kept| &kept.gaps)
+    }
+
+    fn kept(&self, metric: &str) -> Option<&Kept> {
+        let mut metrics = self.metrics.iter().flatten();
+        metrics.find(|kept| kept.metric == metric)
+    }
+
+    /// Takes the measurements of a metric that are kept, and the gaps that fell into them, so that there is room for
+    /// others; and says how many of it have found none so far.
+    pub fn take(&mut self, metric: &str) -> (Vec<MetricResult>, Vec<MeasurementGap>, u64) {
         let mut metrics = self.metrics.iter_mut().flatten();
         let Some(kept) = metrics.find(|kept| kept.metric == metric) else {
-            return (Vec::new(), 0);
+            return (Vec::new(), Vec::new(), 0);
         };
         kept.first = kept.seen;
-        (std::mem::take(&mut kept.results), kept.refused)
+        let gaps = std::mem::take(&mut kept.gaps);
+        (std::mem::take(&mut kept.results), gaps, kept.refused)
     }
 
     /// Measurements that found no room.
@@ -129,6 +161,7 @@ impl Sink for Results {
             first: 0,
             refused: 0,
             results: Vec::new(),
+            gaps: Vec::new(),
         });
         kept.seen += 1;
         if kept.results.len() >= self.limit {
@@ -136,6 +169,7 @@ impl Sink for Results {
             self.refused += 1;
             return;
         }
+        kept.name(kept.results.len(), &measurement.missed.gaps, self.limit);
         kept.results.push(MetricResult {
             task: measurement.task,
             length: measurement.less_own(&kept.prices),
@@ -150,14 +184,17 @@ impl Sink for Results {
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
         let kept = self.metrics.get_mut(doubt.metric_index);
-        let kept = kept.and_then(Option::as_mut);
+        let Some(kept) = kept.and_then(Option::as_mut) else {
+            return;
+        };
         // Measurements are numbered from 0 on, and the first ones since the last time are kept.
-        let result = kept.and_then(|kept| {
-            let place = doubt.number.checked_sub(kept.first)?;
-            kept.results.get_mut(usize::try_from(place).ok()?)
-        });
-        if let Some(result) = result {
+        let place = doubt.number.checked_sub(kept.first);
+        let Some(place) = place.and_then(|place| usize::try_from(place).ok()) else {
+            return;
+        };
+        if let Some(result) = kept.results.get_mut(place) {
             result.missed = result.missed.saturating_add(doubt.gap.missed);
+            kept.name(place, std::slice::from_ref(doubt.gap), self.limit);
         }
     }
 }
@@ -171,7 +208,7 @@ mod tests {
         StreamId, Task, Timestamp, TypeSchema, Update,
     };
 
-    use super::Results;
+    use super::{MeasurementGap, Results};
     use crate::automaton::{events_required_by, new_user_metric, Catalogue, Metrics};
 
     #[test]
@@ -231,11 +268,15 @@ mod tests {
         assert_eq!((first.intermediate_events, first.own_events), (1, 1));
         assert_eq!((first.length, first.missed), (Nanos::from_ns(47), 0));
         assert_eq!((second.begin, second.missed), (at(110), 4));
+        let named = |measurement, gap| [MeasurementGap { measurement, gap }];
+        assert_eq!(results.gaps_of("mine"), named(1, gap));
+        assert_eq!(results.gaps_of("another"), []);
         assert_eq!(results.refused(), 1);
         assert_eq!(results.of("another"), []);
         // What was taken makes room, and a gap no longer reaches it.
-        let (taken, refused) = metrics.sink_mut().take("mine");
+        let (taken, gaps, refused) = metrics.sink_mut().take("mine");
         assert_eq!((taken.len(), taken[1].missed, refused), (2, 4, 1));
+        assert_eq!(gaps, named(1, gap));
         for (stream, ns) in streams.iter().zip([400, 420]) {
             metrics.element(&ElementView {
                 stream,
@@ -250,5 +291,6 @@ mod tests {
             panic!("{:?}", metrics.sink());
         };
         assert_eq!((third.begin, third.missed), (at(400), 4));
+        assert_eq!(metrics.sink().gaps_of("mine"), named(0, late));
     }
 }

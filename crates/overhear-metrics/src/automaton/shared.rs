@@ -7,13 +7,15 @@ use overhear_event::{ElementView, EventName, EventSet, Gap, StreamDescriptor, Ti
 
 use super::engine::Metrics;
 use super::metric::Metric;
-use super::results::{MetricResult, Results};
+use super::results::{MeasurementGap, MetricResult, Results};
 
 /// What a metric has measured since it was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// The measurements, in the order in which they were completed.
     pub results: Vec<MetricResult>,
+    /// The gaps that fell into them.
+    pub gaps: Vec<MeasurementGap>,
     /// Elements of its events that were missed so far: measurements may be missing.
     pub missed: u64,
     /// Measurements that were running when their task ended, so far.
@@ -73,9 +75,10 @@ impl SharedMetrics {
             })
             .collect();
         let all = statistics.into_iter().map(|(name, unheard, statistics)| {
-            let (results, refused) = engine.metrics.sink_mut().take(&name);
+            let (results, gaps, refused) = engine.metrics.sink_mut().take(&name);
             Taken {
                 results,
+                gaps,
                 missed: statistics.missed,
                 unfinished: statistics.unfinished,
                 refused: refused + statistics.refused,

@@ -9,8 +9,8 @@ use std::ptr;
 use overhear_event::kernel::TASK_LIFE;
 use overhear_event::{EventName, EventSet, Nanos};
 use overhear_metrics::automaton::{
-    events_required_by, new_user_metric, system_metric, Catalogue, Metric, MetricResult, Metrics,
-    Results,
+    events_required_by, new_user_metric, system_metric, Catalogue, MeasurementGap, Metric,
+    MetricResult, Metrics, Results, Taken,
 };
 use overhear_trace::TraceReader;
 
@@ -49,6 +49,38 @@ impl From<&MetricResult> for RawMeasurement {
             missed: result.missed,
             task: result.task,
             has_key: result.key.is_some().into(),
+        }
+    }
+}
+
+/// `oh_measurement_gap`.
+#[repr(C)]
+pub(crate) struct RawMeasurementGap {
+    measurement: u64,
+    first: u64,
+    missed: u64,
+    from_ns: u64,
+    to_ns: u64,
+    stream: u32,
+    cause: u32,
+}
+
+const _: () = {
+    assert!(offset_of!(RawMeasurementGap, stream) == 40);
+    assert!(size_of::<RawMeasurementGap>() == 48);
+};
+
+impl From<&MeasurementGap> for RawMeasurementGap {
+    fn from(named: &MeasurementGap) -> Self {
+        let gap = &named.gap;
+        Self {
+            measurement: named.measurement as u64,
+            first: gap.first,
+            missed: gap.missed,
+            from_ns: gap.from.as_monotonic_ns(),
+            to_ns: gap.to.as_monotonic_ns(),
+            stream: gap.stream.as_raw(),
+            cause: gap.cause as u32 + 1,
         }
     }
 }
@@ -124,12 +156,17 @@ pub(crate) unsafe fn events(list: *const *const c_char) -> Result<Option<EventSe
 /// `oh_results`.
 pub(crate) struct RawResults {
     results: Vec<MetricResult>,
+    gaps: Vec<MeasurementGap>,
     missed: u64,
 }
 
-impl RawResults {
-    pub(crate) const fn new(results: Vec<MetricResult>, missed: u64) -> Self {
-        Self { results, missed }
+impl From<Taken> for RawResults {
+    fn from(taken: Taken) -> Self {
+        Self {
+            results: taken.results,
+            gaps: taken.gaps,
+            missed: taken.missed.saturating_add(taken.refused),
+        }
     }
 }
 
@@ -328,8 +365,12 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
     reader.replay(&mut [&mut engine]);
     engine.finish();
     let missed = engine.statistics().map(|(_, each)| each.missed).sum();
-    let results = engine.sink().of(metric.name()).to_vec();
-    Ok(RawResults { results, missed })
+    let (results, gaps, _) = engine.sink_mut().take(metric.name());
+    Ok(RawResults {
+        results,
+        gaps,
+        missed,
+    })
 }
 
 /// `oh_results_free`.
@@ -377,6 +418,39 @@ pub(crate) unsafe extern "C" fn oh_results_at(
     }
 }
 
+/// `oh_results_gaps`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_gaps(results: *const RawResults) -> usize {
+    // SAFETY: by contract.
+    let results = unsafe { results.as_ref() };
+    results.map_or(0, |results| results.gaps.len())
+}
+
+/// `oh_results_gap_at`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`; `out` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_gap_at(
+    results: *const RawResults,
+    number: usize,
+    out: *mut RawMeasurementGap,
+) -> c_int {
+    // SAFETY: by contract.
+    let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
+    let found = results.and_then(|results| results.gaps.get(number));
+    match (found, out) {
+        (Some(found), Some(out)) => {
+            *out = RawMeasurementGap::from(found);
+            0
+        }
+        _ => -libc::EINVAL,
+    }
+}
+
 /// `oh_results_missed`.
 ///
 /// # Safety
@@ -395,13 +469,15 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+        TypeSchema,
     };
     use overhear_trace::{TraceIdentity, TraceWriter};
 
     use super::{
         oh_metric_free, oh_metric_parse, oh_results_at, oh_results_count, oh_results_free,
-        oh_results_get, oh_results_missed, RawMeasurement, CALIBRATED,
+        oh_results_gap_at, oh_results_gaps, oh_results_get, oh_results_missed, RawMeasurement,
+        RawMeasurementGap, CALIBRATED,
     };
 
     const METRIC: &str =
@@ -409,6 +485,7 @@ mod tests {
         state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: b, i\n\
         3 -> 0: lambda\n";
 
+    /// One measurement of 50 ns, another one that something is missing of, and a third one that does not end.
     fn record(dir: &std::path::Path, calibration: Option<serde_json::Value>) {
         let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
         let stream = StreamDescriptor {
@@ -426,11 +503,31 @@ mod tests {
             capacity: 8,
         };
         let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
-        for (sequence, (ns, number)) in (0..).zip([(10, 1_u32), (15, 3), (60, 2), (80, 1)]) {
+        let at = Timestamp::from_monotonic_ns;
+        let elements = [
+            (0, 10, 1_u32),
+            (1, 15, 3),
+            (2, 60, 2),
+            (3, 80, 1),
+            (9, 100, 2),
+            (10, 110, 1),
+        ];
+        for (sequence, ns, number) in elements {
+            if sequence == 9 {
+                let missed = Gap {
+                    stream: stream.id,
+                    first: 4,
+                    missed: 5,
+                    from: at(80),
+                    to: at(100),
+                    cause: GapCause::Full,
+                };
+                writer.gap(&stream, &missed).unwrap();
+            }
             let element = ElementView {
                 stream: &stream,
                 sequence,
-                time: Timestamp::from_monotonic_ns(ns),
+                time: at(ns),
                 payload: &number.to_ne_bytes(),
             };
             writer.element(&element).unwrap();
@@ -475,19 +572,34 @@ mod tests {
         let text = CString::new(METRIC).unwrap();
         let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
         let mut found = std::mem::MaybeUninit::<RawMeasurement>::uninit();
+        let mut gap = std::mem::MaybeUninit::<RawMeasurementGap>::uninit();
         // SAFETY: the places are writable, the strings live, and what is freed is not used any more.
-        let found = unsafe {
+        let (found, gap) = unsafe {
             assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
             let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), 3);
             assert_eq!(got, 0);
             oh_metric_free(metric);
-            assert_eq!(oh_results_count(results), 1);
-            assert_eq!(oh_results_missed(results), 0);
+            assert_eq!(oh_results_count(results), 2);
+            assert_eq!(oh_results_missed(results), 5);
+            assert_eq!(oh_results_at(results, 1, found.as_mut_ptr()), 0);
+            assert_eq!(found.assume_init_ref().missed, 5);
+            assert_eq!(oh_results_at(results, 2, found.as_mut_ptr()), -libc::EINVAL);
             assert_eq!(oh_results_at(results, 0, found.as_mut_ptr()), 0);
-            assert_eq!(oh_results_at(results, 1, found.as_mut_ptr()), -libc::EINVAL);
+            assert_eq!(oh_results_gaps(results), 1);
+            assert_eq!(oh_results_gap_at(results, 0, gap.as_mut_ptr()), 0);
+            assert_eq!(
+                oh_results_gap_at(results, 1, gap.as_mut_ptr()),
+                -libc::EINVAL
+            );
             oh_results_free(results);
-            found.assume_init()
+            (found.assume_init(), gap.assume_init())
         };
+        assert_eq!(
+            (gap.measurement, gap.stream, gap.first, gap.missed),
+            (1, 1, 4, 5)
+        );
+        // OH_GAP_FULL.
+        assert_eq!((gap.from_ns, gap.to_ns, gap.cause), (80, 100, 4));
         // One element lies inside; its price is subtracted.
         assert_eq!((found.task, found.begin_ns, found.end_ns), (7, 10, 60));
         assert_eq!((found.length_ns, found.intermediate_events), (47, 1));

@@ -345,9 +345,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
             .map(|event| format!("{event} was not heard so far"));
         let sentences: Vec<String> = unheard.chain(metrics.complaints()).collect();
         remember(&sentences.join("; "));
-        let results = RawResults::new(taken.results, taken.missed.saturating_add(taken.refused));
         // SAFETY: as above.
-        unsafe { out.write(Box::into_raw(Box::new(results))) };
+        unsafe { out.write(Box::into_raw(Box::new(RawResults::from(taken)))) };
         Ok(0)
     })
 }
