@@ -36,6 +36,8 @@ const ROUNDS: usize = 11;
 const TRIES: usize = 6;
 /// How much slower a sentinel may be than the fastest one.
 const DISTURBED: f64 = 1.05;
+const WITH_DURATIONS: &str = "three metrics, with durations";
+const PERF: &str = "perf sched timehist";
 /// The least that these ratios are to be.
 const BABELTRACE_TARGET: f64 = 7.0;
 const PERF_TARGET: f64 = 15.0;
@@ -146,7 +148,7 @@ fn compare(rounds: usize) -> Result<()> {
     if let Some(events) = perf_events {
         // Not right before the first one: that would find its program in the caches.
         contenders.push(Contender {
-            name: "three metrics, with durations",
+            name: WITH_DURATIONS,
             command: vec![std::env::current_exe()?, "measure".into(), known],
             events: reader.events(),
             target: None,
@@ -154,7 +156,7 @@ fn compare(rounds: usize) -> Result<()> {
         });
         let words = ["perf", "sched", "timehist", "-i"].map(PathBuf::from);
         contenders.push(Contender {
-            name: "perf sched timehist",
+            name: PERF,
             command: [&words[..], &[data]].concat(),
             events,
             target: Some(PERF_TARGET),
@@ -302,6 +304,16 @@ fn table(contenders: &[Contender]) {
             contender.name,
             contender.events,
             1_000.0 / median,
+        );
+    }
+    let median = |name| {
+        let found = contenders.iter().find(|it| it.name == name)?;
+        Some(quartiles(&found.quiet(limit))[1])
+    };
+    if let (Some(known), Some(perf)) = (median(WITH_DURATIONS), median(PERF)) {
+        println!(
+            "\nWith durations the ratio to {PERF} is {:.2}.",
+            perf / known
         );
     }
 }
