@@ -411,7 +411,6 @@ fn take_turns(
     mut turn: impl FnMut(TurnWord) -> Option<TurnWord>,
     mut play: impl FnMut(TurnWord, TurnWord) -> TurnWord,
 ) -> bool {
-    // It is not too far ahead, since who took a turn last is not.
     let mut now = *top;
     let mut is_open = false;
     while now < end {
@@ -422,6 +421,7 @@ fn take_turns(
         }
         now = play(now, next);
     }
+    // It is not too far ahead, since who took a turn last is not.
     *top = now;
     is_open
 }

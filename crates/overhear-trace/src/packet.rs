@@ -18,7 +18,7 @@
 //! | 56 | `stream` u32 | context | the stream again, for people |
 //! | 60 | `cpu_id` u32, or `pid` u32 and `comm` 16 bytes, or nothing | context | by origin |
 //! | | records | content | `{u64 time, payload}` each |
-//! | | zeros | padding | fewer than a record has bytes: so packets end where a block of the file does |
+//! | | zeros | padding | fewer than a record has bytes, up to where the packet ends with a block of 4096 bytes of the file |
 //! | end - 40 | first sequence u64 | trailer | of the first record, or of the first missed element |
 //! | end - 32 | missed u64 | trailer | how many elements this gap stands for |
 //! | end - 24 | from u64 | trailer | the gap's `from`, ns |
@@ -38,6 +38,8 @@ pub(crate) const MAGIC: u32 = 0xC1FC_1FC1;
 const ORIGIN_AT: usize = 56;
 /// Bytes of the trailer.
 pub(crate) const TRAILER_BYTES: usize = 40;
+/// Padding ends where the file has a multiple of so many bytes.
+pub(crate) const BLOCK: usize = 4096;
 /// Bytes of `comm` in the context of a program's stream.
 pub(crate) const COMM_BYTES: usize = 16;
 /// Bytes of the time in front of every payload.
@@ -182,6 +184,7 @@ impl PacketLayout {
     /// bytes of padding, fewer than a record has, and the trailer.
     pub(crate) fn seal(&self, packet: &mut Vec<u8>, head: &PacketHead, padding: usize) {
         let content_bits = packet.len() as u64 * 8;
+        packet.reserve_exact(padding + TRAILER_BYTES);
         packet.resize(packet.len() + padding, 0);
         let packet_bits = (packet.len() + TRAILER_BYTES) as u64 * 8;
         let mut at = 0;
@@ -218,8 +221,12 @@ impl PacketLayout {
         packet
     }
 
-    /// Checks the packet at the start of `rest_untrusted`, which reaches to the end of the file.
-    pub(crate) fn parse<'a>(&self, rest_untrusted: &'a [u8]) -> Result<Packet<'a>, Flaw> {
+    /// Checks the packet at the start of `rest_untrusted`, which reaches from this offset to the end of the file.
+    pub(crate) fn parse<'a>(
+        &self,
+        rest_untrusted: &'a [u8],
+        offset: usize,
+    ) -> Result<Packet<'a>, Flaw> {
         let Some(head_untrusted) = rest_untrusted.get(..self.head_bytes) else {
             // A cut head can still be told from garbage by the magic it begins with.
             let magic = MAGIC.to_ne_bytes();
@@ -277,7 +284,9 @@ impl PacketLayout {
                 self.record_bytes
             )));
         }
-        if packet_bits % 8 != 0 || content_bits % 8 != 0 || padding >= self.record_bytes {
+        let is_aligned = (offset + bytes).is_multiple_of(BLOCK) && records_bytes > 0;
+        let is_padding = padding == 0 || padding < self.record_bytes && is_aligned;
+        if packet_bits % 8 != 0 || content_bits % 8 != 0 || !is_padding {
             return Err(misfit(content_bits, packet_bits));
         }
         let Some(packet_untrusted) = rest_untrusted.get(..bytes) else {

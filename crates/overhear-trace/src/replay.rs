@@ -135,8 +135,8 @@ impl<'a> Cursor<'a> {
                 self.gap = Some(gap);
                 return Some(packet.head.end);
             }
-            // They are whole: that is checked.
             self.behind = packet.behind;
+            // They are whole: that is checked.
             records.left = packet.records;
             records.sequence = packet.head.first_sequence;
         }

@@ -54,7 +54,7 @@ impl<'a> Packets<'a> {
         if rest.is_empty() {
             return Ok(None);
         }
-        let packet = self.layout.parse(rest)?;
+        let packet = self.layout.parse(rest, self.offset)?;
         let head = &packet.head;
         if head.begin < self.end {
             return Err(Flaw::Corrupt(format!(

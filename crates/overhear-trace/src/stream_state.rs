@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use overhear_event::{ElementView, StreamDescriptor, Timestamp};
 
-use crate::packet::{PacketLayout, TRAILER_BYTES};
-
-/// What files are mapped by.
-const PAGE: usize = 4096;
+use crate::packet::{PacketLayout, BLOCK, TRAILER_BYTES};
 
 /// What the writer knows of one stream.
 #[derive(Debug)]
@@ -21,8 +18,9 @@ pub(crate) struct StreamState {
     /// A packet in the making: room for its head, then records. Empty before the first record.
     pub(crate) packet: Vec<u8>,
     pub(crate) records: u64,
-    /// Bytes that it may have.
+    /// Bytes that it may have, and whether a block of the file ends behind them.
     room: usize,
+    ends_with_block: bool,
     pub(crate) first_sequence: u64,
     pub(crate) begin: Timestamp,
     /// The end of the last record or gap, also while it is pending.
@@ -43,6 +41,7 @@ impl StreamState {
             packet: Vec::new(),
             records: 0,
             room: 0,
+            ends_with_block: false,
             first_sequence: 0,
             begin: Timestamp::ZERO,
             end: Timestamp::ZERO,
@@ -51,34 +50,37 @@ impl StreamState {
         }
     }
 
-    /// Begins a packet, with a record of this element. Packets that may have whole pages end where the file has as many
+    /// Begins a packet, with a record of this element. Packets that may have whole blocks end where the file has as many
     /// as they may have: so what is written at once lies together in memory, and is mapped and unmapped together.
     pub(crate) fn begin_packet(&mut self, element: &ElementView<'_>, packet_bytes: usize) {
         self.packet.clear();
         self.packet.resize(self.layout.head_bytes(), 0);
         self.first_sequence = element.sequence;
         self.begin = element.time;
-        self.room = packet_bytes;
-        if packet_bytes > 0 && packet_bytes.is_multiple_of(PAGE) {
+        (self.room, self.ends_with_block) = (packet_bytes, false);
+        if packet_bytes > 0 && packet_bytes.is_multiple_of(BLOCK) {
             let empty = self.layout.head_bytes() + TRAILER_BYTES;
             let begun = match self.file {
                 Some(_) => (self.file_bytes % packet_bytes as u64) as usize,
                 // By an empty packet.
-                None => empty,
+                None => empty % packet_bytes,
             };
-            let room = packet_bytes.saturating_sub(begun);
-            if room >= empty + self.layout.record_bytes() {
-                self.room = room;
-            }
+            let rest = packet_bytes - begun;
+            self.ends_with_block = rest >= empty + self.layout.record_bytes();
+            // If nothing fits there any more, the next packet will end with a block.
+            self.room = match self.ends_with_block {
+                true => rest,
+                false => rest + packet_bytes / 2,
+            };
         }
     }
 
     /// If there is no room for another record: how many bytes are to be left free behind the last one.
     #[inline]
-    pub(crate) fn padding(&self, record_bytes: usize, packet_bytes: usize) -> Option<usize> {
+    pub(crate) fn padding(&self, record_bytes: usize) -> Option<usize> {
         match self.room.checked_sub(self.packet.len() + TRAILER_BYTES) {
             Some(free) if free >= record_bytes => None,
-            Some(free) if packet_bytes.is_multiple_of(PAGE) => Some(free),
+            Some(free) if self.ends_with_block => Some(free),
             _ => Some(0),
         }
     }
@@ -92,6 +94,66 @@ impl StreamState {
         if needed > room {
             let wanted = (2 * room).min(packet_bytes).max(needed);
             self.packet.reserve_exact(wanted - self.packet.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+    };
+
+    use super::StreamState;
+    use crate::packet::{PacketHead, PacketLayout};
+
+    #[test]
+    fn a_packet_takes_no_more_memory_than_it_may_have_bytes() {
+        const BYTES: usize = 8_192;
+        let time = Timestamp::ZERO;
+        for payload_bytes in 1..4_000 {
+            let schema = TypeSchema::builder("t").field("text", FieldKind::Text(payload_bytes), "");
+            let descriptor = StreamDescriptor {
+                id: StreamId::from_raw(1),
+                origin: Origin::Clerk,
+                sensor: "a".to_owned(),
+                instance: String::new(),
+                lane: None,
+                schema: Arc::new(schema.build().unwrap()),
+                rate: None,
+                capacity: 8,
+            };
+            let layout = PacketLayout::new(1, &descriptor);
+            let (record, payload) = (layout.record_bytes(), vec![1; usize::from(payload_bytes)]);
+            let element = ElementView {
+                stream: &descriptor,
+                sequence: 0,
+                time,
+                payload: &payload,
+            };
+            let mut state = StreamState::new(Arc::new(descriptor.clone()), layout);
+            state.begin_packet(&element, BYTES);
+            let padding = loop {
+                state.reserve(record, BYTES);
+                state.packet.resize(state.packet.len() + record, 1);
+                if let Some(padding) = state.padding(record) {
+                    break padding;
+                }
+            };
+            assert!(padding < record);
+            let head = PacketHead {
+                first_sequence: 0,
+                gap: None,
+                begin: time,
+                end: time,
+                discarded: 0,
+            };
+            state.layout.seal(&mut state.packet, &head, padding);
+            assert_eq!(state.packet.len(), state.room, "{payload_bytes}");
+            let memory = state.packet.capacity();
+            assert!(memory <= BYTES, "{memory} for {payload_bytes}");
         }
     }
 }

@@ -112,8 +112,8 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Lets packets grow to `bytes` (256 KiB otherwise; at least one element, at most 4 MiB). If these are whole
-    /// pages, full packets end where the file has a multiple of them.
+    /// Lets packets grow to `bytes` (256 KiB otherwise; at least one element, at most 4 MiB). If these are a
+    /// multiple of 4096, full packets end where the file has a multiple of them.
     #[must_use]
     pub fn with_packet_bytes(mut self, bytes: usize) -> Self {
         self.packet_bytes = bytes.min(MAX_PACKET_BYTES);
@@ -336,7 +336,7 @@ impl TraceWriter {
         }
         // The sequences of a packet follow one another, so that only the first is on disk.
         if state.records > 0 {
-            let padding = state.padding(record_bytes, self.packet_bytes);
+            let padding = state.padding(record_bytes);
             if padding.is_some() || element.sequence != state.next_sequence {
                 self.flush(index, padding.unwrap_or(0))?;
             }

@@ -6,11 +6,14 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use overhear_event::{GapCause, Nanos, Origin, StreamDescriptor};
+use overhear_event::{ElementView, GapCause, Nanos, Origin, StreamDescriptor};
 use overhear_trace::{repair, ReadError, TraceReader, TraceWriter};
 
 use support::plan::gap;
-use support::{at, descriptor, identity, pair, pair_payload, program, Memory, Owned};
+use support::{
+    at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
+    Memory, Owned,
+};
 
 /// Bytes of the parts of a clerk's packet.
 const HEAD: usize = 60;
@@ -223,6 +226,9 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
     let mut memory = Memory::default();
     reader.replay(&mut [&mut memory]);
     assert_eq!(memory.items, given);
+    if has_babeltrace() {
+        assert_eq!(babeltrace_events(dir.path()), 4_000);
+    }
 
     // Less content than there is room for, or more, is damage, and so is a time that goes back, at its place.
     let [begin, _, content] = *padded[1];
@@ -254,6 +260,54 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
         assert_eq!(found.len(), 1, "{reason}: {found:?}");
         assert_eq!(found[0].offset, offset as u64, "{}", found[0]);
         assert!(found[0].to_string().contains(reason), "{}", found[0]);
+    }
+    // Nor does a size that leaves room for padding make a whole packet one that was not finished.
+    let [last, whole, _] = *all.last().unwrap();
+    for more in 1..2 * RECORD {
+        let mut bytes = good.clone();
+        put(&mut bytes, last + 40, (whole + more) as u64 * 8);
+        fs::write(&file, &bytes).unwrap();
+        let reader = TraceReader::open(dir.path()).unwrap();
+        assert!(reader.torn().is_empty(), "{more}");
+        assert_eq!(reader.corrupt()[0].offset, last as u64, "{more}");
+    }
+}
+
+#[test]
+fn wherever_a_packet_ends_early_later_ones_end_with_blocks() {
+    const BLOCK: usize = 4_096;
+    let stream = &streams()[0];
+    // As many as leave from some records to none at all before the end of the block.
+    for early in 155..172 {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = TraceWriter::create(dir.path(), identity()).unwrap();
+        let mut writer = writer.with_packet_bytes(BLOCK);
+        for sequence in 0..1_000 {
+            if sequence == early {
+                let later = at(sequence).plus(Nanos::from_ms(300));
+                writer.advance(later).unwrap();
+            }
+            let payload = pair_payload(sequence);
+            let element = ElementView {
+                stream,
+                sequence,
+                time: at(sequence),
+                payload: &payload,
+            };
+            writer.element(&element).unwrap();
+        }
+        writer.finish().unwrap();
+        let bytes = fs::read(dir.path().join("trace/stream-1")).unwrap();
+        let all = packets(&bytes);
+        // From the second block on after the early end.
+        for block in 3..bytes.len() / BLOCK {
+            let is_there = all.iter().any(|[begin, ..]| *begin == block * BLOCK);
+            assert!(is_there, "{block} after {early}: {all:?}");
+        }
+        assert!(all.iter().all(|[_, whole, _]| *whole <= BLOCK), "{all:?}");
+        let reader = TraceReader::open(dir.path()).unwrap();
+        assert!(reader.torn().is_empty() && reader.corrupt().is_empty());
+        assert_eq!(reader.events(), 1_000);
     }
 }
 

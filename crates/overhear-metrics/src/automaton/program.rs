@@ -269,8 +269,8 @@ impl Program {
             let step = self.steps[all.to.place() + column.index()];
             let has_moved = all.effects != Effects::STAY;
             // The key that it gives is not that of what was completed before.
-            let is_late = has_moved && self.key == Some(symbol);
-            if step.effects == Effects::STAY && !is_late {
+            let rekeys = has_moved && self.key == Some(symbol);
+            if step.effects == Effects::STAY && !rekeys {
                 continue;
             }
             if has_moved || self.stands_in(usize::from(symbol)) {
