@@ -17,7 +17,18 @@ pub(super) struct Heard {
     key: u32,
 }
 
-/// The column of several symbols, which take more than a step: behind all steps.
+/// One of several symbols that a part is to a metric.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Single {
+    /// Its column.
+    pub(super) column: u32,
+    /// The number that says how long ago it was, if one does.
+    pub(super) ago: Option<Number>,
+    /// Where the key is that it gives, if it gives one.
+    pub(super) key: Option<Number>,
+}
+
+/// The column of several symbols for which the table has no room: behind all steps.
 const MUCH: u32 = Row::BEHIND;
 /// That of no symbol.
 const NOTHING: u32 = MUCH + 1;
@@ -29,6 +40,8 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Hearing {
     /// By their numbers.
     pub(super) parts: Vec<Heard>,
+    /// As the parts, of those that are several symbols, or one that stands in for others: one after the other.
+    singles: Vec<Box<[Single]>>,
     /// Where keys are.
     numbers: Vec<Number>,
     /// Whether some parts say nothing to the metric.
@@ -74,6 +87,15 @@ impl Hearing {
                 heard.column = program.column_of(&symbols).unwrap_or(MUCH);
             }
         }
+        let is_several = own.len() > 1 || own.iter().any(|rule| rule.stands_in);
+        // Who goes through them does not stop in between.
+        let singles = own.iter().filter(|_| is_several && !program.has_further());
+        let singles = singles.map(|rule| Single {
+            column: Column::new(usize::from(rule.symbol), true).index() as u32,
+            ago: route.ago_of(rule),
+            key: route.key_of(rule),
+        });
+        self.singles.push(singles.collect());
         let mut keys = own.iter().filter_map(|rule| route.key_of(rule));
         if let Some(number) = keys.next() {
             heard.key = self.numbers.len() as u32;
@@ -112,6 +134,20 @@ impl Hearing {
     /// What says something to the metric, if it is choosy: else that is all that was told.
     pub(super) fn chosen(&self) -> &[Chosen] {
         &self.chosen[..self.count]
+    }
+
+    /// Which of what was told is heard at this place.
+    pub(super) fn heard_at(&self, place: usize) -> usize {
+        match self.is_choosy {
+            true => self.chosen()[place].at as usize,
+            false => place,
+        }
+    }
+
+    /// The symbols that this is, if it is several, or one that stands in for others; none where their steps are more than
+    /// [one](super::program::Program::has_further).
+    pub(super) fn singles(&self, told: &Told) -> &[Single] {
+        &self.singles[told.meaning as usize]
     }
 
     /// Where the key is that this gives, if it gives one.

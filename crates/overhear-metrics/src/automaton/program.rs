@@ -6,6 +6,8 @@
 //! row of the table; a symbol, own or another's, is a column. The place where they meet says to which row
 //! the symbol leads, and what happens to the measurement on the way there through all lambdas: its
 //! [`Effects`], a bit each, in the order in which they come to pass.
+//!
+//! Where an element is several symbols of the metric, these have a [column](Program::column_of) together, behind the table.
 
 use rustc_hash::FxHashMap;
 
@@ -64,7 +66,7 @@ impl Effects {
     pub(super) const OPEN: Self = Self(1 << 5);
     /// A state of a stretch is entered.
     pub(super) const ENTER: Self = Self(1 << 6);
-    /// More happens behind these: see [`Program::further`].
+    /// More happens behind these: see [`Program::further`]; or, in a column of several symbols, in place of these.
     pub(super) const FURTHER: Self = Self(1 << 7);
 
     /// Whether one of these is among them.
@@ -358,7 +360,12 @@ impl Program {
         self.steps.get(row.place() + column.index()).copied()
     }
 
-    /// What happens behind the effects of a step that has [`Effects::FURTHER`].
+    /// Whether some steps of single symbols have [`Effects::FURTHER`].
+    pub(super) fn has_further(&self) -> bool {
+        !self.further.is_empty()
+    }
+
+    /// What happens behind the effects of a step of a single symbol that has [`Effects::FURTHER`].
     pub(super) fn further(&self, step: Step) -> &[Effects] {
         &self.further[usize::from(step.further)]
     }

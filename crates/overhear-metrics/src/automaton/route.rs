@@ -118,8 +118,8 @@ struct Draft {
 }
 
 impl Route {
-    /// Finds what the stream means to the metrics, of which some are plain: these come with their programs. Sentences about those that cannot use it, since
-    /// it lacks their fields, go to `complain`.
+    /// Finds what the stream means to the metrics, of which some are plain: these come with their programs. Sentences
+    /// about those that cannot use it, since it lacks their fields, go to `complain`.
     pub(super) fn new<'a>(
         stream: &StreamDescriptor,
         metrics: impl Iterator<Item = (&'a Metric, Option<&'a Program>)>,
@@ -413,6 +413,11 @@ impl Route {
         let field = self.numbers[usize::from(rule.ago)];
         let ago = Nanos::from_ns(field.bits(element.payload).unwrap_or(0));
         element.time.minus(ago)
+    }
+
+    /// Where the symbol says how long ago it was, if it does.
+    pub(super) fn ago_of(&self, rule: &Rule) -> Option<Number> {
+        self.numbers.get(usize::from(rule.ago)).copied()
     }
 
     /// Where the symbol finds the key that it gives, if it gives one.

@@ -89,7 +89,8 @@ impl Tale {
         }
     }
 
-    /// Ends the tale of these elements, of which the first has this name and which concern these metrics. From here on nothing was told.
+    /// Ends the tale of these elements, of which the first has this name and which concern these metrics. From here on
+    /// nothing was told.
     pub(super) fn end<'a>(
         &'a mut self,
         elements: &'a [ElementView<'a>],

@@ -3,8 +3,9 @@
 //!
 //! Most elements only move the automata of the tasks that they name. Each metric goes through what some hundred
 //! elements have [told](super::told): a loop that has the metric's tables at hand, takes a step per thing told, and
-//! waits for nothing that another metric does. What takes more than a step (an automaton that is not there yet,
-//! something that was missed, several symbols at once) is left to [`Group::input`], which knows everything.
+//! waits for nothing that another metric does. What is several symbols takes a step if no more than one of them leads
+//! anywhere, and else one for each, beside the loop. What takes more than that (an automaton that is not there yet,
+//! something that was missed, a step with [further](Effects::FURTHER) effects) is left to [`Group::input`], which knows everything.
 //!
 //! What comes next cannot be foreseen where threads wake each other: a branch on whether a measurement begins or ends
 //! would be mispredicted every few elements, which takes longer than everything else that an element does. So there is
@@ -15,7 +16,7 @@ use overhear_event::{Nanos, Timestamp};
 
 use super::group::{Group, NOTHING_MISSED};
 use super::hearing::Chosen;
-use super::instance::Keyed;
+use super::instance::{Instance, Keyed};
 use super::measurement::{Measurement, Position, Sink};
 use super::part::Meaning;
 use super::program::{Effects, Step};
@@ -38,9 +39,60 @@ pub(super) struct Completed {
     begin_at: Position,
 }
 
-/// A way through what was told, from a place on. Returns the place of what takes more than a step, or behind all, and
-/// how many measurements are completed.
-type Way = fn(&mut Group, Passage<'_>, usize) -> (usize, usize);
+impl Completed {
+    /// The key is that of the newest symbol that gave one. A measurement that begins forgets one that was given before.
+    #[inline(always)]
+    fn take_key(
+        &mut self,
+        keyed: &mut Keyed,
+        given: Option<Option<u64>>,
+        ordinal: u64,
+        effects: Effects,
+    ) {
+        if let Some(key) = given {
+            *keyed = Keyed { key, ordinal };
+        }
+        self.key = keyed.key;
+        if effects.has(Effects::BEGIN) {
+            keyed.renew(ordinal);
+        }
+    }
+
+    /// The automaton takes a step by what was told for this time, which may be an earlier one. If that completes its
+    /// measurement, this is what.
+    #[inline(always)]
+    fn take<const WAY: usize>(
+        &mut self,
+        instance: &mut Instance,
+        step: &Step,
+        (time, may_be_late): (Timestamp, bool),
+        element: impl Fn() -> Position,
+    ) {
+        let effects = step.effects;
+        let mut moved = *instance;
+        let now = moved.go_anywhere(step.to, effects, time, may_be_late);
+        self.begin = moved.begin;
+        self.end = now;
+        self.task = moved.task;
+        moved.begin_if(effects, now);
+        if WAY & POSITIONS != 0 {
+            self.begin_at = moved.begin_at;
+            moved.begin_at_if(effects, element());
+            instance.begin_at = moved.begin_at;
+        }
+        if WAY & INTERVAL == 0 {
+            moved.close_if(effects, now);
+            self.length = moved.length;
+            moved.open_if(effects, now);
+            (instance.length, instance.since) = (moved.length, moved.since);
+        }
+        instance.go_as(&moved);
+    }
+}
+
+/// A way through what was told, from a place on, where so many measurements are completed. Returns the place of what takes
+/// more than a step, or behind all, and how many are completed there.
+type Way = fn(&mut Group, Passage<'_>, usize, usize) -> (usize, usize);
 
 /// The metric divides its measurements by values that are kept, since it is [not what ends them](Group::is_keyed_by_ends)
 /// that gives them.
@@ -118,7 +170,13 @@ impl Group {
         let given = [(LATE, passage.is_late), (FURTHER, !passage.is_single)];
         let given = given.map(|(bit, is_given)| if is_given { bit } else { 0 });
         let way = self.way | given[0] | given[1];
-        let (heard, completed) = WAYS[way](self, passage, from);
+        let (mut heard, mut completed) = WAYS[way](self, passage, from, 0);
+        while heard < self.hearing.count() {
+            let Some(more) = self.take_several(passage, heard, completed) else {
+                break;
+            };
+            (heard, completed) = WAYS[way](self, passage, heard + 1, completed + more);
+        }
         macro_rules! report {
             ($($way:literal)*) => {
                 match way & (KEYED | INTERVAL | POSITIONS | KEYED_BY_ENDS) {
@@ -132,11 +190,47 @@ impl Group {
         if heard == self.hearing.count() {
             return None;
         }
-        let at = match self.hearing.is_choosy {
-            true => self.hearing.chosen()[heard].at as usize,
-            false => heard,
-        };
-        Some((heard, at))
+        Some((heard, self.hearing.heard_at(heard)))
+    }
+
+    /// Takes the steps of several symbols that the element at this place is, one after the other, if each is one. Returns
+    /// how many measurements that completes.
+    #[inline(never)]
+    fn take_several(
+        &mut self,
+        passage: Passage<'_>,
+        place: usize,
+        completed: usize,
+    ) -> Option<usize> {
+        let at = self.hearing.heard_at(place);
+        let told = &passage.told[at];
+        let (slot, singles) = (told.slot as usize, self.hearing.singles(told));
+        let (instance, steps) = (&mut self.instances[slot], self.program.steps());
+        let all = self
+            .completed
+            .get_mut(completed..completed + singles.len())?;
+        let mut keyed = self.keys.as_mut().and_then(|keys| keys.get_mut(slot));
+        let (element, mut done) = (passage.element(told), None);
+        for single in singles {
+            // None from the first one on if something was missed, or if there is no automaton.
+            let step = steps.get(instance.marked_row().place() + single.column as usize)?;
+            let completed = &mut all[done.unwrap_or(0)];
+            completed.told = at as u32;
+            if let Some(keyed) = keyed.as_deref_mut() {
+                let key = single.key.map(|key| key.bits(element.payload));
+                completed.take_key(keyed, key, passage.ordinal(told), step.effects);
+            }
+            let ago = single.ago.and_then(|ago| ago.bits(element.payload));
+            let time = element.time.minus(Nanos::from_ns(ago.unwrap_or(0)));
+            let position = || Position::of(element);
+            if self.program.is_interval() {
+                completed.take::<{ POSITIONS | INTERVAL }>(instance, step, (time, true), position);
+            } else {
+                completed.take::<POSITIONS>(instance, step, (time, true), position);
+            }
+            done = Some(done.unwrap_or(0) + usize::from(step.effects.has(Effects::END)));
+        }
+        done
     }
 
     /// The way, as far as it does not depend on what was told.
@@ -153,7 +247,12 @@ impl Group {
     }
 
     #[inline(never)]
-    fn walk<const WAY: usize>(&mut self, passage: Passage<'_>, from: usize) -> (usize, usize) {
+    fn walk<const WAY: usize>(
+        &mut self,
+        passage: Passage<'_>,
+        from: usize,
+        mut done: usize,
+    ) -> (usize, usize) {
         let steps = self.program.steps();
         let (hearing, all) = (&self.hearing, passage.told);
         let (parts, completed) = (&hearing.parts[..], &mut self.completed[..]);
@@ -166,7 +265,6 @@ impl Group {
             0 => (&[][..], all.len()),
             _ => (hearing.chosen(), hearing.chosen().len()),
         };
-        let mut done = 0;
         for place in from..count {
             let (told, at, column) = if WAY & CHOOSY == 0 {
                 let told = &all[place];
@@ -177,49 +275,27 @@ impl Group {
             };
             let slot = told.slot as usize;
             let instance = &mut instances[slot];
-            // Where something was missed there is no step, nor where there is no automaton, nor for several symbols.
+            // Where something was missed there is no step, nor where there is no automaton.
             let step = steps.get(instance.marked_row().place() + column as usize);
-            let Some(&Step { to, effects, .. }) = step else {
+            let Some(step) = step else {
                 return (place, done);
             };
-            if WAY & FURTHER != 0 && effects.has(Effects::FURTHER) {
+            if WAY & FURTHER != 0 && step.effects.has(Effects::FURTHER) {
                 return (place, done);
             }
             let completed = &mut completed[done];
-            done += usize::from(effects.has(Effects::END));
+            done += usize::from(step.effects.has(Effects::END));
             if WAY & KEYED != 0 {
-                let (keyed, ordinal) = (&mut keys[slot], passage.ordinal(told));
                 // These take turns.
-                if let Some(number) = hearing.key(told) {
-                    let key = number.bits(passage.element(told).payload);
-                    *keyed = Keyed { key, ordinal };
-                }
-                completed.key = keyed.key;
-                if effects.has(Effects::BEGIN) {
-                    keyed.renew(ordinal);
-                }
+                let key = hearing.key(told);
+                let key = key.map(|number| number.bits(passage.element(told).payload));
+                completed.take_key(&mut keys[slot], key, passage.ordinal(told), step.effects);
             }
-            let mut moved = *instance;
-            let now = moved.go_anywhere(to, effects, told.time, WAY & LATE != 0);
-            completed.begin = moved.begin;
-            completed.end = now;
-            completed.task = moved.task;
             if WAY & (POSITIONS | KEYED_BY_ENDS) != 0 {
                 completed.told = at;
             }
-            moved.begin_if(effects, now);
-            if WAY & POSITIONS != 0 {
-                completed.begin_at = moved.begin_at;
-                moved.begin_at_if(effects, Position::of(passage.element(told)));
-                instance.begin_at = moved.begin_at;
-            }
-            if WAY & INTERVAL == 0 {
-                moved.close_if(effects, now);
-                completed.length = moved.length;
-                moved.open_if(effects, now);
-                (instance.length, instance.since) = (moved.length, moved.since);
-            }
-            instance.go_as(&moved);
+            let time = (told.time, WAY & LATE != 0);
+            completed.take::<WAY>(instance, step, time, || Position::of(passage.element(told)));
         }
         (count, done)
     }
