@@ -147,8 +147,10 @@ impl Group {
     pub(super) fn make_ready(&mut self, told: usize) {
         self.way = self.shortest_way();
         self.hearing.reach(told);
-        if self.completed.len() < told {
-            self.completed.resize(told, Completed::default());
+        // One each, and some of them more.
+        let completed = told + told / 2;
+        if self.completed.len() < completed {
+            self.completed.resize(completed, Completed::default());
         }
     }
 
@@ -206,9 +208,10 @@ impl Group {
         let told = &passage.told[at];
         let (slot, singles) = (told.slot as usize, self.hearing.singles(told));
         let (instance, steps) = (&mut self.instances[slot], self.program.steps());
-        let all = self
-            .completed
-            .get_mut(completed..completed + singles.len())?;
+        // What comes behind it completes one each, at most.
+        let needed = completed + singles.len() + (self.hearing.count() - place);
+        let all = self.completed.get_mut(..needed)?;
+        let all = &mut all[completed..];
         let mut keyed = self.keys.as_mut().and_then(|keys| keys.get_mut(slot));
         let (element, mut done) = (passage.element(told), None);
         for single in singles {

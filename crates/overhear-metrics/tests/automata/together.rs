@@ -5,7 +5,8 @@
 
 use overhear_event::{ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::automaton::{
-    system_metric, Catalogue, Doubt, Measurement, Metric, MetricStatistics, Metrics, Position, Sink,
+    system_metric, Catalogue, Doubt, Measurement, Metric, MetricStatistics, Metrics, Position,
+    Sink, Specification,
 };
 use proptest::prelude::{prop, prop_oneof, proptest, ProptestConfig, Strategy};
 use proptest::prop_assert_eq;
@@ -162,6 +163,54 @@ fn line() -> impl Strategy<Value = (u64, String)> {
         }),
     ]
     .prop_flat_map(|line| (0..5_u64).prop_map(move |step| (step, line.clone())))
+}
+
+/// Each element ends a measurement by what it says of an earlier time, and another one for its own.
+const TWO_BY_EACH: &str = "
+metric two
+event seen = kernel:w task task
+event late = kernel:y task task ago value
+event now  = kernel:y task task
+state idle   out
+state first  begin
+state runs   in
+state ends   end
+state second begin
+state waits  in
+state done   end
+idle   -> first: now, i
+first  -> runs: lambda
+runs   -> ends: seen, i
+runs   -> ends: late, i
+ends   -> second: lambda
+second -> waits: lambda
+waits  -> done: now, i
+done   -> first: lambda
+";
+
+#[test]
+fn more_is_completed_than_there_are_elements() {
+    let specification: Specification = TWO_BY_EACH.parse().unwrap();
+    let catalogue = catalogue(Some(&specification));
+    let metric = [Metric::new(specification, &catalogue).unwrap()];
+    for seen in [1_000, 2, 3] {
+        let lines = (0..1_000_u64).map(|number| {
+            let line = match number % seen {
+                1 => format!("{} kernel:w task=1 value=0", 10 * number),
+                _ => format!("{} kernel:y task=1 value={}", 10 * number, number % 7),
+            };
+            Line::parse(&line).unwrap()
+        });
+        let lines: Vec<Line> = lines.collect();
+        let items = kept(&lines, &catalogue, 0);
+        let expected = play(&metric, &items, 8, 1, Wants::Intermediate);
+        let count = expected[0].0.len() as u64;
+        assert!(count >= 2 * (1_000 - 1_000 / seen) - 9, "{count}");
+        for batch in [1, 2, 127, 128, 1_000] {
+            let found = play(&metric, &items, 8, batch, Wants::Positions);
+            assert_eq!(found, expected, "{batch}");
+        }
+    }
 }
 
 proptest! {
