@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::ReadError;
 use crate::place::{read_small, Place};
 
-/// The version of the directory's layout and of `packet.rs`.
-pub(crate) const FORMAT: u32 = 1;
+/// The version of the directory's layout and of `packet.rs`: since the second one packets may have padding.
+pub(crate) const FORMAT: u32 = 2;
+/// The first one that is read.
+pub(crate) const OLDEST_FORMAT: u32 = 1;
 
 /// Where and when a trace was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +98,7 @@ impl Catalogue {
         })?;
         let preamble: Preamble = parse(&file, &json)?;
         let native = Preamble::native();
-        if preamble.format != native.format {
+        if !(OLDEST_FORMAT..=FORMAT).contains(&preamble.format) {
             return Err(ReadError::OtherFormat {
                 file,
                 found: preamble.format,

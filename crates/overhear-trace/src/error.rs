@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use overhear_event::{Nanos, StreamId, Timestamp};
 
-use crate::catalogue::FORMAT;
+use crate::catalogue::{FORMAT, OLDEST_FORMAT};
 
 /// Why something could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +136,7 @@ pub enum ReadError {
         cause: String,
     },
     /// The catalogue is of another version.
-    #[error("{} has format {found}, this version reads format {FORMAT}; read it with the version of Overhear that wrote it", .file.display())]
+    #[error("{} has format {found}, this version reads formats {OLDEST_FORMAT} to {FORMAT}; read it with the version of Overhear that wrote it", .file.display())]
     OtherFormat {
         /// The catalogue.
         file: PathBuf,

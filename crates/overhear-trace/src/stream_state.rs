@@ -67,10 +67,10 @@ impl StreamState {
             };
             let rest = packet_bytes - begun;
             self.ends_with_block = rest >= empty + self.layout.record_bytes();
-            // If nothing fits there any more, the next packet will end with a block.
+            // If nothing fits there any more, a later packet will end with a block.
             self.room = match self.ends_with_block {
                 true => rest,
-                false => rest + packet_bytes / 2,
+                false => packet_bytes.min(rest + packet_bytes / 2),
             };
         }
     }

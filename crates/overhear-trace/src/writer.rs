@@ -113,7 +113,7 @@ impl TraceWriter {
     }
 
     /// Lets packets grow to `bytes` (256 KiB otherwise; at least one element, at most 4 MiB). If these are a
-    /// multiple of 4096, full packets end where the file has a multiple of them.
+    /// multiple of 4096, full packets end where the file has a multiple of them, as far as a record fits before that.
     #[must_use]
     pub fn with_packet_bytes(mut self, bytes: usize) -> Self {
         self.packet_bytes = bytes.min(MAX_PACKET_BYTES);
