@@ -182,7 +182,8 @@ pub(crate) fn measure<'py>(
             .iter()
             .filter(|event| !heard.contains(*event));
         let unheard: Vec<String> = unheard.map(ToString::to_string).collect();
-        let refused = statistics.completed - rows.len() as u64 + statistics.refused;
+        let kept = rows.len() as u64;
+        let refused = statistics.completed.saturating_sub(kept) + statistics.refused;
         found.set_item("total_missed", statistics.missed)?;
         found.set_item("unfinished", statistics.unfinished)?;
         found.set_item("refused", refused)?;

@@ -8,6 +8,18 @@ import sys
 import textwrap
 
 
+#: Writes 300,000 elements into a ring that is sized for one per second.
+LAPS = """
+    import numpy as np
+    import overhear
+
+    rate = overhear.Rate(10**9, 10**9)
+    sensor = overhear.Sensor("fast", np.dtype([("x", "u8")]), rate=rate)
+    for turn in range(3):
+        sensor.write_many(np.arange(100_000))
+"""
+
+
 def run_source(program: pathlib.Path, folder: pathlib.Path, source: str):
     """Runs Python source under `overhear run`; gives the JSON report and the trace's folder."""
     script = folder / "program.py"

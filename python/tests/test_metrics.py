@@ -8,6 +8,7 @@ import time
 import numpy as np
 import overhear
 import pytest
+from support import LAPS
 
 WRITES = """
     import overhear
@@ -52,18 +53,7 @@ def test_measurements_are_those_of_the_elements(run):
 
 
 def test_gaps_that_fell_into_measurements_are_named(run):
-    # The ring is sized for one element per second.
-    _, out = run(
-        """
-        import numpy as np
-        import overhear
-
-        rate = overhear.Rate(10**9, 10**9)
-        sensor = overhear.Sensor("fast", np.dtype([("x", "u8")]), rate=rate)
-        for turn in range(3):
-            sensor.write_many(np.arange(100_000))
-        """
-    )
+    _, out = run(LAPS)
     # From each element to the next one.
     text = REQUEST.replace("user:phase [number == 1]", "user:fast").replace("ends, i", "begins, i")
     lines = [line for line in text.splitlines() if "event ends" not in line]

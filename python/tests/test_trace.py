@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import overhear
 import pytest
-from support import run_source
+from support import LAPS, run_source
 
 #: Two sensors, interleaved; one has every kind of field, and two names that rows have themselves.
 WRITES = """
@@ -145,18 +145,7 @@ def test_every_cause_of_a_gap_has_a_name():
 
 
 def test_what_was_missed_is_counted(run):
-    # The ring is sized for one element per second.
-    report, out = run(
-        """
-        import numpy as np
-        import overhear
-
-        rate = overhear.Rate(10**9, 10**9)
-        sensor = overhear.Sensor("fast", np.dtype([("x", "u8")]), rate=rate)
-        for turn in range(3):
-            sensor.write_many(np.arange(100_000))
-        """
-    )
+    report, out = run(LAPS)
     (fast,) = report["sensors"]
     whole = overhear.read(out)
     assert fast["elements"] + fast["missed"] == 300_000
