@@ -75,7 +75,7 @@ OH_STATIC_ASSERT(sizeof(oh_measurement) == 64, "oh_measurement: size");
 typedef struct oh_measurement_gap {
     uint64_t measurement; /* its number, as of oh_results_at */
     uint64_t first;       /* the position of the first missed element in its stream */
-    uint64_t missed;      /* how many; 0 is a damage of unknown extent */
+    uint64_t missed;      /* how many */
     uint64_t from_ns;     /* the time of the last element before them */
     uint64_t to_ns;       /* the time of the first element after them */
     uint32_t stream;      /* the stream's number */

@@ -25,6 +25,7 @@ int main(void)
     oh_metric *metric;
     oh_results *results = NULL;
     oh_measurement untouched;
+    oh_measurement_gap unnamed;
 
     tap_check(oh_metric_system(&metric, "time_slice") == 0 && metric, "a built-in metric by its name");
     tap_check(requires_event(metric, "kernel:sched_switch") && !requires_event(metric, "kernel:sched_wake"),
@@ -59,7 +60,8 @@ int main(void)
     tap_check(oh_metric_system(NULL, "time_slice") == -EINVAL && oh_metric_system(&metric, NULL) == -EINVAL,
               "arguments must be there");
     tap_check(oh_results_count(NULL) == 0 && oh_results_at(NULL, 0, &untouched) == -EINVAL &&
-                  oh_metric_events(NULL) == NULL && oh_results_missed(NULL) == 0,
+                  oh_metric_events(NULL) == NULL && oh_results_missed(NULL) == 0 && oh_results_gaps(NULL) == 0 &&
+                  oh_results_gap_at(NULL, 0, &unnamed) == -EINVAL,
               "NULL has no results");
     oh_metric_free(NULL);
     oh_results_free(NULL);

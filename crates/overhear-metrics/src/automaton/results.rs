@@ -7,7 +7,8 @@ use super::measurement::{Doubt, Measurement, Sink};
 use super::metric::Metric;
 use crate::cost::Costs;
 
-/// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB.
+/// How many measurements are kept of each metric, unless it is told otherwise: some 80 MB, and 50 for gaps
+/// that fell into them.
 const MEASUREMENTS: usize = 1_000_000;
 
 /// One measurement: the five values of the seed (section 2), its kind, and what was missed.
@@ -108,7 +109,7 @@ impl Results {
     }
 
     /// The gaps that fell into them, in the order in which that became known: of each measurement the first four that
-    /// were known when it was completed, and all that became known later, but no more in all than measurements may be
+    /// were known when it was completed, and those that became known later, but no more in all than measurements may be
     /// kept. [`MetricResult::missed`] counts all.
     #[must_use]
     pub fn gaps_of(&self, metric: &str) -> &[MeasurementGap] {

@@ -364,12 +364,14 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
     engine.add(metric.clone());
     reader.replay(&mut [&mut engine]);
     engine.finish();
-    let missed = engine.statistics().map(|(_, each)| each.missed).sum();
-    let (results, gaps, _) = engine.sink_mut().take(metric.name());
+    let counted = engine.statistics();
+    let counted = counted.map(|(_, each)| each.missed.saturating_add(each.refused));
+    let missed: u64 = counted.sum();
+    let (results, gaps, refused) = engine.sink_mut().take(metric.name());
     Ok(RawResults {
         results,
         gaps,
-        missed,
+        missed: missed.saturating_add(refused),
     })
 }
 
