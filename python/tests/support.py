@@ -8,8 +8,10 @@ import sys
 import textwrap
 
 
-#: Writes 300,000 elements into a ring that is sized for one per second.
+#: Writes 300,000 elements into a ring that is sized for one per second, and lets its reader catch up twice.
 LAPS = """
+    import time
+
     import numpy as np
     import overhear
 
@@ -17,6 +19,7 @@ LAPS = """
     sensor = overhear.Sensor("fast", np.dtype([("x", "u8")]), rate=rate)
     for turn in range(3):
         sensor.write_many(np.arange(100_000))
+        time.sleep(0.3)
 """
 
 

@@ -54,12 +54,15 @@ def test_measurements_are_those_of_the_elements(run):
 
 def test_gaps_that_fell_into_measurements_are_named(run):
     _, out = run(LAPS)
-    # From each element to the next one.
+    # From each element to the next one: whatever is missed behind the first one falls into a measurement.
     text = REQUEST.replace("user:phase [number == 1]", "user:fast").replace("ends, i", "begins, i")
+    text = text.replace("done  -> idle:", "done  -> first:")
     lines = [line for line in text.splitlines() if "event ends" not in line]
     [result] = overhear.measure(out, overhear.Metric("\n".join(lines)))
     gaps = overhear.read(out).gaps
     assert result.missed == gaps["missed"].sum() > 0
+    if gaps.size == 1:
+        pytest.skip("machine lateness: nothing was read before the ring was lapped")
     assert result.gaps.size and set(result.gaps["cause"]) == {"overwritten"}
     # Each is one of the recording's, and lies in its measurement; together they are what that has missed.
     assert set(result.gaps["first"]) <= set(gaps["first"])
