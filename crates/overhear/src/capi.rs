@@ -6,6 +6,7 @@ mod concurrent;
 mod laned;
 mod metric;
 mod monitor;
+mod results;
 mod source;
 
 use std::cell::RefCell;

@@ -16,7 +16,8 @@ use overhear_monitor::{
     Binding, Subscription, UpdateRef, UpdateState, UpdateStatus, WaitError, HOLD_BACK,
 };
 
-use super::metric::{events, RawMetric, RawResults, CALIBRATED};
+use super::metric::{events, RawMetric};
+use super::results::{RawResults, CALIBRATED};
 use super::source::{KernelEvents, ReadEvents, Resume, STREAMS_OF_SOURCE};
 use super::{guard, invalid, remember, text, Failure};
 use crate::announce::{NotEvaluated, Waiter};

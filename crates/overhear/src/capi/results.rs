@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `include/overhear/metric.h` declares of results: measurements of a recording or of a monitor, and the gaps that fell
+//! into them. The structs mirror that header.
+
+use std::ffi::{c_char, c_int};
+use std::mem::{offset_of, size_of};
+use std::ptr;
+
+use overhear_event::{EventSet, Nanos};
+use overhear_metrics::automaton::{MeasurementGap, Metric, MetricResult, Metrics, Results, Taken};
+use overhear_trace::TraceReader;
+
+use super::metric::RawMetric;
+use super::{guard, invalid, text, Failure};
+use crate::costs::recorded_costs;
+
+/// `oh_measurement`.
+#[repr(C)]
+pub(crate) struct RawMeasurement {
+    length_ns: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    intermediate_events: u64,
+    own_events: u64,
+    key: u64,
+    missed: u64,
+    task: u32,
+    has_key: u32,
+}
+
+const _: () = {
+    assert!(offset_of!(RawMeasurement, key) == 40);
+    assert!(offset_of!(RawMeasurement, task) == 56);
+    assert!(size_of::<RawMeasurement>() == 64);
+};
+
+impl From<&MetricResult> for RawMeasurement {
+    fn from(result: &MetricResult) -> Self {
+        Self {
+            length_ns: result.length.as_ns(),
+            begin_ns: result.begin.as_monotonic_ns(),
+            end_ns: result.end.as_monotonic_ns(),
+            intermediate_events: result.intermediate_events,
+            own_events: result.own_events,
+            key: result.key.unwrap_or(0),
+            missed: result.missed,
+            task: result.task,
+            has_key: result.key.is_some().into(),
+        }
+    }
+}
+
+/// `oh_measurement_gap`.
+#[repr(C)]
+pub(crate) struct RawMeasurementGap {
+    measurement: u64,
+    first: u64,
+    missed: u64,
+    from_ns: u64,
+    to_ns: u64,
+    stream: u32,
+    cause: u32,
+}
+
+const _: () = {
+    assert!(offset_of!(RawMeasurementGap, stream) == 40);
+    assert!(size_of::<RawMeasurementGap>() == 48);
+};
+
+impl From<&MeasurementGap> for RawMeasurementGap {
+    fn from(named: &MeasurementGap) -> Self {
+        let gap = &named.gap;
+        Self {
+            measurement: named.measurement as u64,
+            first: gap.first,
+            missed: gap.missed,
+            from_ns: gap.from.as_monotonic_ns(),
+            to_ns: gap.to.as_monotonic_ns(),
+            stream: gap.stream.as_raw(),
+            cause: gap.cause as u32 + 1,
+        }
+    }
+}
+
+/// `oh_results`.
+pub(crate) struct RawResults {
+    results: Vec<MetricResult>,
+    gaps: Vec<MeasurementGap>,
+    missed: u64,
+}
+
+impl From<Taken> for RawResults {
+    fn from(taken: Taken) -> Self {
+        Self {
+            results: taken.results,
+            gaps: taken.gaps,
+            missed: taken.missed.saturating_add(taken.refused),
+        }
+    }
+}
+
+/// `oh_results_get`.
+///
+/// # Safety
+/// `out` is NULL or writable; `metric` is NULL or came from one of the functions above; `directory` is NULL or
+/// a string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_get(
+    out: *mut *mut RawResults,
+    metric: *const RawMetric,
+    directory: *const c_char,
+    element_cost_ns: u64,
+) -> c_int {
+    guard("oh_results_get", || {
+        // SAFETY: by contract.
+        let given = unsafe { (metric.as_ref(), text(directory)) };
+        let (Some(metric), Some(directory), false) = (given.0, given.1, out.is_null()) else {
+            return Err(invalid(
+                "oh_results_get: give `out`, a metric and a directory",
+            ));
+        };
+        // SAFETY: writable by contract.
+        unsafe { out.write(ptr::null_mut()) };
+        let results = measure(metric.metric(), &directory, element_cost_ns)?;
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(results))) };
+        Ok(0)
+    })
+}
+
+/// `OH_ELEMENT_COST_CALIBRATED`.
+pub(super) const CALIBRATED: u64 = u64::MAX;
+
+fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults, Failure> {
+    let fail = |code, sentence: &str| Failure(code, format!("oh_results_get: {sentence}"));
+    let reader =
+        TraceReader::open(directory).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
+    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+    let mut sources = metric.sources().iter();
+    if let Some(event) = sources.find(|event| !heard.contains(event)) {
+        let sentence = format!(
+            "the recording has no {event}, which {} requires",
+            metric.name()
+        );
+        return Err(fail(-libc::ENODATA, &sentence));
+    }
+    let costs = match cost_ns {
+        CALIBRATED => {
+            let costs =
+                recorded_costs(&reader).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
+            let sentence =
+                "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
+            costs.ok_or_else(|| fail(-libc::ENODATA, sentence))?
+        }
+        length => Nanos::from_ns(length).into(),
+    };
+    let mut engine = Metrics::new(Results::default().less(costs));
+    engine.add(metric.clone());
+    reader.replay(&mut [&mut engine]);
+    engine.finish();
+    let counted = engine.statistics();
+    let counted = counted.map(|(_, each)| each.missed.saturating_add(each.refused));
+    let missed: u64 = counted.sum();
+    let (results, gaps, refused) = engine.sink_mut().take(metric.name());
+    Ok(RawResults {
+        results,
+        gaps,
+        missed: missed.saturating_add(refused),
+    })
+}
+
+/// `oh_results_free`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`, and is not used any more.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_free(results: *mut RawResults) {
+    if !results.is_null() {
+        // SAFETY: made by Box::into_raw; the caller gives it back.
+        drop(unsafe { Box::from_raw(results) });
+    }
+}
+
+/// `oh_results_count`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_count(results: *const RawResults) -> usize {
+    // SAFETY: by contract.
+    let results = unsafe { results.as_ref() };
+    results.map_or(0, |results| results.results.len())
+}
+
+/// `oh_results_at`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`; `out` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_at(
+    results: *const RawResults,
+    number: usize,
+    out: *mut RawMeasurement,
+) -> c_int {
+    // SAFETY: by contract.
+    let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
+    let found = results.and_then(|results| results.results.get(number));
+    match (found, out) {
+        (Some(found), Some(out)) => {
+            *out = RawMeasurement::from(found);
+            0
+        }
+        _ => -libc::EINVAL,
+    }
+}
+
+/// `oh_results_gaps`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_gaps(results: *const RawResults) -> usize {
+    // SAFETY: by contract.
+    let results = unsafe { results.as_ref() };
+    results.map_or(0, |results| results.gaps.len())
+}
+
+/// `oh_results_gap_at`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`; `out` is NULL or writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_gap_at(
+    results: *const RawResults,
+    number: usize,
+    out: *mut RawMeasurementGap,
+) -> c_int {
+    // SAFETY: by contract.
+    let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
+    let found = results.and_then(|results| results.gaps.get(number));
+    match (found, out) {
+        (Some(found), Some(out)) => {
+            *out = RawMeasurementGap::from(found);
+            0
+        }
+        _ => -libc::EINVAL,
+    }
+}
+
+/// `oh_results_missed`.
+///
+/// # Safety
+/// `results` is NULL or came from `oh_results_get`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn oh_results_missed(results: *const RawResults) -> u64 {
+    // SAFETY: by contract.
+    let results = unsafe { results.as_ref() };
+    results.map_or(0, |results| results.missed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::ptr;
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+        TypeSchema,
+    };
+    use overhear_trace::{TraceIdentity, TraceWriter};
+
+    use super::super::metric::{oh_metric_free, oh_metric_parse};
+    use super::{
+        oh_results_at, oh_results_count, oh_results_free, oh_results_gap_at, oh_results_gaps,
+        oh_results_get, oh_results_missed, RawMeasurement, RawMeasurementGap, CALIBRATED,
+    };
+
+    const METRIC: &str =
+        "metric mine\nevent a = user:a\nevent b = user:a [n == 2]\nby b.n\nstate 0 out\n\
+        state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: b, i\n\
+        3 -> 0: lambda\n";
+
+    /// One measurement of 50 ns, another one that something is missing of, and a third one that does not end.
+    fn record(dir: &std::path::Path, calibration: Option<serde_json::Value>) {
+        let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
+        let stream = StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Program(Task {
+                pid: 7,
+                start: Timestamp::ZERO,
+                comm: "p".to_owned(),
+            }),
+            sensor: "a".to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema.build().unwrap()),
+            rate: None,
+            capacity: 8,
+        };
+        let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
+        let at = Timestamp::from_monotonic_ns;
+        let elements = [
+            (0, 10, 1_u32),
+            (1, 15, 3),
+            (2, 60, 2),
+            (3, 80, 1),
+            (9, 100, 2),
+            (10, 110, 1),
+        ];
+        for (sequence, ns, number) in elements {
+            if sequence == 9 {
+                let missed = Gap {
+                    stream: stream.id,
+                    first: 4,
+                    missed: 5,
+                    from: at(80),
+                    to: at(100),
+                    cause: GapCause::Full,
+                };
+                writer.gap(&stream, &missed).unwrap();
+            }
+            let element = ElementView {
+                stream: &stream,
+                sequence,
+                time: at(ns),
+                payload: &number.to_ne_bytes(),
+            };
+            writer.element(&element).unwrap();
+        }
+        if let Some(calibration) = calibration {
+            writer.attach_document("calibration", &calibration).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
+    #[test]
+    fn prices_of_the_calibration_are_subtracted() {
+        let text = CString::new(METRIC).unwrap();
+        let price =
+            serde_json::json!({"programs": [{"kind": "simple", "write": {"mean_ns": 8.9}}]});
+        for (calibration, status) in [(None, -libc::ENODATA), (Some(price), 0)] {
+            let folder = tempfile::tempdir().unwrap();
+            record(folder.path(), calibration);
+            let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
+            let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
+            let mut found = std::mem::MaybeUninit::<RawMeasurement>::zeroed();
+            // SAFETY: the places are writable, the strings live, what is freed is not used any more, and a
+            // measurement may be zero.
+            let found = unsafe {
+                assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
+                let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), CALIBRATED);
+                assert_eq!(got, status);
+                let _ = oh_results_at(results, 0, found.as_mut_ptr());
+                oh_metric_free(metric);
+                oh_results_free(results);
+                found.assume_init()
+            };
+            assert_eq!(found.length_ns, if status == 0 { 50 - 9 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn results_over_a_recording_have_the_five_values() {
+        let folder = tempfile::tempdir().unwrap();
+        record(folder.path(), None);
+        let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
+        let text = CString::new(METRIC).unwrap();
+        let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
+        let mut found = std::mem::MaybeUninit::<RawMeasurement>::uninit();
+        let mut gap = std::mem::MaybeUninit::<RawMeasurementGap>::uninit();
+        // SAFETY: the places are writable, the strings live, and what is freed is not used any more.
+        let (found, gap) = unsafe {
+            assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
+            let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), 3);
+            assert_eq!(got, 0);
+            oh_metric_free(metric);
+            assert_eq!(oh_results_count(results), 2);
+            assert_eq!(oh_results_missed(results), 5);
+            assert_eq!(oh_results_at(results, 1, found.as_mut_ptr()), 0);
+            assert_eq!(found.assume_init_ref().missed, 5);
+            assert_eq!(oh_results_at(results, 2, found.as_mut_ptr()), -libc::EINVAL);
+            assert_eq!(oh_results_at(results, 0, found.as_mut_ptr()), 0);
+            assert_eq!(oh_results_gaps(results), 1);
+            assert_eq!(oh_results_gap_at(results, 0, gap.as_mut_ptr()), 0);
+            assert_eq!(
+                oh_results_gap_at(results, 1, gap.as_mut_ptr()),
+                -libc::EINVAL
+            );
+            oh_results_free(results);
+            (found.assume_init(), gap.assume_init())
+        };
+        assert_eq!(
+            (gap.measurement, gap.stream, gap.first, gap.missed),
+            (1, 1, 4, 5)
+        );
+        // OH_GAP_FULL.
+        assert_eq!((gap.from_ns, gap.to_ns, gap.cause), (80, 100, 4));
+        // One element lies inside; its price is subtracted.
+        assert_eq!((found.task, found.begin_ns, found.end_ns), (7, 10, 60));
+        assert_eq!((found.length_ns, found.intermediate_events), (47, 1));
+        assert_eq!((found.own_events, found.missed), (1, 0));
+        assert_eq!((found.has_key, found.key), (1, 2));
+    }
+
+    #[test]
+    fn a_recording_without_a_required_event_gives_no_results() {
+        let folder = tempfile::tempdir().unwrap();
+        record(folder.path(), None);
+        let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
+        let text = CString::new(METRIC.replace("user:a", "user:absent")).unwrap();
+        let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
+            let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), 0);
+            assert_eq!((got, results.is_null()), (-libc::ENODATA, true));
+            oh_metric_free(metric);
+        }
+    }
+}
