@@ -110,7 +110,7 @@ const KEYED_BY_ENDS: usize = 1 << 5;
 /// Some of what was told, or some step of the metric, is [more](Effects::FURTHER) than one.
 const FURTHER: usize = 1 << 6;
 
-/// What a way without the bits is, of which others make no use.
+/// The way that stands for this one: of those that do the same there is one.
 const fn proper(way: usize) -> usize {
     let keyed = if way & KEYED_BY_ENDS != 0 { KEYED } else { 0 };
     // What is not an interval may have further steps, and what is late is rare.
