@@ -73,35 +73,33 @@ impl Hearing {
         let own: Vec<_> = rules
             .filter(|rule| rule.metric as usize == metric)
             .collect();
-        let mut heard = Heard {
-            column: NOTHING,
-            key: NONE,
-        };
-        match own[..] {
-            [] => self.is_choosy = true,
-            [only] if !only.stands_in => {
-                heard.column = Column::new(usize::from(only.symbol), true).index() as u32;
-            }
-            _ => {
-                let symbols: Vec<u16> = own.iter().map(|rule| rule.symbol).collect();
-                heard.column = program.column_of(&symbols).unwrap_or(MUCH);
-            }
-        }
-        let is_several = own.len() > 1 || own.iter().any(|rule| rule.stands_in);
-        // Who goes through them does not stop in between.
-        let singles = own.iter().filter(|_| is_several && !program.has_further());
-        let singles = singles.map(|rule| Single {
+        let singles = own.iter().map(|rule| Single {
             column: Column::new(usize::from(rule.symbol), true).index() as u32,
             ago: route.ago_of(rule),
             key: route.key_of(rule),
         });
-        self.singles.push(singles.collect());
-        let mut keys = own.iter().filter_map(|rule| route.key_of(rule));
-        if let Some(number) = keys.next() {
-            heard.key = self.numbers.len() as u32;
+        let mut singles: Vec<_> = singles.collect();
+        let is_several = own.len() > 1 || own.iter().any(|rule| rule.stands_in);
+        self.is_choosy |= own.is_empty();
+        let column = match singles.first() {
+            None => NOTHING,
+            Some(only) if !is_several => only.column,
+            Some(_) => {
+                let symbols: Vec<u16> = own.iter().map(|rule| rule.symbol).collect();
+                program.column_of(&symbols).unwrap_or(MUCH)
+            }
+        };
+        let mut key = NONE;
+        if let Some(number) = singles.iter().find_map(|single| single.key) {
+            key = self.numbers.len() as u32;
             self.numbers.push(number);
         }
-        self.parts.push(heard);
+        // Who goes through them does not stop in between.
+        if !is_several || program.has_further() {
+            singles.clear();
+        }
+        self.singles.push(singles.into());
+        self.parts.push(Heard { column, key });
     }
 
     /// Has room to choose from so much.
