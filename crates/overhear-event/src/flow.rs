@@ -69,6 +69,12 @@ impl GapCause {
         Self::Epoch,
     ];
 
+    /// The number that C has for it, `OH_GAP_*` of `update.h`: in their order, from 1 on.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32 + 1
+    }
+
     /// The name used in JSON and in traces.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -228,8 +228,7 @@ impl Inbox for Events {
             sequence: first,
             time_ns: stream.last.as_monotonic_ns(),
             missed,
-            // The numbers of update.h: the order of the causes, from 1 on.
-            cause: cause as u32 + 1,
+            cause: cause.number(),
             reserved: 0,
             payload: [0; PAYLOAD_WORDS],
         });

@@ -481,7 +481,7 @@ impl Update for PluginUpdate {
             missed: gap.missed,
             from_ns: gap.from.as_monotonic_ns(),
             to_ns: gap.to.as_monotonic_ns(),
-            cause: gap.cause as u32 + 1,
+            cause: gap.cause.number(),
             reserved: 0,
         };
         self.host.at = Some(gap.to);

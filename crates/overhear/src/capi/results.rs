@@ -77,7 +77,7 @@ impl From<&MeasurementGap> for RawMeasurementGap {
             from_ns: gap.from.as_monotonic_ns(),
             to_ns: gap.to.as_monotonic_ns(),
             stream: gap.stream.as_raw(),
-            cause: gap.cause as u32 + 1,
+            cause: gap.cause.number(),
         }
     }
 }
@@ -102,7 +102,7 @@ impl From<Taken> for RawResults {
 /// `oh_results_get`.
 ///
 /// # Safety
-/// `out` is NULL or writable; `metric` is NULL or came from one of the functions above; `directory` is NULL or
+/// `out` is NULL or writable; `metric` is NULL or came from one of the functions of metric.rs; `directory` is NULL or
 /// a string.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_results_get(
@@ -192,6 +192,17 @@ pub(crate) unsafe extern "C" fn oh_results_count(results: *const RawResults) -> 
     results.map_or(0, |results| results.results.len())
 }
 
+/// Tells what was found, if there is a place for it; else that something is missing.
+fn tell<'a, T, R: From<&'a T>>(found: Option<&'a T>, out: Option<&mut R>) -> c_int {
+    match (found, out) {
+        (Some(found), Some(out)) => {
+            *out = R::from(found);
+            0
+        }
+        _ => -libc::EINVAL,
+    }
+}
+
 /// `oh_results_at`.
 ///
 /// # Safety
@@ -205,13 +216,7 @@ pub(crate) unsafe extern "C" fn oh_results_at(
     // SAFETY: by contract.
     let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
     let found = results.and_then(|results| results.results.get(number));
-    match (found, out) {
-        (Some(found), Some(out)) => {
-            *out = RawMeasurement::from(found);
-            0
-        }
-        _ => -libc::EINVAL,
-    }
+    tell(found, out)
 }
 
 /// `oh_results_gaps`.
@@ -238,13 +243,7 @@ pub(crate) unsafe extern "C" fn oh_results_gap_at(
     // SAFETY: by contract.
     let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
     let found = results.and_then(|results| results.gaps.get(number));
-    match (found, out) {
-        (Some(found), Some(out)) => {
-            *out = RawMeasurementGap::from(found);
-            0
-        }
-        _ => -libc::EINVAL,
-    }
+    tell(found, out)
 }
 
 /// `oh_results_missed`.
