@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals that ask for the end of the session.
 
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use overhear_stream::sync::SignalCount;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -13,8 +16,8 @@ use crate::exit::{Failure, UNAVAILABLE};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) signal: Signal,
-    /// The terminal sent it, and so sent it to the program too.
-    pub(crate) from_terminal: bool,
+    /// The kernel sent it to all processes of the terminal, so to the program too.
+    pub(crate) reached_program: bool,
 }
 
 /// Whether a process ignores a signal, as programs ignore SIGINT that a script started in the
@@ -28,28 +31,40 @@ pub(crate) fn ignores(process: &str, signal: i32) -> bool {
     ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
-/// Takes SIGINT, SIGTERM and SIGHUP from now on, so that the report is written after them. A
+/// Takes SIGINT, SIGTERM and SIGHUP while it lives, so that the report is written after them. A
 /// SIGHUP that is ignored stays so: the user wants the program to survive the terminal.
-pub(crate) struct Interrupts(SignalsInfo<WithOrigin>);
+///
+/// After the last one is dropped, SIGINT and SIGTERM end the process again: nothing is left that they could damage,
+/// and what remains, such as the page of a long recording, must not keep the user waiting. SIGHUP does not: the
+/// shell and the kernel both send it when a terminal is lost, and nobody waits then.
+pub(crate) struct Interrupts {
+    // Dropped first: a signal between the two drops is lost, none ends a process that still waits for it.
+    signals: SignalsInfo<WithOrigin>,
+    _attended: Attended,
+}
 
 impl Interrupts {
     pub(crate) fn listen() -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| {
+            Failure::new(UNAVAILABLE, format!("cannot listen for signals: {error}"))
+        };
+        let attended = Attended::begin().map_err(fail)?;
         let hangup = (!ignores("self", SIGHUP)).then_some(SIGHUP);
-        SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM].into_iter().chain(hangup))
-            .map(Self)
-            .map_err(|error| {
-                Failure::new(UNAVAILABLE, format!("cannot listen for signals: {error}"))
-            })
+        let signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM].into_iter().chain(hangup));
+        Ok(Self {
+            signals: signals.map_err(fail)?,
+            _attended: attended,
+        })
     }
 
     /// Waits for a request.
     pub(crate) fn wait(&mut self) {
-        while self.0.wait().filter_map(request).next().is_none() {}
+        while self.signals.wait().filter_map(request).next().is_none() {}
     }
 
     /// The requests that came since the last call.
     pub(crate) fn take(&mut self) -> Vec<Request> {
-        self.0.pending().filter_map(request).collect()
+        self.signals.pending().filter_map(request).collect()
     }
 }
 
@@ -60,8 +75,55 @@ fn request(origin: Origin) -> Option<Request> {
         SIGHUP => Signal::HUP,
         _ => return None,
     };
+    // Where a terminal hangs up, the kernel sends SIGHUP to the leader of its session alone.
+    let only_to_us = signal == Signal::HUP && leads_session();
     Some(Request {
         signal,
-        from_terminal: matches!(origin.cause, Cause::Kernel),
+        reached_program: matches!(origin.cause, Cause::Kernel) && !only_to_us,
     })
+}
+
+fn leads_session() -> bool {
+    rustix::process::getsid(None) == Ok(rustix::process::getpid())
+}
+
+/// Proves that requests are attended to: while one lives, none ends the process by itself.
+struct Attended(());
+
+/// How many [`Attended`] have begun and ended. The signal handler compares them.
+static ATTENDED: LazyLock<[SignalCount; 2]> = LazyLock::new(Default::default);
+/// Whether the handlers are installed.
+static INSTALLED: Mutex<bool> = Mutex::new(false);
+
+impl Attended {
+    fn begin() -> std::io::Result<Self> {
+        let [begun, ended] = &*ATTENDED;
+        begun.add_one();
+        let attended = Self(());
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if *installed {
+            return Ok(attended);
+        }
+        for signal in [SIGINT, SIGTERM] {
+            if ignores("self", signal) {
+                continue;
+            }
+            let act = move || {
+                if begun.get() == ended.get() {
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+            };
+            // SAFETY: two loads and an emulation of the default action, all async-signal-safe; the counters are
+            // statics that were initialised above.
+            unsafe { signal_hook::low_level::register(signal, act) }?;
+        }
+        *installed = true;
+        Ok(attended)
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        ATTENDED[1].add_one();
+    }
 }

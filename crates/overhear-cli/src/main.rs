@@ -134,7 +134,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         }
     }
     let status = tell(&outcome, json.as_ref(), arguments.quiet);
-    if let Some(shown) = shown {
+    if let Some(shown) = shown.filter(Shown::stays) {
         say(&format!(
             "the run is shown at {} until you interrupt (Ctrl-C)\n",
             shown.url()

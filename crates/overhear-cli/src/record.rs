@@ -130,7 +130,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     if source.active == "none" {
         return Err(Failure::new(UNAVAILABLE, source.sentence));
     }
-    let interrupts = Interrupts::listen()?;
+    let mut interrupts = Interrupts::listen()?;
     // Resumed first: then everything that is told of a thread follows its beginning.
     kernel.resume().map_err(|error| refused(&error))?;
     wishes
@@ -175,7 +175,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         let mut progress = Progress::new(wishes.quiet);
         let mut attendant = Attendant {
             wishes,
-            interrupts,
+            interrupts: &mut interrupts,
             begun,
         };
         let wait = std::thread::sleep;
@@ -230,13 +230,15 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     };
     let mut report = recording::report(&recording, &found);
     report.metrics = measured;
+    // The recording is finished, the page can be made again.
+    drop(interrupts);
     Ok(Outcome::kept(report, Exit::Code(0), wishes.out.clone()))
 }
 
 /// Knows when to end.
 struct Attendant<'a> {
     wishes: &'a Wishes,
-    interrupts: Interrupts,
+    interrupts: &'a mut Interrupts,
     begun: Timestamp,
 }
 

@@ -289,7 +289,7 @@ impl SessionBuilder {
         } else {
             Output::Inherited
         };
-        let interrupts = Interrupts::listen()?;
+        let mut interrupts = Interrupts::listen()?;
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
         if let Err(error) = kernel.borrow_mut().follow(held.pid()) {
@@ -352,8 +352,9 @@ impl SessionBuilder {
             let mut progress = Progress::new(self.quiet);
             let mut attendant = Attendant {
                 running: &running,
-                interrupts,
+                interrupts: &mut interrupts,
                 reached: 0,
+                hung_up: false,
             };
             let wait = |longest| running.wait(longest);
             best_effort(&mut monitor, &mut fanout, monotonic_now, wait, |monitor| {
@@ -467,6 +468,8 @@ impl SessionBuilder {
         report.add_updates(updates);
         report.add_guarantee(guaranteed);
         report.reactions = reactions;
+        // The recording is finished, the page can be made again.
+        drop(interrupts);
         Ok(Outcome::kept(report, exit, self.out))
     }
 }
@@ -492,20 +495,26 @@ fn still_alive(scheduling: &Scheduling) -> Option<String> {
 /// Looks after the program while it runs: passes on signals.
 struct Attendant<'a> {
     running: &'a Running,
-    interrupts: Interrupts,
+    interrupts: &'a mut Interrupts,
     // How often the user has asked for the end.
     reached: u32,
+    // Whether SIGHUP was among these requests.
+    hung_up: bool,
 }
 
 impl Attendant<'_> {
     fn pass_on(&mut self) {
         use rustix::process::Signal;
         for request in self.interrupts.take() {
+            // A shell passes a hang-up on to its jobs, and the kernel repeats it when the shell ends.
+            if request.signal == Signal::HUP && std::mem::replace(&mut self.hung_up, true) {
+                continue;
+            }
             self.reached += 1;
             let ignored = request.signal == Signal::INT && self.running.ignores_interrupts();
             match self.reached {
                 // A terminal sends its signals to the program as well.
-                1 if request.from_terminal && !ignored => {}
+                1 if request.reached_program && !ignored => {}
                 1 if ignored => self.running.signal(Signal::TERM),
                 1 => self.running.signal(request.signal),
                 2 => self.running.signal(Signal::TERM),

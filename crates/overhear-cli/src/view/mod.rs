@@ -16,6 +16,8 @@ mod tail;
 use std::ffi::OsString;
 use std::path::Path;
 
+use rustix::process::Signal;
+
 use crate::calibrate::{self, Calibration};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
@@ -31,7 +33,6 @@ pub use server::{Content, Server};
 /// # Errors
 /// [`Failure`] if there is no recording, or no address to listen on.
 pub fn view(dir: &Path, beside: Option<&Path>, say: impl FnOnce(&str)) -> Result<(), Failure> {
-    let mut interrupts = Interrupts::listen()?;
     let mut tail = None;
     let content = match beside {
         Some(beside) => Content::Page(offline::page_beside(dir, beside)?),
@@ -47,6 +48,8 @@ pub fn view(dir: &Path, beside: Option<&Path>, say: impl FnOnce(&str)) -> Result
         None => Content::Page(offline::page(dir, None, None)?),
     };
     let server = Server::start(content)?;
+    // Not before: a request ends the making of a long page at once.
+    let mut interrupts = Interrupts::listen()?;
     say(&server.url());
     interrupts.wait();
     drop(tail);
@@ -58,6 +61,8 @@ pub struct Shown {
     feed: Feed,
     server: Server,
     interrupts: Interrupts,
+    // Whether SIGTERM or SIGHUP came while the run went on.
+    is_over: bool,
 }
 
 impl Shown {
@@ -81,6 +86,7 @@ impl Shown {
             feed,
             server,
             interrupts: Interrupts::listen()?,
+            is_over: false,
         })
     }
 
@@ -98,16 +104,25 @@ impl Shown {
 
     /// The run has ended.
     pub fn end(&mut self, outcome: &Outcome) {
-        // Who interrupted the program until now wants to see what it did. From here on no
-        // interruption is lost: only after this the page says that the run has ended.
-        self.interrupts.take();
+        // Whoever pressed Ctrl-C wants to see what the program did. SIGTERM and SIGHUP ask for the end of both.
+        // From here on no request is lost: only after this the page shows that the run has ended.
+        let requests = self.interrupts.take();
+        self.is_over = requests.iter().any(|it| it.signal != Signal::INT);
         let report = serde_json::to_value(&outcome.report).unwrap_or_default();
         self.feed.finish(None, report);
     }
 
+    /// Whether the page stays after the end of the run: not if SIGTERM or SIGHUP ended it.
+    #[must_use]
+    pub const fn stays(&self) -> bool {
+        !self.is_over
+    }
+
     /// Waits until somebody interrupts.
     pub fn stay(mut self) {
-        self.interrupts.wait();
+        if self.stays() {
+            self.interrupts.wait();
+        }
     }
 }
 

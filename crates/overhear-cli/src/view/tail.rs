@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
@@ -23,10 +23,9 @@ const BEHIND: Nanos = Nanos::from_ms(600);
 /// The least time between two looks; a look that takes long is followed by a rest four times as long.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Follows until it is dropped.
+/// Follows until it is dropped. A look that goes on then is not waited for: it changes nothing on disk.
 pub(super) struct Tail {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _end: Sender<()>,
 }
 
 impl Tail {
@@ -38,7 +37,7 @@ impl Tail {
             told: None,
             count: 0,
         };
-        let thread = thread::spawn(move || loop {
+        thread::spawn(move || loop {
             let begin = Instant::now();
             // Asked first: what was written before the end is read by the look that follows.
             let goes_on = is_being_written(&follower.dir);
@@ -51,19 +50,7 @@ impl Tail {
                 return;
             }
         });
-        Self {
-            end: Some(end),
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Tail {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Self { _end: end }
     }
 }
 

@@ -5,6 +5,7 @@
 mod calibrate;
 mod check;
 mod compensated;
+mod hangups;
 mod imports;
 mod kernel_imports;
 mod kills;

@@ -7,11 +7,13 @@
 )]
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{pipe, PipeWriter, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
+
+use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::support::{eventually, wait};
 
@@ -20,6 +22,8 @@ pub(crate) struct OnTerminal {
     pub(crate) child: Child,
     pub(crate) keyboard: File,
     shown: Arc<Mutex<Vec<u8>>>,
+    // Dropped to end the reading before the command ends.
+    stop: PipeWriter,
     reading: std::thread::JoinHandle<()>,
 }
 
@@ -30,26 +34,7 @@ impl OnTerminal {
 
     /// On a terminal of so many columns.
     pub(crate) fn spawn_in(columns: u16, mut command: Command) -> Self {
-        let (mut ours, mut theirs) = (-1, -1);
-        let size = libc::winsize {
-            ws_row: 24,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        // SAFETY: both numbers are writable; the other arguments may be null.
-        let opened = unsafe {
-            libc::openpty(
-                &raw mut ours,
-                &raw mut theirs,
-                std::ptr::null_mut(),
-                std::ptr::null(),
-                &raw const size,
-            )
-        };
-        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: two open descriptors that nobody else knows.
-        let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+        let (ours, theirs) = pty(columns);
         let raw = theirs.as_raw_fd();
         let login = move || {
             // SAFETY: in the child, which has the descriptor; system calls only. It becomes the
@@ -67,20 +52,30 @@ impl OnTerminal {
         let mut screen = keyboard.try_clone().unwrap();
         let shown = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&shown);
+        let (stopped, stop) = pipe().unwrap();
         let reading = std::thread::spawn(move || {
             let mut some = [0; 4096];
-            // An error, not an end, says that the other side has closed.
-            while let Ok(count) = screen.read(&mut some) {
-                if count == 0 {
+            loop {
+                let mut both = [
+                    PollFd::new(&screen, PollFlags::IN),
+                    PollFd::new(&stopped, PollFlags::IN),
+                ];
+                let _ = poll(&mut both, None);
+                if !both[1].revents().is_empty() {
                     break;
                 }
-                all.lock().unwrap().extend(&some[..count]);
+                // An error, not an end, says that the other side has closed.
+                match screen.read(&mut some) {
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => all.lock().unwrap().extend(&some[..count]),
+                }
             }
         });
         Self {
             child,
             keyboard,
             shown,
+            stop,
             reading,
         }
     }
@@ -98,10 +93,54 @@ impl OnTerminal {
         });
     }
 
+    /// Closes the terminal's other side, as a lost connection does, and waits for the end of the command.
+    #[track_caller]
+    pub(crate) fn hang_up(self) -> i32 {
+        let Self {
+            mut child,
+            keyboard,
+            stop,
+            reading,
+            ..
+        } = self;
+        drop(stop);
+        reading.join().unwrap();
+        drop(keyboard);
+        wait(&mut child)
+    }
+
     pub(crate) fn end(mut self) -> (i32, String) {
         let status = wait(&mut self.child);
         self.reading.join().unwrap();
         let shown = self.shown.lock().unwrap();
         (status, String::from_utf8_lossy(&shown).into_owned())
     }
+}
+
+/// Both sides of a new terminal of so many columns. No process that another thread starts meanwhile inherits
+/// them: it would keep the terminal from hanging up.
+#[track_caller]
+fn pty(columns: u16) -> (OwnedFd, OwnedFd) {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: a system call without memory; the result is checked.
+    let ours = unsafe { libc::posix_openpt(flags) };
+    assert!(ours >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: an open descriptor that nobody else knows.
+    let ours = unsafe { OwnedFd::from_raw_fd(ours) };
+    // SAFETY: system calls on an open descriptor, and one of them opens another.
+    let theirs = unsafe {
+        assert_eq!(libc::unlockpt(ours.as_raw_fd()), 0);
+        libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTPEER, flags)
+    };
+    assert!(theirs >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: as above.
+    let theirs = unsafe { OwnedFd::from_raw_fd(theirs) };
+    let size = rustix::termios::Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
+    (ours, theirs)
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests to end, without a terminal: the program ends, and the report is written all the same.
 
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::{
-    awaited, eventually, finish, folder, lives, overhear, path, report_json, send, Started,
+    awaited, eventually, finish, folder, hangups, lives, overhear, path, report_json, send, Started,
 };
 
 /// A shell script that says in a file that it runs, with its process id, and then does `rest`.
@@ -35,14 +34,7 @@ fn interrupted(rest: &str, signals: &[i32], status: i32) {
         &script,
     ];
     let mut command = overhear(&arguments);
-    // The tests themselves may run under `nohup`, which would be handed down.
-    // SAFETY: between fork and exec only an async-signal-safe call is made.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGHUP, libc::SIG_DFL);
-            Ok(())
-        });
-    }
+    hangups(&mut command, libc::SIG_DFL);
     let run = Started::spawn(&mut command);
     let program: i32 = awaited(&started).trim().parse().unwrap();
     // The script goes from its first line to what it waits for.

@@ -134,6 +134,18 @@ fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Has the command start with this action for SIGHUP: the tests themselves may run under `nohup`.
+pub(crate) fn hangups(command: &mut Command, action: libc::sighandler_t) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec only an async-signal-safe call is made.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(libc::SIGHUP, action);
+            Ok(())
+        });
+    }
+}
+
 /// Runs a command to its end.
 #[track_caller]
 pub(crate) fn finish(command: &mut Command) -> Ended {
