@@ -51,6 +51,7 @@ pub mod place;
 mod presence;
 mod progress;
 pub mod reactions;
+mod readiness;
 pub mod record;
 mod recording;
 pub mod report;

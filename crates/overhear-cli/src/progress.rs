@@ -2,8 +2,11 @@
 //! The progress line of a run that lasts longer than a second.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use overhear_event::Nanos;
+
+use crate::readiness::is_writable;
 
 /// How often the line is drawn.
 const STEP: Nanos = Nanos::from_ms(500);
@@ -33,6 +36,10 @@ impl Progress {
             return;
         }
         self.drawn_at = since;
+        // A terminal that is stopped, or whose connection hangs, must not stop the observation.
+        if !is_writable(io::stderr(), Duration::ZERO) {
+            return;
+        }
         self.drawn = true;
         let seconds = since.as_ns() as f64 / 1e9;
         let line = format!("overhear: {seconds:.1} s, {elements} elements, {missed} missed");
@@ -40,7 +47,7 @@ impl Progress {
     }
 
     pub(crate) fn clear(&mut self) {
-        if self.drawn {
+        if self.drawn && is_writable(io::stderr(), Duration::ZERO) {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

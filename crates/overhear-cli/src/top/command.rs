@@ -14,9 +14,10 @@ use overhear_event::{Nanos, StreamId, Timestamp, Update};
 use overhear_kernel::{Choice, Kernel};
 use overhear_metrics::{RecentSensors, Scheduling};
 use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::event::{Event, KeyEventKind};
 use ratatui::DefaultTerminal;
 
+use super::keyboard::Keyboard;
 use super::updates::Drawn;
 use super::{draw, sensor_row, tasks, Model, Request, Snapshot, ThreadRates};
 use crate::exit::{Failure, UNAVAILABLE};
@@ -24,6 +25,7 @@ use crate::interrupts::Interrupts;
 use crate::listing::State;
 use crate::place;
 use crate::presence::Presence;
+use crate::readiness::is_writable;
 use crate::shared::Shared;
 
 /// How often sensors are read; at most so long a key waits.
@@ -271,24 +273,32 @@ pub fn once(wishes: &Wishes) -> Result<Snapshot, Failure> {
     Ok(listener.snapshot(now))
 }
 
-/// Shows a picture on the terminal until the user leaves.
+/// Shows a picture on the terminal until the user leaves, a signal asks for the end, or the terminal hangs up.
 ///
 /// # Errors
 /// [`Failure`] if nothing can be listened to, or there is no terminal.
 pub fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let mut listener = Listener::start(wishes, wishes.interval)?;
+    let keyboard = Keyboard::open().map_err(|error| no_terminal(&error))?;
     let mut terminal = ratatui::try_init().map_err(|error| no_terminal(&error))?;
     let result = attend(
         &mut terminal,
         &mut listener,
-        &mut interrupts,
+        (&keyboard, &mut interrupts),
         wishes.interval,
         coloured,
     );
-    let restored = ratatui::try_restore();
-    result.and(restored).map_err(|error| no_terminal(&error))?;
-    Ok(listener.snapshot(monotonic_now()))
+    let restored = terminal.show_cursor().and(ratatui::try_restore());
+    if restored.is_err() {
+        // Its drop would try again, and panic because standard error is gone as well.
+        std::mem::forget(terminal);
+    }
+    match result.and(restored) {
+        // A terminal that is gone can be neither drawn on nor restored; its user has left.
+        Err(error) if !keyboard.is_gone() => Err(no_terminal(&error)),
+        _ => Ok(listener.snapshot(monotonic_now())),
+    }
 }
 
 fn no_terminal(error: &io::Error) -> Failure {
@@ -300,7 +310,7 @@ fn no_terminal(error: &io::Error) -> Failure {
 fn attend(
     terminal: &mut DefaultTerminal,
     listener: &mut Listener,
-    interrupts: &mut Interrupts,
+    (keyboard, interrupts): (&Keyboard, &mut Interrupts),
     interval: Nanos,
     coloured: bool,
 ) -> io::Result<()> {
@@ -316,18 +326,20 @@ fn attend(
             model.show(listener.snapshot(now));
             stale = true;
         }
-        if std::mem::take(&mut stale) {
-            terminal.draw(|frame| draw(frame, &model, coloured))?;
-        }
-        if !interrupts.take().is_empty() {
+        if !interrupts.take().is_empty() || keyboard.is_gone() {
             return Ok(());
+        }
+        // A connection that hangs takes nothing: the picture waits, the observation does not.
+        if stale && is_writable(io::stdout(), Duration::ZERO) {
+            stale = false;
+            terminal.draw(|frame| draw(frame, &model, coloured))?;
         }
         // One wait per round, then whatever has gathered.
         let mut wait = ROUND;
-        while event::poll(wait)? {
+        while let Some(event) = keyboard.next(wait)? {
             wait = Duration::ZERO;
             stale = true;
-            match event::read()? {
+            match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match model.key(key) {
                     Some(Request::Quit) => return Ok(()),
                     Some(Request::Switch { stream, on }) => {

@@ -7,6 +7,7 @@
 
 mod bars;
 mod command;
+mod keyboard;
 mod model;
 mod snapshot;
 #[cfg(test)]

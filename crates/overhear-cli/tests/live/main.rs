@@ -3,6 +3,7 @@
 //! run --socket`, with the C program of the suite `sensors` under it.
 
 mod attach;
+mod hangups;
 #[path = "../behaviour/on_terminal.rs"]
 mod on_terminal;
 #[path = "../sensors/program.rs"]
