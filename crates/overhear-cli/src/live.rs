@@ -2,6 +2,7 @@
 //! The verbs that talk to a running directory.
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 
 use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
@@ -128,7 +129,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
         Format::Csv => Box::new(Csv::new(arguments.fields)),
     };
     let told = |sentence: &str| say(&format!("overhear: {sentence}\n"));
-    let summary = attachment.run(layout, stdout.lock(), told);
+    let summary = attachment.run(layout, stdout.as_fd(), told);
     if !arguments.quiet || !summary.complete {
         say(&format!(
             "overhear: {}\n",
@@ -152,7 +153,21 @@ fn end_sentence(summary: &Summary, names: &str) -> String {
     };
     let sensors = sensors(summary.sensors.len() as u64);
     let duration = Nanos::from_ns(summary.duration_ns);
+    if summary.ended_by == "closed" {
+        let until = match (summary.missed, summary.gaps) {
+            (0, 0) => "nothing missed until then".to_string(),
+            (0, _) => "INCOMPLETE: how much is missing is not known".to_string(),
+            (missed, _) => format!("INCOMPLETE: {missed} elements missed"),
+        };
+        return format!(
+            "the reader closed the output after {elements} of {sensors} in {duration}; {until}"
+        );
+    }
     let whole = match (summary.missed, summary.complete) {
+        _ if summary.unwritten > 0 => format!(
+            "INCOMPLETE: {} more were not written, because the reader of the output paused",
+            summary.unwritten
+        ),
         (0, true) => "complete: nothing missed".to_string(),
         (0, false) => "INCOMPLETE: how much is missing is not known".to_string(),
         (1, _) => "INCOMPLETE: 1 element missed".to_string(),

@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -12,12 +13,14 @@ use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestam
 use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
 use overhear_trace::TraceWriter;
 
+use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
 use crate::exit::{Exit, Failure};
 use crate::interrupts::Interrupts;
 use crate::listing::State;
 use crate::place;
 use crate::presence::Presence;
+use crate::readiness::is_closed;
 use crate::recording::{Ending, Recording};
 use crate::report::SourceReport;
 use crate::session::{close_trace, create_trace};
@@ -105,16 +108,16 @@ impl<'a> Attachment<'a> {
         self.off
     }
 
-    /// Shows what the sensors write until something ends it.
+    /// Shows what the sensors write until something ends it; `out` must not have a buffer of its own.
     pub fn run(
         self,
         layout: Box<dyn Layout>,
-        out: impl Write,
+        out: impl AsFd + Copy,
         mut told: impl FnMut(&str),
     ) -> Summary {
         let Self {
             wishes,
-            mut interrupts,
+            interrupts,
             writer,
             source,
             begun,
@@ -123,8 +126,13 @@ impl<'a> Attachment<'a> {
         let source = Rc::new(RefCell::new(source));
         let mut monitor = Monitor::new(HOLD_BACK);
         monitor.add_source(Box::new(Shared(Rc::clone(&source))));
+        let requests = Requests::listen(interrupts);
+        let outlet = Outlet {
+            file: out,
+            requests: Rc::clone(&requests),
+        };
         let sink = Rc::new(RefCell::new(Sink {
-            feed: Feed::new(layout, out, wishes.count),
+            feed: Feed::new(layout, outlet, wishes.count),
             writer,
             pids: BTreeSet::new(),
         }));
@@ -141,11 +149,13 @@ impl<'a> Attachment<'a> {
             presence.look(source.is_connected());
             sink.hear(monitor, &mut presence, &mut told);
             sink.feed.flush();
-            let done = if sink.feed.failure().is_some() {
+            let done = if let Some(error) = sink.feed.failure() {
+                Some(ended_by_failure(error))
+            } else if is_closed(out) {
                 Some("closed")
             } else if sink.feed.is_full() {
                 Some("count")
-            } else if !interrupts.take().is_empty() {
+            } else if requests.borrow_mut().came() {
                 Some("interrupted")
             } else if wishes.duration.is_some_and(|most| now.since(begun) >= most) {
                 Some("duration")
@@ -165,7 +175,16 @@ impl<'a> Attachment<'a> {
         let sink = &mut *sink.borrow_mut();
         presence.look(source.borrow().is_connected());
         sink.hear(&mut monitor, &mut presence, &mut told);
+        sink.feed.flush();
+        if let Some(error) = sink.feed.failure() {
+            ended_by = ended_by_failure(error);
+            if ended_by == "failed" {
+                told(&format!("cannot write to standard output: {error}"));
+            }
+        }
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
+        // Whoever closes the output early has seen enough.
+        summary.complete &= sink.feed.failure().is_none() || ended_by == "closed";
         if let (Some(writer), Some(out)) = (sink.writer.take(), &wishes.out) {
             let mut recording = recording(wishes, begun);
             recording.end = Some(Ending {
@@ -181,6 +200,17 @@ impl<'a> Attachment<'a> {
             summary.complete &= trace.unrecorded == 0;
         }
         summary
+    }
+}
+
+/// What an output that cannot be written to means for the observation.
+fn ended_by_failure(error: &io::Error) -> &'static str {
+    let has_hung_up = error.raw_os_error() == Some(libc::EIO);
+    match error.kind() {
+        ErrorKind::TimedOut => "interrupted",
+        ErrorKind::BrokenPipe => "closed",
+        _ if has_hung_up => "closed",
+        _ => "failed",
     }
 }
 

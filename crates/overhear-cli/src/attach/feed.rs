@@ -15,8 +15,11 @@ const BATCH_BYTES: usize = 64 << 10;
 /// What came of an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Elements shown.
+    /// Elements written to the output.
     pub elements: u64,
+    /// Elements that were evaluated when the output failed, and not wholly written to it.
+    #[serde(skip)]
+    pub unwritten: u64,
     /// Elements missed.
     pub missed: u64,
     /// Gaps; one that missed no element is a damage whose extent is unknown.
@@ -26,7 +29,7 @@ pub struct Summary {
     /// From the beginning of the observation to its end.
     pub duration_ns: u64,
     /// Why it ended: `interrupted`, `count`, `duration`, `ended` (all sensors), `directory` (it is
-    /// gone), `closed` (nobody reads the output).
+    /// gone), `closed` (nobody reads the output), `failed` (the output cannot be written to).
     pub ended_by: &'static str,
     /// The sensors that were attached.
     pub sensors: Vec<SensorSummary>,
@@ -37,7 +40,7 @@ pub struct Summary {
 pub struct SensorSummary {
     /// `comm(pid)/id#instance`.
     pub sensor: String,
-    /// Elements shown.
+    /// Elements written to the output.
     pub elements: u64,
     /// Elements missed.
     pub missed: u64,
@@ -48,8 +51,11 @@ pub struct Feed<W> {
     layout: Box<dyn Layout>,
     out: W,
     buffer: Vec<u8>,
+    // The elements in the buffer: where each ends, and the first stream of its sensor.
+    pending: Vec<(usize, StreamId)>,
     left: Option<u64>,
     elements: u64,
+    unwritten: u64,
     missed: u64,
     gaps: u64,
     notes: u64,
@@ -65,8 +71,10 @@ impl<W: Write> Feed<W> {
             layout,
             out,
             buffer: Vec::new(),
+            pending: Vec::new(),
             left: count,
             elements: 0,
+            unwritten: 0,
             missed: 0,
             gaps: 0,
             notes: 0,
@@ -112,17 +120,37 @@ impl<W: Write> Feed<W> {
 
     /// Passes on what has gathered.
     pub fn flush(&mut self) {
-        if self.failed.is_none() && !self.buffer.is_empty() {
-            let written = self.out.write_all(&self.buffer);
-            self.failed = written.and_then(|()| self.out.flush()).err();
+        let mut written = 0;
+        while self.failed.is_none() && written < self.buffer.len() {
+            match self.out.write(&self.buffer[written..]) {
+                Ok(0) => self.failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        if self.failed.is_none() {
+            self.failed = self.out.flush().err();
+        }
+        for (end, sensor) in self.pending.drain(..) {
+            if end > written {
+                self.unwritten += 1;
+                continue;
+            }
+            self.elements += 1;
+            if let Some(sensor) = self.sensors.get_mut(&sensor) {
+                sensor.elements += 1;
+            }
         }
         self.buffer.clear();
     }
 
     /// Says how it ended.
     pub fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
+        self.flush();
         let summary = Summary {
             elements: self.elements,
+            unwritten: self.unwritten,
             missed: self.missed,
             gaps: self.gaps,
             complete: self.gaps == 0 && self.notes == 0 && !self.sensors.is_empty(),
@@ -156,12 +184,13 @@ impl<W: Write> Update for Feed<W> {
         if self.is_full() {
             return;
         }
-        self.elements += 1;
         if let Some(left) = &mut self.left {
             *left -= 1;
         }
-        self.sensor(element.stream).elements += 1;
+        self.sensor(element.stream);
         self.layout.element(element, &mut self.buffer);
+        let sensor = element.stream.first_stream();
+        self.pending.push((self.buffer.len(), sensor));
         self.gathered();
     }
 
@@ -212,6 +241,7 @@ mod tests {
         let summary = feed.finish(7, "count");
         let expected = Summary {
             elements: 2,
+            unwritten: 0,
             missed: 0,
             gaps: 0,
             complete: true,
@@ -252,6 +282,41 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Takes so many bytes, then fails.
+    struct Takes(usize);
+
+    impl Write for Takes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            match taken {
+                0 => Err(io::ErrorKind::BrokenPipe.into()),
+                taken => Ok(taken),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn elements_count_when_they_are_wholly_written() {
+        let mut line = Vec::new();
+        let mut feed = Feed::new(Box::new(Text::new(false)), &mut line, None);
+        write(&mut feed, 0, 10);
+        feed.finish(1, "count");
+        // All of the same length: the fourth is cut.
+        let out = Takes(3 * line.len() + 5);
+        let mut feed = Feed::new(Box::new(Text::new(false)), out, None);
+        for sequence in 0..7 {
+            write(&mut feed, sequence, 10);
+        }
+        let summary = feed.finish(1, "closed");
+        assert_eq!((summary.elements, summary.unwritten), (3, 4));
+        assert_eq!(summary.sensors[0].elements, 3);
     }
 
     #[test]

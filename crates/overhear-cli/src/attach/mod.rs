@@ -9,6 +9,7 @@ mod command;
 mod csv;
 mod feed;
 mod json;
+mod outlet;
 mod text;
 
 pub use command::{Attachment, Wishes};
