@@ -154,9 +154,13 @@ impl SensorStatistics {
         self.accounts.values()
     }
 
-    /// The accounts of the kernel's sensors beyond scheduling, probes among them.
+    /// The accounts of the kernel's sensors beyond scheduling, probes among them, in the order of their first streams:
+    /// the same whoever wrote first.
     pub fn kernel_accounts(&self) -> impl Iterator<Item = &SensorAccount> {
-        self.kernel.iter()
+        let mut seen = vec![false; self.kernel.len()];
+        let places = self.of_kernel.values().copied();
+        let places = places.filter(move |&place| !std::mem::replace(&mut seen[place], true));
+        places.map(|place| &self.kernel[place])
     }
 
     /// Announces a sensor, so that it is listed even if it never writes.
@@ -312,6 +316,31 @@ mod tests {
     }
 
     #[test]
+    fn kernel_accounts_are_in_the_order_of_streams() {
+        let stream = |id, cpu, sensor: &str| StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Kernel { cpu },
+            sensor: sensor.to_string(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(events::ipc_schema()),
+            rate: None,
+            capacity: 64,
+        };
+        let streams = [stream(1, 0, "a"), stream(2, 1, "a"), stream(3, 0, "b")];
+        // Whoever wrote first.
+        for order in [[2, 1, 0], [0, 1, 2], [1, 2, 0]] {
+            let mut statistics = SensorStatistics::default();
+            for place in order {
+                statistics.announce(&Arc::new(streams[place].clone()));
+            }
+            let accounts = statistics.kernel_accounts();
+            let names: Vec<_> = accounts.map(|it| it.stream.sensor.as_str()).collect();
+            assert_eq!(names, ["a", "b"]);
+        }
+    }
+
+    #[test]
     fn the_cpus_of_the_kernel_share_an_account_and_ids_are_no_quantities() {
         let stream = |id, cpu, sensor: &str, schema| StreamDescriptor {
             id: StreamId::from_raw(id),
@@ -323,9 +352,9 @@ mod tests {
             rate: None,
             capacity: 64,
         };
-        let probes = [0, 1].map(|cpu| stream(cpu, cpu, "probe/f", events::probe_schema()));
-        let bytes = stream(2, 0, "ipc", events::ipc_schema());
-        let switches = stream(3, 0, SCHED_SWITCH, Switch::schema());
+        let probes = [0, 1].map(|cpu| stream(2 + cpu, cpu, "probe/f", events::probe_schema()));
+        let bytes = stream(1, 0, "ipc", events::ipc_schema());
+        let switches = stream(0, 0, SCHED_SWITCH, Switch::schema());
         let mut statistics = SensorStatistics::default();
         statistics.announce(&Arc::new(bytes.clone()));
         statistics.announce(&Arc::new(switches.clone()));
