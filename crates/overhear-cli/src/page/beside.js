@@ -54,7 +54,7 @@ function showBeside(runs) {
   const table = make('table', 'loss-table', [make('thead', '', [make('tr', '', heads)]), make('tbody', '', rows)]);
   const names = make('dl', 'beside-names', runs.flatMap((run, i) => [
     make('dt', '', 'AB'[i]),
-    make('dd', '', [make('code', '', run.label), ` ${list(run.report.command).map(quoteArgument).join(' ')}`, run.report.complete === false ? ' (incomplete)' : '']),
+    make('dd', '', [make('code', '', run.label), ` ${list(run.report.command).map(quoteArgument).join(' ')}`, isGood(run.report) ? (run.report.complete === false ? ' (incomplete)' : '') : ` (${run.report.outcome})`]),
   ]));
   holder.replaceChildren(
     make('div', 'section-head', [make('h2', '', 'Two runs beside each other')]),

@@ -35,6 +35,7 @@ function showUndrawn(runs) {
 
 function showReport(report) {
   showSummary(report);
+  showVerdicts(report);
   showLosses(report);
   showNotes(report);
   showMonitor(report);

@@ -33,6 +33,9 @@
 //! | `unheard` | number of sensors that are not heard |
 //! | `compensated` | true shows the time-line in compensated time first, where it has one |
 //! | `complete` | false keeps the page from saying *complete* even if no loss is listed |
+//! | `outcome` | `complete`, `violated` or `inconclusive`; nothing on the page is marked as good with the latter two |
+//! | `findings` | list of `{of, verdict, message}`, the worst first; `verdict` is `held`, `violated` or `inconclusive` |
+//! | `check` | `{constraints: [{name, verdict, judged, offences, first: {sentence}?, reasons}]}` or null |
 //! | `notes` | list of texts |
 //! | `histograms` | list of `{title, unit, buckets: [{low, high, count}]}`, linear or logarithmic as the buckets are |
 //!
@@ -112,6 +115,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("histograms.js"),
     include_str!("tables.js"),
     include_str!("monitor.js"),
+    include_str!("verdicts.js"),
     include_str!("export.js"),
     include_str!("beside.js"),
     include_str!("compensated.js"),

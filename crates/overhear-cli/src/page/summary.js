@@ -114,7 +114,9 @@ function showLosses(report) {
   } else if (report.goes_on) {
     holder.replaceChildren(make('div', 'verdict unsure', [icon('M10 5v6M10 14.6v.1'), make('div', '', [make('strong', '', 'So far nothing missed.'), make('span', '', ' The run goes on.')])]));
   } else if (report.missed_total === 0) {
-    holder.replaceChildren(make('div', 'verdict good', [icon('M4 10.5 8.2 15 16.5 5.5'), make('div', '', [make('strong', '', 'Complete: nothing missed.'), make('span', '', ' Every element of every stream was read.')])]));
+    // A run that is violated or inconclusive is not marked as good because nothing was missed.
+    const kind = isGood(report) ? 'verdict good' : 'verdict plain';
+    holder.replaceChildren(make('div', kind, [icon('M4 10.5 8.2 15 16.5 5.5'), make('div', '', [make('strong', '', 'Complete: nothing missed.'), make('span', '', ' Every element of every stream was read.')])]));
   } else {
     holder.replaceChildren(make('div', 'verdict unsure', [icon('M10 5v6M10 14.6v.1'), make('div', '', [make('strong', '', 'Losses unknown.'), make('span', '', ' This report does not say whether anything was missed.')])]));
   }

@@ -412,3 +412,59 @@ fn what_came_of_a_monitor_is_shown() {
     assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
     assert_silent(&browser);
 }
+
+#[test]
+fn verdicts_come_first_and_nothing_is_good_beside_a_bad_one() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let constraint = |name: &str, verdict: &str| {
+        json!({"name": name, "verdict": verdict, "judged": 7, "offences": 1, "reasons": [EVIL],
+            "first": {"sentence": EVIL, "begin_ns": 0, "end_ns": 1, "task": null, "elements": []}})
+    };
+    let finding = |of: &str, verdict: &str| json!({"of": of, "verdict": verdict, "message": EVIL});
+    let of_class = |class: &str| {
+        let count = format!("document.querySelectorAll('.verdict.{class}').length");
+        browser.number(&count)
+    };
+    for (outcome, findings, expected) in [
+        ("complete", vec![], (1.0, 0.0, 0.0)),
+        (
+            "complete",
+            vec![finding("constraints", "held")],
+            (2.0, 0.0, 0.0),
+        ),
+        (
+            "violated",
+            vec![
+                finding("constraints", "violated"),
+                finding("guarantee", "held"),
+            ],
+            (0.0, 1.0, 0.0),
+        ),
+        (
+            "inconclusive",
+            vec![finding("metrics", "inconclusive")],
+            (0.0, 0.0, 1.0),
+        ),
+    ] {
+        let report = json!({
+            "command": ["true"], "missed_total": 0, "complete": true, "losses": [],
+            "outcome": outcome, "findings": findings,
+            "check": {"constraints": [constraint("few", outcome)]},
+        });
+        browser.open(&render(&report, &Value::Null));
+        let counts = (of_class("good"), of_class("bad"), of_class("unsure"));
+        assert_eq!(counts, expected, "{outcome}");
+        let shown = browser.text("document.getElementById('verdicts').innerText");
+        assert!(
+            shown.contains("few") && shown.contains("First offence"),
+            "{shown}"
+        );
+        // Before whatever else is shown of the run.
+        let first = "document.querySelector('main > section:not([hidden]):not(#facts)').id";
+        assert_eq!(browser.text(first), "verdicts");
+    }
+    assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
+    assert_silent(&browser);
+}
