@@ -17,6 +17,9 @@ use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::recording::{self, Recording};
 use crate::width::Width;
 
+/// Document of a recording that keeps the verdicts of its run.
+pub(crate) const CHECK: &str = "check";
+
 /// So much of each stream a recorder that is killed may not have written yet: it writes what is older than 200 ms,
 /// each stream by itself, as often as it gets to it.
 const UNWRITTEN: Nanos = Nanos::from_ms(1_000);

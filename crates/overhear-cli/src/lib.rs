@@ -31,6 +31,7 @@ pub mod doctor;
 mod evaluations;
 pub mod exit;
 pub mod export;
+pub mod findings;
 pub mod fit;
 pub mod format;
 pub mod guaranteed;

@@ -24,6 +24,9 @@ use crate::measurements::{Each, MeasurementReport};
 use crate::recording::{self, Recording};
 use crate::width::Width;
 
+/// Document of a recording that keeps the metrics of its run.
+pub(crate) const METRICS: &str = "metrics";
+
 /// What the metrics of a recording are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetricsReport {

@@ -13,10 +13,12 @@ use overhear_trace::{repair, TraceReader};
 use serde::de::DeserializeOwned;
 
 use crate::calibrate::Calibration;
+use crate::check::{CheckReport, CHECK};
 use crate::compensation::{self, CompensationReport};
 use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::intrusion::{Meter, CALIBRATION};
+use crate::metrics::{MetricsReport, METRICS};
 use crate::page;
 use crate::picture::{self, PicturedGap, SensorColumns};
 use crate::reactions::{ReactionsReport, REACTIONS};
@@ -38,6 +40,8 @@ struct Replayed {
     trace: TraceReport,
     updates: Vec<UpdateReport>,
     meter: Option<Meter>,
+    check: Option<CheckReport>,
+    metrics: Option<MetricsReport>,
     guarantee: Option<GuaranteeReport>,
     reactions: Option<ReactionsReport>,
     own_histograms: Vec<HistogramReport>,
@@ -265,6 +269,8 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
             named => named,
         }
         .map(|known: Calibration| Meter::new(known.heard_by(recording.kernel_active()))),
+        check: kept(&reader, CHECK)?,
+        metrics: kept(&reader, METRICS)?,
         guarantee: kept(&reader, GUARANTEE)?,
         reactions: kept(&reader, REACTIONS)?,
         own_histograms: serde_json::from_value(own).unwrap_or_default(),
@@ -464,6 +470,8 @@ impl Replayed {
                 },
             ),
         };
+        report.check.clone_from(&self.check);
+        report.metrics.clone_from(&self.metrics);
         report.add_updates(self.updates.clone());
         report.add_guarantee(self.guarantee.clone());
         report.reactions.clone_from(&self.reactions);
@@ -475,6 +483,7 @@ impl Replayed {
         report
             .histograms
             .splice(0..0, self.own_histograms.iter().cloned());
+        report.conclude();
         report
     }
 

@@ -20,7 +20,7 @@ use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
-use crate::metrics;
+use crate::metrics::{self, METRICS};
 use crate::place;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
@@ -212,6 +212,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     });
     recording.notes = notes;
     if let Some(writer) = &mut writer {
+        keep(writer, METRICS, measured.as_ref());
         keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
     }
     let trace = match (writer, &wishes.out) {
@@ -230,6 +231,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     };
     let mut report = recording::report(&recording, &found);
     report.metrics = measured;
+    report.conclude();
     // The recording is finished, the page can be made again.
     drop(interrupts);
     Ok(Outcome::kept(report, Exit::Code(0), wishes.out.clone()))

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::CheckReport;
 use crate::compensation::CompensationReport;
 use crate::exit::{Exit, COMPLETE, INCONCLUSIVE, VIOLATED};
+use crate::findings::{self, Finding};
 use crate::guaranteed::GuaranteeReport;
 use crate::intrusion::IntrusionReport;
 use crate::metrics::MetricsReport;
@@ -51,6 +52,12 @@ pub struct Report {
     pub unheard: u64,
     /// Whether nothing is known or suspected to be missing.
     pub complete: bool,
+    /// `complete`, `violated` or `inconclusive`: the worst of all findings and of what was missed.
+    #[serde(default)]
+    pub outcome: String,
+    /// What constraints, guarantee, metrics, updates and reactions amount to, the worst first.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// What else should be known: sensors that were refused, streams that were damaged.
     pub notes: Vec<String>,
     /// Distributions worth a picture.
@@ -303,6 +310,12 @@ impl Report {
         let told = updates.iter().flat_map(UpdateReport::histograms);
         self.histograms.splice(0..0, told);
         self.updates = updates;
+    }
+
+    /// Sums up what was found, once all parts are there.
+    pub(crate) fn conclude(&mut self) {
+        self.findings = findings::of(self);
+        self.outcome = findings::outcome(self.status()).to_string();
     }
 
     /// The exit status by what was found, whatever became of the program.

@@ -20,6 +20,7 @@ use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
 use crate::calibrate::Calibration;
+use crate::check::CHECK;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::evaluations::Evaluations;
@@ -27,7 +28,7 @@ use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
-use crate::metrics;
+use crate::metrics::{self, METRICS};
 use crate::progress::Progress;
 use crate::reactions::{Deciders, Reactions, ReactionsReport, Reactor, Surroundings, REACTIONS};
 use crate::record::cannot_start;
@@ -439,6 +440,8 @@ impl SessionBuilder {
                 UPDATES,
                 Some(&updates).filter(|all| !all.is_empty()),
             );
+            keep(writer, CHECK, check.as_ref());
+            keep(writer, METRICS, measured.as_ref());
             keep(writer, GUARANTEE, guaranteed.as_ref());
             keep(writer, REACTIONS, reactions.as_ref());
             keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
@@ -468,6 +471,7 @@ impl SessionBuilder {
         report.add_updates(updates);
         report.add_guarantee(guaranteed);
         report.reactions = reactions;
+        report.conclude();
         // The recording is finished, the page can be made again.
         drop(interrupts);
         Ok(Outcome::kept(report, exit, self.out))

@@ -73,6 +73,7 @@ impl Outcome {
             Err(failure) => {
                 self.report.notes.push(failure.sentence);
                 self.report.complete = false;
+                self.report.conclude();
             }
         }
     }

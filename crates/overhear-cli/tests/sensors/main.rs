@@ -13,6 +13,7 @@ mod pacing;
 mod processes;
 mod program;
 mod reactions;
+mod recorded;
 mod rust;
 #[path = "../behaviour/support.rs"]
 mod support;
