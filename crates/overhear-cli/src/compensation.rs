@@ -101,18 +101,36 @@ pub(crate) fn recorded_costs(reader: &TraceReader) -> Result<Option<Costs>, Fail
     overhear::recorded_costs(reader).map_err(|error| Failure::new(USAGE, error.to_string()))
 }
 
+/// Elements between two looks whether a replay goes on.
+const STEP: u64 = 65_536;
+
 /// Replays a recording, in compensated time if there are costs.
 pub(crate) fn replay(
     reader: &TraceReader,
     costs: Option<Costs>,
     updates: Vec<&mut dyn Update>,
 ) -> ReplaySummary {
+    replay_while(reader, costs, updates, || true)
+}
+
+/// The same, as long as this holds.
+pub(crate) fn replay_while(
+    reader: &TraceReader,
+    costs: Option<Costs>,
+    updates: Vec<&mut dyn Update>,
+    holds: impl Fn() -> bool,
+) -> ReplaySummary {
+    let replay = |update: &mut dyn Update| {
+        let mut replay = reader.begin_replay();
+        while replay.step(STEP, &mut [&mut *update]) && holds() {}
+        replay.into_summary()
+    };
     let mut updates = Fanout(updates);
     let Some(costs) = costs else {
-        return reader.replay(&mut [&mut updates]);
+        return replay(&mut updates);
     };
     let mut compensation = Compensation::new(costs, updates);
-    let summary = reader.replay(&mut [&mut compensation]);
+    let summary = replay(&mut compensation);
     compensation.finish();
     summary
 }

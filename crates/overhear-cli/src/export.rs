@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear export`: a recording in the formats of other tools.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use overhear_event::{Origin, StreamDescriptor};
 use overhear_trace::{CsvExport, Exported, PerfettoExport, TraceReader};
 
 use crate::compensation;
-use crate::exit::{Failure, INCONCLUSIVE, USAGE};
+use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE};
 use crate::fit;
 
 /// What to write.
@@ -24,6 +25,33 @@ pub enum Format {
     },
 }
 
+/// What came of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All of the recording was written.
+    Whole(Exported),
+    /// The reader of the output closed it after so many elements.
+    Closed(u64),
+}
+
+/// An output that tells when it has failed, so that no more is replayed for it.
+struct Watched<'a> {
+    out: Box<dyn Write>,
+    has_failed: &'a Cell<bool>,
+}
+
+impl Write for Watched<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.has_failed.set(written.is_err());
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Writes the recording `dir`, with `compensate` in compensated time, to `output`, or to standard output if that is `-`.
 ///
 /// # Errors
@@ -34,7 +62,7 @@ pub fn export(
     format: &Format,
     output: &Path,
     compensate: bool,
-) -> Result<Exported, Failure> {
+) -> Result<Written, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
     let costs = compensate.then(|| compensation::costs_of(&reader));
@@ -53,12 +81,14 @@ pub fn export(
             .map_err(|error| usage(format!("cannot write {}: {error}", output.display())))?;
         Box::new(file)
     };
-    let out = BufWriter::new(out);
+    let has_failed = &Cell::new(false);
+    let out = Watched { out, has_failed };
+    let goes_on = || !has_failed.get();
     let exported = match (format, sensor) {
         (Format::Perfetto, _) => {
             let mut export = PerfettoExport::new(out, reader.identity().realtime_offset);
             reader.streams().for_each(|stream| export.announce(stream));
-            let _ = compensation::replay(&reader, costs, vec![&mut export]);
+            let _ = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
             export.finish()
         }
         (Format::Csv { .. }, sensor) => {
@@ -66,17 +96,19 @@ pub fn export(
                 Some(stream) => CsvExport::of_sensor(out, stream),
                 None => CsvExport::new(out),
             };
-            let _ = compensation::replay(&reader, costs, vec![&mut export]);
+            let _ = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
             export.finish()
         }
     };
     match exported {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exported::default()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(Written::Closed(error.elements()))
+        }
         Err(error) => Err(Failure::new(
             INCONCLUSIVE,
             format!("{}: {error}", output.display()),
         )),
-        Ok(exported) => Ok(exported),
+        Ok(exported) => Ok(Written::Whole(exported)),
     }
 }
 
@@ -118,21 +150,37 @@ fn find<'a>(reader: &'a TraceReader, name: &str) -> Result<&'a StreamDescriptor,
     }
 }
 
+impl Written {
+    /// The exit status: 3 if something is missing in the recording. Whoever closes the output has seen enough.
+    #[must_use]
+    pub const fn status(&self) -> u8 {
+        match self {
+            Self::Whole(exported) if exported.gaps > 0 => INCONCLUSIVE,
+            _ => COMPLETE,
+        }
+    }
+}
+
 /// What was written, for people.
 #[must_use]
-pub fn sentence(exported: &Exported, output: &Path) -> String {
+pub fn sentence(written: &Written, output: &Path) -> String {
+    let place = match output == Path::new("-") {
+        true => "standard output".to_string(),
+        false => output.display().to_string(),
+    };
     let Exported {
         elements,
         gaps,
         missed,
-    } = exported;
+    } = match written {
+        Written::Whole(exported) => exported,
+        Written::Closed(elements) => {
+            return format!("{elements} elements written to {place} until its reader closed it\n");
+        }
+    };
     let losses = match gaps {
         0 => "complete".to_string(),
         _ => format!("INCOMPLETE: {missed} elements are missing in {gaps} gaps, which are marked"),
-    };
-    let place = match output == Path::new("-") {
-        true => "standard output".to_string(),
-        false => output.display().to_string(),
     };
     format!("{elements} elements written to {place}, {losses}\n")
 }

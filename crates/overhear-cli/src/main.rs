@@ -262,18 +262,14 @@ fn export(arguments: &ExportArguments) -> Result<u8, Failure> {
             return Err(Failure::new(USAGE, sentence));
         }
     };
-    let exported = export::export(
+    let written = export::export(
         &arguments.directory,
         &format,
         &arguments.output,
         arguments.compensate,
     )?;
-    say(&export::sentence(&exported, &arguments.output));
-    Ok(if exported.gaps == 0 {
-        COMPLETE
-    } else {
-        INCONCLUSIVE
-    })
+    say(&export::sentence(&written, &arguments.output));
+    Ok(written.status())
 }
 
 fn admit(arguments: &AdmitArguments) -> Result<u8, Failure> {

@@ -2,7 +2,9 @@
 //! `overhear admit`, `overhear fit` and `overhear export`, from files to exit statuses.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use overhear_event::{
@@ -12,7 +14,7 @@ use overhear_event::{
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde_json::Value;
 
-use crate::support::{as_nobody, finish, folder, overhear, path};
+use crate::support::{as_nobody, finish, folder, overhear, path, wait};
 
 /// A recording of one sensor `queue` in two lanes; `missed` elements are missing in the middle.
 fn record(dir: &Path, times_us: &[u64], missed: u64) {
@@ -233,4 +235,37 @@ fn exports_tell_gaps_and_close_quietly() {
         "/dev/full",
     ]));
     full.says_only(3, &["/dev/full", "cannot write the export"]);
+}
+
+#[test]
+fn closed_export_tells_how_much_it_wrote() {
+    let folder = folder();
+    let dir = folder.path().join("long");
+    let times: Vec<u64> = (1..=50_000).collect();
+    record(&dir, &times, 0);
+    for format in ["csv", "perfetto"] {
+        let mut command = overhear(&["export", path(&dir), "--to", format, "--output", "-"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut export = command.spawn().unwrap();
+        let mut first = [0; 10_000];
+        export
+            .stdout
+            .take()
+            .unwrap()
+            .read_exact(&mut first)
+            .unwrap();
+        assert_eq!(wait(&mut export), 0);
+        let mut said = String::new();
+        export.stderr.unwrap().read_to_string(&mut said).unwrap();
+        let elements =
+            said.strip_suffix(" elements written to standard output until its reader closed it\n");
+        let elements: usize = elements
+            .unwrap_or_else(|| panic!("{said}"))
+            .parse()
+            .unwrap();
+        // Without the line of heads and the line that is cut.
+        let read = String::from_utf8_lossy(&first).lines().count() - 2;
+        assert!(elements < 50_000, "{said}");
+        assert!(format != "csv" || elements >= read, "{read}: {said}");
+    }
 }

@@ -15,13 +15,13 @@ use std::io::Write;
 
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update, Value};
 
+use super::output::Output;
 use super::{ExportError, Exported};
 
 /// Writes a trace as comma-separated values: an evaluation of everything that is replayed.
 #[derive(Debug)]
 pub struct CsvExport<W: Write> {
-    out: W,
-    error: Option<std::io::Error>,
+    out: Output<W>,
     exported: Exported,
     /// A stream of the sensor whose fields are columns.
     only: Option<StreamDescriptor>,
@@ -32,8 +32,7 @@ impl<W: Write> CsvExport<W> {
     /// An export of all streams.
     pub fn new(out: W) -> Self {
         Self {
-            out,
-            error: None,
+            out: Output::new(out),
             exported: Exported::default(),
             only: None,
             began: false,
@@ -54,16 +53,8 @@ impl<W: Write> CsvExport<W> {
     /// [`ExportError`] with the first error of the output; what was written until then stays.
     pub fn finish(mut self) -> Result<Exported, ExportError> {
         self.begin();
-        if self.error.is_none() {
-            self.error = self.out.flush().err();
-        }
-        match self.error {
-            None => Ok(self.exported),
-            Some(source) => Err(ExportError {
-                elements: self.exported.elements,
-                source,
-            }),
-        }
+        self.out.finish()?;
+        Ok(self.exported)
     }
 
     fn begin(&mut self) {
@@ -88,11 +79,8 @@ impl<W: Write> CsvExport<W> {
     }
 
     fn row(&mut self, cells: &[String]) {
-        if self.error.is_some() {
-            return;
-        }
         let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
-        self.error = writeln!(self.out, "{}", cells.join(",")).err();
+        self.out.push((cells.join(",") + "\n").as_bytes());
     }
 
     fn wants(&self, stream: &StreamDescriptor) -> bool {
@@ -140,6 +128,7 @@ impl<W: Write> Update for CsvExport<W> {
             cells.push(named.join(" "));
         }
         self.row(&cells);
+        self.out.complete(1);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {

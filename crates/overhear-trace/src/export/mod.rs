@@ -2,6 +2,7 @@
 //! A trace in the formats of other tools. Each export is an evaluation, fed by a replay.
 
 mod csv;
+mod output;
 mod perfetto;
 mod schema;
 mod spans;
@@ -35,5 +36,11 @@ impl ExportError {
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
+    }
+
+    /// Elements that were wholly written before.
+    #[must_use]
+    pub const fn elements(&self) -> u64 {
+        self.elements
     }
 }

@@ -24,6 +24,7 @@ use overhear_event::{
 };
 use prost::Message;
 
+use super::output::Output;
 use super::schema;
 use super::{ExportError, Exported};
 use tracks::{annotation, SpanTracks, SpansOf, Tracks};
@@ -42,8 +43,7 @@ const MONOTONIC: u32 = 3;
 /// Writes a trace for Perfetto: an evaluation of everything that is replayed.
 #[derive(Debug)]
 pub struct PerfettoExport<W: Write> {
-    out: W,
-    error: Option<std::io::Error>,
+    out: Output<W>,
     exported: Exported,
     threads: BTreeMap<u32, Known>,
     processes: BTreeMap<u32, String>,
@@ -74,6 +74,8 @@ struct Known {
 #[derive(Debug, Default)]
 struct Cpu {
     events: Vec<schema::FtraceEvent>,
+    /// Elements that these events are of.
+    elements: u64,
     running: u32,
     last: Timestamp,
     lost: bool,
@@ -83,8 +85,7 @@ impl<W: Write> PerfettoExport<W> {
     /// An export to `out`; `offset` is `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`.
     pub fn new(out: W, offset: Nanos) -> Self {
         Self {
-            out,
-            error: None,
+            out: Output::new(out),
             exported: Exported::default(),
             threads: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -112,16 +113,8 @@ impl<W: Write> PerfettoExport<W> {
         for cpu in cpus {
             self.flush(cpu);
         }
-        if self.error.is_none() {
-            self.error = self.out.flush().err();
-        }
-        match self.error {
-            None => Ok(self.exported),
-            Some(source) => Err(ExportError {
-                elements: self.exported.elements,
-                source,
-            }),
-        }
+        self.out.finish()?;
+        Ok(self.exported)
     }
 
     /// Packets are the repeated field 1 of the file, so they can be written one by one.
@@ -154,21 +147,19 @@ impl<W: Write> PerfettoExport<W> {
     }
 
     fn write(&mut self, packet: schema::Packet) {
-        if self.error.is_some() {
-            return;
-        }
         let trace = schema::Trace {
             packet: vec![packet],
         };
-        self.error = self.out.write_all(&trace.encode_to_vec()).err();
+        self.out.push(&trace.encode_to_vec());
     }
 
     fn flush(&mut self, number: u32) {
         let Some(cpu) = self.cpus.get_mut(&number) else {
             return;
         };
+        let elements = std::mem::take(&mut cpu.elements);
         if cpu.events.is_empty() && !cpu.lost {
-            return;
+            return self.out.complete(elements);
         }
         let event = std::mem::take(&mut cpu.events);
         let lost = std::mem::take(&mut cpu.lost);
@@ -180,6 +171,7 @@ impl<W: Write> PerfettoExport<W> {
         };
         let begin = begin.map(Timestamp::from_monotonic_ns);
         self.packet(begin, schema::Data::Ftrace(bundle));
+        self.out.complete(elements);
     }
 
     fn ftrace(&mut self, cpu: u32, time: Timestamp, tid: u32, event: schema::Ftrace) {
@@ -360,26 +352,30 @@ impl<W: Write> PerfettoExport<W> {
 impl<W: Write> Update for PerfettoExport<W> {
     fn element(&mut self, element: &ElementView<'_>) {
         self.exported.elements += 1;
-        match element.stream.origin {
-            Origin::Kernel { cpu } => match element.stream.sensor.as_str() {
-                SCHED_SWITCH => {
-                    if let Some(switch) = Switch::parse(element.payload) {
-                        self.switch(cpu, element.time, &switch);
-                    }
+        let cpu = match (&element.stream.origin, element.stream.sensor.as_str()) {
+            (Origin::Kernel { cpu }, SCHED_SWITCH | SCHED_WAKE | TASK_LIFE) => *cpu,
+            _ => {
+                self.sensor(element);
+                return self.out.complete(1);
+            }
+        };
+        self.cpus.entry(cpu).or_default().elements += 1;
+        match element.stream.sensor.as_str() {
+            SCHED_SWITCH => {
+                if let Some(switch) = Switch::parse(element.payload) {
+                    self.switch(cpu, element.time, &switch);
                 }
-                SCHED_WAKE => {
-                    if let Some(wake) = Wake::parse(element.payload) {
-                        self.wake(cpu, element.time, &wake);
-                    }
+            }
+            SCHED_WAKE => {
+                if let Some(wake) = Wake::parse(element.payload) {
+                    self.wake(cpu, element.time, &wake);
                 }
-                TASK_LIFE => {
-                    if let Some(life) = Life::parse(element.payload) {
-                        self.life(cpu, element.time, &life);
-                    }
+            }
+            _ => {
+                if let Some(life) = Life::parse(element.payload) {
+                    self.life(cpu, element.time, &life);
                 }
-                _ => self.sensor(element),
-            },
-            Origin::Program(_) | Origin::Clerk => self.sensor(element),
+            }
         }
     }
 
