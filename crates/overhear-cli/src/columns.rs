@@ -26,7 +26,8 @@ pub(crate) fn rate(hz: f64) -> String {
     match hz {
         hz if hz >= 1e6 => format!("{:.2} MHz", hz / 1e6),
         hz if hz >= 1e3 => format!("{:.2} kHz", hz / 1e3),
-        hz => format!("{hz:.2} Hz"),
+        // The sum of no rates is a negative zero.
+        hz => format!("{:.2} Hz", hz + 0.0),
     }
 }
 
@@ -190,6 +191,7 @@ mod tests {
         ] {
             assert_eq!(number(value), expected);
         }
+        assert_eq!(rate([0.0; 0].iter().sum()), "0.00 Hz");
         assert_eq!(rate(999.5), "999.50 Hz");
         assert_eq!(rate(2_500_000.0), "2.50 MHz");
     }

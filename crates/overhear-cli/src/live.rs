@@ -177,10 +177,16 @@ fn end_sentence(summary: &Summary, names: &str) -> String {
 }
 
 pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
-    let query = query(&arguments.names, &arguments.directory)?;
+    let names = arguments.names.as_deref().unwrap_or("*");
+    let query = query(names, &arguments.directory)?;
     let format = arguments.format();
+    let wants_sensors = arguments.wants_sensors();
     let wishes = top::Wishes {
-        socket: place::socket(arguments.directory.socket)?,
+        socket: match place::socket(arguments.directory.socket) {
+            Err(_) if !wants_sensors => None,
+            found => Some(found?),
+        },
+        wants_sensors,
         query,
         interval: arguments.interval,
         window: arguments.window.max(arguments.interval),
@@ -207,10 +213,16 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
     for note in &snapshot.notes {
         say(&format!("overhear: {note}\n"));
     }
-    if snapshot.sensors.is_empty() {
+    let is_lacking = wants_sensors && snapshot.sensors.is_empty();
+    if is_lacking {
         say(&format!("overhear: no sensor matches `{}`\n", wishes.query));
     }
-    Ok(if snapshot.complete && !snapshot.sensors.is_empty() {
+    if let (Some(pid), true) = (wishes.pid, snapshot.threads.is_empty()) {
+        say(&format!(
+            "overhear: no thread of process {pid} came to a CPU or left one in this time\n"
+        ));
+    }
+    Ok(if snapshot.complete && !is_lacking {
         COMPLETE
     } else {
         INCONCLUSIVE

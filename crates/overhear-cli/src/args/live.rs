@@ -44,6 +44,15 @@ impl FormArguments {
 }
 
 impl TopArguments {
+    /// Whether sensors of programs are asked for, and so a directory.
+    pub(crate) const fn wants_sensors(&self) -> bool {
+        self.names.is_some()
+            || self.pid.is_none()
+            || self.config.is_some()
+            || self.directory.type_id.is_some()
+            || self.directory.socket.is_some()
+    }
+
     pub(crate) const fn format(&self) -> Format {
         form(self.format, self.json)
     }
@@ -119,15 +128,16 @@ pub(crate) enum Start {
 #[command(after_help = GLOBS)]
 pub(crate) struct TopArguments {
     /// Which sensors; all of them without it.
-    #[arg(value_name = "GLOB", default_value = "*")]
-    pub(crate) names: String,
+    #[arg(value_name = "GLOB")]
+    pub(crate) names: Option<String>,
     /// How often the picture changes.
     #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = positive)]
     pub(crate) interval: Nanos,
     /// What rates and intervals are taken over.
     #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = positive)]
     pub(crate) window: Nanos,
-    /// Follows the threads of this running process with the kernel's sensors.
+    /// Follows the threads of this running process with the kernel's sensors. Without GLOB, --type, --socket and
+    /// --config no directory is needed.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
     /// Draws the distributions that the updates of this file find: those that count the values of a

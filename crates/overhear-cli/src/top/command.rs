@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use ratatui::DefaultTerminal;
 
 use super::keyboard::Keyboard;
 use super::updates::Drawn;
-use super::{draw, sensor_row, tasks, Model, Request, Snapshot, ThreadRates};
+use super::{draw, sensor_row, tasks, Model, Page, Request, Snapshot, ThreadRates};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
 use crate::listing::State;
@@ -38,8 +38,10 @@ const MOST_NOTES: usize = 20;
 /// Settings of `overhear top`.
 #[derive(Clone, Debug)]
 pub struct Wishes {
-    /// Where the directory is.
-    pub socket: PathBuf,
+    /// Where the directory is, if there is one.
+    pub socket: Option<PathBuf>,
+    /// Whether sensors of programs are asked for; else a directory that does not answer is no failure.
+    pub wants_sensors: bool,
     /// Which sensors.
     pub query: Query,
     /// How often the picture changes.
@@ -54,11 +56,11 @@ pub struct Wishes {
 
 /// What listens.
 struct Listener {
-    socket: PathBuf,
+    socket: Option<PathBuf>,
     query: Query,
     window: Nanos,
     monitor: Monitor,
-    source: Rc<RefCell<AttachedSource>>,
+    source: Option<Rc<RefCell<AttachedSource>>>,
     kernel: Option<Rc<RefCell<Kernel>>>,
     kernel_sentence: String,
     recent: RecentSensors,
@@ -77,13 +79,22 @@ struct Listener {
 impl Listener {
     fn start(wishes: &Wishes, step: Nanos) -> Result<Self, Failure> {
         let drawn = wishes.config.as_deref().map(Drawn::of).transpose()?;
-        let mut asking = place::connect(&wishes.socket)?;
-        let source = place::connect(&wishes.socket)?
-            .attach(wishes.query.clone(), Begin::Now)
-            .map_err(place::refused)?;
-        let source = Rc::new(RefCell::new(source));
+        let mut notes = Vec::new();
+        let attached = wishes.socket.as_deref();
+        let attached = attached.map(|socket| attach(socket, &wishes.query));
+        let attached = match attached.transpose() {
+            Err(failure) if !wishes.wants_sensors => {
+                notes.push(format!("sensors of programs are not heard: {failure}"));
+                None
+            }
+            attached => attached?,
+        };
+        let (mut asking, source) = attached.unzip();
         let mut monitor = Monitor::new(HOLD_BACK);
-        monitor.add_source(Box::new(Shared(Rc::clone(&source))));
+        let source = source.map(|source| Rc::new(RefCell::new(source)));
+        if let Some(source) = &source {
+            monitor.add_source(Box::new(Shared(Rc::clone(source))));
+        }
         let mut scheduling = Scheduling::new(());
         let mut kernel_sentence = String::new();
         let mut kernel = None;
@@ -100,7 +111,9 @@ impl Listener {
         }
         let window = wishes.window.as_ns() / step.as_ns().max(1);
         let window = usize::try_from(window).unwrap_or(usize::MAX);
-        let states = states(&mut asking, &wishes.query).unwrap_or_default();
+        let states = asking
+            .as_mut()
+            .and_then(|asking| states(asking, &wishes.query).ok());
         Ok(Self {
             socket: wishes.socket.clone(),
             query: wishes.query.clone(),
@@ -113,9 +126,9 @@ impl Listener {
             scheduling,
             rates: ThreadRates::default(),
             drawn: drawn.unwrap_or_default(),
-            asking: Some(asking),
-            states,
-            notes: Vec::new(),
+            asking,
+            states: states.unwrap_or_default(),
+            notes,
             doubtful: false,
             presence: Presence::new(),
         })
@@ -130,7 +143,9 @@ impl Listener {
         for stream in self.monitor.take_opened() {
             self.recent.announce(&stream, now.minus(HOLD_BACK));
         }
-        self.presence.look(self.source.borrow().is_connected());
+        if let Some(source) = &self.source {
+            self.presence.look(source.borrow().is_connected());
+        }
         for complaint in self.monitor.take_complaints() {
             self.doubtful |= !self.presence.is_loss();
             if self.notes.len() == MOST_NOTES {
@@ -148,8 +163,8 @@ impl Listener {
 
     /// Asks which sensors are on, off and gone.
     fn ask(&mut self) {
-        if self.asking.is_none() {
-            self.asking = MonitorConnection::connect(&self.socket).ok();
+        if let (None, Some(_), Some(socket)) = (&self.asking, &self.source, &self.socket) {
+            self.asking = MonitorConnection::connect(socket).ok();
         }
         let Some(asking) = &mut self.asking else {
             return;
@@ -204,7 +219,10 @@ impl Listener {
         }
         Snapshot {
             overhear_version: env!("CARGO_PKG_VERSION").to_string(),
-            socket: self.socket.display().to_string(),
+            socket: self
+                .socket
+                .as_deref()
+                .map_or_else(String::new, |socket| socket.display().to_string()),
             time_ns: now.minus(HOLD_BACK).as_monotonic_ns(),
             window_ns: self.window.as_ns(),
             elements: sensors.iter().map(|sensor| sensor.elements).sum(),
@@ -223,6 +241,13 @@ impl Listener {
                 .collect(),
         }
     }
+}
+
+/// Attaches to the directory at `socket`, by a second connection beside the one that asks.
+fn attach(socket: &Path, query: &Query) -> Result<(MonitorConnection, AttachedSource), Failure> {
+    let asking = place::connect(socket)?;
+    let source = place::connect(socket)?.attach(query.clone(), Begin::Now);
+    Ok((asking, source.map_err(place::refused)?))
 }
 
 fn follow(pid: u32) -> Result<Kernel, Failure> {
@@ -282,11 +307,15 @@ pub fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, Failure> {
     let mut listener = Listener::start(wishes, wishes.interval)?;
     let keyboard = Keyboard::open().map_err(|error| no_terminal(&error))?;
     let mut terminal = ratatui::try_init().map_err(|error| no_terminal(&error))?;
+    let mut model = Model::default();
+    if wishes.pid.is_some() && !wishes.wants_sensors {
+        model.page = Page::Threads;
+    }
     let result = attend(
         &mut terminal,
         &mut listener,
         (&keyboard, &mut interrupts),
-        wishes.interval,
+        (model, wishes.interval),
         coloured,
     );
     let restored = terminal.show_cursor().and(ratatui::try_restore());
@@ -311,10 +340,9 @@ fn attend(
     terminal: &mut DefaultTerminal,
     listener: &mut Listener,
     (keyboard, interrupts): (&Keyboard, &mut Interrupts),
-    interval: Nanos,
+    (mut model, interval): (Model, Nanos),
     coloured: bool,
 ) -> io::Result<()> {
-    let mut model = Model::default();
     model.show(listener.snapshot(monotonic_now()));
     let mut next = monotonic_now().plus(Nanos::from_ms(100));
     let mut stale = true;

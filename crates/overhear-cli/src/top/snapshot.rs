@@ -20,7 +20,7 @@ use crate::width::Width;
 pub struct Snapshot {
     /// Version of the program that made it.
     pub overhear_version: String,
-    /// Where the directory listens.
+    /// Where the directory listens; empty without one.
     pub socket: String,
     /// The newest time that was evaluated, on `CLOCK_MONOTONIC`.
     pub time_ns: u64,

@@ -105,13 +105,19 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
         first.push(Span::raw("  "));
         first.push(Span::styled(" paused ", paint.chosen()));
     }
-    first.push(Span::raw(format!(
-        "  {} of {}  {}  {}",
-        count(snapshot.sensors.len(), "sensor"),
-        count(snapshot.tasks.len(), "task"),
-        rate(total),
-        count_u64(snapshot.elements, "element"),
-    )));
+    first.push(Span::raw(
+        if snapshot.sensors.is_empty() && !model.shows_tasks() {
+            format!("  {}", count(snapshot.threads.len(), "thread"))
+        } else {
+            format!(
+                "  {} of {}  {}  {}",
+                count(snapshot.sensors.len(), "sensor"),
+                count(snapshot.tasks.len(), "task"),
+                rate(total),
+                count_u64(snapshot.elements, "element"),
+            )
+        },
+    ));
     let mut second = Vec::new();
     let threads = if model.shows_tasks() {
         "2 Tasks"

@@ -143,6 +143,63 @@ fn top_draws_obeys_keys_and_leaves_the_terminal_as_it_was() {
     assert_eq!(live.listed()[0]["state"], "on");
 }
 
+/// `top --pid` of a program that runs and sleeps in turns; `None` where the kernel cannot be heard.
+fn top_of_threads(arguments: &[&str]) -> Option<(Started, Command)> {
+    // It ends by itself, if the test does not end it.
+    let script = "i=0; while [ $i -lt 5000 ]; do sleep 0.01; i=$((i+1)); done";
+    let program = Started::spawn(Command::new("sh").args(["-c", script]));
+    let pid = program.pid().to_string();
+    let nowhere = folder();
+    let mut command = overhear(&[&["top", "--pid", &pid], arguments].concat());
+    command.env("XDG_RUNTIME_DIR", nowhere.path());
+    if std::path::Path::new("/run/overhear/directory.sock").exists() {
+        println!("skipped: this machine has a directory");
+        return None;
+    }
+    if !crate::support::is_root() {
+        println!("skipped: following a process needs root");
+        return None;
+    }
+    Some((program, command))
+}
+
+#[test]
+fn threads_alone_need_no_directory() {
+    let options = ["--once", "--window", "300ms", "--json"];
+    let Some((program, mut command)) = top_of_threads(&options) else {
+        return;
+    };
+    let ended = finish(&mut command);
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{ended:#?}");
+    let look: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(look["threads"][0]["pid"], program.pid(), "{look:#}");
+    assert_eq!(
+        (&look["sensors"], &look["socket"]),
+        (&Value::Array(Vec::new()), &"".into())
+    );
+    // Whoever names sensors wants them.
+    command.arg("queue");
+    finish(&mut command).says_only(5, &["no directory", "--socket"]);
+    program.signal(libc::SIGKILL);
+    program.end();
+}
+
+#[test]
+fn threads_alone_are_shown_first() {
+    let Some((program, command)) = top_of_threads(&["--interval", "100ms"]) else {
+        return;
+    };
+    let mut top = OnTerminal::spawn(command);
+    top.shows("thread");
+    top.shows("invol/s");
+    top.keyboard.write_all(b"q").unwrap();
+    let (status, screen) = top.end();
+    assert_eq!(status, 0, "{screen:?}");
+    assert!(!screen.contains("-0.00"), "{screen:?}");
+    program.signal(libc::SIGKILL);
+    program.end();
+}
+
 #[test]
 fn the_doctor_says_whether_a_directory_answers() {
     let finding = |arguments: &mut std::process::Command| -> Value {
