@@ -5,12 +5,13 @@ mod live;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_cli::calibrate::{Calibration, Sought};
 use overhear_cli::metrics::ElementCost;
 use overhear_cli::record::Wishes;
-use overhear_cli::session::{KernelChoice, KernelSensor, Probe};
+use overhear_cli::session::{KernelChoice, KernelSensor, NamedSensors, Probe};
 use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
 use overhear_metrics::automaton::Metric;
@@ -88,10 +89,11 @@ pub(crate) struct RunArguments {
     /// How to hear the kernel; a way that is named must work, or nothing is run.
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub(crate) via: Via,
-    /// Kernel sensors besides scheduling, or `all`; they need BPF. A list with one of scheduling has no others of
-    /// it: `sched_switch` alone leaves wake-ups out.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
-    pub(crate) kernel_sensors: Vec<Sensors>,
+    /// Kernel sensors besides scheduling; they need BPF. One that is named must be heard, or nothing is run; `all` is
+    /// whatever this kernel has. A list with one of scheduling has no others of it: `sched_switch` alone leaves
+    /// wake-ups out.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
+    pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
@@ -201,26 +203,6 @@ fn sensors_help() -> String {
     )
 }
 
-/// One word of a list of kernel sensors.
-#[derive(Clone, Debug)]
-pub(crate) struct Sensors(Vec<KernelSensor>);
-
-impl Sensors {
-    pub(crate) fn flatten(lists: &[Self]) -> Vec<KernelSensor> {
-        lists.iter().flat_map(|list| list.0.clone()).collect()
-    }
-}
-
-fn sensors(word: &str) -> Result<Sensors, String> {
-    match word {
-        "all" => Ok(Sensors(KernelSensor::all().collect())),
-        name => match name.parse() {
-            Ok(sensor) => Ok(Sensors(vec![sensor])),
-            Err(error) => Err(error.to_string()),
-        },
-    }
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = sensors_help())]
 #[command(group = clap::ArgGroup::new("whom").required(true).multiple(true))]
@@ -237,10 +219,11 @@ pub(crate) struct RecordArguments {
     /// All threads of this machine.
     #[arg(long, group = "whom")]
     pub(crate) all: bool,
-    /// Kernel sensors besides scheduling, or `all`; they need BPF. A list with one of scheduling has no others of
-    /// it: `sched_switch` alone leaves wake-ups out.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = sensors)]
-    pub(crate) kernel_sensors: Vec<Sensors>,
+    /// Kernel sensors besides scheduling; they need BPF. One that is named must be heard, or nothing is recorded; `all` is
+    /// whatever this kernel has. A list with one of scheduling has no others of it: `sched_switch` alone leaves
+    /// wake-ups out.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
+    pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
@@ -290,7 +273,7 @@ impl RecordArguments {
             tids: self.tid.clone(),
             cgroups: self.cgroup.clone(),
             all: self.all,
-            sensors: Sensors::flatten(&self.kernel_sensors),
+            sensors: NamedSensors::joined(&self.kernel_sensors),
             probes: [self.probe.clone(), self.usdt.clone()].concat(),
             choice: self.via.choice(),
             buffer_bytes: self.buffer,

@@ -45,6 +45,7 @@ mod kinds;
 pub mod listing;
 pub mod measurements;
 pub mod metrics;
+mod named_sensors;
 pub mod offline;
 pub mod page;
 mod picture;

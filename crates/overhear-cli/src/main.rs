@@ -13,7 +13,7 @@ use overhear_cli::config::{self, constraints};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
 use overhear_cli::reactions::Reactions;
-use overhear_cli::session::{Outcome, Session};
+use overhear_cli::session::{NamedSensors, Outcome, Session};
 use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
 use overhear_cli::width::Width;
@@ -29,7 +29,7 @@ use args::{
     AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
     DoctorArguments, ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget,
     ManArguments, MetricsArguments, RecordArguments, ReportArguments, RtaArguments, RunArguments,
-    Sensors, Verb, ViewArguments,
+    Verb, ViewArguments,
 };
 
 fn main() -> ExitCode {
@@ -112,7 +112,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .only_needed(arguments.only_needed)
         .out(arguments.out.clone())
         .kernel(arguments.choice())
-        .sensors(Sensors::flatten(&arguments.kernel_sensors))
+        .sensors(NamedSensors::joined(&arguments.kernel_sensors))
         .probes([arguments.probe.clone(), arguments.usdt.clone()].concat())
         .quiet(arguments.quiet)
         .calibration(calibration)

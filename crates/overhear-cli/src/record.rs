@@ -21,6 +21,7 @@ use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, METRICS};
+use crate::named_sensors::NamedSensors;
 use crate::place;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
@@ -39,8 +40,8 @@ pub struct Wishes {
     pub cgroups: Vec<PathBuf>,
     /// All threads of the machine.
     pub all: bool,
-    /// Kernel sensors, as for [`KernelMonitor`].
-    pub sensors: Vec<Sensor>,
+    /// Kernel sensors, as for [`KernelMonitor`]. Those that are named must be heard.
+    pub sensors: NamedSensors,
     /// What is measured. The kernel sensors that this requires are switched on.
     pub metrics: Vec<Metric>,
     /// Functions and static probes of programs.
@@ -89,7 +90,7 @@ impl Wishes {
     /// The sensors that are named, and those that the metrics require. Scheduling is heard in any case, unless it
     /// is named in part.
     fn wanted(&self) -> BTreeSet<Sensor> {
-        let mut wanted: BTreeSet<Sensor> = self.sensors.iter().copied().collect();
+        let mut wanted = self.sensors.wanted();
         let names_scheduling = wanted.iter().any(|sensor| sensor.is_scheduling());
         for metric in &self.metrics {
             wanted.extend(Sensor::required_by(&events_required_by(metric)));
@@ -127,6 +128,8 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
     let mut kernel = wishes.create()?;
     let source = source_report(&kernel)?;
+    let status = kernel.status().map_err(|error| refused(&error))?;
+    wishes.sensors.check(status)?;
     if source.active == "none" {
         return Err(Failure::new(UNAVAILABLE, source.sentence));
     }

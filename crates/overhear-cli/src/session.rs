@@ -5,7 +5,6 @@ mod keeping;
 mod outcome;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -42,6 +41,7 @@ use keeping::Unused;
 pub(crate) use keeping::{close_trace, create_trace, keep};
 pub use outcome::Outcome;
 
+pub use crate::named_sensors::NamedSensors;
 pub use overhear_kernel::Choice as KernelChoice;
 pub use overhear_kernel::{Probe, Sensor as KernelSensor};
 
@@ -51,7 +51,7 @@ pub struct SessionBuilder {
     command: Vec<OsString>,
     out: Option<PathBuf>,
     kernel: Choice,
-    sensors: Vec<Sensor>,
+    sensors: NamedSensors,
     only_needed: bool,
     probes: Vec<Probe>,
     quiet: bool,
@@ -78,7 +78,7 @@ impl Session {
             command,
             out: None,
             kernel: Choice::Auto,
-            sensors: Vec::new(),
+            sensors: NamedSensors::default(),
             only_needed: false,
             probes: Vec::new(),
             quiet: false,
@@ -110,9 +110,10 @@ impl SessionBuilder {
         self
     }
 
-    /// Which kernel sensors, as for [`Kernel`], besides those that constraints and metrics require.
+    /// Which kernel sensors, as for [`Kernel`], besides those that constraints and metrics require. Those that are
+    /// named must be heard, or nothing is run.
     #[must_use]
-    pub fn sensors(mut self, sensors: Vec<Sensor>) -> Self {
+    pub fn sensors(mut self, sensors: NamedSensors) -> Self {
         self.sensors = sensors;
         self
     }
@@ -213,6 +214,7 @@ impl SessionBuilder {
         if self.compensate && self.calibration.is_none() {
             return Err(compensation::no_calibration());
         }
+        self.sensors.check_choice(self.kernel)?;
         let deciders = Deciders::new(self.reactions);
         let evaluations = Evaluations::new(
             self.constraints.clone(),
@@ -223,7 +225,7 @@ impl SessionBuilder {
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
         let mut plugins = Updates::load(&self.updates)?;
-        let mut sensors: BTreeSet<Sensor> = self.sensors.iter().copied().collect();
+        let mut sensors = self.sensors.wanted();
         let names_scheduling = sensors.iter().any(|sensor| sensor.is_scheduling());
         sensors.extend(Sensor::required_by(&required));
         if !names_scheduling {
@@ -249,6 +251,7 @@ impl SessionBuilder {
             .first_stream(first)
             .build();
         let kernel = kernel.map_err(|error| cannot_start(&error))?;
+        self.sensors.check(kernel.status())?;
         // Kernel streams of a monitor have these numbers as well: it does not see the session's.
         let rings = self.monitor.as_ref().map(Plan::hear_kernel).transpose()?;
         let used = rings.as_ref().map_or(0, KernelRings::stream_ids_used);
@@ -294,7 +297,7 @@ impl SessionBuilder {
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
         if let Err(error) = kernel.borrow_mut().follow(held.pid()) {
-            if self.kernel != Choice::Auto {
+            if self.kernel != Choice::Auto || !self.sensors.is_empty() {
                 return Err(Failure::new(UNAVAILABLE, error.to_string()));
             }
             sources[0].active = "none".to_string();

@@ -140,14 +140,11 @@ fn an_ordinary_user_records_processes_of_their_own() {
     let pid = shell.id().to_string();
     let out = place.to_str().unwrap();
     recorder.args(["record", "--pid", &pid, "--out", out, "--json", "--quiet"]);
-    recorder.args(["--kernel-sensors", "syscall"]);
     let Some((pid, ended)) = record(shell, &place, &mut recorder) else {
         return;
     };
     let found = report(&ended);
     assert!(pids(&found).contains(&u64::from(pid)));
-    let sentence = found["sources"][0]["sentence"].as_str().unwrap();
-    assert!(sentence.contains("syscall need BPF"), "{sentence}");
     for refused in [["record", "--all"].as_slice(), &["record", "--cgroup", "/"]] {
         if let Some(mut command) = as_nobody(refused) {
             let ended = finish(&mut command);
@@ -156,6 +153,44 @@ fn an_ordinary_user_records_processes_of_their_own() {
             assert!(ended.stderr.contains("BPF"), "{ended:#?}");
         }
     }
+}
+
+#[test]
+fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let (ran, out) = (folder.path().join("ran"), folder.path().join("out"));
+    let pid = std::process::id().to_string();
+    let run = ["run", "--out", out.to_str().unwrap(), "--kernel-sensors"];
+    let program = ["--", "touch", ran.to_str().unwrap()];
+    for sensor in ["syscall", "all", "sched_wake"] {
+        for via in [&[][..], &["--via", "perf"]] {
+            let words = [&run[..], &[sensor], via, &program].concat();
+            let Some(mut command) = as_nobody(&words) else {
+                return;
+            };
+            finish(&mut command).says_only(5, &["--kernel-sensors", sensor, "doctor"]);
+            let words = [&["record", "--pid", &pid, "--kernel-sensors", sensor], via].concat();
+            let ended = finish(&mut as_nobody(&words).unwrap());
+            assert_eq!(ended.status, 5, "{ended:#?}");
+        }
+    }
+    // Where all of them are named on the command line alone.
+    let words = [&run[..], &["syscall", "--kernel", "off"], &program].concat();
+    finish(&mut overhear(&words)).says_only(2, &["--kernel off", "--kernel-sensors"]);
+    assert!(!ran.exists() && !out.exists());
+    // What is always heard by perf records may be named.
+    let words = [
+        "run",
+        "--kernel-sensors",
+        "sched_switch,task_life",
+        "--",
+        "true",
+    ];
+    let ended = finish(&mut as_nobody(&words).unwrap());
+    let has_perf = ended.stderr.contains("perf context-switch records");
+    assert_eq!(ended.status, if has_perf { 0 } else { 5 }, "{ended:#?}");
 }
 
 #[test]
