@@ -16,8 +16,8 @@ use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 
 use crate::config::selection::{Runner, Selection};
 use crate::config::{constraints, Config, Length, LevelConfig, UpdateConfig};
-use crate::exit::{Failure, USAGE};
-use crate::guaranteed::metrics_of;
+use crate::exit::{Failure, REFUSED, USAGE};
+use crate::guaranteed::{self, metrics_of};
 use crate::reactions::Reactions;
 
 mod beside;
@@ -70,7 +70,8 @@ pub struct Admitted {
     pub(crate) memory: MemoryBytes,
 }
 
-/// Admits the monitor that the file `path` describes, on this machine.
+/// Admits the monitor that the file `path` describes, on this machine, and tries what `overhear run` would do before
+/// its program starts: a CPU is set apart, time is reserved, kernel sensors are made, and all is given back.
 ///
 /// # Errors
 /// [`Failure`] for a file that cannot be read or makes no sense. A refusal is no error.
@@ -78,11 +79,30 @@ pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
     let config = Config::read(path)?;
     // What `run` would refuse.
     Reactions::read(&[path], &constraints::read_any(path)?)?;
-    let mut admitted = admit_config(&config, path)?;
-    if let Some(terms) = admitted.terms {
-        admitted.report.hear_kernel(ask_kernel(terms.reservation));
+    let admitted = admit_config(&config, path)?;
+    let mut report = admitted.report;
+    let Some(terms) = admitted.terms else {
+        return Ok(report);
+    };
+    // On a CPU of its own the kernel is asked there, below.
+    if config.monitor.own_cpu.is_none() {
+        report.hear_kernel(ask_kernel(terms.reservation));
     }
-    Ok(admitted.report)
+    if !report.accepted {
+        return Ok(report);
+    }
+    match guaranteed::lacking(path) {
+        Ok(lacking) => report.lacking = lacking,
+        Err(failure) if failure.status == REFUSED => {
+            report.accepted = false;
+            report.reason = failure.sentence;
+        }
+        Err(failure) => return Err(failure),
+    }
+    if config.monitor.own_cpu.is_some() && report.accepted && report.lacking.is_none() {
+        report.kernel = "accepted";
+    }
+    Ok(report)
 }
 
 /// Admits the monitor of a file that was read from `path`, on this machine, without asking the kernel.
@@ -165,6 +185,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         latency_ns: None,
         lateness_ns: total.as_ns(),
         kernel: "not_asked",
+        lacking: None,
         others: machine.present.len(),
         memory_bytes: memory.total(),
         plugin_memory_bytes: memory.of_plugins(),

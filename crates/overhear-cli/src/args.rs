@@ -53,7 +53,8 @@ pub(crate) enum Verb {
     Export(ExportArguments),
     /// Makes a recording of another tracer's trace (CTF of LTTng, perf, ...), read by libbabeltrace2.
     Import(ImportArguments),
-    /// Says before the start whether every element will be evaluated in time; 4 if not.
+    /// Says before the start whether every element will be evaluated in time; 4 if not, 5 if not by this user or
+    /// on this machine.
     Admit(AdmitArguments),
     /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
     Fit(FitArguments),

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use overhear_cli::config::{self, constraints};
-use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, REFUSED, UNAVAILABLE, USAGE};
+use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
 use overhear_cli::reactions::Reactions;
 use overhear_cli::session::{NamedSensors, Outcome, Session};
@@ -278,7 +278,7 @@ fn admit(arguments: &AdmitArguments) -> Result<u8, Failure> {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| admit::render(&report, width))?,
     }
-    Ok(if report.accepted { COMPLETE } else { REFUSED })
+    Ok(report.status())
 }
 
 fn fit(arguments: &FitArguments) -> Result<u8, Failure> {

@@ -13,6 +13,7 @@ use super::{nanos, narrow, Admitted, MemoryBytes};
 use crate::columns::Table;
 use crate::config::selection::{Runner, Selection};
 use crate::config::Config;
+use crate::exit::{COMPLETE, REFUSED, UNAVAILABLE};
 use crate::width::Width;
 
 /// The answer. Without admission the numbers that would have followed are null.
@@ -41,6 +42,8 @@ pub struct AdmissionReport {
     /// What the kernel said, asked for the reservation in a thread that gave it back at once:
     /// `accepted`, `busy`, `not_permitted`, `unacceptable`; `not_asked` without a plan.
     pub kernel: &'static str,
+    /// What this user or machine lacks, so that `overhear run` would guarantee nothing here; null if nothing.
+    pub lacking: Option<String>,
     /// Reservations of others that were present.
     pub others: usize,
     /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to, the
@@ -127,6 +130,16 @@ pub struct SensorAdmission {
 }
 
 impl AdmissionReport {
+    /// The exit status: 4 refused, 5 if this user or machine lacks something.
+    #[must_use]
+    pub const fn status(&self) -> u8 {
+        match (self.accepted, &self.lacking) {
+            (false, _) => REFUSED,
+            (true, Some(_)) => UNAVAILABLE,
+            (true, None) => COMPLETE,
+        }
+    }
+
     /// Every update of the selection gets the latency that was chosen.
     pub(super) fn promise(&mut self, config: &Config, selection: &Selection) {
         let is_guaranteed = |update| Runner::from(config.executor_of(update)) == Runner::Guaranteed;
@@ -225,12 +238,23 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
     let mut text = String::new();
     match (report.accepted, report.latency_ns) {
         (true, Some(latency)) => {
+            let guarantees = report.updates.iter().any(|it| it.latency_ns.is_some());
+            if let Some(lacking) = &report.lacking {
+                let _ = writeln!(text, "NOT HERE: {lacking}");
+            }
+            let (accepted, verb) = match guarantees && report.lacking.is_none() {
+                true => ("accepted", "is"),
+                false => ("accepted by its numbers", "would be"),
+            };
             let _ = writeln!(
                 text,
-                "accepted: every element is evaluated within {} (wished: {})",
+                "{accepted}: every element {verb} evaluated within {} (wished: {})",
                 time(latency),
                 time(report.wished_latency_ns)
             );
+            if !guarantees {
+                text.push_str("nothing is guaranteed: no update asks for it by its executor\n");
+            }
         }
         _ => {
             let _ = writeln!(text, "REFUSED: {}", report.reason);

@@ -283,6 +283,19 @@ impl KernelRings {
     }
 }
 
+/// What this user or machine lacks to run the monitors of a file as it asks, in a sentence; `None` if nothing.
+/// Everything is tried, and given back.
+///
+/// # Errors
+/// [`Failure`] as from [`Plan::read`], but for what is lacking.
+pub(crate) fn lacking(path: &Path) -> Result<Option<String>, Failure> {
+    match Plan::read(path, false) {
+        Ok(plan) => Ok(plan.warning),
+        Err(failure) if failure.status == UNAVAILABLE => Ok(Some(failure.sentence)),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Whether the kernel takes a reservation.
 fn may_reserve(reservation: DeadlineReservation) -> Result<(), Failure> {
     match ask_kernel(reservation) {

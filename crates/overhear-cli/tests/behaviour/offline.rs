@@ -130,8 +130,8 @@ fn admission_is_an_exit_status_a_sentence_and_a_document() {
     record(&folder.path().join("torn"), &pairs(), 3);
     let write = |latency: &str, recording: &str| {
         let text = format!(
-            "[monitor]\nlatency = \"{latency}\"\n[[sensor]]\nid = \"queue\"\nfitted = \"{recording}\"\n\
-             [[update]]\nname = \"count\"\nwcet = \"3us\"\n"
+            "[monitor]\nlatency = \"{latency}\"\nlevel = \"shared\"\n[[sensor]]\nid = \"queue\"\n\
+             fitted = \"{recording}\"\n[[update]]\nname = \"count\"\nwcet = \"3us\"\n"
         );
         fs::write(&file, text).unwrap();
     };
@@ -141,8 +141,13 @@ fn admission_is_an_exit_status_a_sentence_and_a_document() {
     };
     write("40ms", "whole");
     let ended = admit(&["--json"]);
-    assert_eq!(ended.status, 0, "{ended:?}");
     let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let lacking = json["lacking"].as_str();
+    assert_eq!(
+        ended.status,
+        if lacking.is_some() { 5 } else { 0 },
+        "{ended:?}"
+    );
     assert_eq!(json["accepted"], true);
     assert!(json["latency_ns"].as_u64().unwrap() <= 40_000_000);
     for key in [
@@ -178,8 +183,11 @@ fn admission_is_an_exit_status_a_sentence_and_a_document() {
         let json: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(
             (ended.status, json["kernel"].as_str()),
-            (0, Some("not_permitted"))
+            (5, Some("not_permitted"))
         );
+        assert_eq!(json["accepted"], true);
+        let lacking = json["lacking"].as_str().unwrap();
+        assert!(lacking.contains("may not reserve"), "{lacking}");
     } else {
         println!(
             "skipped: the part of an ordinary user needs root, and a binary that others may run"

@@ -136,6 +136,61 @@ fn an_admitted_monitor_says_how_its_guarantee_ended() {
     }
 }
 
+/// What `admit` answers and what `run` does with the same file, by this executor and level.
+fn admit_and_run(executor: &str, level: &str) -> (Ended, Ended) {
+    let text = FILE.replace("EXECUTOR", executor);
+    let text = text.replace("level = \"shared\"", level);
+    let (_folder, file) = file(&text);
+    let admitted = finish(&mut overhear(&["admit", "--config", path(&file)]));
+    let words = ["run", "--kernel", "off", "--config", path(&file), "--"];
+    let words = [&words[..], &[path(program()), "eager", "20"]].concat();
+    let ran = finish(&mut overhear(&words));
+    (admitted, ran)
+}
+
+#[test]
+fn admit_and_run_agree() {
+    let _alone = alone();
+    for level in [
+        "level = \"shared\"",
+        "level = \"exclusive\"",
+        "level = \"exclusive\"\nown_cpu = \"any\"",
+        "level = \"exclusive\"\nown_cpu = 1000",
+    ] {
+        for executor in ["auto", "deadline", "best_effort"] {
+            let (admitted, ran) = admit_and_run(executor, level);
+            let guarantees = ran.stderr.contains("every element within");
+            // Another program has reserved time or set a CPU apart between the two.
+            let others = ["has reserved CPU time", "must be left for the others"];
+            let both = [&admitted.stdout, &ran.stderr];
+            if both
+                .iter()
+                .any(|said| others.iter().any(|it| said.contains(it)))
+            {
+                println!("skipped: {executor}, {level}: {both:?}");
+                continue;
+            }
+            let what = format!("{executor}, {level}: {admitted:#?} {ran:#?}");
+            match admitted.status {
+                0 if executor == "best_effort" => {
+                    assert!(admitted.stdout.contains("nothing is guaranteed"), "{what}");
+                    assert!(!guarantees, "{what}");
+                }
+                0 => assert!(guarantees, "{what}"),
+                // Refused or lacking: the same sentence, and the same status if it is demanded.
+                status => {
+                    let (_, why) = admitted.stdout.split_once(": ").unwrap();
+                    let why = why.lines().next().unwrap();
+                    assert!(ran.stderr.contains(why), "{what}");
+                    assert!(!guarantees, "{what}");
+                    let is_demanded = executor == "deadline" || status == 4;
+                    assert!(!is_demanded || ran.status == status, "{what}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn execution_times_are_measured_and_a_reservation_is_suggested() {
     let _alone = alone();
