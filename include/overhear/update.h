@@ -211,10 +211,11 @@ typedef struct oh_update {
 
 /* What a reaction is carried out for. */
 enum {
-    OH_ON_OVERRUN = 0,      /* an update took longer than its WCET: element, value = nanoseconds */
-    OH_ON_STREAM = 1,       /* a sensor was faster than its stream: element */
+    OH_ON_OVERRUN = 0,      /* an update took longer than its WCET: element, value = nanoseconds, bound = WCET */
+    OH_ON_STREAM = 1,       /* a sensor was faster than its stream: element; observed, bound = distance, D or
+                               earliness, tau */
     OH_ON_MISSED = 2,       /* elements were missed: element = the first, value = how many */
-    OH_ON_VIOLATED = 3,     /* a constraint is violated: element, value = offences so far */
+    OH_ON_VIOLATED = 3,     /* a constraint is violated: element, value = offences so far, observed, bound */
     OH_ON_INCONCLUSIVE = 4, /* a constraint cannot be found to hold any more */
     OH_ON_UPDATE = 5        /* an update has called oh_react: code, value */
 };
@@ -242,6 +243,9 @@ typedef struct oh_reaction {
     int64_t value;
     uint32_t code;
     uint32_t reserved;
+    double observed;      /* what offends: a value in the unit of its field, nanoseconds, or a count; NaN if
+                             nothing was observed */
+    double bound;         /* what it offends against, in the same unit; NaN if there is none */
 } oh_reaction;
 
 /* What a plug-in exports. */
@@ -268,7 +272,8 @@ OH_ASSERT_FIELD(oh_host, application, 64, 8);
 OH_STATIC_ASSERT(sizeof(oh_host) == 72, "oh_host: size");
 OH_ASSERT_FIELD(oh_reaction, at_ns, 32, 8);
 OH_ASSERT_FIELD(oh_reaction, code, 64, 4);
-OH_STATIC_ASSERT(sizeof(oh_reaction) == 72, "oh_reaction: size");
+OH_ASSERT_FIELD(oh_reaction, observed, 72, 8);
+OH_STATIC_ASSERT(sizeof(oh_reaction) == 88, "oh_reaction: size");
 OH_ASSERT_FIELD(oh_update, name, 8, 8);
 OH_ASSERT_FIELD(oh_update, create, 48, 8);
 OH_ASSERT_FIELD(oh_update, prepare, 104, 8);

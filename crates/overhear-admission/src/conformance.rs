@@ -55,16 +55,43 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "element {} at {} ", self.element, self.at)?;
-        match self.broken {
-            Broken::Order => write!(f, "is earlier than the one before"),
-            Broken::Distance { gap, least } => write!(
+        write!(f, "element {} at {} {}", self.element, self.at, self.broken)
+    }
+}
+
+impl Broken {
+    /// The distance or the earliness that was found; `None` where there is no length.
+    #[must_use]
+    pub const fn observed(&self) -> Option<Nanos> {
+        match *self {
+            Self::Order => None,
+            Self::Distance { gap, .. } => Some(gap),
+            Self::Jitter { early, .. } => Some(early),
+        }
+    }
+
+    /// What it had to be: at least D, or at most tau.
+    #[must_use]
+    pub const fn bound(&self) -> Option<Nanos> {
+        match *self {
+            Self::Order => None,
+            Self::Distance { least, .. } => Some(least),
+            Self::Jitter { allowed, .. } => Some(allowed),
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Order => write!(f, "is earlier than the one before"),
+            Self::Distance { gap, least } => write!(
                 f,
                 "came {} ns after the one before, but D demands {} ns",
                 gap.as_ns(),
                 least.as_ns()
             ),
-            Broken::Jitter { early, allowed } => write!(
+            Self::Jitter { early, allowed } => write!(
                 f,
                 "came {} ns early against the period T, but tau allows {} ns",
                 early.as_ns(),

@@ -153,6 +153,10 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
         let from = Timestamp::from_monotonic_ns(number("ns"));
         verdicts.clock_error(from, Nanos::from_ns(number("error_ns")));
     }
+    let run = Recording::read(&reader).map_err(usage)?;
+    if let Some(start) = recording::start_of(&reader, run.as_ref()) {
+        verdicts.count_from(start);
+    }
     let replayed = match is_damaged(&reader) {
         false => reader.replay(&mut [&mut *verdicts]),
         true => {
@@ -169,7 +173,6 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
         }
     }
     let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
-    let run = Recording::read(&reader).map_err(usage)?;
     let ending = run.as_ref().and_then(|run| run.end.as_ref());
     let end = ending.map_or(last, |ending| {
         last.max(Timestamp::from_monotonic_ns(ending.end_ns))

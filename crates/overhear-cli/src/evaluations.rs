@@ -7,7 +7,7 @@ use std::io::Write;
 use overhear_event::{ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::automaton::{Metric, Metrics, Summaries};
 use overhear_metrics::verdict::{Case, Constraint, Judge, Verdicts};
-use overhear_monitor::reaction::{ConstraintIndex, Decider, Occurrence};
+use overhear_monitor::reaction::{ConstraintIndex, Decider, Measure, Occurrence};
 use overhear_stream::Segment;
 
 use crate::check::{self, CheckReport};
@@ -50,6 +50,11 @@ impl Judge for Announcer {
                 constraint,
                 offences,
                 element,
+                measure: Measure {
+                    observed: case.offence.found.observed(),
+                    bound: case.offence.found.bound(),
+                    in_nanoseconds: case.is_in_nanoseconds(),
+                },
             }
         });
         if offences == 1 {
@@ -120,6 +125,11 @@ impl Evaluations {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.verdicts.is_empty() && !self.measures
+    }
+
+    /// The program is released: sentences count times from here on.
+    pub(crate) fn count_from(&mut self, start: Timestamp) {
+        self.verdicts.count_from(start);
     }
 
     /// How the stamps of sensors were converted so far.

@@ -58,6 +58,7 @@ pub mod record;
 mod recording;
 pub mod report;
 pub mod rta;
+mod run_start;
 mod scratch;
 pub mod session;
 mod shared;

@@ -160,8 +160,8 @@ impl Sink for Each {
     }
 }
 
-/// The measurements of a metric as a table.
-pub(crate) fn render(measurements: &[MeasurementReport], width: Width) -> String {
+/// The measurements of a metric as a table, with times counted from `start`.
+pub(crate) fn render(measurements: &[MeasurementReport], start: Timestamp, width: Width) -> String {
     if measurements.is_empty() {
         return "no measurement\n".to_owned();
     }
@@ -178,7 +178,10 @@ pub(crate) fn render(measurements: &[MeasurementReport], width: Width) -> String
         ("missed", true),
     ];
     let mut table = Table::new(&heads).keys(2);
-    let at = |ns| Timestamp::from_monotonic_ns(ns).to_string();
+    let at = |ns| {
+        let time = Timestamp::from_monotonic_ns(ns);
+        time.relative_to(start).to_string()
+    };
     for one in measurements {
         table.row(vec![
             one.task.to_string(),

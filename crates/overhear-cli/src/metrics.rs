@@ -8,7 +8,7 @@ use std::path::Path;
 
 use overhear_event::kernel::events::UNKNOWN;
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
-use overhear_event::{EventName, EventSet, Nanos, Origin, Update};
+use overhear_event::{EventName, EventSet, Nanos, Origin, Timestamp, Update};
 use overhear_metrics::automaton::{
     system_metric, system_metrics, Metric, MetricStatistics, Metrics, Sink, Summaries, Summary,
 };
@@ -34,6 +34,9 @@ pub struct MetricsReport {
     pub metrics: Vec<MetricReport>,
     /// What else keeps the results from being all there is: unfit streams, a damaged or unfinished recording.
     pub notes: Vec<String>,
+    // From when on the text counts the times of measurements.
+    #[serde(skip)]
+    pub(crate) start: Timestamp,
 }
 
 /// One metric.
@@ -165,6 +168,7 @@ pub fn metrics(
     report
         .notes
         .extend(recording::damage(&reader, run.as_ref(), &replayed));
+    report.start = recording::start_of(&reader, run.as_ref()).unwrap_or_default();
     Ok(report)
 }
 
@@ -234,6 +238,7 @@ pub(crate) fn report_of<S: Sink>(
     let mut report = MetricsReport {
         metrics: reports.collect(),
         notes: engine.complaints().to_vec(),
+        start: Timestamp::ZERO,
     };
     if summaries.refused() > 0 {
         let refused = summaries.refused();
@@ -332,7 +337,11 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
     for metric in &report.metrics {
         let _ = writeln!(text, "{}: {}", metric.name, printable(&metric.description));
         if let Some(measurements) = &metric.measurements {
-            text.push_str(&crate::measurements::render(measurements, width));
+            text.push_str(&crate::measurements::render(
+                measurements,
+                report.start,
+                width,
+            ));
             text.push_str(&shortcomings(metric));
             text.push('\n');
             continue;

@@ -22,7 +22,7 @@ use crate::metrics::{MetricsReport, METRICS};
 use crate::page;
 use crate::picture::{self, PicturedGap, SensorColumns};
 use crate::reactions::{ReactionsReport, REACTIONS};
-use crate::recording::{report, Found, Recording};
+use crate::recording::{self, report, Found, Recording};
 use crate::report::{HistogramReport, Report, TraceReport};
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
@@ -339,16 +339,8 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
         }
         found => found,
     };
-    let first = reader.times();
-    let (mut begin, mut end) = first.unwrap_or_default();
-    if recording.start_ns > 0 {
-        let start = Timestamp::from_monotonic_ns(recording.start_ns);
-        begin = if first.is_some() {
-            begin.min(start)
-        } else {
-            start
-        };
-    }
+    let begin = recording::start_of(&reader, Some(&recording)).unwrap_or_default();
+    let (_, mut end) = reader.times().unwrap_or_default();
     if let Some(ending) = recording.end {
         end = end.max(Timestamp::from_monotonic_ns(ending.end_ns));
         replayed.finish(

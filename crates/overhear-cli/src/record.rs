@@ -134,13 +134,13 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         return Err(Failure::new(UNAVAILABLE, source.sentence));
     }
     let mut interrupts = Interrupts::listen()?;
+    let begun = monotonic_now();
     // Resumed first: then everything that is told of a thread follows its beginning.
     kernel.resume().map_err(|error| refused(&error))?;
     wishes
         .select(&mut kernel)
         .map_err(|error| refused(&error))?;
     let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
-    let begun = monotonic_now();
     let mut recording = Recording::begin(&wishes.command, vec![source], begun);
     if let Some(writer) = &mut writer {
         // Errors are remembered by the writer and come out at the end.

@@ -62,6 +62,15 @@ pub(crate) fn damage(
     damage
 }
 
+/// The start of a recording, from which sentences and the page count times: the release of the program, or what is
+/// recorded of before. `None` where there is neither.
+pub(crate) fn start_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timestamp> {
+    let first = reader.times().map(|(first, _)| first);
+    let start = run.map_or(0, |run| run.start_ns);
+    let start = (start > 0).then(|| Timestamp::from_monotonic_ns(start));
+    first.into_iter().chain(start).min()
+}
+
 /// How and when the program ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Ending {

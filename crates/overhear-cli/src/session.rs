@@ -321,6 +321,8 @@ impl SessionBuilder {
         }
         let released = monotonic_now();
         recording.start_ns = released.as_monotonic_ns();
+        deciders.start().set(released);
+        evaluations.borrow_mut().count_from(released);
         let running = held.release()?;
         unused.are_used();
 

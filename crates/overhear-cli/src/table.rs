@@ -431,6 +431,7 @@ mod tests {
                 metric("fine", &[], 0),
             ],
             notes: Vec::new(),
+            start: overhear_event::Timestamp::ZERO,
         };
         assert_eq!(
             open(&measured),

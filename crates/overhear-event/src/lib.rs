@@ -62,6 +62,6 @@ pub use schema::{
     WRITER_FLAGS, WRITER_TID,
 };
 pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
-pub use time::{ClockId, Nanos, Ticks, Timestamp};
+pub use time::{ClockId, Nanos, RelativeTime, Ticks, Timestamp};
 pub use turns::{Turn, TurnScale, TurnWord, Turns};
 pub use writer::WriterKind;

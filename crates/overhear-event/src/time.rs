@@ -53,6 +53,37 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// This time as people count it in a run that began at `start`.
+    #[must_use]
+    pub const fn relative_to(self, start: Self) -> RelativeTime {
+        RelativeTime { time: self, start }
+    }
+}
+
+/// A time, counted from the start of a run: seconds with nanoseconds, negative before the start.
+///
+/// ```
+/// use overhear_event::Timestamp;
+///
+/// let [start, later] = [2_000_000_000, 3_500_000_001].map(Timestamp::from_monotonic_ns);
+/// assert_eq!(later.relative_to(start).to_string(), "1.500000001 s");
+/// assert_eq!(start.relative_to(later).to_string(), "-1.500000001 s");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelativeTime {
+    time: Timestamp,
+    start: Timestamp,
+}
+
+impl fmt::Display for RelativeTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.time < self.start { "-" } else { "" };
+        let distance = Timestamp(self.time.0.abs_diff(self.start.0));
+        write!(f, "{sign}{distance} s")
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -17,7 +17,7 @@ use overhear_metrics::automaton::{
     system_metric, Catalogue, Doubt, Measurement, Metric, Metrics, Sink,
 };
 use overhear_monitor::executor::SensorIndex;
-use overhear_monitor::reaction::{decider, Condition, Occurrence, ReactionIndex, Trigger};
+use overhear_monitor::reaction::{decider, Condition, Measure, Occurrence, ReactionIndex, Trigger};
 use overhear_monitor::{
     Binding, Merge, MissedPolicy, Monitor, Room, Subscription, UpdateSet, UpdateState,
 };
@@ -138,7 +138,13 @@ fn reactions_are_decided() {
     let before = calls();
     for element in 0..1_000 {
         let sensor = SensorIndex(0);
-        decider.occurred(at(element), &Occurrence::Exceeded { sensor, element });
+        let measure = Measure::of_lengths(Some(Nanos::from_ns(element)), None);
+        let occurrence = Occurrence::Exceeded {
+            sensor,
+            element,
+            measure,
+        };
+        decider.occurred(at(element), &occurrence);
     }
     assert_eq!(calls() - before, 0);
     let mut taken = 0;

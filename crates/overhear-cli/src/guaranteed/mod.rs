@@ -256,7 +256,7 @@ impl Plan {
             let thread = std::thread::Builder::new()
                 .name("oh-monitor".to_string())
                 .spawn(move || {
-                    let running = Running::new(&plan, index);
+                    let running = Running::new(&plan, index, deciders.start().clone());
                     running.run((&socket, kernel), &deciders, &told, &begun)
                 })
                 .map_err(|error| {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use overhear_event::Nanos;
+use overhear_event::{Nanos, Timestamp};
 use overhear_monitor::executor::{DeadlineRun, Guarantee, Terms};
 use serde::{Deserialize, Serialize};
 
@@ -207,11 +207,17 @@ impl GuaranteeReport {
 }
 
 impl GuaranteeReport {
-    /// What the executor knows of a guaranteed run.
-    pub(super) fn of_run(&mut self, run: &DeadlineRun, guarantee: &Guarantee, terms: &Terms) {
+    /// What the executor knows of a guaranteed run, whose program was released at `start`.
+    pub(super) fn of_run(
+        &mut self,
+        run: &DeadlineRun,
+        guarantee: &Guarantee,
+        terms: &Terms,
+        start: Timestamp,
+    ) {
         self.verdict = Some(guarantee.verdict().to_string());
         self.since_ns = guarantee.since().map(|at| at.as_monotonic_ns());
-        self.reasons = guarantee.sentences(terms);
+        self.reasons = guarantee.sentences(terms, start);
         self.level = Some(admit::level_name(terms.level).to_string());
         self.latency_ns = Some(terms.latency.as_ns());
         self.period_ns = Some(terms.reservation.period.as_ns());

@@ -35,6 +35,7 @@ use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::place;
 use crate::reactions::Deciders;
 use crate::report::Quantiles;
+use crate::run_start::RunStart;
 use crate::shared::Shared;
 use crate::updates::{stopped_by, Updates};
 
@@ -42,12 +43,13 @@ use crate::updates::{stopped_by, Updates};
 pub(super) struct Running<'a> {
     plan: &'a Plan,
     own: &'a MonitorPlan,
+    start: RunStart,
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn new(plan: &'a Plan, index: usize) -> Self {
+    pub(super) fn new(plan: &'a Plan, index: usize, start: RunStart) -> Self {
         let own = &plan.monitors[index];
-        Self { plan, own }
+        Self { plan, own, start }
     }
 
     pub(super) fn run(
@@ -264,7 +266,8 @@ impl<'a> Running<'a> {
                         if let Some(sentinel) = sentinel {
                             watch.hear(&sentinel.stop());
                         }
-                        report.of_run(&run, watch.guarantee(), terms);
+                        let start = self.start.get().unwrap_or_default();
+                        report.of_run(&run, watch.guarantee(), terms, start);
                         report.cpu = partition.map(Partition::cpu);
                     }
                     // Nothing was promised yet, so nothing is broken; but nobody knows what would have

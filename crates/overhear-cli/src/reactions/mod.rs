@@ -12,8 +12,11 @@ mod report;
 use std::ffi::CString;
 use std::path::Path;
 
+use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::verdict::Constraint;
-use overhear_monitor::reaction::{Condition, Decision, Occurrence, ReactionIndex, Trigger};
+use overhear_monitor::reaction::{
+    Condition, Decision, Measure, Occurrence, ReactionIndex, Trigger,
+};
 use serde::Deserialize;
 
 use crate::config::reactions::ReactionConfig;
@@ -68,26 +71,28 @@ impl Names {
         names.get(occurrence.of()).map_or("?", String::as_str)
     }
 
-    /// What happened, for people.
-    fn sentence(&self, decision: &Decision) -> String {
-        let at = decision.at;
+    /// What happened, for people, with times from `start` on.
+    fn sentence(&self, decision: &Decision, start: Timestamp) -> String {
+        let at = decision.at.relative_to(start);
+        let measure = measure_text(&decision.occurrence.measure());
         let of = self.name(&decision.occurrence);
         match decision.occurrence {
             Occurrence::Overrun {
                 sensor,
                 element,
                 took,
+                wcet,
                 ..
             } => {
                 let sensor = sensor.and_then(|sensor| self.sensors.get(sensor.0));
                 let sensor = sensor.map_or("?", String::as_str);
                 format!(
                     "at {at} update `{of}` took {took} for element {element} of sensor `{sensor}`, \
-                     more than its wcet"
+                     more than its wcet of {wcet}"
                 )
             }
             Occurrence::Exceeded { element, .. } => {
-                format!("at {at} sensor `{of}` exceeded its stream with element {element}")
+                format!("at {at} sensor `{of}` exceeded its stream with element {element}{measure}")
             }
             Occurrence::Missed { first, missed, .. } => {
                 let elements = match missed {
@@ -102,7 +107,7 @@ impl Names {
             } => {
                 let element = element.map(|element| format!(" by element {element}"));
                 format!(
-                    "at {at} constraint `{of}` was violated{} (offence {offences})",
+                    "at {at} constraint `{of}` was violated{} (offence {offences}){measure}",
                     element.unwrap_or_default()
                 )
             }
@@ -113,6 +118,20 @@ impl Names {
                 format!("at {at} update `{of}` asked with code {code} and value {value}")
             }
         }
+    }
+}
+
+/// What was observed and the bound, behind a sentence; empty where there is neither.
+fn measure_text(measure: &Measure) -> String {
+    let number = |value: f64| match measure.in_nanoseconds && value >= 0.0 {
+        true => Nanos::from_ns(value as u64).to_string(),
+        false => value.to_string(),
+    };
+    match (measure.observed.map(number), measure.bound.map(number)) {
+        (Some(observed), Some(bound)) => format!(": observed {observed}, bound {bound}"),
+        (Some(observed), None) => format!(": observed {observed}"),
+        (None, Some(bound)) => format!(": bound {bound}"),
+        (None, None) => String::new(),
     }
 }
 

@@ -30,6 +30,7 @@ use super::report::{ReactionReport, ReactionsReport};
 use super::Reactions;
 use crate::columns::printable;
 use crate::exit::{Failure, UNAVAILABLE};
+use crate::run_start::RunStart;
 
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -67,6 +68,7 @@ impl Queues {
 pub(crate) struct Deciders {
     reactions: Reactions,
     queues: Queues,
+    start: RunStart,
 }
 
 impl Deciders {
@@ -74,7 +76,13 @@ impl Deciders {
         Self {
             reactions,
             queues: Queues::default(),
+            start: RunStart::default(),
         }
+    }
+
+    /// When the program is released.
+    pub(crate) const fn start(&self) -> &RunStart {
+        &self.start
     }
 
     /// For what judges constraints.
@@ -130,7 +138,11 @@ impl Reactor {
         deciders: Deciders,
         surroundings: Surroundings<'_>,
     ) -> Result<Option<Self>, Failure> {
-        let Deciders { reactions, queues } = deciders;
+        let Deciders {
+            reactions,
+            queues,
+            start,
+        } = deciders;
         if reactions.is_empty() {
             return Ok(None);
         }
@@ -144,6 +156,7 @@ impl Reactor {
             program: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
             reactions,
             queues,
+            start,
         };
         state.register(surroundings.socket)?;
         let (ask, asked) = channel();
@@ -200,6 +213,7 @@ struct Program {
 struct State {
     reactions: Reactions,
     queues: Queues,
+    start: RunStart,
     reports: Vec<ReactionReport>,
     sensors: BTreeMap<String, DynamicSensor>,
     files: BTreeMap<PathBuf, File>,
@@ -232,7 +246,11 @@ impl State {
     fn run(mut self, asked: &Receiver<Sender<()>>) -> ReactionsReport {
         loop {
             let asked = asked.recv_timeout(LOOK);
-            self.look();
+            // What is decided before the release waits for it: there is no program yet to react upon.
+            let is_idle = matches!(asked, Err(RecvTimeoutError::Timeout));
+            if !is_idle || self.start.get().is_some() {
+                self.look();
+            }
             match asked {
                 Ok(answer) => drop(answer.send(())),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -269,7 +287,9 @@ impl State {
         let Some(reaction) = self.reactions.all.get(index).cloned() else {
             return;
         };
-        let sentence = self.reactions.names.sentence(decision);
+        let start = self.start.get().unwrap_or_default();
+        let sentence = self.reactions.names.sentence(decision, start);
+        let measure = decision.occurrence.measure();
         let before = self.programs.len();
         let mut failure = None;
         for action in &reaction.actions {
@@ -281,7 +301,10 @@ impl State {
         let at = decision.at.as_monotonic_ns();
         report.first_ns.get_or_insert(at);
         report.last_ns = Some(at);
-        report.first.get_or_insert(sentence);
+        if report.first.is_none() {
+            report.first = Some(sentence);
+            (report.first_observed, report.first_bound) = (measure.observed, measure.bound);
+        }
         // Those that it has started; a look for ended ones may have removed some before.
         let started = before.min(self.programs.len());
         for program in &mut self.programs[started..] {
@@ -380,6 +403,7 @@ impl State {
             ));
         }
         let occurrence = &decision.occurrence;
+        let measure = occurrence.measure();
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -405,6 +429,11 @@ impl State {
                 occurrence.value().map(|it| it.to_string()),
             ),
             ("OVERHEAR_CODE", occurrence.code().map(|it| it.to_string())),
+            (
+                "OVERHEAR_OBSERVED",
+                measure.observed.map(|it| it.to_string()),
+            ),
+            ("OVERHEAR_BOUND", measure.bound.map(|it| it.to_string())),
         ];
         for (variable, number) in numbers {
             match number {
@@ -456,6 +485,8 @@ fn result_sensor(socket: &Path, id: &str) -> Result<DynamicSensor, String> {
         .field("element", FieldKind::U64, "")
         .field("value", FieldKind::I64, "")
         .field("called_ns", FieldKind::U64, "ns")
+        .field("observed", FieldKind::F64, "")
+        .field("bound", FieldKind::F64, "")
         .build();
     let request = SensorRequest {
         sensor: id.to_string(),
@@ -487,6 +518,10 @@ fn payload(decision: &Decision) -> Vec<u8> {
     payload.extend(occurrence.element().unwrap_or(u64::MAX).to_ne_bytes());
     payload.extend(occurrence.value().unwrap_or(0).to_ne_bytes());
     payload.extend(decision.at.as_monotonic_ns().to_ne_bytes());
+    let measure = occurrence.measure();
+    for number in [measure.observed, measure.bound] {
+        payload.extend(number.unwrap_or(f64::NAN).to_ne_bytes());
+    }
     payload
 }
 
@@ -501,7 +536,7 @@ mod tests {
     use rustix::process::{getpid, pidfd_open, PidfdFlags, Signal};
 
     use super::super::{Reaction, Reactions};
-    use super::{Action, Queues, ReactionReport, State};
+    use super::{Action, Queues, ReactionReport, RunStart, State};
 
     #[test]
     fn a_program_that_fails_takes_back_no_count_of_another_decision() {
@@ -523,6 +558,7 @@ mod tests {
                 ..Reactions::default()
             },
             queues: Queues::default(),
+            start: RunStart::default(),
             reports: vec![ReactionReport::default()],
             sensors: BTreeMap::new(),
             files: BTreeMap::new(),

@@ -230,7 +230,8 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
 
     let text = finish(&mut overhear(&[&measure[..], &["--each"]].concat()));
     let heads = " task  name   length        begin          end  events  own  missed";
-    let row = " 4242        1.01 us  0.001100000  0.001101007       1    1       0";
+    // Counted from the first element, where there is no run.
+    let row = " 4242        1.01 us  0.000100000 s  0.000101007 s       1    1       0";
     for line in [heads, row] {
         let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut lines = text.stdout.lines();

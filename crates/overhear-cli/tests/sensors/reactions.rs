@@ -70,7 +70,7 @@ fn a_sensor_that_is_too_fast_is_followed_element_by_element() {
         after = 10
         once = true
         log = \"-\"
-        exec = [\"sh\", \"-c\", \"echo $OVERHEAR_REACTION $OVERHEAR_ON $OVERHEAR_OF $OVERHEAR_COUNT $OVERHEAR_ELEMENT > ran\"]
+        exec = [\"sh\", \"-c\", \"echo $OVERHEAR_REACTION $OVERHEAR_ON $OVERHEAR_OF $OVERHEAR_COUNT $OVERHEAR_ELEMENT $OVERHEAR_BOUND > ran\"]
         "
     );
     let text = text.replace("> ran", &format!("> {}", path(&folder.path().join("ran"))));
@@ -87,9 +87,12 @@ fn a_sensor_that_is_too_fast_is_followed_element_by_element() {
     let lines = lines(&folder.path().join("each.log"));
     assert_eq!(lines.len() as u64, ELEMENTS - 1);
     for (element, line) in (1..).zip(&lines) {
-        let end = format!("sensor `eager` exceeded its stream with element {element}");
+        let words =
+            format!(" s sensor `eager` exceeded its stream with element {element}: observed ");
         assert!(
-            line.starts_with("each: at ") && line.ends_with(&end),
+            line.starts_with("each: at ")
+                && line.contains(&words)
+                && line.ends_with(", bound 0 ns"),
             "{line}"
         );
     }
@@ -98,7 +101,7 @@ fn a_sensor_that_is_too_fast_is_followed_element_by_element() {
     let first = tenth["first"].as_str().unwrap();
     ended.says(ended.status, &["overhear: tenth: ", first]);
     let ran = fs::read_to_string(folder.path().join("ran")).unwrap();
-    assert_eq!(ran, "tenth stream eager 10 10\n");
+    assert_eq!(ran, "tenth stream eager 10 10 0\n");
     assert!(number(tenth, "first_ns") > 0);
 }
 
@@ -153,8 +156,8 @@ void write_down(const oh_reaction *reaction)
     FILE *file = fopen(getenv("OVERHEAR_TEST_FILE"), "a");
     if (!file)
         return;
-    fprintf(file, "%s %u %s %u %lld\n", reaction->name, reaction->on, reaction->of, reaction->code,
-            (long long)reaction->value);
+    fprintf(file, "%s %u %s %u %lld %g %g\n", reaction->name, reaction->on, reaction->of, reaction->code,
+            (long long)reaction->value, reaction->observed, reaction->bound);
     fclose(file);
 }
 "#;
@@ -214,7 +217,7 @@ fn an_update_asks_and_a_function_answers_under_every_executor() {
         }
         let report: Value = serde_json::from_str(&fs::read_to_string(&said).unwrap()).unwrap();
         let expected: Vec<String> = (1..=ELEMENTS / 50)
-            .map(|asked| format!("answer 5 asks 7 {}", 50 * asked))
+            .map(|asked| format!("answer 5 asks 7 {} nan nan", 50 * asked))
             .collect();
         assert_eq!(lines(&written), expected, "{executor}: {ended:#?}");
         let answer = reaction(&report, "answer");
@@ -226,6 +229,38 @@ fn an_update_asks_and_a_function_answers_under_every_executor() {
         assert_eq!(number(alarms, "elements"), ELEMENTS / 50, "{executor}");
         assert_eq!(alarms["type"], "reaction");
     }
+}
+
+#[test]
+fn a_function_gets_what_was_observed_and_the_bound() {
+    let folder = folder();
+    let source = folder.path().join("asking.c");
+    fs::write(&source, PLUGIN).unwrap();
+    let library = folder.path().join("a.so");
+    if plugin("gcc", "-std=c11", path(&source), &library).is_none() {
+        return;
+    }
+    let text = "[[constraint]]\nname = \"few\"\nof = \"user:pace\"\nfield = \"load\"\nmax = 8.5\n\
+        [[reaction]]\nname = \"tell\"\non = [\"violated\"]\nfunction = \"a.so:write_down\"\n";
+    let (file, written) = (
+        folder.path().join("overhear.toml"),
+        folder.path().join("written"),
+    );
+    fs::write(&file, text).unwrap();
+    let words = [
+        "run",
+        "--kernel",
+        "off",
+        "--check",
+        path(&file),
+        "--",
+        path(program()),
+    ];
+    let mut command = overhear(&[&words[..], &["paced", "20"]].concat());
+    let ended = finish(command.env("OVERHEAR_TEST_FILE", &written));
+    // The load is half of the number.
+    let expected = ["tell 3 few 0 1 9 8.5", "tell 3 few 0 2 9.5 8.5"];
+    assert_eq!(lines(&written), expected, "{ended:#?}");
 }
 
 #[test]
@@ -247,13 +282,16 @@ fn constraints_react_when_they_are_decided() {
         on = ["violated"]
         of = ["few"]
         log = "violated.log"
+        exec = ["sh", "-c", "echo $OVERHEAR_OBSERVED $OVERHEAR_BOUND >> OUT"]
+        sensor = "alarms"
         [[reaction]]
         name = "inconclusive"
         on = ["inconclusive"]
         log = "inconclusive.log"
     "#;
     let file = folder.path().join("overhear.toml");
-    fs::write(&file, text).unwrap();
+    let ran = folder.path().join("ran");
+    fs::write(&file, text.replace("OUT", path(&ran))).unwrap();
     // A file without a monitor, for --check.
     let options = ["--kernel", "off", "--check", path(&file)];
     let (ended, report) = run_json(&options, &[path(program()), "paced", "20"]);
@@ -262,11 +300,38 @@ fn constraints_react_when_they_are_decided() {
     assert_eq!(violated.len(), 4, "{violated:#?}");
     for (element, line) in (16..20).zip(&violated) {
         let end = format!(
-            "constraint `few` was violated by element {element} (offence {})",
+            " s constraint `few` was violated by element {element} (offence {}): observed {element}, bound 15",
             element - 15
         );
         assert!(line.ends_with(&end), "{line}");
     }
+    // Programs run beside each other.
+    let mut measures = lines(&ran);
+    measures.sort();
+    assert_eq!(measures, ["16 15", "17 15", "18 15", "19 15"]);
+    let first = reaction(&report, "violated");
+    let measure = (
+        first["first_observed"].as_f64(),
+        first["first_bound"].as_f64(),
+    );
+    assert_eq!(measure, (Some(16.0), Some(15.0)), "{first:#}");
+    let sensors = report["sensors"].as_array().unwrap();
+    let alarms = sensors
+        .iter()
+        .find(|sensor| sensor["id"] == "alarms")
+        .unwrap();
+    let fields = alarms["fields"].as_array().unwrap();
+    let of = |name: &str| {
+        let field = fields.iter().find(|field| field["name"] == name).unwrap();
+        (field["min"].as_f64(), field["max"].as_f64())
+    };
+    // What is decided with the last elements of a program is told too late for its own run.
+    let (least, most) = of("observed");
+    assert!(least == Some(16.0) && most <= Some(19.0), "{alarms:#}");
+    assert_eq!(of("bound"), (Some(15.0), Some(15.0)));
+    // What is inconclusive has neither.
+    let inconclusive = reaction(&report, "inconclusive");
+    assert_eq!(inconclusive["first_observed"], Value::Null);
     let inconclusive = lines(&folder.path().join("inconclusive.log"));
     assert_eq!(inconclusive.len(), 1, "{inconclusive:#?}");
     assert!(inconclusive[0].contains("constraint `unheard` became inconclusive"));
@@ -338,8 +403,8 @@ fn what_is_missed_is_counted_exactly_and_updates_go_on_or_stop_as_told() {
     let lines = lines(&folder.path().join("missed.log"));
     let told = lines.iter().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
-        assert!(words[4].starts_with("element"), "{line}");
-        words[3].parse::<u64>().unwrap()
+        assert!(words[5].starts_with("element"), "{line}");
+        words[4].parse::<u64>().unwrap()
     });
     assert_eq!(told.sum::<u64>(), missed);
     assert_eq!(

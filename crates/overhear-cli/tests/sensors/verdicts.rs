@@ -49,6 +49,19 @@ fn a_run_and_its_recording_have_the_same_verdicts() {
     assert_eq!(first["first"]["elements"][0]["sequence"], 251);
     let sentence = first["first"]["sentence"].as_str().unwrap();
     ended.says(1, &["overhear: violated: few: ", sentence]);
+    // Times are counted from the start of the run, as in the page; keys are of the monotonic clock.
+    let run = fs::read_to_string(out.join("trace/overhear/run.json")).unwrap();
+    let run: Value = serde_json::from_str(&run).unwrap();
+    let start = run["start_ns"].as_u64().unwrap();
+    let since = first["first"]["begin_ns"].as_u64().unwrap() - start;
+    let since = format!(
+        "at {}.{:09} s",
+        since / 1_000_000_000,
+        since % 1_000_000_000
+    );
+    assert!(sentence.contains(&since), "{since}: {sentence}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains(&format!("\"origin_ns\":{start}")));
     assert!(fs::read_to_string(&junit)
         .unwrap()
         .contains("failures=\"1\""));

@@ -153,6 +153,11 @@ impl<J: Judge> Verdicts<J> {
         self.trials.is_empty()
     }
 
+    /// Sentences about offences count times from here on; else from the zero of `CLOCK_MONOTONIC`.
+    pub fn count_from(&mut self, start: Timestamp) {
+        self.names.start = start;
+    }
+
     /// From this time on stamps of the counter may be wrong by this much against the kernel's clock.
     /// Steps come in the order of time; without any, stamps are taken to be exact.
     pub fn clock_error(&mut self, from: Timestamp, error: Nanos) {

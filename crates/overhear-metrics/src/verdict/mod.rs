@@ -50,7 +50,7 @@
 //! assert_eq!(verdict.outcome, Outcome::Violated);
 //! assert_eq!(
 //!     verdict.first.unwrap().to_string(),
-//!     "it did not follow within 10.0 ms, at 0.200000000, server(42) (server(42)/request #2)"
+//!     "it did not follow within 10.0 ms, at 0.200000000 s, server(42) (server(42)/request #2)"
 //! );
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

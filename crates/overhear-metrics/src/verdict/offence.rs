@@ -115,6 +115,54 @@ pub enum Found {
 }
 
 impl Found {
+    /// The value that offends: of a field in its unit, of a metric and between events in nanoseconds, of a window the
+    /// count of its elements. `None` where there is no such value: what did not come, or must not come at all.
+    #[must_use]
+    pub fn observed(&self) -> Option<f64> {
+        match *self {
+            Self::Above { value, .. } | Self::Below { value, .. } => Some(value),
+            Self::Spread { least, most, .. } => Some(most - least),
+            Self::TooMany { bound, .. } => Some(bound as f64 + 1.0),
+            Self::TooFew { count, .. } => Some(count as f64),
+            Self::TooClose { distance, .. } => Some(distance.as_ns() as f64),
+            Self::TooLate { after, .. } => Some(after.as_ns() as f64),
+            Self::NotANumber
+            | Self::Fraction { .. }
+            | Self::Absent { .. }
+            | Self::Happened
+            | Self::OutOfOrder { .. }
+            | Self::Unanswered { .. } => None,
+        }
+    }
+
+    /// The bound that it offends against, in the same unit; `None` where there is none.
+    #[must_use]
+    pub fn bound(&self) -> Option<f64> {
+        match *self {
+            Self::Above { bound, .. }
+            | Self::Below { bound, .. }
+            | Self::Fraction { bound, .. }
+            | Self::Spread { bound, .. } => Some(bound),
+            Self::TooMany { bound, .. } | Self::TooFew { bound, .. } => Some(bound as f64),
+            Self::TooClose { bound, .. } | Self::Absent { bound } => Some(bound.as_ns() as f64),
+            Self::TooLate { within, .. } | Self::Unanswered { within } => {
+                Some(within.as_ns() as f64)
+            }
+            Self::NotANumber | Self::Happened | Self::OutOfOrder { .. } => None,
+        }
+    }
+
+    /// Whether it is about a length of time, whatever the unit of the values is.
+    pub(super) const fn is_length(&self) -> bool {
+        matches!(
+            self,
+            Self::TooClose { .. }
+                | Self::Absent { .. }
+                | Self::TooLate { .. }
+                | Self::Unanswered { .. }
+        )
+    }
+
     /// Says it, for values of this unit.
     pub(super) fn describe(&self, f: &mut fmt::Formatter<'_>, unit: &str) -> fmt::Result {
         let shown = |value| Shown { value, unit };

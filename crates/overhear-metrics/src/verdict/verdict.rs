@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use overhear_event::{EventName, StreamId};
+use overhear_event::{EventName, StreamId, Timestamp};
 
 use super::constraint::Constraint;
 use super::offence::Offence;
@@ -106,6 +106,8 @@ pub(super) struct Names {
     gone: HashSet<u32>,
     /// Tasks of which the kernel has told no name.
     suggested: HashSet<u32>,
+    /// From when on sentences count times.
+    pub(super) start: Timestamp,
 }
 
 impl Names {
@@ -170,6 +172,12 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Whether what was found is in nanoseconds.
+    #[must_use]
+    pub fn is_in_nanoseconds(&self) -> bool {
+        self.unit == "ns" || self.offence.found.is_length()
+    }
+
     /// The elements that show it: the names of their streams, and their positions in them.
     pub fn elements(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         let positions = self.offence.elements.iter().flatten();
@@ -193,10 +201,12 @@ impl Case<'_> {
 }
 
 impl fmt::Display for Case<'_> {
-    /// `1.20 ms is more than 200 us, at 12.000000001, worker(4711) (kernel/sched_wake@0 #17, ...)`.
+    /// `1.20 ms is more than 200 us, at 12.000000001 s, worker(4711) (kernel/sched_wake@0 #17, ...)`, by the time since
+    /// the start ([`Verdicts::count_from`](super::Verdicts::count_from)).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.offence.found.describe(f, self.unit)?;
-        write!(f, ", at {}", self.offence.begin)?;
+        let begin = self.offence.begin.relative_to(self.names.start);
+        write!(f, ", at {begin}")?;
         if let Some(task) = self.task() {
             write!(f, ", {task}")?;
         }

@@ -23,15 +23,15 @@ fn an_order_is_a_circle_and_begins_with_its_first_event() {
     assert_eq!(
         played.judge().0,
         [
-            "1: event 3 of the order came where event 2 was due, at 0.000000001, p1(1) \
+            "1: event 3 of the order came where event 2 was due, at 0.000000001 s, p1(1) \
              (p1(1)/a #0, p1(1)/c #0)",
-            "2: event 1 of the order came where event 2 was due, at 0.000000003, p1(1) \
+            "2: event 1 of the order came where event 2 was due, at 0.000000003 s, p1(1) \
              (p1(1)/a #1, p1(1)/a #2)",
         ]
     );
     assert_eq!(
         play(order(), 0, "0 open a; 1 b").judge().0,
-        ["1: event 2 of the order came where event 1 was due, at 0.000000001, p1(1) (p1(1)/b #0)"]
+        ["1: event 2 of the order came where event 1 was due, at 0.000000001 s, p1(1) (p1(1)/b #0)"]
     );
     assert_eq!(
         end(play(order(), 0, "1 a; 2 b"), 9),
@@ -166,7 +166,7 @@ fn one_answer_answers_everything_before_it() {
     let played = play(deadline(), 0, "0 a; 50 a; 100 advance; 101 advance; 120 b");
     assert_eq!(
         played.judge().0,
-        ["1: it did not follow within 100 ns, at 0.000000000, p1(1) (p1(1)/a #0)"]
+        ["1: it did not follow within 100 ns, at 0.000000000 s, p1(1) (p1(1)/a #0)"]
     );
     assert_eq!(end(played, 999), "violated 1/2");
     // The element itself decides what is due before it.
@@ -267,7 +267,7 @@ fn what_nobody_listened_for_is_not_absent() {
     let played = play(deadline(), 0, "0 a; 200 advance; 300 b; 301 advance");
     assert_eq!(
         played.judge().0,
-        ["1: it did not follow within 100 ns, at 0.000000000, p1(1) (p1(1)/a #0)"]
+        ["1: it did not follow within 100 ns, at 0.000000000 s, p1(1) (p1(1)/a #0)"]
     );
     assert_eq!(end(played, 999), "violated 1/1");
     // A gap excuses what waits, too.

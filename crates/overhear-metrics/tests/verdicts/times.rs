@@ -29,7 +29,7 @@ fn no_window_has_more_than_permitted() {
     let played = play(two(), 0, "0 a; 50 a; 99 a; 150 a");
     assert_eq!(
         played.judge().0,
-        ["1: 3 elements within 99 ns, 2 permitted, at 0.000000000, p1(1) (p1(1)/a #0, p1(1)/a #2)"]
+        ["1: 3 elements within 99 ns, 2 permitted, at 0.000000000 s, p1(1) (p1(1)/a #0, p1(1)/a #2)"]
     );
     assert_eq!(end(played, 200), "violated 1/4");
     // What was missed makes them more, not fewer.
@@ -57,7 +57,7 @@ fn too_few_in_a_window_is_decided_when_nothing_older_can_come() {
     );
     assert_eq!(
         played.judge().0,
-        ["1: 1 elements in 100 ns, 2 demanded, at 0.000000100, p1(1) (p1(1)/a #2)"]
+        ["1: 1 elements in 100 ns, 2 demanded, at 0.000000100 s, p1(1) (p1(1)/a #2)"]
     );
     // An element decides as well as an advance.
     let played = play(two(), 0, "0 a; 50 a; 301 a");
@@ -107,7 +107,7 @@ fn an_absence_is_decided_once_and_taken_back_by_a_gap() {
     );
     assert_eq!(
         played.judge().0,
-        ["1: the next one did not come within 100 ns, at 0.000000000, p1(1) (p1(1)/a #0)"]
+        ["1: the next one did not come within 100 ns, at 0.000000000 s, p1(1) (p1(1)/a #0)"]
     );
     assert_eq!(end(played, 320), "violated 1/1");
     // The gap becomes known with the element after it.
@@ -172,9 +172,9 @@ fn a_period_has_a_jitter_to_both_sides() {
     assert_eq!(
         played.judge().0,
         [
-            "1: 89 ns after the one before, at least 90 ns demanded, at 0.000000000, p1(1) \
+            "1: 89 ns after the one before, at least 90 ns demanded, at 0.000000000 s, p1(1) \
              (p1(1)/a #0, p1(1)/a #1)",
-            "2: the next one did not come within 110 ns, at 0.000000089, p1(1) (p1(1)/a #1)",
+            "2: the next one did not come within 110 ns, at 0.000000089 s, p1(1) (p1(1)/a #1)",
         ]
     );
     // Too close is certain whatever was missed, too far is not.
@@ -195,7 +195,7 @@ fn what_must_never_happen_holds_if_it_was_listened_for() {
     let played = play(never(), 0, "1 a 1; 2 a 3");
     assert_eq!(
         played.judge().0,
-        ["1: it happened, at 0.000000002, p1(1) (p1(1)/a #1)"]
+        ["1: it happened, at 0.000000002 s, p1(1) (p1(1)/a #1)"]
     );
     assert_eq!(
         end(play(never(), 0, "1 a 1; 5 gap a 1 2"), 9),

@@ -30,9 +30,9 @@ fn bounds_include_their_ends() {
     assert_eq!(
         played.judge().0,
         [
-            "1: 6 is more than 5, at 0.000000002, p1(1) (p1(1)/a #1)",
-            "2: -3 is less than -2, at 0.000000003, p1(1) (p1(1)/a #2)",
-            "3: 7 is more than 5, at 0.000000004, p1(1) (p1(1)/a #3)",
+            "1: 6 is more than 5, at 0.000000002 s, p1(1) (p1(1)/a #1)",
+            "2: -3 is less than -2, at 0.000000003 s, p1(1) (p1(1)/a #2)",
+            "3: 7 is more than 5, at 0.000000004 s, p1(1) (p1(1)/a #3)",
         ]
     );
     assert_eq!(end(played, 9), "violated 3/4");
@@ -102,7 +102,7 @@ fn lengths_are_converted_from_the_unit_of_the_field() {
     let played = play(constraint(demand(of())), 0, "1 a 5; 2 a 6");
     assert_eq!(
         played.judge().0,
-        ["1: 6.00 us is more than 5.00 us, at 0.000000002, p1(1) (p1(1)/a #1)"]
+        ["1: 6.00 us is more than 5.00 us, at 0.000000002 s, p1(1) (p1(1)/a #1)"]
     );
     let of = field("user:a", "value", true);
     assert_eq!(
@@ -180,7 +180,7 @@ fn a_spread_is_between_the_smallest_and_the_largest() {
     let played = play(spread(), 0, "1 a 5; 2 a 15; 3 a 4; 4 a 10");
     assert_eq!(
         played.judge().0,
-        ["1: 4 and 15 are more than 10 apart, at 0.000000002, p1(1) (p1(1)/a #1, p1(1)/a #2)"]
+        ["1: 4 and 15 are more than 10 apart, at 0.000000002 s, p1(1) (p1(1)/a #1, p1(1)/a #2)"]
     );
 }
 
@@ -201,7 +201,7 @@ fn measurements_are_judged_with_the_elements_of_begin_and_end() {
     let played = play(of_metric(10.0), 0, "1 a; 11 b; 20 a@7; 31 b@7");
     assert_eq!(
         played.judge().0,
-        ["1: 11 ns is more than 10 ns, at 0.000000020, p7(7) (p7(7)/a #0, p7(7)/b #0)"]
+        ["1: 11 ns is more than 10 ns, at 0.000000020 s, p7(7) (p7(7)/a #0, p7(7)/b #0)"]
     );
     assert_eq!(end(played, 99), "violated 1/2");
     let filtered = |filter: &str| of_metric(10.0).of_task(TaskFilter::parse(filter));

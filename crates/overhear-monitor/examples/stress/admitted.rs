@@ -133,7 +133,7 @@ pub(crate) fn run_telling(
         run,
         guarantee: watch.guarantee().clone(),
         figures: watch.figures().collect(),
-        sentences: watch.guarantee().sentences(terms),
+        sentences: watch.guarantee().sentences(terms, Timestamp::ZERO),
     })
 }
 

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use overhear_admission::Lateness;
-use overhear_event::{Nanos, StreamDescriptor};
+use overhear_event::{Nanos, StreamDescriptor, Timestamp};
 use overhear_monitor::executor::{BreachCause, SensorFigures, Terms, Verdict, Watch, Watched};
 use overhear_monitor::{best_effort, Monitor, Room, Sentinel, SystemClock, Watchfulness};
 
@@ -133,7 +133,7 @@ impl Stress {
         for &breach in &seen.breaches {
             ended.guarantee.breach(breach);
         }
-        ended.sentences = ended.guarantee.sentences(&self.terms);
+        ended.sentences = ended.guarantee.sentences(&self.terms, Timestamp::ZERO);
         Ok(Try {
             ended,
             seen,

@@ -255,22 +255,23 @@ impl Guarantee {
             .filter_map(|(first, count)| Some(((*first)?, *count)))
     }
 
-    /// What happened, a sentence for each kind of breach, earliest first, and one for the failures.
+    /// What happened, a sentence for each kind of breach, earliest first, and one for the failures. Times are counted
+    /// from `start`.
     #[must_use]
-    pub fn sentences(&self, terms: &Terms) -> Vec<String> {
+    pub fn sentences(&self, terms: &Terms, start: Timestamp) -> Vec<String> {
         let mut breaches: Vec<(Breach, u64)> = self.breaches().collect();
         breaches.sort_by_key(|(breach, _)| (breach.from, breach.at));
         let mut sentences: Vec<String> = breaches
             .into_iter()
             .map(|(breach, count)| match count {
-                1 => breach.sentence(terms),
-                more => format!("{} ({more} times in all)", breach.sentence(terms)),
+                1 => breach.sentence(terms, start),
+                more => format!("{} ({more} times in all)", breach.sentence(terms, start)),
             })
             .collect();
         if let Some(failure) = self.first_failure {
             sentences.push(match self.failures {
-                1 => failure.sentence(terms),
-                more => format!("{} (the first of {more})", failure.sentence(terms)),
+                1 => failure.sentence(terms, start),
+                more => format!("{} (the first of {more})", failure.sentence(terms, start)),
             });
         }
         sentences
@@ -278,11 +279,11 @@ impl Guarantee {
 }
 
 impl Breach {
-    /// What happened, with its instant on `CLOCK_MONOTONIC`.
+    /// What happened, with its instant counted from `start`.
     #[must_use]
-    pub fn sentence(&self, terms: &Terms) -> String {
-        let at = self.at;
-        let from = self.from;
+    pub fn sentence(&self, terms: &Terms, start: Timestamp) -> String {
+        let at = self.at.relative_to(start);
+        let from = self.from.relative_to(start);
         match self.cause {
             BreachCause::WakeUp { late } => format!(
                 "at {at} the monitor woke {late} late, {} were admitted: it was stopped, or the \
@@ -318,8 +319,11 @@ impl Breach {
                 terms.reservation.runtime
             ),
             BreachCause::SensorExceeds { sensor, violation } => format!(
-                "sensor `{}` exceeds its stream: {violation}",
-                terms.sensor(sensor)
+                "sensor `{}` exceeds its stream: element {} at {} {}",
+                terms.sensor(sensor),
+                violation.element,
+                violation.at.relative_to(start),
+                violation.broken
             ),
             BreachCause::Lost {
                 sensor,
@@ -363,20 +367,20 @@ impl Breach {
 }
 
 impl Failure {
-    /// What happened, with its instant on `CLOCK_MONOTONIC`.
+    /// What happened, with its instant counted from `start`.
     #[must_use]
-    pub fn sentence(&self, terms: &Terms) -> String {
+    pub fn sentence(&self, terms: &Terms, start: Timestamp) -> String {
         let sensor = terms.sensor(self.sensor);
+        let at = self.at.relative_to(start);
         match self.what {
             FailureKind::Missed { first, missed } => format!(
-                "at {} {missed} elements of sensor `{sensor}` from {first} on had been overwritten \
-                 before they were read",
-                self.at
+                "at {at} {missed} elements of sensor `{sensor}` from {first} on had been overwritten \
+                 before they were read"
             ),
             FailureKind::Late { element, latency } => format!(
-                "at {} element {element} of sensor `{sensor}` had been evaluated {latency} after its \
+                "at {at} element {element} of sensor `{sensor}` had been evaluated {latency} after its \
                  stamp, the bound is {}",
-                self.at, terms.latency
+                terms.latency
             ),
         }
     }

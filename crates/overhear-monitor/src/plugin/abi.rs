@@ -159,6 +159,8 @@ pub(crate) struct RawReaction {
     pub(crate) value: i64,
     pub(crate) code: u32,
     pub(crate) reserved: u32,
+    pub(crate) observed: f64,
+    pub(crate) bound: f64,
 }
 
 /// A function that carries out a reaction.
@@ -199,7 +201,8 @@ const _: () = {
     assert!(size_of::<RawHost>() == 72);
     assert!(offset_of!(RawReaction, at_ns) == 32);
     assert!(offset_of!(RawReaction, code) == 64);
-    assert!(size_of::<RawReaction>() == 72);
+    assert!(offset_of!(RawReaction, observed) == 72);
+    assert!(size_of::<RawReaction>() == 88);
     assert!(offset_of!(RawUpdate, name) == 8);
     assert!(offset_of!(RawUpdate, create) == 48);
     assert!(offset_of!(RawUpdate, prepare) == LEAST_UPDATE);

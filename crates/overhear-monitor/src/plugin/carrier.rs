@@ -50,6 +50,7 @@ impl ReactionFunction {
         let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (of, sentence) = (text(told.of), text(told.sentence));
         let occurrence = &decision.occurrence;
+        let measure = occurrence.measure();
         let raw = RawReaction {
             size: size_of::<RawReaction>() as u32,
             on: occurrence.trigger() as u32,
@@ -62,6 +63,8 @@ impl ReactionFunction {
             value: occurrence.value().unwrap_or(0),
             code: occurrence.code().unwrap_or(0),
             reserved: 0,
+            observed: measure.observed.unwrap_or(f64::NAN),
+            bound: measure.bound.unwrap_or(f64::NAN),
         };
         // SAFETY: a function of this type by `load`; all that is pointed to lives until it returns.
         unsafe { (self.0)(&raw const raw) };

@@ -96,8 +96,55 @@ pub struct ConstraintIndex(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReactionIndex(pub usize);
 
+/// What was observed, and the bound that it offends against, in one unit. [`Measure::NONE`] where there is neither.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measure {
+    /// The value; `None` for what did not come, or must not come at all.
+    pub observed: Option<f64>,
+    /// The bound; `None` where there is none.
+    pub bound: Option<f64>,
+    /// Whether both are nanoseconds. Else they are in the unit of their field, or counts.
+    pub in_nanoseconds: bool,
+}
+
+impl Measure {
+    /// Neither a value nor a bound.
+    pub const NONE: Self = Self {
+        observed: None,
+        bound: None,
+        in_nanoseconds: false,
+    };
+
+    /// A length, and the bound that it offends against.
+    #[must_use]
+    pub fn of_lengths(observed: Option<Nanos>, bound: Option<Nanos>) -> Self {
+        let number = |length: Nanos| length.as_ns() as f64;
+        Self {
+            observed: observed.map(number),
+            bound: bound.map(number),
+            in_nanoseconds: true,
+        }
+    }
+
+    /// The numbers by their bits, NaN for none, and the unit.
+    fn words(&self) -> [u64; 3] {
+        let bits = |number: Option<f64>| number.unwrap_or(f64::NAN).to_bits();
+        let unit = u64::from(self.in_nanoseconds);
+        [bits(self.observed), bits(self.bound), unit]
+    }
+
+    fn from_words([observed, bound, unit]: [u64; 3]) -> Self {
+        let some = |bits| Some(f64::from_bits(bits)).filter(|number| !number.is_nan());
+        Self {
+            observed: some(observed),
+            bound: some(bound),
+            in_nanoseconds: unit != 0,
+        }
+    }
+}
+
 /// Something that may call for a reaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Occurrence {
     /// [`Trigger::Overrun`].
     Overrun {
@@ -109,6 +156,8 @@ pub enum Occurrence {
         element: u64,
         /// CPU time that it took, at least.
         took: Nanos,
+        /// Its WCET.
+        wcet: Nanos,
     },
     /// [`Trigger::Stream`].
     Exceeded {
@@ -116,6 +165,8 @@ pub enum Occurrence {
         sensor: SensorIndex,
         /// The position of the element that was too early.
         element: u64,
+        /// The distance to the element before and D, or how early it was and tau.
+        measure: Measure,
     },
     /// [`Trigger::Missed`].
     Missed {
@@ -134,6 +185,8 @@ pub enum Occurrence {
         offences: u64,
         /// The position of the first element that shows it.
         element: Option<u64>,
+        /// The value of the offence, and the bound.
+        measure: Measure,
     },
     /// [`Trigger::Inconclusive`].
     Inconclusive {
@@ -203,6 +256,16 @@ impl Occurrence {
         Some(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
+    /// What was observed, and the bound that it offends against.
+    #[must_use]
+    pub fn measure(&self) -> Measure {
+        match *self {
+            Self::Overrun { took, wcet, .. } => Measure::of_lengths(Some(took), Some(wcet)),
+            Self::Exceeded { measure, .. } | Self::Violated { measure, .. } => measure,
+            Self::Missed { .. } | Self::Inconclusive { .. } | Self::Asked { .. } => Measure::NONE,
+        }
+    }
+
     /// The code that an update said.
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
@@ -221,7 +284,7 @@ impl Occurrence {
         }
     }
 
-    const fn words(&self) -> [u64; 5] {
+    fn words(&self) -> [u64; 8] {
         let of = self.of() as u64;
         let (kind, rest) = match *self {
             Self::Overrun {
@@ -230,31 +293,29 @@ impl Occurrence {
                 took,
                 ..
             } => {
-                let sensor = match sensor {
-                    Some(sensor) => sensor.0 as u64,
-                    None => NONE,
-                };
+                let sensor = sensor.map_or(NONE, |sensor| sensor.0 as u64);
                 (0, [sensor, element, took.as_ns()])
             }
             Self::Exceeded { element, .. } => (1, [element, 0, 0]),
             Self::Missed { first, missed, .. } => (2, [first, missed, 0]),
             Self::Violated {
                 offences, element, ..
-            } => {
-                let element = match element {
-                    Some(element) => element,
-                    None => NONE,
-                };
-                (3, [offences, element, 0])
-            }
+            } => (3, [offences, element.unwrap_or(NONE), 0]),
             Self::Inconclusive { .. } => (4, [0; 3]),
-            Self::Asked { code, value, .. } => (5, [code as u64, value.cast_unsigned(), 0]),
+            Self::Asked { code, value, .. } => (5, [code.into(), value.cast_unsigned(), 0]),
         };
-        [kind, of, rest[0], rest[1], rest[2]]
+        let measure = match *self {
+            // Exact, as all lengths are.
+            Self::Overrun { wcet, .. } => [wcet.as_ns(), 0, 0],
+            _ => self.measure().words(),
+        };
+        [
+            kind, of, rest[0], rest[1], rest[2], measure[0], measure[1], measure[2],
+        ]
     }
 
-    fn from_words(words: [u64; 5]) -> Option<Self> {
-        let [kind, of, a, b, c] = words;
+    fn from_words(words: [u64; 8]) -> Option<Self> {
+        let [kind, of, a, b, c, measure @ ..] = words;
         let of = usize::try_from(of).ok()?;
         let some = |word: u64| (word != NONE).then_some(word);
         Some(match kind {
@@ -263,10 +324,12 @@ impl Occurrence {
                 sensor: some(a).map(|sensor| SensorIndex(sensor as usize)),
                 element: b,
                 took: Nanos::from_ns(c),
+                wcet: Nanos::from_ns(measure[0]),
             },
             1 => Self::Exceeded {
                 sensor: SensorIndex(of),
                 element: a,
+                measure: Measure::from_words(measure),
             },
             2 => Self::Missed {
                 sensor: SensorIndex(of),
@@ -277,6 +340,7 @@ impl Occurrence {
                 constraint: ConstraintIndex(of),
                 offences: a,
                 element: some(b),
+                measure: Measure::from_words(measure),
             },
             4 => Self::Inconclusive {
                 constraint: ConstraintIndex(of),
@@ -307,7 +371,7 @@ pub struct Condition {
 }
 
 /// A reaction that is to be carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     /// Which.
     pub reaction: ReactionIndex,
@@ -320,7 +384,7 @@ pub struct Decision {
 }
 
 /// Words of a decision in a ring; its time is the stamp.
-const WORDS: usize = 7;
+const WORDS: usize = 10;
 
 /// Holds occurrences against conditions. See the module's text.
 #[derive(Debug)]
@@ -379,8 +443,9 @@ impl Decider {
             if *count < condition.after || (condition.once && !is_first) {
                 continue;
             }
-            let [kind, about, a, b, c] = occurrence.words();
-            let words = [condition.reaction.0 as u64, *count, kind, about, a, b, c];
+            let mut words = [0; WORDS];
+            words[..2].copy_from_slice(&[condition.reaction.0 as u64, *count]);
+            words[2..].copy_from_slice(&occurrence.words());
             self.ring
                 .write(words.as_bytes(), || Ticks::from_raw(at.as_monotonic_ns()));
         }
@@ -415,12 +480,12 @@ fn decision(stamp: Ticks, payload: &[u8]) -> Option<Decision> {
     for (word, bytes) in words.iter_mut().zip(payload.chunks_exact(8)) {
         *word = u64::from_ne_bytes(bytes.try_into().ok()?);
     }
-    let [reaction, count, kind, about, a, b, c] = words;
+    let [reaction, count, occurrence @ ..] = words;
     Some(Decision {
         reaction: ReactionIndex(usize::try_from(reaction).ok()?),
         at: Timestamp::from_monotonic_ns(stamp.as_raw()),
         count,
-        occurrence: Occurrence::from_words([kind, about, a, b, c])?,
+        occurrence: Occurrence::from_words(occurrence)?,
     })
 }
 
@@ -428,7 +493,7 @@ fn decision(stamp: Ticks, payload: &[u8]) -> Option<Decision> {
 mod tests {
     use overhear_event::{Nanos, Timestamp};
 
-    use super::{decider, Condition, ConstraintIndex, Occurrence, ReactionIndex, Trigger};
+    use super::{decider, Condition, ConstraintIndex, Measure, Occurrence, ReactionIndex, Trigger};
     use crate::executor::{SensorIndex, UpdateIndex};
 
     const ALL: [Occurrence; 8] = [
@@ -437,16 +502,23 @@ mod tests {
             sensor: Some(SensorIndex(1)),
             element: 7,
             took: Nanos::from_us(5),
+            wcet: Nanos::from_us(4),
         },
         Occurrence::Overrun {
             update: UpdateIndex(3),
             sensor: None,
             element: 8,
             took: Nanos::from_us(6),
+            wcet: Nanos::from_ns(u64::MAX),
         },
         Occurrence::Exceeded {
             sensor: SensorIndex(2),
             element: 9,
+            measure: Measure {
+                observed: Some(70.0),
+                bound: Some(100.0),
+                in_nanoseconds: true,
+            },
         },
         Occurrence::Missed {
             sensor: SensorIndex(0),
@@ -457,11 +529,17 @@ mod tests {
             constraint: ConstraintIndex(4),
             offences: 2,
             element: None,
+            measure: Measure::NONE,
         },
         Occurrence::Violated {
             constraint: ConstraintIndex(4),
             offences: 3,
             element: Some(0),
+            measure: Measure {
+                observed: None,
+                bound: Some(-0.5),
+                in_nanoseconds: false,
+            },
         },
         Occurrence::Inconclusive {
             constraint: ConstraintIndex(4),
@@ -555,7 +633,13 @@ mod tests {
         let (mut decider, mut decisions) = decider(vec![condition(Trigger::Stream)], 3);
         for element in 0..10 {
             let sensor = SensorIndex(0);
-            decider.occurred(at(element), &Occurrence::Exceeded { sensor, element });
+            let measure = Measure::NONE;
+            let occurrence = Occurrence::Exceeded {
+                sensor,
+                element,
+                measure,
+            };
+            decider.occurred(at(element), &occurrence);
         }
         let mut found = Vec::new();
         decisions.take(|decision| found.push(decision.count));

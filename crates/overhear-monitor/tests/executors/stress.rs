@@ -100,7 +100,7 @@ fn tries_are_judged_by_what_the_machine_did() {
     excused.ended.guarantee.breach(breach);
     // Without a sentence nobody learns since when.
     assert!(is_broken(&excused));
-    excused.ended.sentences = excused.ended.guarantee.sentences(&terms);
+    excused.ended.sentences = excused.ended.guarantee.sentences(&terms, Timestamp::ZERO);
     excused.seen = Watchfulness {
         cpus: vec![CpuLateness {
             worst: late,
@@ -130,7 +130,7 @@ fn tries_are_judged_by_what_the_machine_did() {
         },
     });
     overrun.ended.guarantee.breach(breach);
-    overrun.ended.sentences = overrun.ended.guarantee.sentences(&terms);
+    overrun.ended.sentences = overrun.ended.guarantee.sentences(&terms, Timestamp::ZERO);
     let sentence = said(&overrun);
     assert!(
         sentence.starts_with("an update's CPU time was above its WCET: ")

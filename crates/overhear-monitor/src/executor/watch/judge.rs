@@ -8,7 +8,7 @@ use super::Watch;
 use crate::clock::Clock;
 use crate::executor::guarantee::{Breach, BreachCause, Failure, FailureKind};
 use crate::executor::terms::{SensorIndex, UpdateIndex};
-use crate::reaction::Occurrence;
+use crate::reaction::{Measure, Occurrence};
 
 impl<C: Clock> Watch<'_, C> {
     pub(super) fn occurred(&mut self, at: Timestamp, occurrence: &Occurrence) {
@@ -93,6 +93,7 @@ impl<C: Clock> Watch<'_, C> {
                 sensor,
                 element,
                 took,
+                wcet,
             };
             self.occurred(end, &occurrence);
         }
@@ -154,7 +155,14 @@ impl<C: Clock> Watch<'_, C> {
                 at,
                 cause: BreachCause::SensorExceeds { sensor, violation },
             });
-            self.occurred(at, &Occurrence::Exceeded { sensor, element });
+            let broken = violation.broken;
+            let measure = Measure::of_lengths(broken.observed(), broken.bound());
+            let occurrence = Occurrence::Exceeded {
+                sensor,
+                element,
+                measure,
+            };
+            self.occurred(at, &occurrence);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{Watch, Watched};
 use crate::clock::Clock;
 use crate::executor::guarantee::{BreachCause, Verdict};
 use crate::executor::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
-use crate::reaction::{decider, Condition, Occurrence, ReactionIndex, Trigger};
+use crate::reaction::{decider, Condition, Measure, Occurrence, ReactionIndex, Trigger};
 use crate::updates::MissedPolicy;
 
 /// Time that the test makes: (now, CPU time).
@@ -234,7 +234,7 @@ fn cpu_time_overruns_and_preemption_does_not() {
             took: Nanos::from_ns(60),
         };
         assert_eq!((first.cause, first.at), (cause, at(made.now.get())));
-        let sentence = first.sentence(watch.terms());
+        let sentence = first.sentence(watch.terms(), Timestamp::ZERO);
         assert!(
             sentence.contains("update `u` took 60 ns for element 2 of sensor `a`"),
             "{sentence}"
@@ -254,7 +254,7 @@ fn a_sensor_that_is_too_fast_is_named_with_its_element() {
         }
         let first = watch.guarantee().first_breach().unwrap();
         assert_eq!((first.from, first.at), (at(9_100), at(9_199)));
-        let sentence = first.sentence(watch.terms());
+        let sentence = first.sentence(watch.terms(), Timestamp::ZERO);
         assert!(
             sentence.starts_with("sensor `a` exceeds its stream: element 2 at "),
             "{sentence}"
@@ -299,7 +299,10 @@ fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
         made.pass(1_000, 0);
         watch.element(&element(&a, 1, 9_111));
         assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
-        let sentence = watch.guarantee().sentences(watch.terms()).join("; ");
+        let sentence = watch
+            .guarantee()
+            .sentences(watch.terms(), Timestamp::ZERO)
+            .join("; ");
         assert!(sentence.contains("element 1 of sensor `a`"), "{sentence}");
     });
 }
@@ -357,11 +360,23 @@ fn what_is_judged_calls_for_reactions_with_the_element() {
         sensor: Some(SensorIndex(0)),
         element,
         took: Nanos::from_ns(took),
+        wcet: Nanos::from_ns(50),
     };
     let sensor = SensorIndex(0);
+    // Element 2 comes 99 ns after element 1, and D is 100 ns.
+    let measure = Measure {
+        observed: Some(99.0),
+        bound: Some(100.0),
+        in_nanoseconds: true,
+    };
+    let exceeded = Occurrence::Exceeded {
+        sensor,
+        element: 2,
+        measure,
+    };
     let expected = [
         overrun(1, 60),
-        Occurrence::Exceeded { sensor, element: 2 },
+        exceeded,
         Occurrence::Missed {
             sensor,
             first: 3,
@@ -560,7 +575,10 @@ fn the_rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
     // What comes of the same term from somewhere else was not counted.
     watched_rings(|_, watch| {
         watch.open(&stream(3, "a"));
-        let sentence = watch.guarantee().sentences(watch.terms()).join("; ");
+        let sentence = watch
+            .guarantee()
+            .sentences(watch.terms(), Timestamp::ZERO)
+            .join("; ");
         assert!(sentence.contains("admission did not count"), "{sentence}");
     });
 }
