@@ -11,7 +11,7 @@ use overhear_trace::{CsvExport, Exported, PerfettoExport, TraceReader};
 
 use crate::compensation;
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE};
-use crate::fit;
+use crate::{fit, other_threads};
 
 /// What to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,9 @@ pub fn export(
         (Format::Perfetto, _) => {
             let mut export = PerfettoExport::new(out, reader.identity().realtime_offset);
             reader.streams().for_each(|stream| export.announce(stream));
+            for (tid, comm) in other_threads::by_tid(&other_threads::kept(&reader)?) {
+                export.name_thread(tid, &comm);
+            }
             let _ = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
             export.finish()
         }

@@ -56,7 +56,7 @@ pub struct ThreadIntrusion {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Its newest name; empty if it was only seen in passing.
+    /// Its newest name; empty if it was only seen in passing, and had ended before it could be looked up.
     pub comm: String,
     /// Its cost.
     pub intrusion_ns: u64,

@@ -7,7 +7,7 @@ use overhear_metrics::automaton::Metric;
 use overhear_trace::name_of_number;
 
 /// Fields of the kernel's elements that name a thread.
-const THREADS: [&str; 6] = [
+pub(crate) const THREADS: [&str; 6] = [
     "prev_tid",
     "next_tid",
     "waker_tid",

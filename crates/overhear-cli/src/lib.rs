@@ -47,6 +47,7 @@ pub mod measurements;
 pub mod metrics;
 mod named_sensors;
 pub mod offline;
+mod other_threads;
 pub mod page;
 mod picture;
 pub mod place;

@@ -21,6 +21,7 @@ use crate::compensation;
 use crate::exit::{Failure, USAGE};
 use crate::kinds::Kinds;
 use crate::measurements::{Each, MeasurementReport};
+use crate::other_threads;
 use crate::recording::{self, Recording};
 use crate::width::Width;
 
@@ -161,7 +162,9 @@ pub fn metrics(
     let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut names_of_threads];
     let replayed = compensation::replay(&reader, costs, updates);
     engine.finish();
-    let comms = comms(&reader, &names_of_threads);
+    let others = other_threads::kept(&reader)?;
+    let mut comms: BTreeMap<u32, String> = other_threads::by_tid(&others).collect();
+    comms.extend(self::comms(&reader, &names_of_threads));
     let mut report = report_of(&engine, &engine.sink().summaries, &comms, &heard);
     engine.sink().tell(engine.statistics(), &comms, &mut report);
     let run = Recording::read(&reader).map_err(|error| usage(error.to_string()))?;

@@ -19,11 +19,12 @@ use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{MetricsReport, METRICS};
+use crate::other_threads;
 use crate::page;
 use crate::picture::{self, PicturedGap, SensorColumns};
 use crate::reactions::{ReactionsReport, REACTIONS};
 use crate::recording::{self, report, Found, Recording};
-use crate::report::{HistogramReport, Report, TraceReport};
+use crate::report::{HistogramReport, OtherThread, Report, TraceReport};
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
 /// Everything that a recording says.
@@ -40,6 +41,7 @@ struct Replayed {
     trace: TraceReport,
     updates: Vec<UpdateReport>,
     meter: Option<Meter>,
+    others: Vec<OtherThread>,
     check: Option<CheckReport>,
     metrics: Option<MetricsReport>,
     guarantee: Option<GuaranteeReport>,
@@ -269,6 +271,7 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
             named => named,
         }
         .map(|known: Calibration| Meter::new(known.heard_by(recording.kernel_active()))),
+        others: other_threads::kept(&reader)?,
         check: kept(&reader, CHECK)?,
         metrics: kept(&reader, METRICS)?,
         guarantee: kept(&reader, GUARANTEE)?,
@@ -467,6 +470,7 @@ impl Replayed {
         report.add_updates(self.updates.clone());
         report.add_guarantee(self.guarantee.clone());
         report.reactions.clone_from(&self.reactions);
+        report.add_other_threads(self.others.clone());
         if self.recording.end.is_none() {
             let removed = report.compensation.map_or(0, |found| found.removed_ns);
             let duration = self.end.since(self.begin).as_ns();

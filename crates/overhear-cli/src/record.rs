@@ -22,6 +22,7 @@ use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, METRICS};
 use crate::named_sensors::NamedSensors;
+use crate::other_threads::{self, OtherThreads, OTHER_THREADS};
 use crate::place;
 use crate::progress::Progress;
 use crate::recording::{self, Ending, Found, Recording};
@@ -161,12 +162,13 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         .as_ref()
         .filter(|_| wishes.compensate)
         .map(Meter::costs);
+    let mut others = OtherThreads::new();
     let mut notes = Vec::new();
     let mut ended = begun;
     let delays;
     {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
-        let mut all: Vec<&mut dyn Update> = vec![accounts.update()];
+        let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
         all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
         if !evaluations.is_empty() {
             all.push(&mut evaluations);
@@ -208,13 +210,20 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     }
     notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
     scheduling.finish(compensation::end(ended, delays.as_ref()));
-    let (_, measured) = evaluations.finish(ended, 0, metrics::names_of(&scheduling));
+    let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));
+    let threads = other_threads::by_tid(&others).chain(metrics::names_of(&scheduling));
+    let (_, measured) = evaluations.finish(ended, 0, threads);
     recording.end = Some(Ending {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
     });
     recording.notes = notes;
     if let Some(writer) = &mut writer {
+        keep(
+            writer,
+            OTHER_THREADS,
+            Some(&others).filter(|all| !all.is_empty()),
+        );
         keep(writer, METRICS, measured.as_ref());
         keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
     }
@@ -234,6 +243,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     };
     let mut report = recording::report(&recording, &found);
     report.metrics = measured;
+    report.add_other_threads(others);
     report.conclude();
     // The recording is finished, the page can be made again.
     drop(interrupts);

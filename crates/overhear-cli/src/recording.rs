@@ -187,6 +187,7 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         kernel_sensors: report::kernel_sensors(found.statistics),
         unheard: recording.unheard,
         complete: losses.is_empty() && recording.unheard == 0 && recording.end.is_some(),
+        other_threads: Vec::new(),
         outcome: String::new(),
         findings: Vec::new(),
         updates: Vec::new(),

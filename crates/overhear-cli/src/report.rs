@@ -16,6 +16,7 @@ use crate::findings::{self, Finding};
 use crate::guaranteed::GuaranteeReport;
 use crate::intrusion::IntrusionReport;
 use crate::metrics::MetricsReport;
+pub use crate::other_threads::OtherThread;
 use crate::reactions::ReactionsReport;
 use crate::updates::UpdateReport;
 
@@ -44,6 +45,9 @@ pub struct Report {
     /// The updates that were asked for.
     #[serde(default)]
     pub updates: Vec<UpdateReport>,
+    /// Threads that were not tracked, but displaced or woke one that was; those whose name is known.
+    #[serde(default)]
+    pub other_threads: Vec<OtherThread>,
     /// What was missed.
     pub losses: Vec<LossReport>,
     /// Sum of all elements missed.
@@ -310,6 +314,16 @@ impl Report {
         let told = updates.iter().flat_map(UpdateReport::histograms);
         self.histograms.splice(0..0, told);
         self.updates = updates;
+    }
+
+    /// Adds the names of threads that are not tracked.
+    pub(crate) fn add_other_threads(&mut self, others: Vec<OtherThread>) {
+        let payers = self.intrusion.iter_mut().flat_map(|it| &mut it.threads);
+        for payer in payers.filter(|payer| payer.comm.is_empty()) {
+            let other = others.iter().find(|other| other.tid == payer.tid);
+            payer.comm = other.map_or(String::new(), |other| other.comm.clone());
+        }
+        self.other_threads = others;
     }
 
     /// Sums up what was found, once all parts are there.

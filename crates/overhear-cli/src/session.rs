@@ -28,6 +28,7 @@ use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, METRICS};
+use crate::other_threads::{self, OtherThreads, OTHER_THREADS};
 use crate::progress::Progress;
 use crate::reactions::{Deciders, Reactions, ReactionsReport, Reactor, Surroundings, REACTIONS};
 use crate::record::cannot_start;
@@ -335,12 +336,13 @@ impl SessionBuilder {
         let mut meter =
             calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
         let costs = meter.as_ref().filter(|_| self.compensate).map(Meter::costs);
+        let mut others = OtherThreads::new();
         let mut notes = Vec::new();
         let mut ended = released;
         let delays;
         {
             let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
-            let mut all: Vec<&mut dyn Update> = vec![accounts.update()];
+            let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
             all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
             if let Some(writer) = &mut writer {
                 all.push(writer);
@@ -419,8 +421,9 @@ impl SessionBuilder {
             Some(GuaranteeReport::failed())
         });
         scheduling.finish(compensation::end(ended, delays.as_ref()));
+        let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));
         let (check, measured) = {
-            let threads = metrics::names_of(&scheduling);
+            let threads = other_threads::by_tid(&others).chain(metrics::names_of(&scheduling));
             let mut evaluations = evaluations.borrow_mut();
             evaluations.finish(ended, recording.unheard, threads)
         };
@@ -444,6 +447,11 @@ impl SessionBuilder {
                 writer,
                 UPDATES,
                 Some(&updates).filter(|all| !all.is_empty()),
+            );
+            keep(
+                writer,
+                OTHER_THREADS,
+                Some(&others).filter(|all| !all.is_empty()),
             );
             keep(writer, CHECK, check.as_ref());
             keep(writer, METRICS, measured.as_ref());
@@ -476,6 +484,7 @@ impl SessionBuilder {
         report.add_updates(updates);
         report.add_guarantee(guaranteed);
         report.reactions = reactions;
+        report.add_other_threads(others);
         report.conclude();
         // The recording is finished, the page can be made again.
         drop(interrupts);

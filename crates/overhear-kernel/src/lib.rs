@@ -83,7 +83,7 @@ mod streams;
 
 pub use error::{GiveError, ReceiveError, SelectError, StartError};
 pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};
-pub use machine::possible_cpus;
+pub use machine::{in_initial_pid_namespace, possible_cpus};
 pub use monitor::{Count, KernelMonitor};
 pub use probe::{Probe, ProbeError};
 pub use runs::{RunClock, RunClockError, Runs};

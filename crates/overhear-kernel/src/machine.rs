@@ -58,7 +58,8 @@ pub(crate) fn is_locked_down() -> bool {
 }
 
 /// Whether thread ids mean the same to this process and to the kernel's programs.
-pub(crate) fn in_initial_pid_namespace() -> bool {
+#[must_use]
+pub fn in_initial_pid_namespace() -> bool {
     // The kernel gives the initial namespaces fixed inode numbers; this is PROC_PID_INIT_INO.
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }

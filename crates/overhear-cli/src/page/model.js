@@ -270,6 +270,17 @@ class Model {
   /** A thread's name for people, also of one that was not followed. */
   nameOf(tid, t) {
     const thread = this.threadAt(tid, t);
-    return thread ? `${thread.comm || 'thread'} ${tid}` : `thread ${tid}`;
+    const comm = thread ? thread.comm : this.otherNames().get(tid);
+    return `${comm || 'thread'} ${tid}`;
+  }
+
+  /** Names of threads that were not followed; the report of a live run comes later. */
+  otherNames() {
+    const others = this.report?.other_threads;
+    if (!this.othersByTid || this.others !== others) {
+      this.others = others;
+      this.othersByTid = new Map(list(others).map((thread) => [thread.tid, String(thread.comm ?? '')]));
+    }
+    return this.othersByTid;
   }
 }

@@ -13,6 +13,7 @@ mod lttng;
 mod metrics;
 mod offline;
 mod on_terminal;
+mod other_threads;
 mod record;
 mod recordings;
 mod rta;

@@ -13,6 +13,11 @@ const NO_CPU: u16 = u16::MAX;
 
 /// A client wakes a server, the server preempts it, and once the client switches to itself.
 fn pair() -> Value {
+    pair_woken_by(10)
+}
+
+/// The same, whose server is woken by this thread.
+fn pair_woken_by(waker: u32) -> Value {
     let client = synthetic::thread(
         10,
         10,
@@ -43,7 +48,7 @@ fn pair() -> Value {
             (4_000_000, RUNNING, 1),
         ],
     );
-    let server = with_reasons(server, &[(0, "asleep", 1), (1, "woken", 10)]);
+    let server = with_reasons(server, &[(0, "asleep", 1), (1, "woken", waker)]);
     let level = synthetic::sensor(
         10,
         "level",
@@ -167,6 +172,15 @@ fn cpus_and_reasons_say_who_ran_and_why(browser: &Browser) {
     says("server", 1_000_000.0, &["interruptible sleep (S)"]);
     says("server", 1_700_000.0, &["Woken by", "client 10"]);
     says("server", 2_500_000.0, &["running", "Woken by", "client 10"]);
+    // Of a thread that was not tracked the report has the name.
+    let mut report = report("pair", 5);
+    report["other_threads"] = json!([{"tid": 28_071, "comm": "kworker/3:1"}]);
+    for (waker, name) in [(28_071, "kworker/3:1 28071"), (28_072, "thread 28072")] {
+        browser.open(&render(&report, &pair_woken_by(waker)));
+        let plot = Plot::of(browser);
+        let text = tooltip(browser, &plot, "server", 1_700_000.0);
+        assert!(text.contains(name), "{text}");
+    }
     assert_silent(browser);
 }
 

@@ -46,6 +46,8 @@ pub struct PerfettoExport<W: Write> {
     out: Output<W>,
     exported: Exported,
     threads: BTreeMap<u32, Known>,
+    /// Names of threads that are not tracked.
+    others: BTreeMap<u32, String>,
     processes: BTreeMap<u32, String>,
     cpus: BTreeMap<u32, Cpu>,
     tracks: BTreeMap<StreamId, Tracks>,
@@ -88,6 +90,7 @@ impl<W: Write> PerfettoExport<W> {
             out: Output::new(out),
             exported: Exported::default(),
             threads: BTreeMap::new(),
+            others: BTreeMap::new(),
             processes: BTreeMap::new(),
             cpus: BTreeMap::new(),
             tracks: BTreeMap::new(),
@@ -102,6 +105,11 @@ impl<W: Write> PerfettoExport<W> {
             offset,
             began: false,
         }
+    }
+
+    /// What a thread is called that is not tracked: whose life the trace does not tell.
+    pub fn name_thread(&mut self, tid: u32, comm: &str) {
+        self.others.insert(tid, comm.to_string());
     }
 
     /// Writes what is left, and says what was written.
@@ -222,9 +230,9 @@ impl<W: Write> PerfettoExport<W> {
 
     fn comm(&self, tid: u32) -> String {
         match self.threads.get(&tid) {
-            Some(known) => known.comm.clone(),
+            Some(known) if !known.comm.is_empty() => known.comm.clone(),
             None if tid == 0 => "swapper".to_string(),
-            None => String::new(),
+            _ => self.others.get(&tid).cloned().unwrap_or_default(),
         }
     }
 

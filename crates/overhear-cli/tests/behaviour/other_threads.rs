@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads beside the program have names where they displaced or woke one of its threads.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{finish, folder, overhear, path, report_json, run_json, Started};
+
+/// Loops without a system call, on one CPU with whoever else is there.
+fn busy(rounds: &str) -> String {
+    format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done")
+}
+
+#[test]
+fn a_displacing_thread_outside_the_program_has_a_name() {
+    let has_taskset = Command::new("taskset").arg("--version").output();
+    if !has_taskset.is_ok_and(|output| output.status.success()) {
+        println!("skipped: taskset is not installed");
+        return;
+    }
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let cpu = (0..1024)
+        .find(|&cpu| allowed.is_set(cpu))
+        .unwrap()
+        .to_string();
+    let folder = folder();
+    // A name that no other thread has.
+    let passer = folder.path().join("oh-passer");
+    fs::copy(fs::canonicalize("/bin/sh").unwrap(), &passer).unwrap();
+    let long = busy("20000000");
+    let passer =
+        Started::spawn(Command::new("taskset").args(["-c", &cpu, path(&passer), "-c", &long]));
+    let (out, prices) = (folder.path().join("out"), folder.path().join("prices.json"));
+    let sensors = ["sched_switch", "sched_wake", "task_life"];
+    crate::calibrate::calibration(&prices, &sensors);
+    let options = [
+        "--out",
+        path(&out),
+        "--metric",
+        "preemption",
+        "--calibration",
+        path(&prices),
+    ];
+    let (ended, report) = run_json(
+        &options,
+        &["taskset", "-c", &cpu, "sh", "-c", &busy("200000")],
+    );
+    passer.signal(libc::SIGKILL);
+    let tid = passer.pid();
+    passer.end();
+    if report["sources"][0]["active"] != "bpf" {
+        println!("skipped: {}", report["sources"][0]["sentence"]);
+        return;
+    }
+    let others = report["other_threads"].as_array().unwrap();
+    let found = others.iter().find(|other| other["comm"] == "oh-passer");
+    assert_eq!(
+        found.map(|found| &found["tid"]),
+        Some(&Value::from(tid)),
+        "{others:?}"
+    );
+    let kinds = report["metrics"]["metrics"][0]["tasks"].as_array().unwrap();
+    let name = format!("{tid} oh-passer");
+    assert!(
+        kinds.iter().any(|kind| kind["key_name"] == *name),
+        "{kinds:?}"
+    );
+    // No thread of the program is among them, and no payer is nameless whose name is known.
+    let threads = report["threads"].as_array().unwrap();
+    let is_other = |thread: &&Value| others.iter().any(|other| other["tid"] == thread["tid"]);
+    assert_eq!(threads.iter().find(is_other), None);
+    let payers = report["intrusion"]["threads"].as_array().unwrap().iter();
+    let mut nameless = payers.filter(|payer| payer["comm"] == "").filter(is_other);
+    assert_eq!(nameless.next(), None, "{ended:#?}");
+    // The recording keeps the names, for the report and for metrics.
+    assert_eq!(report_json(&out).1, report);
+    let words = ["metrics", path(&out), "--metric", "preemption", "--json"];
+    let measured: Value = serde_json::from_str(&finish(&mut overhear(&words)).stdout).unwrap();
+    assert_eq!(measured, report["metrics"]);
+    let perfetto = folder.path().join("trace.pb");
+    let words = [
+        "export",
+        path(&out),
+        "--to",
+        "perfetto",
+        "--output",
+        path(&perfetto),
+    ];
+    finish(&mut overhear(&words)).does_not_panic();
+    let bytes = fs::read(&perfetto).unwrap();
+    assert!(bytes.windows(9).any(|some| some == b"oh-passer"));
+}
