@@ -363,7 +363,10 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
         ];
         let mut table = Table::new(&heads);
         let length = |ns| Nanos::from_ns(ns).to_string();
-        for row in &metric.tasks {
+        // What took longest comes first, whatever its number is.
+        let mut rows: Vec<&TaskReport> = metric.tasks.iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+        for row in rows {
             table.row(vec![
                 row.task.to_string(),
                 printable(&row.comm),
@@ -425,4 +428,53 @@ pub(crate) fn shortcomings(metric: &MetricReport) -> String {
         let _ = writeln!(text, "{} unfinished", metric.unfinished);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::Timestamp;
+
+    use super::{render, MetricReport, MetricsReport, TaskReport};
+    use crate::width::Width;
+
+    #[test]
+    fn rows_are_in_the_order_of_their_sums() {
+        let row = |key, name: &str, total_ns| TaskReport {
+            task: 7,
+            comm: "server".to_owned(),
+            key: Some(key),
+            key_name: Some(name.to_owned()),
+            count: 1,
+            incomplete: 0,
+            total_ns,
+            min_ns: total_ns,
+            median_ns: total_ns,
+            p99_ns: total_ns,
+            max_ns: total_ns,
+        };
+        let metric = MetricReport {
+            name: "system_call".to_owned(),
+            description: "calls".to_owned(),
+            unheard: Vec::new(),
+            completed: 3,
+            incomplete: 0,
+            unfinished: 0,
+            missed: 0,
+            refused: 0,
+            tasks: vec![
+                row(0, "read", 20),
+                row(1, "write", 5),
+                row(202, "futex", 9_000),
+            ],
+            measurements: None,
+        };
+        let report = MetricsReport {
+            metrics: vec![metric],
+            notes: Vec::new(),
+            start: Timestamp::ZERO,
+        };
+        let text = render(&report, Width::UNLIMITED);
+        let places = ["futex", "read", "write"].map(|name| text.find(name).unwrap());
+        assert!(places.is_sorted(), "{text}");
+    }
 }
