@@ -11,7 +11,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_cli::calibrate::{Calibration, Sought};
 use overhear_cli::metrics::ElementCost;
 use overhear_cli::record::Wishes;
-use overhear_cli::session::{KernelChoice, KernelSensor, NamedSensors, Probe};
+use overhear_cli::session::{self, KernelChoice, KernelSensor, NamedSensors, Probe};
 use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
 use overhear_metrics::automaton::Metric;
@@ -149,6 +149,10 @@ pub(crate) struct RunArguments {
     /// Subtracts what observing has cost from the times of the report (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
+    /// When the run ends: `ended` with the program, `all-ended` when all processes have ended that it has created, as
+    /// daemons are. Later signals then go to these.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Ended)]
+    pub(crate) until: Until,
     /// Without progress line and without the place of the report; the tables stay.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -172,6 +176,23 @@ pub(crate) enum KernelLevel {
     Off,
     /// Scheduling: context switches, wake-ups, lives of threads.
     Sched,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Until {
+    /// The program has ended; what its children do afterwards is not heard.
+    Ended,
+    /// The program and all processes that it has created have ended; it needs kernel sensors.
+    AllEnded,
+}
+
+impl Until {
+    pub(crate) const fn of_session(self) -> session::Until {
+        match self {
+            Self::Ended => session::Until::Ended,
+            Self::AllEnded => session::Until::AllEnded,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -52,6 +52,7 @@ pub mod page;
 mod picture;
 pub mod place;
 mod presence;
+mod process_tree;
 mod progress;
 pub mod reactions;
 mod readiness;

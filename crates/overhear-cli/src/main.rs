@@ -119,6 +119,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .compensate(arguments.compensate)
         .socket(arguments.socket.clone())
         .updates(arguments.updates.clone())
+        .until(arguments.until.of_session())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
         .run(&mut updates)?;
     if let Some(shown) = &mut shown {

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{ClockId, EventName, Origin, StreamDescriptor, StreamId, Update};
-use overhear_kernel::{Choice, Kernel, Sensor};
+use overhear_kernel::{Active, Choice, Kernel, Sensor};
 use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
+use rustix::process::{kill_process, Pid, Signal};
 
 use crate::calibrate::Calibration;
 use crate::check::CHECK;
@@ -29,6 +30,7 @@ use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, METRICS};
 use crate::other_threads::{self, OtherThreads, OTHER_THREADS};
+use crate::process_tree::ProcessTree;
 use crate::progress::Progress;
 use crate::reactions::{Deciders, Reactions, ReactionsReport, Reactor, Surroundings, REACTIONS};
 use crate::record::cannot_start;
@@ -45,6 +47,16 @@ pub use outcome::Outcome;
 pub use crate::named_sensors::NamedSensors;
 pub use overhear_kernel::Choice as KernelChoice;
 pub use overhear_kernel::{Probe, Sensor as KernelSensor};
+
+/// When a session ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// When the program has ended, whatever its children do.
+    #[default]
+    Ended,
+    /// When the program and all processes that it has created, and these, have ended.
+    AllEnded,
+}
 
 /// Settings of a session. See [`Session::builder`].
 #[derive(Clone, Debug)]
@@ -65,6 +77,7 @@ pub struct SessionBuilder {
     reactions: Reactions,
     calibration: Option<Calibration>,
     compensate: bool,
+    until: Until,
 }
 
 /// A program that is run and listened to.
@@ -92,6 +105,7 @@ impl Session {
             reactions: Reactions::default(),
             calibration: None,
             compensate: false,
+            until: Until::default(),
         }
     }
 }
@@ -206,6 +220,13 @@ impl SessionBuilder {
         self
     }
 
+    /// When the session ends; by default with the program. All processes are known by kernel sensors alone.
+    #[must_use]
+    pub fn until(mut self, until: Until) -> Self {
+        self.until = until;
+        self
+    }
+
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
     /// # Errors
@@ -216,6 +237,10 @@ impl SessionBuilder {
             return Err(compensation::no_calibration());
         }
         self.sensors.check_choice(self.kernel)?;
+        if self.until == Until::AllEnded && self.kernel == Choice::Off {
+            let sentence = "--until all-ended knows the program's processes by kernel sensors; leave --kernel off out";
+            return Err(Failure::new(USAGE, sentence));
+        }
         let deciders = Deciders::new(self.reactions);
         let evaluations = Evaluations::new(
             self.constraints.clone(),
@@ -253,6 +278,9 @@ impl SessionBuilder {
             .build();
         let kernel = kernel.map_err(|error| cannot_start(&error))?;
         self.sensors.check(kernel.status())?;
+        if self.until == Until::AllEnded && kernel.status().active == Active::None {
+            return Err(no_tree(&kernel.status().sentence));
+        }
         // Kernel streams of a monitor have these numbers as well: it does not see the session's.
         let rings = self.monitor.as_ref().map(Plan::hear_kernel).transpose()?;
         let used = rings.as_ref().map_or(0, KernelRings::stream_ids_used);
@@ -298,6 +326,9 @@ impl SessionBuilder {
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
         if let Err(error) = kernel.borrow_mut().follow(held.pid()) {
+            if self.until == Until::AllEnded {
+                return Err(no_tree(&error.to_string()));
+            }
             if self.kernel != Choice::Auto || !self.sensors.is_empty() {
                 return Err(Failure::new(UNAVAILABLE, error.to_string()));
             }
@@ -337,6 +368,8 @@ impl SessionBuilder {
             calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
         let costs = meter.as_ref().filter(|_| self.compensate).map(Meter::costs);
         let mut others = OtherThreads::new();
+        let tree = (self.until == Until::AllEnded).then(Rc::<RefCell<ProcessTree>>::default);
+        let mut followed = tree.as_ref().map(|tree| Shared(Rc::clone(tree)));
         let mut notes = Vec::new();
         let mut ended = released;
         let delays;
@@ -344,6 +377,7 @@ impl SessionBuilder {
             let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
             let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
             all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+            all.extend(followed.as_mut().map(|tree| tree as &mut dyn Update));
             if let Some(writer) = &mut writer {
                 all.push(writer);
             }
@@ -363,8 +397,15 @@ impl SessionBuilder {
                 interrupts: &mut interrupts,
                 reached: 0,
                 hung_up: false,
+                tree: tree.as_deref(),
+                for_orphans: None,
             };
-            let wait = |longest| running.wait(longest);
+            let is_orphaned = || tree.as_ref().is_some_and(|it| it.borrow().is_orphaned());
+            let wait = |longest| match is_orphaned() {
+                // Its process is always ready then.
+                true => std::thread::sleep(longest),
+                false => running.wait(longest),
+            };
             best_effort(&mut monitor, &mut fanout, monotonic_now, wait, |monitor| {
                 let now = monotonic_now();
                 for complaint in monitor.take_complaints() {
@@ -379,7 +420,8 @@ impl SessionBuilder {
                 evaluations
                     .borrow_mut()
                     .clock(programs.borrow().clock_segments());
-                if running.has_ended() {
+                let goes_on = |tree: &RefCell<ProcessTree>| !tree.borrow_mut().has_ended(now);
+                if running.has_ended() && !tree.as_deref().is_some_and(goes_on) {
                     ended = now;
                     if let Some(reactor) = &reactor {
                         // First, so that this session hears what is written to result sensors.
@@ -518,28 +560,55 @@ struct Attendant<'a> {
     reached: u32,
     // Whether SIGHUP was among these requests.
     hung_up: bool,
+    // Where processes are waited for that the program has left behind.
+    tree: Option<&'a RefCell<ProcessTree>>,
+    // What these have not been sent yet. A terminal reaches none that is in a session of its own.
+    for_orphans: Option<Signal>,
 }
 
 impl Attendant<'_> {
     fn pass_on(&mut self) {
-        use rustix::process::Signal;
         for request in self.interrupts.take() {
             // A shell passes a hang-up on to its jobs, and the kernel repeats it when the shell ends.
             if request.signal == Signal::HUP && std::mem::replace(&mut self.hung_up, true) {
                 continue;
             }
             self.reached += 1;
+            let signal = match self.reached {
+                1 => request.signal,
+                2 => Signal::TERM,
+                _ => Signal::KILL,
+            };
+            self.for_orphans = Some(signal);
             let ignored = request.signal == Signal::INT && self.running.ignores_interrupts();
             match self.reached {
                 // A terminal sends its signals to the program as well.
                 1 if request.reached_program && !ignored => {}
                 1 if ignored => self.running.signal(Signal::TERM),
-                1 => self.running.signal(request.signal),
-                2 => self.running.signal(Signal::TERM),
-                _ => self.running.signal(Signal::KILL),
+                _ => self.running.signal(signal),
+            }
+        }
+        let orphans = self.tree.map(RefCell::borrow);
+        let orphans = orphans.filter(|tree| tree.is_orphaned());
+        if let (Some(tree), Some(signal)) = (orphans, self.for_orphans) {
+            self.for_orphans = None;
+            for pid in tree.processes() {
+                if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                    // One that has ended meanwhile does not mind.
+                    let _ = kill_process(pid, signal);
+                }
             }
         }
     }
+}
+
+/// Nobody knows when all processes have ended.
+fn no_tree(why: &str) -> Failure {
+    let sentence = format!(
+        "--until all-ended knows the program's processes by kernel sensors, and there are none ({why}); leave it out, or see \
+         `overhear doctor`"
+    );
+    Failure::new(UNAVAILABLE, sentence)
 }
 
 fn kernel_report(kernel: &Kernel) -> SourceReport {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests to end, without a terminal: the program ends, and the report is written all the same.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::{
-    awaited, eventually, finish, folder, hangups, lives, overhear, path, report_json, send, Started,
+    awaited, children, eventually, finish, folder, hangups, lives, overhear, path, report_json,
+    send, Ended, Started,
 };
 
 /// A shell script that says in a file that it runs, with its process id, and then does `rest`.
@@ -165,4 +167,116 @@ fn children_that_outlive_the_program_do_not_hold_up_the_report() {
     send(orphan, libc::SIGKILL);
     eventually("the orphan ends", || !lives(orphan));
     assert_eq!(ended.status, 0);
+}
+
+/// A program that leaves a process behind, in a session of its own, which says that it is there and then does `rest`.
+fn leaves_behind(folder: &Path, rest: &str) -> String {
+    let there = folder.join("there");
+    let inner = format!("echo $$ > {}; {rest}", there.display());
+    // It ends once the other one is there.
+    format!(
+        "setsid sh -c '{inner}' & until [ -s {} ]; do sleep 0.01; done; exit 3",
+        there.display()
+    )
+}
+
+/// Whether kernel sensors know of processes here; says so for the tally if not.
+fn knows_processes(ended: &Ended) -> bool {
+    let known = ended.status != 5;
+    if !known {
+        println!("skipped: {}", ended.stderr);
+    }
+    known
+}
+
+#[test]
+fn a_run_until_all_ended_outlasts_its_program() {
+    let folder = folder();
+    let (out, late) = (folder.path().join("out"), folder.path().join("late"));
+    let rest = format!("sleep 0.3; (sleep 0.3; echo > {}) &", late.display());
+    let script = leaves_behind(folder.path(), &rest);
+    for via in ["auto", "perf"] {
+        let _ = fs::remove_dir_all(&out);
+        let _ = fs::remove_file(&late);
+        let _ = fs::remove_file(folder.path().join("there"));
+        let options = [
+            "run",
+            "--via",
+            via,
+            "--until",
+            "all-ended",
+            "--out",
+            path(&out),
+        ];
+        let ended = finish(&mut overhear(
+            &[&options[..], &["--", "sh", "-c", &script]].concat(),
+        ));
+        if !knows_processes(&ended) {
+            continue;
+        }
+        // The program's own status, when all was over.
+        assert_eq!(ended.status, 3, "{ended:#?}");
+        assert!(late.exists(), "{ended:#?}");
+        assert!(!ended.stderr.contains("still alive"), "{ended:#?}");
+        let (_, report) = report_json(&out);
+        assert!(
+            report["duration_ns"].as_u64() > Some(600_000_000),
+            "{report:#}"
+        );
+        let threads = report["threads"].as_array().unwrap();
+        let sleeps = threads.iter().filter(|thread| thread["comm"] == "sleep");
+        assert!(sleeps.count() >= 2, "{threads:#?}");
+    }
+}
+
+#[test]
+fn requests_go_to_those_that_are_left() {
+    let folder = folder();
+    let there = folder.path().join("there");
+    for (rest, signals) in [
+        ("exec sleep 50", &[libc::SIGTERM][..]),
+        (
+            "trap \"\" TERM INT; exec sleep 50",
+            &[libc::SIGINT, libc::SIGTERM, libc::SIGINT],
+        ),
+    ] {
+        let _ = fs::remove_file(&there);
+        let script = leaves_behind(folder.path(), rest);
+        let options = ["run", "--until", "all-ended", "--", "sh", "-c", &script];
+        let run = Started::spawn(&mut overhear(&options));
+        let mut left = 0;
+        eventually("the program has ended and left one behind", || {
+            left = fs::read_to_string(&there)
+                .unwrap_or_default()
+                .trim()
+                .parse()
+                .unwrap_or(0);
+            let programs = children(run.pid());
+            left != 0 && (programs.iter().all(|&pid| !lives(pid)) || !lives(run.pid()))
+        });
+        for signal in signals {
+            run.signal(*signal);
+            // Two signals of one kind at once are one.
+            sleep(Duration::from_millis(100));
+        }
+        let ended = run.end();
+        assert!(!lives(left), "{ended:#?}");
+        if knows_processes(&ended) {
+            assert_eq!(ended.status, 3, "{ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_until_all_ended_needs_kernel_sensors() {
+    let options = [
+        "run",
+        "--kernel",
+        "off",
+        "--until",
+        "all-ended",
+        "--",
+        "true",
+    ];
+    finish(&mut overhear(&options)).says_only(2, &["--until all-ended", "--kernel off"]);
 }
