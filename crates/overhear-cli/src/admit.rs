@@ -157,7 +157,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     let total = lateness.total().map_err(|error| {
         format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
     })?;
-    let (whose, wished) = wished_latency(config, &selection);
+    let (whose, wished) = wished_latency(config, &selection)?;
     if total >= wished {
         return Err(format!(
             "{whose} `latency` is {wished}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
@@ -308,18 +308,33 @@ fn guaranteed_selection(config: &Config) -> Selection {
 }
 
 /// The least latency that the updates of a selection wish, and where the file says so.
-fn wished_latency(config: &Config, selection: &Selection) -> (String, Nanos) {
+///
+/// # Errors
+/// A sentence, where one of them has none.
+fn wished_latency(config: &Config, selection: &Selection) -> Result<(String, Nanos), String> {
+    let of_monitor = || {
+        let latency = config.monitor.latency.ok_or(
+            "[monitor] has no `latency`, and admission is about one; give the length within which every element is \
+             to be evaluated",
+        )?;
+        Ok((latency.0, "[monitor]".to_string()))
+    };
     let updates = config.updates.iter().enumerate();
     let own = updates.filter(|(index, _)| selection.has_update(*index));
     let wishes = own.map(|(_, update)| match update.latency {
-        Some(latency) => (latency.0, format!("update `{}`:", update.name)),
-        None => (config.monitor.latency.0, "[monitor]".to_string()),
+        Some(latency) => Ok((latency.0, format!("update `{}`:", update.name))),
+        None => of_monitor(),
     });
-    let least = wishes.min_by_key(|(latency, _)| *latency);
-    least.map_or_else(
-        || ("[monitor]".to_string(), config.monitor.latency.0),
-        |(latency, whose)| (whose, latency),
-    )
+    let wishes = wishes.collect::<Result<Vec<_>, String>>()?;
+    let least = wishes.into_iter().min_by_key(|(latency, _)| *latency);
+    let (latency, whose) = least.map_or_else(of_monitor, Ok)?;
+    Ok((whose, latency))
+}
+
+/// For how long buffers hold what comes: the latency that is wished, or the longest period where there is none.
+fn buffered_length(config: &Config, selection: &Selection) -> Nanos {
+    let wished = wished_latency(config, selection);
+    wished.map_or(config.monitor.largest_period.0, |(_, latency)| latency)
 }
 
 fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> Wish {
@@ -366,7 +381,7 @@ pub(crate) fn terms_without_guarantee(
             period: Nanos::ZERO,
         },
         lateness: lateness_of(&config),
-        latency: wished_latency(&config, selection).1,
+        latency: buffered_length(&config, selection),
         evaluations: Nanos::ZERO,
         level: level_of(config.monitor.level),
         cpus: 0,
@@ -459,7 +474,10 @@ impl Config {
         UpdateAdmission {
             name: update.name.clone(),
             executor: self.executor_of(update).name(),
-            wished_latency_ns: update.latency.unwrap_or(self.monitor.latency).0.as_ns(),
+            wished_latency_ns: update
+                .latency
+                .or(self.monitor.latency)
+                .map(|it| it.0.as_ns()),
             latency_ns: None,
         }
     }

@@ -25,6 +25,7 @@ use crate::exit::{Failure, USAGE};
 use constraints::ConstraintConfig;
 use metrics::MetricConfig;
 use reactions::ReactionConfig;
+use selection::Runner;
 use tasks::TaskConfig;
 
 /// The whole file.
@@ -58,8 +59,10 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorConfig {
-    /// Every element is to be evaluated within this length after its stamp.
-    pub latency: Length,
+    /// Every element is to be evaluated within this length after its stamp. Updates that are guaranteed (executors
+    /// `auto` and `deadline`) and `buffered` ones need it, here or of their own.
+    #[serde(default)]
+    pub latency: Option<Length>,
     /// Whether the monitor has a CPU of its own or shares all CPUs with other reservations.
     #[serde(default)]
     pub level: LevelConfig,
@@ -453,6 +456,18 @@ impl Config {
                     "update `{name}`: give one of `metric`, `field` and `plugin`"
                 ));
             }
+            let executor = self.executor_of(update);
+            let is_kept = matches!(
+                Runner::from(executor),
+                Runner::Guaranteed | Runner::Buffered
+            );
+            if is_kept && update.latency.or(self.monitor.latency).is_none() {
+                return Err(format!(
+                    "update `{name}` has the executor \"{}\", which keeps a latency, and there is none; give \
+                     `latency` in [monitor] or to the update, or executor = \"best_effort\"",
+                    executor.name()
+                ));
+            }
         }
         Ok(())
     }
@@ -542,7 +557,7 @@ mod tests {
     fn lengths_have_units_and_unknown_keys_are_refused_by_line() {
         let good = "[monitor]\nlatency = \"1s 500ms\"\n[[sensor]]\nid = \"a\"\n";
         let config = Config::parse(good).unwrap();
-        assert_eq!(config.monitor.latency.0, Nanos::from_ms(1_500));
+        assert_eq!(config.monitor.latency.unwrap().0, Nanos::from_ms(1_500));
         assert_eq!(config.monitor.cpu_percent, 50);
         assert_eq!(config.monitor.own_cpu, None);
         for (written, number) in [("3", Some(3)), ("\"any\"", None)] {
@@ -584,6 +599,26 @@ mod tests {
             let named = sentence.starts_with(line) && sentence.contains(part);
             assert!(named, "{bad:?}: {sentence}");
             assert!(!sentence.contains('\n'), "{sentence:?}");
+        }
+    }
+
+    #[test]
+    fn only_executors_that_keep_a_latency_demand_one() {
+        let text = |executor: &str, own: &str| {
+            format!(
+                "[monitor]\nexecutor = \"{executor}\"\n[[sensor]]\nid = \"a\"\nperiod = \"1ms\"\n\
+                 [[update]]\nname = \"u\"\n{own}"
+            )
+        };
+        for executor in ["best_effort", "bandwidth"] {
+            assert!(Config::parse(&text(executor, "")).is_ok(), "{executor}");
+        }
+        for executor in ["auto", "deadline", "buffered"] {
+            let sentence = Config::parse(&text(executor, "")).unwrap_err();
+            assert!(sentence.starts_with("update `u` has"), "{sentence}");
+            assert!(sentence.contains("give `latency`"), "{sentence}");
+            assert!(Config::parse(&text(executor, "latency = \"5ms\"\n")).is_ok());
+            assert!(Config::parse(&text(executor, "executor = \"best_effort\"\n")).is_ok());
         }
     }
 

@@ -77,7 +77,7 @@ fn copying(
     let entries = entries(&alone, base, selection)?;
     let lateness = lateness_of(config);
     let total = lateness.total().map_err(|error| error.to_string())?;
-    let (whose, wished) = wished_latency(config, selection);
+    let (whose, wished) = wished_latency(config, selection)?;
     let refused = |error: &dyn std::fmt::Display| {
         format!("{whose} `latency` is {wished}, within which elements are to be copied: {error}")
     };

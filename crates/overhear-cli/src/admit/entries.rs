@@ -9,7 +9,7 @@ use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_monitor::executor::SensorTerms;
 
 use super::kernel::KernelRing;
-use super::{lateness_of, narrow, wished_latency, SensorAdmission};
+use super::{buffered_length, lateness_of, narrow, SensorAdmission};
 use crate::config::selection::Selection;
 use crate::config::{Config, Length, SensorConfig};
 use crate::fit;
@@ -49,7 +49,7 @@ pub(super) fn entries<'a>(
     if config.sensors.is_empty() {
         return Err("there is no [[sensor]]; name at least one with its period".to_string());
     }
-    let latency = wished_latency(config, selection).1;
+    let latency = buffered_length(config, selection);
     let lateness = lateness_of(config).total().unwrap_or(Nanos::ZERO);
     let mut entries: Vec<Entry<'a>> = Vec::new();
     for (index, sensor) in config.sensors.iter().enumerate() {

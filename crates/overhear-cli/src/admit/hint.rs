@@ -94,6 +94,6 @@ pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
     let selection = guaranteed_selection(config);
     let entries = entries(config, base, &selection).ok()?;
     let total = lateness_of(config).total().ok()?;
-    let (_, wished) = wished_latency(config, &selection);
+    let (_, wished) = wished_latency(config, &selection).ok()?;
     fitting(&entries, &wish_of(config, wished, total))
 }

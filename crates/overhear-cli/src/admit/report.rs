@@ -66,8 +66,8 @@ pub struct UpdateAdmission {
     pub name: String,
     /// `auto`, `deadline`, `bandwidth`, `buffered` or `best_effort`.
     pub executor: &'static str,
-    /// The latency that it wishes.
-    pub wished_latency_ns: u64,
+    /// The latency that it wishes; null where the file says none.
+    pub wished_latency_ns: Option<u64>,
     /// The latency that is guaranteed; null where nothing is.
     pub latency_ns: Option<u64>,
 }
@@ -368,7 +368,7 @@ pub fn render(report: &AdmissionReport, width: Width) -> String {
             table.row(vec![
                 crate::columns::printable(&update.name),
                 update.executor.to_string(),
-                time(update.wished_latency_ns),
+                maybe(update.wished_latency_ns),
                 maybe(update.latency_ns),
             ]);
         }

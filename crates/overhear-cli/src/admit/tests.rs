@@ -133,7 +133,7 @@ fn the_least_latency_that_updates_wish_is_the_one_that_is_kept() {
     for (update, wished) in report.updates.iter().zip([50_000_000, 20_000_000]) {
         assert_eq!(
             (update.wished_latency_ns, update.latency_ns),
-            (wished, Some(promised))
+            (Some(wished), Some(promised))
         );
     }
     let screen = render(&report, Width::UNLIMITED);

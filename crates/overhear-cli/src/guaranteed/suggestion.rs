@@ -111,8 +111,8 @@ pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds)
         let mut admitted = admit::admit_config(&config, path).map_err(|it| it.sentence)?;
         if !admitted.report.accepted {
             if let Some(latency) = admit::fitting_latency(&config, path) {
-                let wished = config.monitor.latency.0;
-                config.monitor.latency = Length(latency);
+                let wished = config.monitor.latency.map_or(latency, |wished| wished.0);
+                config.monitor.latency = Some(Length(latency));
                 let other = admit::admit_config(&config, path).map_err(|it| it.sentence)?;
                 if other.report.accepted {
                     notes.push(format!(

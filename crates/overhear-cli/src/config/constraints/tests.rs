@@ -220,7 +220,10 @@ fn mistakes_are_pointed_at() {
             "[[constrain]]\nname = \"c\"\n",
             "`constrain` needs a [monitor]",
         ),
-        ("[monitor]\n", "line 1: missing field `latency`"),
+        (
+            "[monitor]\nlatencies = 1\n",
+            "line 2: [monitor] `latencies`: unknown field `latencies`",
+        ),
         (
             "[[constraint]]\nname = \"c\"\nmx = 1\n",
             "line 3: constraint `c`, `mx`: unknown field `mx`",

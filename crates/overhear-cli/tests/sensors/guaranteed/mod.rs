@@ -136,6 +136,24 @@ fn an_admitted_monitor_says_how_its_guarantee_ended() {
     }
 }
 
+#[test]
+fn a_latency_is_demanded_where_one_is_kept() {
+    let text = FILE.replace("latency = \"600ms\"", "");
+    let (ended, report) = run(&text.replace("EXECUTOR", "best_effort"), &[]);
+    assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+    let guarantee = &report["guarantee"];
+    assert_eq!(number(&guarantee["updates"][0], "elements"), ELEMENTS);
+    for executor in ["auto", "deadline", "buffered"] {
+        let (_folder, file) = file(&text.replace("EXECUTOR", executor));
+        let run = ["run", "--config", path(&file), "--", "true"];
+        finish(&mut overhear(&run)).says_only(2, &["update `numbers`", executor, "`latency`"]);
+    }
+    // Admission is about a latency, whoever is to keep it.
+    let (_folder, file) = file(&text.replace("EXECUTOR", "best_effort"));
+    let admitted = finish(&mut overhear(&["admit", "--config", path(&file)]));
+    admitted.says_only(2, &["[monitor] has no `latency`"]);
+}
+
 /// What `admit` answers and what `run` does with the same file, by this executor and level.
 fn admit_and_run(executor: &str, level: &str) -> (Ended, Ended) {
     let text = FILE.replace("EXECUTOR", executor);
