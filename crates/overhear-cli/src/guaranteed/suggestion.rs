@@ -6,6 +6,7 @@ use std::path::Path;
 
 use overhear_event::Nanos;
 use serde::{Deserialize, Serialize};
+use toml_edit::{DocumentMut, Item, TomlError, Value};
 
 use super::report::{suggested, GuaranteeReport};
 use crate::admit::{self, AdmissionReport};
@@ -70,15 +71,15 @@ pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds)
         ..Suggestion::default()
     };
     let text = std::fs::read_to_string(path);
-    let table = text.map_err(|error| error.to_string());
-    let table = table.and_then(|text| crate::config::from_toml::<toml::Table>(&text));
-    let mut table = match table {
-        Ok(table) => table,
+    let file = text.map_err(|error| error.to_string());
+    let file = file.and_then(|text| text.parse().map_err(|error: TomlError| error.to_string()));
+    let mut file: DocumentMut = match file {
+        Ok(file) => file,
         Err(error) => return refused(format!("cannot read {} again: {error}", path.display())),
     };
     for (index, update) in report.updates.iter().enumerate() {
         match (update.suggested_wcet_ns, update.wcet_ns) {
-            (Some(wcet), _) => set(&mut table, ("update", Some(index)), "wcet", wcet),
+            (Some(wcet), _) => set(&mut file, ("update", Some(index)), "wcet", wcet),
             (None, Some(_)) => {}
             (None, None) => {
                 return refused(format!(
@@ -98,15 +99,15 @@ pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds)
         )
     });
     let mut notes: Vec<String> = exceeding.collect();
-    let parse = |table: &toml::Table| {
-        let text = toml::to_string(table).map_err(|error| error.to_string())?;
+    let parse = |file: &DocumentMut| {
+        let text = file.to_string();
         Config::parse(&text).map(|config| (text, config))
     };
-    let admitted = parse(&table).and_then(|(_, mut config)| {
+    let admitted = parse(&file).and_then(|(_, mut config)| {
         let declared = config.monitor.overhead.0;
         let seen = quiet.longest().map_or(0, suggested);
         let overhead = declared.as_ns().max(seen);
-        set(&mut table, ("monitor", None), "overhead", overhead);
+        set(&mut file, ("monitor", None), "overhead", overhead);
         config.monitor.overhead = Length(Nanos::from_ns(overhead));
         let mut admitted = admit::admit_config(&config, path).map_err(|it| it.sentence)?;
         if !admitted.report.accepted {
@@ -118,12 +119,12 @@ pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds)
                     notes.push(format!(
                         "a latency of {wished} cannot be kept, one of {latency} can"
                     ));
-                    set(&mut table, ("monitor", None), "latency", latency.as_ns());
+                    set(&mut file, ("monitor", None), "latency", latency.as_ns());
                     admitted = other;
                 }
             }
         }
-        let (text, _) = parse(&table)?;
+        let (text, _) = parse(&file)?;
         Ok((text, overhead, admitted.report))
     });
     match admitted {
@@ -136,15 +137,24 @@ pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds)
     }
 }
 
-/// Sets a length in a table, or in one of several.
-fn set(table: &mut toml::Table, (key, index): (&str, Option<usize>), name: &str, ns: u64) {
-    let found = match (table.get_mut(key), index) {
-        (Some(toml::Value::Array(all)), Some(index)) => all.get_mut(index),
-        (found, _) => found,
+/// Sets a length in a table, or in one of several. All else stays as it is written: order, comments, spaces.
+fn set(file: &mut DocumentMut, (key, index): (&str, Option<usize>), name: &str, ns: u64) {
+    let found = file.get_mut(key);
+    let found = found.and_then(|found| match index {
+        Some(index) => found.get_mut(index),
+        None => Some(found),
+    });
+    let Some(entry) = found.and_then(Item::as_table_like_mut) else {
+        return;
     };
-    if let Some(toml::Value::Table(entry)) = found {
-        let length = Length(Nanos::from_ns(ns)).to_string();
-        entry.insert(name.to_string(), toml::Value::String(length));
+    let length = Length(Nanos::from_ns(ns)).to_string();
+    match entry.get_mut(name).and_then(Item::as_value_mut) {
+        Some(value) => {
+            let around = value.decor().clone();
+            *value = Value::from(length);
+            *value.decor_mut() = around;
+        }
+        None => drop(entry.insert(name, toml_edit::value(length))),
     }
 }
 
@@ -206,7 +216,31 @@ pub(super) fn file(suggestion: &Suggestion) -> String {
 mod tests {
     use overhear_event::Nanos;
 
-    use super::QuietRounds;
+    use super::{set, DocumentMut, QuietRounds};
+
+    #[test]
+    fn suggestions_leave_comments_order_and_spaces() {
+        let text =
+            "# Mine.\n[monitor]  # of the arm\noverhead = \"2ms\"   # seen\nlatency='5ms'\n\n\
+            # The first.\n[[update]]\nname = \"z\"\nfield = \"torque\" # [Nm]\n\n\
+            # The other.\n[[update]]\nwcet = \"1us\" # a guess\nname = \"a\"\n# End.\n";
+        let mut file: DocumentMut = text.parse().unwrap();
+        set(&mut file, ("monitor", None), "overhead", 30_000);
+        set(&mut file, ("update", Some(0)), "wcet", 4_000);
+        set(&mut file, ("update", Some(1)), "wcet", 5_500);
+        let expected = text
+            .replace("overhead = \"2ms\"", "overhead = \"30us\"")
+            .replace("# [Nm]\n", "# [Nm]\nwcet = \"4us\"\n")
+            .replace("wcet = \"1us\"", "wcet = \"5500ns\"");
+        assert_eq!(file.to_string(), expected);
+        // The same in one line.
+        let text = "monitor = { latency = \"5ms\" } # short\nupdate = [{ name = \"a\" }]\n";
+        let mut file: DocumentMut = text.parse().unwrap();
+        set(&mut file, ("monitor", None), "latency", 6_000_000);
+        set(&mut file, ("update", Some(0)), "wcet", 1_000);
+        let expected = "monitor = { latency = \"6ms\" } # short\nupdate = [{ name = \"a\" , wcet = \"1us\" }]\n";
+        assert_eq!(file.to_string(), expected);
+    }
 
     #[test]
     fn only_rounds_without_elements_count_and_none_before_the_first() {

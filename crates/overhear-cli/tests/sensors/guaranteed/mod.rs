@@ -214,7 +214,7 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
     let _alone = alone();
     let unknown = FILE
         .replace("EXECUTOR", "deadline")
-        .replace("wcet = \"40us\"", "");
+        .replace("wcet = \"40us\"", "# measured later");
     let (ended, report) = run(&unknown, &["--measure-wcet"]);
     assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
     let guarantee = &report["guarantee"];
@@ -238,6 +238,11 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
         println!("skipped: {}", suggestion["reason"]);
     } else {
         let config = suggestion["config"].as_str().unwrap();
+        // The file as it was, with its comments and in its order, but for what is suggested.
+        let suggested = ["wcet", "overhead", "latency"];
+        let stays = |line: &&str| !suggested.iter().any(|key| line.trim().starts_with(key));
+        let stay = |text| str::lines(text).filter(stays).collect::<Vec<_>>();
+        assert_eq!(stay(config), stay(unknown.as_str()));
         let (_folder, file) = self::file(config);
         let arguments = ["admit", "--config", path(&file), "--json"];
         let admitted = finish(&mut overhear(&arguments));
