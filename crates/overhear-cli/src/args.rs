@@ -467,7 +467,7 @@ pub(crate) struct RtaArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// A folder with one trace or several.
+    /// A folder with one trace, or with several in it and in folders below, which are listed and become one recording.
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
     /// Where the recording is made.

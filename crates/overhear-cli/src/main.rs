@@ -347,6 +347,9 @@ fn rta(arguments: &RtaArguments) -> Result<u8, Failure> {
 }
 
 fn import(arguments: &ImportArguments) -> Result<u8, Failure> {
+    if let Some(sentence) = import::several(&arguments.foreign) {
+        say(&format!("overhear: {sentence}\n"));
+    }
     let imported = import::import(&arguments.foreign, &arguments.out)?;
     say(&import::render(&imported, &arguments.out));
     Ok(imported.status())

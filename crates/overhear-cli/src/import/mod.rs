@@ -94,6 +94,46 @@ impl Survey {
     }
 }
 
+/// Traces whose names are listed.
+const MOST_NAMES: usize = 20;
+
+/// Names of the traces that [`import`] reads, relative to `foreign`: `.` for the folder itself.
+fn names(foreign: &Path) -> Vec<String> {
+    let traces = ForeignTrace::traces(foreign);
+    let names = traces
+        .iter()
+        .map(|trace| match trace.strip_prefix(foreign) {
+            Ok(below) if below.as_os_str().is_empty() => ".".to_owned(),
+            Ok(below) => below.display().to_string(),
+            Err(_) => trace.display().to_string(),
+        });
+    names.collect()
+}
+
+/// These names, or the first of them.
+fn listed(names: &[String]) -> String {
+    let some = &names[..names.len().min(MOST_NAMES)];
+    let more = match names.len() - some.len() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{}{more}", crate::columns::printable(&some.join(", ")))
+}
+
+/// What becomes one recording, where that is more than one trace: a folder may hold the traces of several sessions.
+#[must_use]
+pub fn several(foreign: &Path) -> Option<String> {
+    let names = names(foreign);
+    (names.len() > 1).then(|| {
+        format!(
+            "{} traces in {} become one recording: {}; name a folder in it to import what is there alone",
+            names.len(),
+            foreign.display(),
+            listed(&names)
+        )
+    })
+}
+
 /// Imports the trace in `foreign` as a recording in `out`.
 ///
 /// # Errors
@@ -236,7 +276,11 @@ impl Import {
         let source = SourceReport {
             name: "import".to_owned(),
             active: "libbabeltrace2".to_owned(),
-            sentence: format!("imported from {}", foreign.display()),
+            sentence: match names(foreign).as_slice() {
+                [] => format!("imported from {}", foreign.display()),
+                [one] if one == "." => format!("imported from {}", foreign.display()),
+                several => format!("imported from {}: {}", foreign.display(), listed(several)),
+            },
             sensors: Vec::new(),
         };
         let command = ["import".into(), foreign.as_os_str().to_os_string()];

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{finish, folder, has_libbabeltrace, overhear, path};
+use crate::support::{finish, folder, has_libbabeltrace, overhear, path, report_json};
 
 /// What LTTng's metadata says, shortened to what these traces have.
 const METADATA: &str = r#"/* CTF 1.8 */
@@ -218,6 +218,26 @@ fn traces_below_a_folder_are_one_recording() {
     let import = ["import", path(&traces), "--out", path(&out)];
     let ended = finish(&mut overhear(&import));
     ended.says(0, &["from 280 events"]);
+    // They are listed, for the folder may hold those of several sessions.
+    ended.says(
+        0,
+        &[
+            "2 traces in",
+            path(&traces),
+            ": deeper/ust, kernel; name a folder",
+        ],
+    );
+    let (_, report) = report_json(&out);
+    let source = report["sources"][0]["sentence"].as_str().unwrap();
+    assert!(source.ends_with(": deeper/ust, kernel"), "{source}");
+    // One below the folder is named by what it is part of, one that is named itself is not listed.
+    fs::remove_dir_all(traces.join("kernel")).unwrap();
+    let out = folder.path().join("one");
+    let import = ["import", path(&traces), "--out", path(&out)];
+    finish(&mut overhear(&import)).says_only(0, &["from 140 events"]);
+    let (_, report) = report_json(&out);
+    let source = report["sources"][0]["sentence"].as_str().unwrap();
+    assert!(source.ends_with(": deeper/ust"), "{source}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl ForeignTrace {
     /// [`ForeignError`], a sentence for the user.
     pub fn open(path: &Path) -> Result<Self, ForeignError> {
         let library = loaded()?;
-        let traces = traces(path);
+        let traces = Self::traces(path);
         if traces.is_empty() {
             return Err(ForeignError::NoTrace {
                 path: path.to_path_buf(),
@@ -175,6 +175,24 @@ impl ForeignTrace {
             path: path.to_path_buf(),
             graph,
         })
+    }
+
+    /// The folders that are traces, as [`ForeignTrace::open`] opens them: this one and those below that have a file
+    /// `metadata`. Links to folders are not followed, but for the first one, so that none is read twice and no
+    /// circle is walked.
+    #[must_use]
+    pub fn traces(path: &Path) -> Vec<PathBuf> {
+        let (mut found, mut folders) = (Vec::new(), vec![path.to_path_buf()]);
+        while let Some(folder) = folders.pop() {
+            if folder.join("metadata").is_file() {
+                found.push(folder.clone());
+            }
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.extend(inside.map(|entry| entry.path()));
+        }
+        found.sort();
+        found
     }
 
     /// The next message, in the order of time; `None` at the end.
@@ -230,22 +248,6 @@ fn is_cut_off(metadata: &[u8]) -> bool {
         rest = rest.get(packet..).unwrap_or_default();
     }
     false
-}
-
-/// The folders that are traces: those that have a file `metadata`. Links to folders are not followed, but for the
-/// first one, so that none is read twice and no circle is walked.
-fn traces(path: &Path) -> Vec<PathBuf> {
-    let (mut found, mut folders) = (Vec::new(), vec![path.to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        if folder.join("metadata").is_file() {
-            found.push(folder.clone());
-        }
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        folders.extend(inside.map(|entry| entry.path()));
-    }
-    found.sort();
-    found
 }
 
 /// An error with those below it.
