@@ -31,6 +31,15 @@ impl FromStr for NamedSensors {
     }
 }
 
+impl FromIterator<Sensor> for NamedSensors {
+    fn from_iter<I: IntoIterator<Item = Sensor>>(sensors: I) -> Self {
+        Self {
+            named: sensors.into_iter().collect(),
+            all: false,
+        }
+    }
+}
+
 impl NamedSensors {
     /// All of these.
     #[must_use]
