@@ -67,6 +67,10 @@ impl Update for Evaluating {
         self.metrics.element(element);
     }
 
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        self.metrics.elements(elements);
+    }
+
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         self.metrics.gap(stream, gap);
     }

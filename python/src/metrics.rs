@@ -174,9 +174,10 @@ pub(crate) fn measure<'py>(
         let damage: Vec<String> = torn.chain(corrupt.map(ToString::to_string)).collect();
         Ok((engine, heard, damage))
     })?;
-    let each = engine.statistics().map(|(metric, statistics)| {
-        let rows = engine.sink().of(metric.name());
-        let found = columns(py, rows, engine.sink().gaps_of(metric.name()))?;
+    let each = engine.statistics().enumerate();
+    let each = each.map(|(index, (metric, statistics))| {
+        let rows = engine.sink().of(index);
+        let found = columns(py, rows, engine.sink().gaps_of(index))?;
         let unheard = metric
             .sources()
             .iter()

@@ -73,6 +73,17 @@ def test_gaps_that_fell_into_measurements_are_named(run):
     assert (missed == result.array["missed"]).all()
 
 
+def test_metrics_of_one_name_have_results_of_their_own(run):
+    _, out = run(WRITES)
+    back = REQUEST.replace("number == 1", "number == 3").replace("number == 2", "number == 1")
+    first, second = overhear.Metric(REQUEST), overhear.Metric(back.replace("number == 3", "number == 2"))
+    assert first.name == second.name
+    forth, back = overhear.measure(out, first, second)
+    times = overhear.read(out)["phase"]["time_ns"]
+    assert (forth.array["begin_ns"] == times[0::2]).all()
+    assert (back.array["begin_ns"] == times[1:-1:2]).all()
+
+
 def test_measurements_without_a_kind_say_so(run):
     _, out = run(WRITES)
     text = REQUEST.replace("state idle  out", "by begins.number\n    state idle  out")

@@ -116,12 +116,12 @@ impl Each {
         let Some(results) = &self.results else {
             return;
         };
-        for ((metric, _), told) in metrics.zip(&mut report.metrics) {
+        for (index, ((metric, _), told)) in metrics.zip(&mut report.metrics).enumerate() {
             let kinds = Kinds::of(metric, comms);
-            let each = results.of(metric.name()).iter();
+            let each = results.of(index).iter();
             let each = each.map(|result| MeasurementReport::new(result, &kinds, comms));
             let mut each: Vec<_> = each.collect();
-            for named in results.gaps_of(metric.name()) {
+            for named in results.gaps_of(index) {
                 each[named.measurement].gaps.push((&named.gap).into());
             }
             told.measurements = Some(each);

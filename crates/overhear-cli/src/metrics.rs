@@ -235,9 +235,10 @@ pub(crate) fn report_of<S: Sink>(
     comms: &BTreeMap<u32, String>,
     heard: &EventSet,
 ) -> MetricsReport {
-    let reports = engine
-        .statistics()
-        .map(|(metric, statistics)| report(metric, &statistics, summaries, comms, heard));
+    let reports = engine.statistics().enumerate();
+    let reports = reports.map(|(index, (metric, statistics))| {
+        report(index, metric, &statistics, summaries, comms, heard)
+    });
     let mut report = MetricsReport {
         metrics: reports.collect(),
         notes: engine.complaints().to_vec(),
@@ -287,6 +288,7 @@ pub(crate) fn names_of<O: Observer>(
 }
 
 fn report(
+    index: usize,
     metric: &Metric,
     statistics: &MetricStatistics,
     summaries: &Summaries,
@@ -295,7 +297,7 @@ fn report(
 ) -> MetricReport {
     let required = metric.sources().iter();
     let kinds = Kinds::of(metric, comms);
-    let rows = summaries.of(metric.name()).map(|(task, key, summary)| {
+    let rows = summaries.of(index).map(|(task, key, summary)| {
         let Summary {
             lengths,
             total,

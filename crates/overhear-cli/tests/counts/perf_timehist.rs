@@ -214,15 +214,10 @@ fn delays_are_those_of_perf_sched_timehist() {
         let deaf = HeardByPerf::read(&file).deaf();
         let unheard = unheard(&found.heard, &deaf);
         let is_deaf = !deaf.is_empty();
-        let of = |name| ours(engine.sink().of(name), &told, &unheard);
+        let of = |index| ours(engine.sink().of(index), &told, &unheard);
         let compared = [
-            compare(
-                "wakeup_latency",
-                &of("wakeup_latency"),
-                &told.wakeup_latency,
-                is_deaf,
-            ),
-            compare("run_delay", &of("run_delay"), &told.run_delay, is_deaf),
+            compare("wakeup_latency", &of(0), &told.wakeup_latency, is_deaf),
+            compare("run_delay", &of(1), &told.run_delay, is_deaf),
         ];
         if compared.iter().all(|it| matches!(it, Compared::Agree)) {
             return;

@@ -44,7 +44,7 @@ fn ours(trace: &Path, tid: u32) -> Vec<MetricResult> {
     let mut engine = Metrics::new(Results::default());
     engine.add(system_metric("system_call").unwrap());
     TraceReader::open(trace).unwrap().replay(&mut [&mut engine]);
-    let results = engine.sink().of("system_call").iter();
+    let results = engine.sink().of(0).iter();
     let results = results.filter(|result| result.task == tid);
     results
         .skip_while(|result| result.key != Some(BEGIN))

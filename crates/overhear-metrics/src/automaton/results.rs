@@ -54,7 +54,6 @@ pub struct Results {
 /// The measurements of one metric.
 #[derive(Clone, Debug)]
 struct Kept {
-    metric: String,
     /// What an element of each of its event types costs.
     prices: Vec<Nanos>,
     /// Measurements so far, and how many there were when the first of `results` came.
@@ -102,30 +101,30 @@ impl Results {
         self
     }
 
-    /// The measurements of a metric.
+    /// The measurements of a metric, by its index among the metrics of its [`Metrics`](super::Metrics). Names may
+    /// repeat; indices do not.
     #[must_use]
-    pub fn of(&self, metric: &str) -> &[MetricResult] {
-        self.kept(metric).map_or(&[], |kept| &kept.results)
+    pub fn of(&self, metric_index: usize) -> &[MetricResult] {
+        self.kept(metric_index).map_or(&[], |kept| &kept.results)
     }
 
     /// The gaps that fell into them, in the order in which that became known: of each measurement the first four that
     /// were known when it was completed, and those that became known later, but no more in all than measurements may be
     /// kept. [`MetricResult::missed`] counts all.
     #[must_use]
-    pub fn gaps_of(&self, metric: &str) -> &[MeasurementGap] {
-        self.kept(metric).map_or(&[], |kept| &kept.gaps)
+    pub fn gaps_of(&self, metric_index: usize) -> &[MeasurementGap] {
+        self.kept(metric_index).map_or(&[], |kept| &kept.gaps)
     }
 
-    fn kept(&self, metric: &str) -> Option<&Kept> {
-        let mut metrics = self.metrics.iter().flatten();
-        metrics.find(|kept| kept.metric == metric)
+    fn kept(&self, metric_index: usize) -> Option<&Kept> {
+        self.metrics.get(metric_index)?.as_ref()
     }
 
     /// Takes the measurements of a metric that are kept, and the gaps that fell into them, so that there is room for
     /// others; and says how many of it have found none so far.
-    pub fn take(&mut self, metric: &str) -> (Vec<MetricResult>, Vec<MeasurementGap>, u64) {
-        let mut metrics = self.metrics.iter_mut().flatten();
-        let Some(kept) = metrics.find(|kept| kept.metric == metric) else {
+    pub fn take(&mut self, metric_index: usize) -> (Vec<MetricResult>, Vec<MeasurementGap>, u64) {
+        let kept = self.metrics.get_mut(metric_index);
+        let Some(kept) = kept.and_then(Option::as_mut) else {
             return (Vec::new(), Vec::new(), 0);
         };
         kept.first = kept.seen;
@@ -156,7 +155,6 @@ impl Sink for Results {
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let (costs, metric) = (&self.costs, measurement.metric);
         let kept = at_index(&mut self.metrics, measurement.metric_index, || Kept {
-            metric: metric.name().to_owned(),
             prices: costs.of_sources(metric),
             seen: 0,
             first: 0,
@@ -261,7 +259,7 @@ mod tests {
         };
         metrics.gap(&streams[1], &gap);
         let results = metrics.sink();
-        let [first, second] = results.of("mine") else {
+        let [first, second] = results.of(0) else {
             panic!("{results:?}");
         };
         assert_eq!((first.task, first.begin, first.end), (7, at(10), at(60)));
@@ -270,12 +268,12 @@ mod tests {
         assert_eq!((first.length, first.missed), (Nanos::from_ns(47), 0));
         assert_eq!((second.begin, second.missed), (at(110), 4));
         let named = |measurement, gap| [MeasurementGap { measurement, gap }];
-        assert_eq!(results.gaps_of("mine"), named(1, gap));
-        assert_eq!(results.gaps_of("another"), []);
+        assert_eq!(results.gaps_of(0), named(1, gap));
+        assert_eq!(results.gaps_of(1), []);
         assert_eq!(results.refused(), 1);
-        assert_eq!(results.of("another"), []);
+        assert_eq!(results.of(1), []);
         // What was taken makes room, and a gap no longer reaches it.
-        let (taken, gaps, refused) = metrics.sink_mut().take("mine");
+        let (taken, gaps, refused) = metrics.sink_mut().take(0);
         assert_eq!((taken.len(), taken[1].missed, refused), (2, 4, 1));
         assert_eq!(gaps, named(1, gap));
         for (stream, ns) in streams.iter().zip([400, 420]) {
@@ -288,10 +286,10 @@ mod tests {
         }
         let late = Gap { to: at(500), ..gap };
         metrics.gap(&streams[1], &late);
-        let [third] = metrics.sink().of("mine") else {
+        let [third] = metrics.sink().of(0) else {
             panic!("{:?}", metrics.sink());
         };
         assert_eq!((third.begin, third.missed), (at(400), 4));
-        assert_eq!(metrics.sink().gaps_of("mine"), named(0, late));
+        assert_eq!(metrics.sink().gaps_of(0), named(0, late));
     }
 }

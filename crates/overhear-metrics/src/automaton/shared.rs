@@ -67,15 +67,12 @@ impl SharedMetrics {
             .map(|(metric, statistics)| {
                 let unheard = metric.sources().iter();
                 let unheard = unheard.filter(|event| !engine.heard.contains(*event));
-                (
-                    metric.name().to_owned(),
-                    unheard.cloned().collect(),
-                    statistics,
-                )
+                (unheard.cloned().collect(), statistics)
             })
             .collect();
-        let all = statistics.into_iter().map(|(name, unheard, statistics)| {
-            let (results, gaps, refused) = engine.metrics.sink_mut().take(&name);
+        let all = statistics.into_iter().enumerate();
+        let all = all.map(|(index, (unheard, statistics))| {
+            let (results, gaps, refused) = engine.metrics.sink_mut().take(index);
             Taken {
                 results,
                 gaps,
@@ -121,5 +118,63 @@ impl Update for SharedMetrics {
 
     fn advance(&mut self, now: Timestamp) {
         self.lock().metrics.advance(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+        Update,
+    };
+
+    use super::SharedMetrics;
+    use crate::automaton::{Metric, Results};
+
+    /// From an element with the number 1 to one with the last number.
+    fn metric(last: u32) -> Metric {
+        let text = format!(
+            "metric twin\nevent a = user:s [n == 1]\nevent b = user:s [n == {last}]\nstate 0 out\n\
+             state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: b, i\n3 -> 0: lambda\n"
+        );
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn metrics_of_one_name_have_results_of_their_own() {
+        let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
+        let stream = StreamDescriptor {
+            id: StreamId::from_raw(1),
+            origin: Origin::Program(Task {
+                pid: 7,
+                start: Timestamp::ZERO,
+                comm: "p".to_owned(),
+            }),
+            sensor: "s".to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::new(schema.build().unwrap()),
+            rate: None,
+            capacity: 8,
+        };
+        let mut metrics = SharedMetrics::new([metric(2), metric(3)], Results::default());
+        for round in 0..2 {
+            for n in 1..4_u32 {
+                metrics.element(&ElementView {
+                    stream: &stream,
+                    sequence: 0,
+                    time: Timestamp::from_monotonic_ns(100 * round + 10 * u64::from(n)),
+                    payload: &n.to_ne_bytes(),
+                });
+            }
+            let taken = metrics.take();
+            let lengths: Vec<Vec<u64>> = taken
+                .iter()
+                .map(|taken| taken.results.iter().map(|it| it.length.as_ns()).collect())
+                .collect();
+            assert_eq!(lengths, [[10], [20]], "round {round}");
+        }
     }
 }

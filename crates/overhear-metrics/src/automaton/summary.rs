@@ -77,7 +77,6 @@ impl RowKey {
 /// The summaries of one metric.
 #[derive(Clone, Debug)]
 struct Rows {
-    metric: String,
     /// What an element of each of its event types costs.
     prices: Vec<Nanos>,
     places: FxHashMap<RowKey, usize>,
@@ -115,11 +114,11 @@ impl Summaries {
         self
     }
 
-    /// The summaries of a metric by task and kind, in their order.
-    pub fn of(&self, metric: &str) -> impl Iterator<Item = (u32, Option<u64>, Summary)> {
-        let rows = self.metrics.iter();
-        let rows = rows.filter(|rows| rows.metric == metric);
-        let mut all: Vec<_> = rows.flat_map(|rows| rows.all.iter().cloned()).collect();
+    /// The summaries of a metric by task and kind, in their order. The metric is named by its index among the metrics
+    /// of its [`Metrics`](super::Metrics).
+    pub fn of(&self, metric_index: usize) -> impl Iterator<Item = (u32, Option<u64>, Summary)> {
+        let rows = self.metrics.get(metric_index);
+        let mut all: Vec<_> = rows.map_or(Vec::new(), |rows| rows.all.clone());
         all.sort_by_key(|row| row.key);
         all.into_iter().map(|row| {
             let total = u64::try_from(row.lengths.sum()).unwrap_or(u64::MAX);
@@ -153,7 +152,6 @@ impl Default for Rows {
     /// Of a metric that has not measured anything.
     fn default() -> Self {
         Self {
-            metric: String::new(),
             prices: Vec::new(),
             places: FxHashMap::default(),
             near: Box::new([0; NEAR]),
@@ -203,7 +201,6 @@ impl Rows {
     /// The place of the row of a task and kind, `None` if there is no room.
     fn place(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
         if self.all.is_empty() {
-            metric.name().clone_into(&mut self.metric);
             self.prices = costs.of_sources(metric);
         }
         // Who finds no room once never will.

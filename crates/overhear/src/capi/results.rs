@@ -161,7 +161,7 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
     let counted = engine.statistics();
     let counted = counted.map(|(_, each)| each.missed.saturating_add(each.refused));
     let missed: u64 = counted.sum();
-    let (results, gaps, refused) = engine.sink_mut().take(metric.name());
+    let (results, gaps, refused) = engine.sink_mut().take(0);
     Ok(RawResults {
         results,
         gaps,
