@@ -59,8 +59,8 @@ typedef struct oh_measurement {
     uint64_t length_ns;           /* the measured time, less what the observation took */
     uint64_t begin_ns;            /* when it began, CLOCK_MONOTONIC */
     uint64_t end_ns;              /* when it was completed */
-    uint64_t intermediate_events; /* elements in its segments */
-    uint64_t own_events;          /* of these, those of the task itself */
+    uint64_t intermediate_events; /* elements in its segments, of all streams */
+    uint64_t own_events;          /* of these, the elements of the task itself */
     uint64_t key;                 /* of which kind it is, where has_key is 1 */
     uint64_t missed;              /* elements that were missed while it was running */
     uint32_t task;                /* the thread, or the process where the sensor names no threads */
@@ -159,8 +159,8 @@ int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
 
 /*
  * oh_results_get: scans a recording for the measurements of a metric. element_cost_ns is what writing one
- * element took the observed task; it is subtracted for each of its own elements in a measurement.
- * OH_ELEMENT_COST_CALIBRATED subtracts the price of its sensor for each.
+ * element took the observed task; it is subtracted for each of its own elements in a measurement, of whatever
+ * stream. OH_ELEMENT_COST_CALIBRATED subtracts the price of its sensor for each.
  *
  * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any more.
  * Returns 0, -EINVAL for missing arguments, -ENOENT where there is no readable recording, or -ENODATA where it

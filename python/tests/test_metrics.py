@@ -47,7 +47,9 @@ def test_measurements_are_those_of_the_elements(run):
     assert (result.array["end_ns"] == times[1::2]).all()
     assert (result.array["length_ns"] == times[1::2] - times[0::2]).all()
     assert set(result.array["task"]) == {report["sensors"][0]["pid"]}
-    assert not result.array["intermediate_events"].any() and not result.array["missed"].any()
+    # The kernel may have had something to do in between.
+    assert (result.array["own_events"] <= result.array["intermediate_events"]).all()
+    assert not result.array["missed"].any()
     assert not result.array["has_key"].any()
     assert result.gaps.size == 0
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::{Gap, Nanos, Timestamp};
+use overhear_event::{Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_metrics::automaton::{
     Doubt, Measurement, Metric, MetricResult, MetricStatistics, Results, Sink, Summaries,
 };
@@ -139,6 +139,10 @@ impl Each {
 impl Sink for Each {
     fn counts_intermediate(&self, metric: &Metric) -> bool {
         self.results.is_some() || self.summaries.counts_intermediate(metric)
+    }
+
+    fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
+        self.summaries.element_cost_ns(stream)
     }
 
     fn wants_positions(&self, _: &Metric) -> bool {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-use overhear_event::Nanos;
+use overhear_event::{Nanos, StreamDescriptor};
 use overhear_metrics::automaton::{
     system_metric, Doubt, Measurement, Metric, Metrics, Sink, Summaries,
 };
@@ -115,6 +115,10 @@ struct Known {
 impl Sink for Complete {
     fn counts_intermediate(&self, metric: &Metric) -> bool {
         self.summaries.counts_intermediate(metric)
+    }
+
+    fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
+        self.summaries.element_cost_ns(stream)
     }
 
     fn wants_positions(&self, _: &Metric) -> bool {

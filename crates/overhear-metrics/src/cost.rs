@@ -9,13 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::kernel::{Switch, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
     ElementView, EventName, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
     WRITER_TID,
 };
 
-use crate::automaton::Metric;
+use crate::context::{is_of_interrupts, WriterContext};
 
 /// A mean, and how well it is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -159,16 +158,18 @@ impl Costs {
         self.of(stream).map(nanos)
     }
 
-    /// What an element of each event type of a metric costs, nothing where that is not known; empty if
-    /// none costs anything.
-    pub(crate) fn of_sources(&self, metric: &Metric) -> Vec<Nanos> {
-        let sources = metric.sources().iter();
-        let prices = sources.map(|event| self.of_event(event).unwrap_or_default());
-        let mut prices: Vec<_> = prices.collect();
-        if prices.iter().all(|price| *price == Nanos::ZERO) {
-            prices.clear();
-        }
-        prices
+    /// What an element of this stream costs, in nanoseconds; nothing where that is not known.
+    pub(crate) fn of_stream_ns(&self, stream: &StreamDescriptor) -> f64 {
+        self.of(stream).unwrap_or(0.0)
+    }
+
+    /// Whether no element costs anything.
+    pub(crate) fn are_zero(&self) -> bool {
+        let programs = [self.every, self.simple, self.laned, self.concurrent];
+        let programs = programs.into_iter().flatten();
+        programs
+            .chain(self.kernel.values().copied())
+            .all(|ns| ns == 0.0)
     }
 
     fn of_kernel(&self, sensor: &str) -> Option<f64> {
@@ -206,12 +207,8 @@ impl From<Nanos> for Costs {
 /// Whom an element is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payer {
-    /// The thread that leaves, if it is tracked, else the one that enters.
-    Switch,
-    /// The waker, and nobody is told apart: it runs the wake-up.
-    Waker,
-    /// The thread that the element begins with.
-    Thread,
+    /// The thread in whose context it was written.
+    Thread(WriterContext),
     /// This process.
     Process(u32),
     /// Whoever was interrupted: not known.
@@ -291,13 +288,8 @@ impl Intrusion {
         *self.streams.entry(stream.id).or_insert_with(|| {
             let payer = match &stream.origin {
                 Origin::Program(task) => Payer::Process(task.pid),
-                _ if stream.sensor == SCHED_SWITCH => Payer::Switch,
-                _ if stream.sensor == SCHED_WAKE => Payer::Waker,
-                _ if stream.sensor == TASK_LIFE => Payer::Thread,
-                _ if stream.schema.index_of("tid") == Some(0) && !in_interrupts(&stream.sensor) => {
-                    Payer::Thread
-                }
-                _ => Payer::Interrupts,
+                _ if is_of_interrupts(stream) => Payer::Interrupts,
+                _ => Payer::Thread(WriterContext::of(stream)),
             };
             (payer, costs.of(stream))
         })
@@ -309,30 +301,8 @@ impl Intrusion {
     }
 }
 
-/// Sensors whose elements name a thread that only happened to be there.
-fn in_interrupts(sensor: &str) -> bool {
-    use overhear_event::kernel::events::{IRQ, SOFTIRQ, TIMER};
-    [IRQ, SOFTIRQ, TIMER].contains(&sensor)
-}
-
 fn nanos(ns: f64) -> Nanos {
     Nanos::from_ns(ns.round() as u64)
-}
-
-fn word(payload: &[u8], index: usize) -> Option<u32> {
-    let bytes = payload.get(index * 4..index * 4 + 4)?;
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
-}
-
-/// The thread that pays for a switch: the leaving one is still on its CPU.
-fn switching(payload: &[u8]) -> Option<u32> {
-    let switch = Switch::parse(payload)?;
-    let leaves = switch.flags & Switch::PREV_TRACKED != 0;
-    Some(if leaves {
-        switch.prev_tid
-    } else {
-        switch.next_tid
-    })
 }
 
 impl Update for Intrusion {
@@ -343,21 +313,17 @@ impl Update for Intrusion {
         };
         self.elements += 1;
         let thread = match payer {
-            Payer::Switch => switching(element.payload),
-            Payer::Waker => word(element.payload, 2),
-            Payer::Thread => word(element.payload, 0),
+            Payer::Thread(context) => context.thread(element.payload),
             Payer::Process(pid) => {
                 *self.processes.entry(pid).or_default() += ns;
                 return;
             }
             Payer::Interrupts => None,
         };
+        // The idle thread of a CPU pays with time that nobody wanted.
         match thread {
-            // The idle thread of a CPU pays with time that nobody wanted.
-            Some(tid) if tid != 0 && tid != Switch::UNKNOWN => {
-                *self.threads.entry(tid).or_default() += ns;
-            }
-            _ => self.interrupts += ns,
+            Some(tid) => *self.threads.entry(tid).or_default() += ns,
+            None => self.interrupts += ns,
         }
     }
 

@@ -36,6 +36,7 @@
 pub mod automaton;
 mod buckets;
 pub mod compensation;
+mod context;
 mod cost;
 mod histogram;
 mod messages;

@@ -16,7 +16,7 @@ use super::specification::{
 /// The most states a metric may have.
 const STATES: usize = 512;
 /// The most symbols a metric may have.
-const SYMBOLS: usize = 64;
+pub(super) const SYMBOLS: usize = 64;
 /// The most transitions a metric may have.
 const TRANSITIONS: usize = 4_096;
 

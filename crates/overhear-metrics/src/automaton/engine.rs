@@ -4,16 +4,18 @@
 use overhear_event::kernel::Life;
 use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
 
+use super::check::SYMBOLS;
 use super::glance::Concerns;
-use super::group::{Group, Input, MetricStatistics, Moment};
+use super::group::{Group, Input, MetricStatistics, Moment, Shared, NO_SLOTS};
 use super::hearing::Hearing;
+use super::intermediate::Totals;
 use super::measurement::{Position, Sink};
 use super::metric::Metric;
 use super::part::{is_task, sole_task};
-use super::route::{Lives, Route, Rule};
+use super::route::{gather, EventRead, Lives, MetricEvents, Route};
 use super::routes::Routes;
 use super::tasks::{Tasks, NOBODY};
-use super::told::{say, say_all, Passage, Said, Tale, Told, FEW, SOME};
+use super::told::{say, say_all, Said, Tale, Told, FEW, SOME};
 
 /// How many automata a metric may have at once, unless it is told otherwise.
 const INSTANCES: usize = 16_384;
@@ -27,7 +29,8 @@ const TOGETHER: usize = 128;
 /// Elements come in the order of their times, as from everything that calls updates.
 ///
 /// The elements of a stream are looked at once for all metrics; a metric that does not need the
-/// stream costs nothing. It is fastest with many elements at once ([`Update::elements`]): of these, the
+/// stream costs nothing. Where a sink counts intermediate events ([`Sink::counts_intermediate`]) these are of all streams that it is called
+/// for, required or not. It is fastest with many elements at once ([`Update::elements`]): of these, the
 /// measurements of one metric come in the order in which they are completed, but those of one metric may come
 /// before those of another.
 #[derive(Debug)]
@@ -35,6 +38,12 @@ pub struct Metrics<S> {
     groups: Vec<Group>,
     routes: Routes,
     tasks: Tasks,
+    /// Whether a metric counts intermediate events.
+    counts: bool,
+    /// If so.
+    totals: Totals,
+    /// The events that an element is to one metric, while they are input.
+    events: Vec<EventRead>,
     /// Which parts of elements that are looked at together say something, and behind them places to spare.
     said: Vec<Said>,
     /// Whether an element has had more than a few.
@@ -58,6 +67,9 @@ impl<S: Sink> Metrics<S> {
             groups: Vec::new(),
             routes: Routes::default(),
             tasks: Tasks::default(),
+            counts: false,
+            totals: Totals::new(0),
+            events: Vec::with_capacity(SYMBOLS),
             said: Vec::new(),
             say_much: false,
             told: Tale::default(),
@@ -71,8 +83,8 @@ impl<S: Sink> Metrics<S> {
     }
 
     /// How many automata each metric may have at once; for those that are added afterwards. An
-    /// automaton takes some 100 bytes, and where the sink has intermediate elements counted
-    /// ([`Sink::counts_intermediate`]) 40 more per event type.
+    /// automaton takes some 100 bytes, and where the sink has intermediate events counted
+    /// ([`Sink::counts_intermediate`]) as many more.
     #[must_use]
     pub const fn with_instances(mut self, limit: usize) -> Self {
         self.instances = limit;
@@ -84,6 +96,10 @@ impl<S: Sink> Metrics<S> {
         let index = self.groups.len();
         let group = Group::new(metric, index, self.instances, &self.sink);
         self.groups.push(group);
+        let counting = self.groups.iter().filter(|group| group.counts());
+        let automata: usize = counting.map(|group| group.limit).sum();
+        self.counts = automata > 0;
+        self.totals = Totals::new(2 * automata);
         self.routes = Routes::default();
         for group in &mut self.groups {
             group.hearing = Hearing::default();
@@ -144,13 +160,24 @@ impl<S: Sink> Metrics<S> {
 /// What an element says about the lives of threads, before its symbols are input: the id of a new
 /// thread has no past, and an id that is taken over ends.
 #[inline(never)]
-fn begin_lives(groups: &mut [Group], tasks: &mut Tasks, element: &ElementView<'_>) {
+fn begin_lives(
+    groups: &mut [Group],
+    tasks: &mut Tasks,
+    totals: &mut Totals,
+    element: &ElementView<'_>,
+) {
     let Some(life) = Life::parse(element.payload) else {
         return;
     };
     match life.kind {
-        Life::FORK => end(groups, tasks, life.tid, false),
-        Life::EXEC if life.parent_tid != 0 => rename(groups, tasks, life.parent_tid, life.tid),
+        Life::FORK => {
+            end(groups, tasks, life.tid, false);
+            totals.forget(life.tid);
+        }
+        Life::EXEC if life.parent_tid != 0 => {
+            rename(groups, tasks, life.parent_tid, life.tid);
+            totals.rename(life.parent_tid, life.tid);
+        }
         _ => {}
     }
     // What is looked up from here on is looked up anew.
@@ -292,8 +319,27 @@ impl<S: Sink> Metrics<S> {
             group.choose(passage);
             let mut from = 0;
             while let Some((place, at)) = group.hear(passage, from, &mut self.sink) {
-                let (routes, tasks) = (&self.routes, &mut self.tasks);
-                input_part(group, routes, passage, at, tasks, &mut self.sink);
+                let told = &passage.told[at];
+                let meaning = self.routes.parts.meaning(told.meaning);
+                let route = &self.routes.all[meaning.route as usize];
+                let rules = meaning.rules.iter();
+                let rules = rules.filter(|rule| rule.metric as usize == index);
+                self.events.clear();
+                gather(rules, &mut self.events);
+                let element = (passage.element(told), passage.ordinal(told));
+                let mut shared = Shared {
+                    tasks: &mut self.tasks,
+                    totals: &self.totals,
+                    slots: NO_SLOTS,
+                };
+                input(
+                    group,
+                    route,
+                    &self.events,
+                    element,
+                    &mut shared,
+                    &mut self.sink,
+                );
                 from = place + 1;
             }
         }
@@ -316,7 +362,11 @@ impl<S: Sink> Metrics<S> {
             return;
         }
         if route.lives == Lives::Life {
-            begin_lives(&mut self.groups, &mut self.tasks, element);
+            begin_lives(&mut self.groups, &mut self.tasks, &mut self.totals, element);
+        }
+        if self.counts {
+            let task = route.context.thread(element.payload).unwrap_or(0);
+            self.totals.count(ordinal, task, route.cost_ps, &self.tasks);
         }
         let held = route.held(element);
         let sight = route.letter(held).sight;
@@ -326,31 +376,40 @@ impl<S: Sink> Metrics<S> {
         self.carry_out(elements);
         let route = &self.routes.all[number];
         let (groups, tasks) = (&mut self.groups, &mut self.tasks);
-        let mut seen = None;
-        for rule in &route.letter(held).rules {
-            if !route.is_long || route.matches(rule, held, element) {
-                if seen != Some(rule.metric) {
-                    groups[rule.metric as usize].see(usize::from(rule.source));
-                    seen = Some(rule.metric);
-                }
-                let group = &mut groups[rule.metric as usize];
-                input(
-                    group,
-                    route,
-                    rule,
-                    (element, ordinal),
-                    tasks,
-                    &mut self.sink,
-                );
+        let letter = route.letter(held);
+        let mut shared = Shared {
+            tasks,
+            totals: &self.totals,
+            slots: NO_SLOTS,
+        };
+        let (element, sink) = ((element, ordinal), &mut self.sink);
+        if route.is_long {
+            for rules in letter.rules.chunk_by(|a, b| a.metric == b.metric) {
+                let Some(first) = rules.first() else { continue };
+                let rules = rules.iter();
+                let rules = rules.filter(|rule| route.matches(rule, held, element.0));
+                self.events.clear();
+                gather(rules, &mut self.events);
+                let group = &mut groups[first.metric as usize];
+                input(group, route, &self.events, element, &mut shared, sink);
+            }
+        } else {
+            for MetricEvents { metric, events } in &letter.events {
+                let group = &mut groups[*metric as usize];
+                input(group, route, events, element, &mut shared, sink);
             }
         }
+        let element = element.0;
         match route.lives {
             Lives::Silent => {}
-            Lives::Life => end_lives(groups, tasks, element),
+            Lives::Life => {
+                end_lives(groups, tasks, element);
+            }
             Lives::Switch(thread, alive) => {
                 if held & alive == 0 {
-                    let thread = thread.bits(element.payload).unwrap_or(0);
-                    end(groups, tasks, thread as u32, false);
+                    let thread = thread.bits(element.payload).unwrap_or(0) as u32;
+                    end(groups, tasks, thread, false);
+                    self.totals.forget(thread);
                 }
             }
         }
@@ -379,7 +438,9 @@ impl<S: Sink> Metrics<S> {
         });
         let (number, known) = (self.routes.all.len() as u32, self.routes.parts.count());
         let parts = (number, &mut self.routes.parts);
-        let route = Route::new(stream, metrics, parts, &mut complain);
+        let sink = &self.sink;
+        let cost_ns = self.counts.then(|| sink.element_cost_ns(stream));
+        let route = Route::new(stream, metrics, parts, cost_ns, &mut complain);
         for part in self.routes.parts.from(known) {
             for group in &mut self.groups {
                 group.learn(part, &route);
@@ -398,50 +459,36 @@ impl<S: Sink> Metrics<S> {
     }
 }
 
-/// Hands the symbols that were told to a metric to its automata step by step.
-#[inline(never)]
-fn input_part<S: Sink>(
-    group: &mut Group,
-    routes: &Routes,
-    passage: Passage<'_>,
-    at: usize,
-    tasks: &mut Tasks,
-    sink: &mut S,
-) {
-    let told = &passage.told[at];
-    let element = (passage.element(told), passage.ordinal(told));
-    let meaning = routes.parts.meaning(told.meaning);
-    let route = &routes.all[meaning.route as usize];
-    for rule in &meaning.rules {
-        if rule.metric as usize == group.index {
-            input(group, route, rule, element, tasks, sink);
-        }
-    }
-}
-
-/// Hands a symbol to whoever heeds it, step by step.
+/// Hands the events that an element is to a metric to whoever heeds them, step by step.
 #[inline(never)]
 fn input<S: Sink>(
     group: &mut Group,
     route: &Route,
-    rule: &Rule,
+    events: &[EventRead],
     (element, ordinal): (&ElementView<'_>, u64),
-    tasks: &mut Tasks,
+    shared: &mut Shared<'_>,
     sink: &mut S,
 ) {
-    let task = route.task(rule, element);
-    let slot = task.map_or(NOBODY, |task| tasks.slot(task));
-    let input = Input {
-        symbol: usize::from(rule.symbol),
-        slot,
-        moment: Moment {
-            time: route.time_of(rule, element),
-            ordinal,
-            element: Position::of(element),
-        },
-        key: route.key(rule, element),
-    };
-    group.input(&input, tasks, sink);
+    if group.counts() && group.heeds_others() && events.len() > 1 {
+        // Before one of them opens a segment of another one's task.
+        for event in events {
+            let slot = shared.slot(route, event, element);
+            group.assign(slot, shared);
+        }
+    }
+    for event in events {
+        let input = Input {
+            event: event.event,
+            slot: shared.slot(route, event, element),
+            moment: Moment {
+                time: route.time_of(event, element),
+                ordinal,
+                element: Position::of(element),
+            },
+            key: route.key(event, element),
+        };
+        group.input(&input, shared, sink);
+    }
 }
 
 impl<S: Sink> Update for Metrics<S> {

@@ -10,15 +10,18 @@
 //! which elements of other tasks matter; these are listed by state. So an element costs as much as
 //! the automata that it moves, however many there are or have been.
 
-use overhear_event::Gap;
+use overhear_event::{ElementView, Gap};
 
 use super::hearing::Hearing;
 pub(super) use super::instance::Moment;
-use super::instance::{Instance, Keyed, Tallies};
-use super::measurement::{Intermediate, Measurement, Missed, Position, Sink};
-use super::metric::{Column, Metric};
-use super::program::{Effects, Program, Row, Step};
+use super::instance::{Instance, Keyed};
+use super::intermediate::{Intermediate, Tallies, Totals};
+use super::measurement::{Measurement, Missed, Position, Sink};
+use super::metric::Metric;
+use super::past_gaps::PastGaps;
+use super::program::{Effects, Event, Program, Row, Step};
 use super::reported::Reported;
+use super::route::{EventRead, Route};
 use super::tasks::{Tasks, NOBODY};
 use super::way::Completed;
 
@@ -38,8 +41,8 @@ pub struct MetricStatistics {
     pub gaps: u64,
     /// Elements that these gaps stand for.
     pub missed: u64,
-    /// Gaps that reach further back than the reported measurements that are remembered: some of
-    /// those may be incomplete without being marked.
+    /// Gaps that reach further back than the reported measurements that are remembered, and measurements that begin
+    /// before the gaps that are: some measurements may be incomplete without being marked.
     pub undoubted: u64,
     /// Elements whose task got no automaton, because as many as permitted exist.
     pub refused: u64,
@@ -56,15 +59,52 @@ struct Heeding {
     scratch: Vec<u32>,
 }
 
-/// A symbol that is input: which one, whose, and when.
+/// An event that is input: which one, whose, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
-    pub(super) symbol: usize,
+    pub(super) event: Event,
+    /// Of its task, or that of nobody.
     pub(super) slot: u32,
     pub(super) moment: Moment,
-    /// The key that the element gives, if the symbol gives one.
+    /// The key that the element gives, if the event gives one.
     pub(super) key: Option<Option<u64>>,
 }
+
+/// What the automata of all metrics share while an element is evaluated.
+pub(super) struct Shared<'a> {
+    pub(super) tasks: &'a mut Tasks,
+    pub(super) totals: &'a Totals,
+    pub(super) slots: Slots,
+}
+
+impl Shared<'_> {
+    /// The slot of the task that the event names.
+    #[inline(always)]
+    pub(super) fn slot(
+        &mut self,
+        route: &Route,
+        event: &EventRead,
+        element: &ElementView<'_>,
+    ) -> u32 {
+        let known = self.slots.get_mut(usize::from(event.task));
+        if let Some(slot) = known.as_deref().filter(|slot| **slot != NOT_FOUND) {
+            return *slot;
+        }
+        let task = route.task(event, element);
+        let slot = task.map_or(NOBODY, |task| self.tasks.slot(task));
+        if let Some(known) = known {
+            *known = slot;
+        }
+        slot
+    }
+}
+
+/// The slots of the tasks that the present element names, by their places in its route, as far as they were found.
+pub(super) type Slots = [u32; 8];
+
+const NOT_FOUND: u32 = u32::MAX;
+/// Of an element that nobody has looked at.
+pub(super) const NO_SLOTS: Slots = [NOT_FOUND; 8];
 
 /// The automata of one metric.
 #[derive(Debug)]
@@ -98,6 +138,8 @@ pub(super) struct Group {
     /// Refusals after which it is worth looking again for automata that can go.
     patience: usize,
     pub(super) reported: Reported,
+    /// For measurements whose begin is told late.
+    pub(super) past_gaps: PastGaps,
     statistics: MetricStatistics,
 }
 
@@ -106,7 +148,6 @@ impl Group {
     pub(super) fn new(metric: Metric, index: usize, limit: usize, sink: &impl Sink) -> Self {
         let tallies = sink.counts_intermediate(&metric);
         let program = Program::new(&metric);
-        let sources = metric.sources().len();
         let switches = overhear_event::EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
         Self {
             index,
@@ -121,7 +162,11 @@ impl Group {
                 .as_ref()
                 .map(|_| vec![Keyed::default()]),
             has_positions: sink.wants_positions(&metric),
-            tallies: tallies.then(|| Tallies::new(sources)),
+            tallies: tallies.then(|| {
+                let mut tallies = Tallies::default();
+                tallies.reach(1);
+                tallies
+            }),
             missed: Vec::new(),
             heeding: program.heeds_any().then(|| Heeding {
                 rows: vec![Vec::new(); program.rows()],
@@ -132,6 +177,7 @@ impl Group {
             limit,
             patience: 0,
             reported: Reported::nothing(),
+            past_gaps: PastGaps::default(),
             statistics: MetricStatistics::default(),
             program,
             metric,
@@ -150,10 +196,24 @@ impl Group {
         }
     }
 
-    /// An element of this source is in the alphabet.
-    pub(super) fn see(&mut self, source: usize) {
-        if let Some(tallies) = &mut self.tallies {
-            tallies.see(source);
+    /// Whether it counts intermediate events.
+    pub(super) const fn counts(&self) -> bool {
+        self.tallies.is_some()
+    }
+
+    /// Whether elements of other tasks move its automata.
+    pub(super) const fn heeds_others(&self) -> bool {
+        self.heeding.is_some()
+    }
+
+    /// The alphabet assigns the present element to the task of this slot.
+    #[inline(always)]
+    pub(super) fn assign(&mut self, slot: u32, shared: &Shared<'_>) {
+        let instance = self.instances.get(slot as usize);
+        if let (Some(instance), Some(tallies)) = (instance, &mut self.tallies) {
+            if slot != NOBODY && instance.row() != Row::ABSENT {
+                tallies.assign((slot as usize, instance.task), shared.totals);
+            }
         }
     }
 
@@ -181,9 +241,10 @@ impl Group {
             keys.resize(slots, Keyed::default());
         }
         if let Some(tallies) = &mut self.tallies {
-            tallies.reach(slots - 1);
+            tallies.reach(slots);
         }
         self.missed.resize_with(slots, Missed::with_room);
+        self.past_gaps.reserve();
         if let Some(heeding) = &mut self.heeding {
             heeding.places.resize(slots, 0);
             let lists = heeding.rows.iter_mut().chain([&mut heeding.scratch]);
@@ -206,39 +267,42 @@ impl Group {
         }
     }
 
-    /// Hands a symbol to every automaton that heeds it: first to that of its task, then to the
+    /// Hands an event to every automaton that heeds it: first to that of its task, then to the
     /// others in the order of their tasks.
     #[inline(never)]
-    pub(super) fn input<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
-        // Most symbols matter to their own task alone.
-        if !self.program.heeded_in(input.symbol).is_empty() {
-            self.input_for_all(input, tasks, sink);
+    pub(super) fn input<S: Sink>(&mut self, input: &Input, shared: &mut Shared<'_>, sink: &mut S) {
+        // Most events matter to their own task alone.
+        if self.program.is_heeded(input.event) {
+            self.input_for_all(input, shared, sink);
         } else if input.slot != NOBODY {
-            self.input_for_own(input, tasks, sink);
+            self.input_for_own(input, shared, sink);
         }
     }
 
-    /// As [`Group::input`], of a symbol that matters to others than its own task, too.
-    fn input_for_all<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
+    /// As [`Group::input`], of an event that matters to others than its own task, too.
+    fn input_for_all<S: Sink>(&mut self, input: &Input, shared: &mut Shared<'_>, sink: &mut S) {
         let mut others = Vec::new();
         if let Some(heeding) = &mut self.heeding {
             others = std::mem::take(&mut heeding.scratch);
             others.clear();
-            for &row in self.program.heeded_in(input.symbol) {
-                others.extend(&heeding.rows[self.program.number(row)]);
+            for symbol in input.event.symbols.iter() {
+                for &row in self.program.heeded_in(usize::from(symbol)) {
+                    others.extend(&heeding.rows[self.program.number(row)]);
+                }
             }
         }
         if input.slot != NOBODY {
-            self.input_for_own(input, tasks, sink);
+            self.input_for_own(input, shared, sink);
         }
         others.retain(|&slot| slot != input.slot);
-        others.sort_unstable_by_key(|&slot| tasks.of(slot));
-        let column = Column::new(input.symbol, false);
+        others.sort_unstable_by_key(|&slot| shared.tasks.of(slot));
+        // Several of its symbols may matter where an automaton is.
+        others.dedup();
         // What a stranger's automaton completes belongs to nobody.
         for &slot in others.iter().chain([&NOBODY]) {
-            let step = self.program.step(self.row(slot), column);
+            let step = self.program.step(self.row(slot), input.event, false);
             if let Some(step) = step.filter(|step| step.effects != Effects::STAY) {
-                self.go(slot, step, input, sink);
+                self.go(slot, step, input, shared, sink);
             }
         }
         if let Some(heeding) = &mut self.heeding {
@@ -246,39 +310,43 @@ impl Group {
         }
     }
 
-    fn input_for_own<S: Sink>(&mut self, input: &Input, tasks: &mut Tasks, sink: &mut S) {
+    fn input_for_own<S: Sink>(&mut self, input: &Input, shared: &mut Shared<'_>, sink: &mut S) {
         let slot = input.slot as usize;
-        let column = Column::new(input.symbol, true);
-        if self.row(input.slot) == Row::ABSENT && !self.introduce(input.slot, tasks) {
+        if self.row(input.slot) == Row::ABSENT && !self.introduce(input.slot, shared) {
             return;
         }
-        let Some(step) = self.program.step(self.row(input.slot), column) else {
+        self.assign(input.slot, shared);
+        let Some(step) = self.program.step(self.row(input.slot), input.event, true) else {
             return;
         };
         if let (Some(key), Some(keys)) = (input.key, &mut self.keys) {
             let ordinal = input.moment.ordinal;
             keys[slot] = Keyed { key, ordinal };
         }
-        if let Some(tallies) = &mut self.tallies {
-            let source = self.metric.source_of(input.symbol);
-            tallies.own(slot, source, input.moment.ordinal);
-        }
         // Most input leaves the automaton where it is.
         if step.effects != Effects::STAY {
-            self.go(input.slot, step, input, sink);
+            self.go(input.slot, step, input, shared, sink);
         }
     }
 
     /// Lets an automaton take a step.
-    fn go<S: Sink>(&mut self, slot: u32, step: Step, input: &Input, sink: &mut S) {
+    fn go<S: Sink>(
+        &mut self,
+        slot: u32,
+        step: Step,
+        input: &Input,
+        shared: &Shared<'_>,
+        sink: &mut S,
+    ) {
         let instance = &mut self.instances[slot as usize];
         let before = instance.row();
         instance.go(step.to, step.effects, input.moment.time);
-        self.take_effect(slot, step.effects, input, sink);
+        self.take_effect(slot, step.effects, input, shared, sink);
         if step.effects.has(Effects::FURTHER) {
             for at in 0..self.program.further(step).len() {
                 let effects = self.program.further(step)[at];
-                self.take_effect(slot, effects, input, sink);
+                self.instances[slot as usize].tell_late(effects, input.moment.time);
+                self.take_effect(slot, effects, input, shared, sink);
             }
         }
         if self.heeding.is_some() && before != step.to {
@@ -288,13 +356,21 @@ impl Group {
     }
 
     /// What happens to the measurement, in this order.
-    fn take_effect<S: Sink>(&mut self, slot: u32, effects: Effects, input: &Input, sink: &mut S) {
-        let (at, ordinal) = (slot as usize, input.moment.ordinal);
+    fn take_effect<S: Sink>(
+        &mut self,
+        slot: u32,
+        effects: Effects,
+        input: &Input,
+        shared: &Shared<'_>,
+        sink: &mut S,
+    ) {
+        let (at, totals) = (slot as usize, shared.totals);
         let instance = &mut self.instances[at];
+        let place = (at, instance.task);
         if effects.has(Effects::CLOSE) {
             instance.close(self.program.is_interval());
             if let Some(tallies) = &mut self.tallies {
-                tallies.close(at, self.metric.source_of(input.symbol), ordinal);
+                tallies.close(place, totals);
             }
         }
         if effects.has(Effects::END) && slot != NOBODY {
@@ -304,7 +380,7 @@ impl Group {
                     true => &self.missed[at],
                     false => NOTHING_MISSED,
                 },
-                intermediate: self.tallies.as_ref().map_or(&[], |it| it.totals(at)),
+                intermediate: self.tallies.as_ref().map(|it| it.of(at)),
             };
             let metric = (&self.metric, self.index);
             let positions = match self.has_positions {
@@ -327,29 +403,50 @@ impl Group {
                 self.missed[at].clear();
             }
             if let Some(keys) = &mut self.keys {
-                keys[at].renew(ordinal);
+                keys[at].renew(input.moment.ordinal);
             }
             if let Some(tallies) = &mut self.tallies {
                 tallies.begin(at);
             }
+            // What begins before a gap has to look for it.
+            if self.instances[at].begin < self.past_gaps.until() {
+                self.recall_gaps(place);
+            }
         }
         if effects.has(Effects::OPEN) {
+            let instance = &mut self.instances[at];
             instance.since = instance.changed;
             if let Some(tallies) = &mut self.tallies {
-                tallies.open(at, ordinal);
+                tallies.open(place, totals);
             }
         }
         if let Some(tallies) = &mut self.tallies {
             if effects.has(Effects::ENTER) {
-                tallies.enter(at, ordinal);
+                tallies.enter(at, totals);
             }
         }
+    }
+
+    /// A measurement that begins before now, since its begin was told late, misses what fell into it.
+    #[inline(never)]
+    fn recall_gaps(&mut self, (at, task): (usize, u32)) {
+        let begin = self.instances[at].begin;
+        let is_certain = self.past_gaps.reach(begin);
+        for number in 0..self.past_gaps.count() {
+            let (gap, only) = self.past_gaps.get(number);
+            if gap.to > begin && only.is_none_or(|only| only == task) {
+                self.instances[at].set_missed(true);
+                self.missed_of(at).add(&gap);
+            }
+        }
+        self.statistics.undoubted += u64::from(!is_certain);
     }
 
     /// Makes the automaton of a task that has not been named before: what the stranger has become by the
     /// elements that name others. Says whether there is room.
     #[inline(never)]
-    fn introduce(&mut self, slot: u32, tasks: &mut Tasks) -> bool {
+    fn introduce(&mut self, slot: u32, shared: &mut Shared<'_>) -> bool {
+        let tasks = &mut *shared.tasks;
         if self.statistics.instances >= self.limit && !self.make_room(tasks) {
             self.statistics.refused += 1;
             return false;
@@ -369,7 +466,7 @@ impl Group {
             keys[at] = Keyed::default();
         }
         if let Some(tallies) = &mut self.tallies {
-            tallies.copy(NOBODY as usize, at);
+            tallies.copy(NOBODY as usize, (at, tasks.of(slot)), shared.totals);
         }
         self.statistics.instances += 1;
         tasks.hold(slot);
@@ -452,6 +549,7 @@ impl Group {
     ) {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
+        self.past_gaps.remember(gap, only);
         for slot in self.slots() {
             let is_there = self.row(slot) != Row::ABSENT;
             if is_there && only.is_none_or(|only| only == tasks.of(slot)) {
@@ -523,7 +621,7 @@ pub(super) fn take_memory<T: Clone + Default>(list: &mut Vec<T>, more: usize) {
 pub(super) struct Values<'a> {
     pub(super) key: Option<u64>,
     pub(super) missed: &'a Missed,
-    pub(super) intermediate: &'a [Intermediate],
+    pub(super) intermediate: Option<Intermediate>,
 }
 
 /// A measurement is completed by this element.

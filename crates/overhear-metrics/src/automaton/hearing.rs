@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What elements say to one metric.
 
-use super::metric::Column;
 use super::part::Meaning;
-use super::program::{Program, Row};
+use super::program::{Event, Program, Row};
 use super::reading::Number;
-use super::route::Route;
+use super::route::{gather, Route};
 use super::told::Told;
 
 /// What a part of a letter says to a metric.
@@ -17,7 +16,7 @@ pub(super) struct Heard {
     key: u32,
 }
 
-/// One of several symbols that a part is to a metric.
+/// One of several events that a part is to a metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Single {
     /// Its column.
@@ -40,7 +39,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Hearing {
     /// By their numbers.
     pub(super) parts: Vec<Heard>,
-    /// As the parts, of those that are several symbols, or one that stands in for others: one after the other.
+    /// As the parts, of those that are several events, or one that stands in for others: one after the other.
     singles: Vec<Box<[Single]>>,
     /// Where keys are.
     numbers: Vec<Number>,
@@ -70,24 +69,23 @@ impl Hearing {
         program: &mut Program,
     ) {
         let rules = part.rules.iter();
-        let own: Vec<_> = rules
-            .filter(|rule| rule.metric as usize == metric)
-            .collect();
-        let singles = own.iter().map(|rule| Single {
-            column: Column::new(usize::from(rule.symbol), true).index() as u32,
-            ago: route.ago_of(rule),
-            key: route.key_of(rule),
+        let rules = rules.filter(|rule| rule.metric as usize == metric);
+        let stands_in = rules.clone().any(|rule| rule.stands_in);
+        let mut read = Vec::new();
+        gather(rules, &mut read);
+        let events: Vec<Event> = read.iter().map(|event| event.event).collect();
+        let singles = read.iter().map(|event| Single {
+            column: program.column_of(event.event).unwrap_or(MUCH),
+            ago: route.ago_of(event),
+            key: route.key_of(event),
         });
         let mut singles: Vec<_> = singles.collect();
-        let is_several = own.len() > 1 || own.iter().any(|rule| rule.stands_in);
-        self.is_choosy |= own.is_empty();
+        let is_several = events.len() > 1 || stands_in;
+        self.is_choosy |= events.is_empty();
         let column = match singles.first() {
             None => NOTHING,
             Some(only) if !is_several => only.column,
-            Some(_) => {
-                let symbols: Vec<u16> = own.iter().map(|rule| rule.symbol).collect();
-                program.column_of(&symbols).unwrap_or(MUCH)
-            }
+            Some(_) => program.column_of_all(&events).unwrap_or(MUCH),
         };
         let mut key = NONE;
         if let Some(number) = singles.iter().find_map(|single| single.key) {
@@ -95,7 +93,8 @@ impl Hearing {
             self.numbers.push(number);
         }
         // Who goes through them does not stop in between.
-        if !is_several || program.has_further() {
+        let has_room = singles.iter().all(|single| single.column != MUCH);
+        if !is_several || !has_room || program.has_further() {
             singles.clear();
         }
         self.singles.push(singles.into());
@@ -142,7 +141,7 @@ impl Hearing {
         }
     }
 
-    /// The symbols that this is, if it is several, or one that stands in for others; none where their steps are more than
+    /// The events that this is, if it is several, or one that stands in for others; none where their steps are more than
     /// [one](super::program::Program::has_further).
     pub(super) fn singles(&self, told: &Told) -> &[Single] {
         &self.singles[told.meaning as usize]

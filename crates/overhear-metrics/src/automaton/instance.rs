@@ -5,7 +5,7 @@ use std::hint::select_unpredictable as select;
 
 use overhear_event::{Nanos, StreamId, Timestamp};
 
-use super::measurement::{Intermediate, Position};
+use super::measurement::Position;
 use super::program::{Effects, Row};
 
 /// Which element is input, and for when it speaks.
@@ -93,6 +93,13 @@ impl Instance {
         } else {
             told.max(self.changed)
         };
+    }
+
+    /// What follows on the way there happens when it is told, if these are the effects of that.
+    pub(super) fn tell_late(&mut self, effects: Effects, told: Timestamp) {
+        if effects.has(Effects::TOLD_LATE) {
+            self.changed = told;
+        }
     }
 
     /// Goes to another row, or stays, by what was told for this time: whatever it is, without a branch. Nothing was
@@ -189,133 +196,6 @@ impl Keyed {
         if self.ordinal != ordinal {
             self.key = None;
         }
-    }
-}
-
-/// Counters of one source.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    /// Own elements, ever.
-    own: u64,
-    /// Both counters when the stretch began, its first element included.
-    opened: Intermediate,
-}
-
-/// The elements by which an automaton has gone on.
-#[derive(Clone, Copy, Debug, Default)]
-struct Marks {
-    /// The one that it has seen as its own last.
-    own: u64,
-    /// By which the stretch began.
-    opened: u64,
-    /// By which it entered the last state of the stretch.
-    entered: u64,
-}
-
-/// The intermediate elements of all automata of a metric.
-#[derive(Debug)]
-pub(super) struct Tallies {
-    /// Elements per source so far, the present one included.
-    seen: Vec<u64>,
-    /// By slot.
-    marks: Vec<Marks>,
-    /// By slot and source.
-    counts: Vec<Count>,
-    totals: Vec<Intermediate>,
-}
-
-impl Tallies {
-    pub(super) fn new(sources: usize) -> Self {
-        let mut tallies = Self {
-            seen: vec![0; sources],
-            marks: Vec::new(),
-            counts: Vec::new(),
-            totals: Vec::new(),
-        };
-        tallies.reach(0);
-        tallies
-    }
-
-    /// Has counters for the automaton of this slot, and all before it.
-    pub(super) fn reach(&mut self, slot: usize) {
-        let slots = self.marks.len().max(slot + 1);
-        let sources = self.seen.len();
-        self.marks.resize(slots, Marks::default());
-        self.counts.resize(slots * sources, Count::default());
-        self.totals.resize(slots * sources, Intermediate::default());
-    }
-
-    /// An element of this source is in the alphabet.
-    pub(super) fn see(&mut self, source: usize) {
-        self.seen[source] += 1;
-    }
-
-    /// The automaton of this slot is a copy of that of another one.
-    pub(super) fn copy(&mut self, from: usize, to: usize) {
-        self.reach(to);
-        let sources = self.seen.len();
-        self.marks[to] = self.marks[from];
-        let from = from * sources..(from + 1) * sources;
-        self.counts.copy_within(from.clone(), to * sources);
-        self.totals.copy_within(from, to * sources);
-    }
-
-    /// Counts an element of this source as the automaton's own, once.
-    pub(super) fn own(&mut self, slot: usize, source: usize, ordinal: u64) {
-        let marks = &mut self.marks[slot];
-        if marks.own != ordinal {
-            marks.own = ordinal;
-            let count = &mut self.counts[slot * self.seen.len() + source];
-            count.own += 1;
-            // The element that opened the stretch is not one of its own, even if that it belongs to
-            // the task shows only by a later symbol.
-            count.opened.own += u64::from(marks.opened == ordinal);
-        }
-    }
-
-    /// A measurement begins.
-    pub(super) fn begin(&mut self, slot: usize) {
-        let sources = self.seen.len();
-        self.totals[slot * sources..(slot + 1) * sources].fill(Intermediate::default());
-    }
-
-    /// A stretch begins.
-    pub(super) fn open(&mut self, slot: usize, ordinal: u64) {
-        let counts = &mut self.counts[slot * self.seen.len()..];
-        for (count, &all) in counts.iter_mut().zip(&self.seen) {
-            count.opened = Intermediate {
-                all,
-                own: count.own,
-            };
-        }
-        self.marks[slot].opened = ordinal;
-    }
-
-    /// A state of the stretch is entered.
-    pub(super) fn enter(&mut self, slot: usize, ordinal: u64) {
-        self.marks[slot].entered = ordinal;
-    }
-
-    /// A segment ends by an element of this source. That is not one of its own unless it has entered a
-    /// state of the segment before.
-    pub(super) fn close(&mut self, slot: usize, source: usize, ordinal: u64) {
-        let marks = self.marks[slot];
-        let leaves = marks.entered != ordinal;
-        let first = slot * self.seen.len();
-        let counts = self.counts[first..].iter().zip(&self.seen);
-        let totals = self.totals[first..].iter_mut();
-        for (at, (total, (count, &all))) in totals.zip(counts).enumerate() {
-            let leaving = u64::from(leaves && at == source);
-            let leaving_own = u64::from(leaving == 1 && marks.own == ordinal);
-            total.all += all - count.opened.all - leaving;
-            total.own += count.own - count.opened.own - leaving_own;
-        }
-    }
-
-    /// The elements in the segments of the measurement, by source.
-    pub(super) fn totals(&self, slot: usize) -> &[Intermediate] {
-        let sources = self.seen.len();
-        &self.totals[slot * sources..(slot + 1) * sources]
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What comes out: measurements, and who takes them.
 
-use overhear_event::{ElementView, EventName, Gap, Nanos, StreamId, Timestamp};
+use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 
+use super::intermediate::Intermediate;
 use super::metric::Metric;
 
 /// How many gaps a measurement names; further ones are counted.
@@ -32,15 +33,6 @@ impl Position {
             sequence: element.sequence,
         }
     }
-}
-
-/// Elements of one event type that lie in the segments of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Intermediate {
-    /// All of them, whatever their task.
-    pub all: u64,
-    /// Those that belong to the task of the measurement.
-    pub own: u64,
 }
 
 /// Elements that were missed while a measurement was running.
@@ -118,9 +110,9 @@ pub struct Measurement<'a> {
     pub end_at: Position,
     /// The sum of its segments; at most `end - begin`.
     pub length: Nanos,
-    /// The elements in its segments, in the order of [`Metric::sources`]; empty where the sink does
-    /// without them ([`Sink::counts_intermediate`]).
-    pub intermediate: &'a [Intermediate],
+    /// The elements in its segments, of whatever streams; `None` where the sink does without them
+    /// ([`Sink::counts_intermediate`]).
+    pub intermediate: Option<Intermediate>,
     /// The value that says of which kind it is, where the metric divides them.
     pub key: Option<u64>,
     /// What was missed while it was running. Gaps that become known only after its end come
@@ -135,44 +127,30 @@ impl Measurement<'_> {
         self.missed.count == 0
     }
 
-    /// The number of elements in its segments: the seed's *Intermediate Events*.
-    #[must_use]
-    pub fn intermediate_events(&self) -> u64 {
-        self.intermediate.iter().map(|count| count.all).sum()
-    }
-
-    /// The length less what the observation itself took: `cost` per element of each event type,
-    /// for the elements that `counts` chooses. Not less than zero.
-    ///
-    /// On one CPU every intermediate element costs the measured task time; on several, those of
-    /// other tasks may have been written elsewhere, and [`Intermediate::own`] is the safe choice.
-    #[must_use]
-    pub fn adjusted(
-        &self,
-        cost: impl Fn(&EventName) -> Nanos,
-        counts: impl Fn(&Intermediate) -> u64,
-    ) -> Nanos {
-        let sources = self.metric.sources().iter();
-        self.less(sources.map(cost).zip(self.intermediate.iter().map(counts)))
-    }
-
-    /// The length less these elements of the task itself: what one of each event type costs, in the
-    /// order of [`Metric::sources`].
+    /// The length less what writing the task's own elements has cost; not less than zero. On several CPUs the elements
+    /// of others were written elsewhere, or while the task did not run.
     #[inline(always)]
-    pub(super) fn less_own(&self, prices: &[Nanos]) -> Nanos {
-        if prices.is_empty() {
-            return self.length;
+    #[must_use]
+    pub fn adjusted(&self) -> Nanos {
+        match self.intermediate {
+            None => self.length,
+            Some(counted) => less(self.length, counted.own_cost),
         }
-        let own = self.intermediate.iter().map(|count| count.own);
-        self.less(prices.iter().copied().zip(own))
     }
 
-    fn less(&self, priced: impl Iterator<Item = (Nanos, u64)>) -> Nanos {
-        let total = priced.fold(0_u64, |sum, (price, count)| {
-            sum.saturating_add(price.as_ns().saturating_mul(count))
-        });
-        Nanos::from_ns(self.length.as_ns().saturating_sub(total))
+    /// The length less what writing all elements in its segments has cost: the paper's adjustment. It holds on one CPU,
+    /// which writes nothing while it does something else.
+    #[must_use]
+    pub fn adjusted_on_one_cpu(&self) -> Nanos {
+        match self.intermediate {
+            None => self.length,
+            Some(counted) => less(self.length, counted.all_cost),
+        }
     }
+}
+
+const fn less(length: Nanos, cost: Nanos) -> Nanos {
+    Nanos::from_ns(length.as_ns().saturating_sub(cost.as_ns()))
 }
 
 /// A gap that became known after a measurement it falls into was reported.
@@ -196,11 +174,17 @@ pub struct Doubt<'a> {
 
 /// Takes the results. If it panics, what the same elements have completed besides is lost.
 pub trait Sink {
-    /// Whether the elements in the segments of this metric's measurements are to be counted, which
-    /// doubles what an element costs. Asked when the metric is added.
+    /// Whether the elements in the segments of this metric's measurements are to be counted. Then an element costs
+    /// several times as much, whether the metric requires its stream or not. Asked when the metric is added.
     fn counts_intermediate(&self, metric: &Metric) -> bool {
         let _ = metric;
         true
+    }
+
+    /// What an element of this stream costs who writes it, in nanoseconds. Asked once per stream, if elements are counted.
+    fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
+        let _ = stream;
+        0.0
     }
 
     /// Whether this metric's measurements are to say by which elements they began and were completed, which is to be
@@ -241,6 +225,10 @@ impl<S: Sink + ?Sized> Sink for &mut S {
         (**self).counts_intermediate(metric)
     }
 
+    fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
+        (**self).element_cost_ns(stream)
+    }
+
     fn wants_positions(&self, metric: &Metric) -> bool {
         (**self).wants_positions(metric)
     }
@@ -258,22 +246,18 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 mod tests {
     use overhear_event::{Nanos, StreamId, Timestamp};
 
-    use super::{Intermediate, Measurement, Missed, Position};
-    use crate::automaton::system_metric;
+    use super::{Measurement, Missed, Position};
+    use crate::automaton::{system_metric, Intermediate};
 
     #[test]
-    fn lengths_are_adjusted_by_the_cost_of_each_event() {
-        // Its events are those of sched_wake and of sched_switch, in this order.
+    fn lengths_are_adjusted_by_what_elements_cost() {
         let metric = system_metric("wakeup_latency").unwrap();
-        let intermediate = [
-            Intermediate { all: 3, own: 1 },
-            Intermediate { all: 10, own: 2 },
-        ];
         let position = |sequence| Position {
             stream: StreamId::from_raw(1),
             sequence,
         };
-        let measurement = Measurement {
+        let (ns, missed) = (Nanos::from_ns, Missed::default());
+        let measurement = |intermediate| Measurement {
             metric: &metric,
             metric_index: 0,
             number: 0,
@@ -282,21 +266,22 @@ mod tests {
             end: Timestamp::from_monotonic_ns(2_100),
             begin_at: position(4),
             end_at: position(9),
-            length: Nanos::from_ns(2_000),
-            intermediate: &intermediate,
+            length: ns(2_000),
+            intermediate,
             key: None,
-            missed: &Missed::default(),
+            missed: &missed,
         };
-        assert_eq!(measurement.intermediate_events(), 13);
-        let cost = |event: &overhear_event::EventName| match event.as_str() {
-            "kernel:sched_wake" => Nanos::from_ns(100),
-            _ => Nanos::from_ns(70),
+        let counted = |own, all| {
+            measurement(Some(Intermediate {
+                all: 13,
+                own: 3,
+                all_cost: ns(all),
+                own_cost: ns(own),
+            }))
         };
-        let all = measurement.adjusted(cost, |count| count.all);
-        assert_eq!(all, Nanos::from_ns(2_000 - 3 * 100 - 10 * 70));
-        let own = measurement.adjusted(cost, |count| count.own);
-        assert_eq!(own, Nanos::from_ns(2_000 - 100 - 2 * 70));
-        let nothing = measurement.adjusted(|_| Nanos::from_us(1), |count| count.all);
-        assert_eq!(nothing, Nanos::ZERO);
+        assert_eq!(counted(170, 970).adjusted(), ns(1_830));
+        assert_eq!(counted(170, 970).adjusted_on_one_cpu(), ns(1_030));
+        assert_eq!(counted(2_001, 2_001).adjusted(), Nanos::ZERO);
+        assert_eq!(measurement(None).adjusted(), ns(2_000));
     }
 }

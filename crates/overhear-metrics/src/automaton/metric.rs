@@ -27,12 +27,30 @@ pub struct Metric {
     kinds: Vec<StateKind>,
     // Row per state, two columns per symbol: the input belongs to another task, or to the own one.
     next: Vec<u16>,
+    // Of the labels in `next`, with the same rows and columns.
+    ranks: Vec<Rank>,
     lambda: Vec<u16>,
     // The distinct sources of the symbols, and the index of each symbol's.
     sources: Vec<EventName>,
     source_of: Vec<usize>,
     // Per source: every label with a symbol of it says `i`, and the task is the writer.
     private: Vec<bool>,
+}
+
+/// The priority of a label. An event that is several symbols takes the transition of the greatest rank, and of equal
+/// ranks that of the symbol declared first (seed 004, section 3, in the order of its table).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// No label of the state matches the symbol.
+    Unmatched,
+    /// `*`
+    Any,
+    /// `event`
+    Event,
+    /// `event, not i`
+    Other,
+    /// `event, i`
+    Own,
 }
 
 /// A column of the tables: a symbol, and whether it belongs to the own task.
@@ -71,7 +89,7 @@ impl Metric {
             .iter()
             .map(|state| state.kind)
             .collect();
-        let next = next_table(&edges, states, symbols);
+        let (next, ranks) = next_table(&edges, states, symbols);
         let mut sources: Vec<EventName> = Vec::new();
         let mut source_of = Vec::new();
         for symbol in &specification.symbols {
@@ -97,6 +115,7 @@ impl Metric {
             specification,
             kinds,
             next,
+            ranks,
             lambda,
             sources,
             source_of,
@@ -159,12 +178,13 @@ impl Metric {
         Some(self.next[row + column.0]).filter(|&to| to != STAY)
     }
 
-    pub(super) fn lambda(&self, state: u16) -> Option<u16> {
-        Some(self.lambda[usize::from(state)]).filter(|&to| to != STAY)
+    /// The priority of the label that leads there.
+    pub(super) fn rank(&self, state: u16, column: Column) -> Rank {
+        self.ranks[usize::from(state) * self.source_of.len() * 2 + column.0]
     }
 
-    pub(super) fn source_of(&self, symbol: usize) -> usize {
-        self.source_of[symbol]
+    pub(super) fn lambda(&self, state: u16) -> Option<u16> {
+        Some(self.lambda[usize::from(state)]).filter(|&to| to != STAY)
     }
 
     pub(super) fn source(&self, event: &EventName) -> Option<usize> {
@@ -192,20 +212,27 @@ impl fmt::Display for Metric {
     }
 }
 
-/// Fills the table by the rules of the seed from the weakest to the strongest: `*`, `event`, then
-/// `event, i` and `event, not i`. Lambda needs no place here: a state that has one has nothing else.
-fn next_table(edges: &[Edge], states: usize, symbols: usize) -> Vec<u16> {
+/// Fills the table from the weakest label to the strongest. Lambda needs no place here: a state that has one has nothing
+/// else.
+fn next_table(edges: &[Edge], states: usize, symbols: usize) -> (Vec<u16>, Vec<Rank>) {
     let mut next = vec![STAY; states * symbols * 2];
-    for strength in 0..3 {
+    let mut ranks = vec![Rank::Unmatched; next.len()];
+    for rank in [Rank::Any, Rank::Event, Rank::Other, Rank::Own] {
         for edge in edges {
-            let (columns, rank) = match edge.label {
+            let (columns, of_edge) = match edge.label {
                 EdgeLabel::Lambda => continue,
-                EdgeLabel::Any => (0..symbols * 2, 0),
-                EdgeLabel::Symbol(symbol, Whose::Anyone) => (2 * symbol..2 * symbol + 2, 1),
-                EdgeLabel::Symbol(symbol, Whose::Other) => (2 * symbol..2 * symbol + 1, 2),
-                EdgeLabel::Symbol(symbol, Whose::Own) => (2 * symbol + 1..2 * symbol + 2, 2),
+                EdgeLabel::Any => (0..symbols * 2, Rank::Any),
+                EdgeLabel::Symbol(symbol, Whose::Anyone) => {
+                    (2 * symbol..2 * symbol + 2, Rank::Event)
+                }
+                EdgeLabel::Symbol(symbol, Whose::Other) => {
+                    (2 * symbol..2 * symbol + 1, Rank::Other)
+                }
+                EdgeLabel::Symbol(symbol, Whose::Own) => {
+                    (2 * symbol + 1..2 * symbol + 2, Rank::Own)
+                }
             };
-            if rank == strength {
+            if of_edge == rank {
                 // Entering an in, out or cond state from itself changes nothing.
                 let to = if edge.to == edge.from {
                     STAY
@@ -213,11 +240,13 @@ fn next_table(edges: &[Edge], states: usize, symbols: usize) -> Vec<u16> {
                     narrow(edge.to)
                 };
                 let row = edge.from * symbols * 2;
-                next[row + columns.start..row + columns.end].fill(to);
+                let places = row + columns.start..row + columns.end;
+                next[places.clone()].fill(to);
+                ranks[places].fill(rank);
             }
         }
     }
-    next
+    (next, ranks)
 }
 
 fn narrow(state: usize) -> u16 {

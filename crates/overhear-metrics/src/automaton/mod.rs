@@ -81,18 +81,20 @@
 //!
 //! The seed's section 3 states the rules; where it leaves a choice this is ours.
 //!
-//! 1. *Input.* The alphabet is what the metric declares. Elements that match no declared event are
-//!    not seen, so that a result does not depend on what else happens to be recorded. An element
-//!    that matches several events is input once for each, in the order of their declaration, at one
-//!    time: a context switch is the departure of one thread and the arrival of another.
-//! 2. *Labels.* The seed's table is read as an order: `event, i` and `event, not i` go before `event`,
-//!    and that before `*`. Input that matches no label leaves the automaton where it is, as if the
+//! 1. *Input.* The paper's input is a tuple of event type, task and time stamp. The alphabet is what the metric declares.
+//!    Elements that match no declared symbol do not move an automaton, so that a result does not depend on what else
+//!    happens to be recorded. Symbols of one element that name the same task and the same time are one event. An element
+//!    that names two tasks, as a context switch does, or two times (`ago`), is as many events, which are input in the
+//!    order of declaration of their first symbols. A symbol without a task joins the first event of its time.
+//! 2. *Labels.* One event is one transition. The paper's table is read as an order over all symbols of the event: `event, i`
+//!    goes before `event, not i`, that before `event`, and that before `*`; among equal labels the symbol that is declared
+//!    first decides. An event that matches no label leaves the automaton where it is, as if the
 //!    state had `*` leading to itself. Lambda is followed at once, so a state that has one can have
-//!    nothing else. Input without a task is never `i`, and always `not i`.
+//!    nothing else. An event without a task is never `i`, and always `not i`.
 //! 3. *Begin* begins a measurement. The seed does not say what becomes of one that is running:
 //!    specifications in which that can happen are refused; they lead to a cancel first. A begin that
-//!    is told late (`ago`) may lie before the end of the last measurement: measurements of one task can
-//!    overlap then, as requests to a disk do. Within one, time does not go back.
+//!    is told late (`ago`) lies where it was, directly or behind lambdas, even before the end of the last measurement:
+//!    measurements of one task can overlap then, as requests to a disk do. Within one, time does not go back.
 //! 4. *Segments.* A segment goes from the time of the input that enters its first state to the time of
 //!    the input that leaves its last. The seed says "the input tuples that have determined the initial
 //!    and final states"; that a state is the final one is determined by leaving it. Otherwise the time
@@ -100,11 +102,20 @@
 //!    further `in` state before the end (state 3 of figure 2) both readings agree.
 //! 5. *Cond.* A chain of `cond` states that an `in` state follows is part of that segment. Followed by
 //!    any other kind, an end among them, it is outside.
-//! 6. *Intermediate events* are the elements by which the states of the segments go on, counted by
-//!    event type: the number of states less one, as the seed says, where staying in a state is entering
-//!    it again. The element that leaves a segment is not one of them unless it has entered a state of
-//!    it before (as the final event of figure 2 does). States entered by lambda take no element and
-//!    count nothing. An element that is several symbols counts once.
+//! 6. *Intermediate events* are the elements that were recorded while the automaton was in its segments: "trace events
+//!    detected while making the measure". They are the number of states of each segment less one, as the paper says, where staying
+//!    in a state is entering it again: of any stream, in the alphabet or not. The element that opens a segment is not one
+//!    of them. The element that leaves it is one only if it has entered a state of it before, as the final event of
+//!    figure 2 does. States entered by lambda take no element and
+//!    count nothing. An element counts once, however many events it is.
+//!
+//!    The paper has one CPU: every element that is written costs the measured task time, and the length is adjusted by all
+//!    of them ([`Measurement::adjusted_on_one_cpu`]). Here threads run on several CPUs, and what the others write costs
+//!    others time. So the *own* ones are told apart: elements that were written in the context of the task, and those that
+//!    the alphabet assigns to it ([`Measurement::adjusted`]). Each costs what its own sensor costs. The element that opens
+//!    a segment is stamped before it has cost anything, so its cost lies in the length, and is not
+//!    subtracted, as in the paper. What was recorded between a begin that is told late and the element that tells it does not
+//!    count. Nor do the task's own elements before the first one that the alphabet assigns to it.
 //! 7. *One automaton per task.* All tasks have one from the beginning: an automaton that is made later
 //!    is a copy of the *stranger*, which has seen everything as `not i`. What is completed before an
 //!    element names its task is nobody's.
@@ -112,7 +123,8 @@
 //! And what the seed does not have:
 //!
 //! 8. *Gaps* in streams of the alphabet. A measurement that is running goes on and names them. An
-//!    automaton without one starts anew in the first state, as at the start of the observation. A gap
+//!    automaton without one starts anew in the first state, as at the start of the observation; a measurement whose begin is
+//!    told late names the gaps since its begin. A gap
 //!    that begins before the end of a measurement may become known after it was reported: then the
 //!    sink gets a [`Doubt`].
 //! 9. *Ends of tasks.* With its EXIT (or, if the metric listens to context switches and is measuring,
@@ -135,10 +147,12 @@ mod glance;
 mod group;
 mod hearing;
 mod instance;
+mod intermediate;
 mod measurement;
 mod metric;
 mod parse;
 mod part;
+mod past_gaps;
 mod pattern;
 mod print;
 mod program;
@@ -162,7 +176,8 @@ pub use catalogue::Catalogue;
 pub use engine::Metrics;
 pub use fault::{Fault, SpecificationError};
 pub use group::MetricStatistics;
-pub use measurement::{Doubt, Intermediate, Measurement, Missed, Position, Sink};
+pub use intermediate::Intermediate;
+pub use measurement::{Doubt, Measurement, Missed, Position, Sink};
 pub use metric::Metric;
 pub use pattern::Pattern;
 pub(crate) use pattern::{process, BoundPattern};

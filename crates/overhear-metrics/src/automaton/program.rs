@@ -7,12 +7,79 @@
 //! the symbol leads, and what happens to the measurement on the way there through all lambdas: its
 //! [`Effects`], a bit each, in the order in which they come to pass.
 //!
-//! Where an element is several symbols of the metric, these have a [column](Program::column_of) together, behind the table.
+//! An [`Event`] that is several symbols takes one transition: that of the label with the greatest rank. The combinations
+//! that occur have a [column](Program::column_of_all) each, behind the table.
 
 use rustc_hash::FxHashMap;
 
-use super::metric::{Column, Metric};
-use super::specification::StateKind;
+use super::metric::{Column, Metric, Rank};
+use super::specification::{StateKind, Symbol, TaskOf};
+
+/// Symbols of a metric, a bit each: a metric has 64 at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Symbols(u64);
+
+impl Symbols {
+    /// With this symbol besides.
+    pub(super) const fn with(self, symbol: u16) -> Self {
+        Self(self.0 | 1 << symbol)
+    }
+
+    const fn has(self, symbol: u16) -> bool {
+        self.0 >> symbol & 1 == 1
+    }
+
+    /// The first one that was declared.
+    pub(super) const fn first(self) -> Option<u16> {
+        match self.0 {
+            0 => None,
+            bits => Some(bits.trailing_zeros() as u16),
+        }
+    }
+
+    const fn is_single(self) -> bool {
+        self.0.is_power_of_two()
+    }
+
+    /// In the order of declaration.
+    pub(super) fn iter(self) -> impl Iterator<Item = u16> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let first = Self(rest).first()?;
+            rest &= rest - 1;
+            Some(first)
+        })
+    }
+}
+
+/// An event of the alphabet (seed 004: a tuple of event type, task and time stamp): symbols of one element that name the
+/// same task and the same time. An element that names two tasks, as a context switch does, or two times, is as many
+/// events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    /// The symbols that the element matches.
+    pub(super) symbols: Symbols,
+    /// Of these, the ones that name a task.
+    pub(super) tasked: Symbols,
+}
+
+impl Event {
+    /// With a symbol more, which names a task or does not.
+    pub(super) const fn with(self, symbol: u16, is_tasked: bool) -> Self {
+        Self {
+            symbols: self.symbols.with(symbol),
+            tasked: match is_tasked {
+                true => self.tasked.with(symbol),
+                false => self.tasked,
+            },
+        }
+    }
+
+    /// The column of a symbol for the automaton of the event's task, or for another one.
+    const fn column(self, symbol: u16, own: bool) -> Column {
+        Column::new(symbol as usize, own && self.tasked.has(symbol))
+    }
+}
 
 /// A row of the table, as the place of its first step.
 ///
@@ -142,10 +209,22 @@ impl Rests {
     }
 }
 
+/// What has a column behind those of single symbols.
+#[derive(Debug, PartialEq, Eq)]
+enum Combination {
+    /// An event that is several symbols: its steps.
+    One(Event),
+    /// Events that follow each other; see [`Program::column_of_all`].
+    All(Box<[Event]>),
+}
+
 /// The table.
 #[derive(Debug)]
 pub(super) struct Program {
+    /// Of single symbols, then of combinations of them.
     steps: Vec<Step>,
+    /// The priorities of the labels that lead there, for single symbols.
+    ranks: Vec<Rank>,
     /// Two columns per symbol.
     width: usize,
     /// Whether a row measures.
@@ -153,6 +232,8 @@ pub(super) struct Program {
     further: Vec<Box<[Effects]>>,
     /// Per symbol, the rows in which it matters although it belongs to others.
     heeded_in: Vec<Vec<Row>>,
+    /// The symbols that matter anywhere although they belong to others.
+    heeded: Symbols,
     /// Whether a row heeds others.
     heeds: Vec<bool>,
     /// See [`Program::is_interval`].
@@ -161,26 +242,30 @@ pub(super) struct Program {
     stand_ins: Vec<bool>,
     /// The symbol that gives the key.
     key: Option<u16>,
-    /// Symbols that are looked at together, in the order of their columns.
-    together: Vec<Box<[u16]>>,
+    /// In the order of their columns.
+    combined: Vec<Combination>,
 }
 
 impl Program {
     /// Compiles a metric.
     pub(super) fn new(metric: &Metric) -> Self {
-        let symbols = metric.specification().symbols.len();
+        let specification = metric.specification();
+        let symbols = specification.symbols.len();
+        let is_late = |symbol: usize| specification.symbols[symbol].ago.is_some();
         let width = 2 * symbols;
         let mut program = Self {
             steps: Vec::new(),
+            ranks: Vec::new(),
             width,
             measures: Vec::new(),
             further: Vec::new(),
             heeded_in: vec![Vec::new(); symbols],
+            heeded: Symbols::default(),
             heeds: Vec::new(),
             is_interval: false,
             stand_ins: Vec::new(),
             key: None,
-            together: Vec::new(),
+            combined: Vec::new(),
         };
         let mut rests = Rests::default();
         rests.number(Rest {
@@ -194,13 +279,18 @@ impl Program {
             let mut heeds = false;
             for symbol in 0..symbols {
                 for own in [false, true] {
-                    let step = match metric.next(rest.state, Column::new(symbol, own)) {
-                        Some(state) => program.walk(metric, rest, state, &mut rests),
+                    let column = Column::new(symbol, own);
+                    let step = match metric.next(rest.state, column) {
+                        Some(state) => {
+                            program.walk(metric, rest, state, is_late(symbol), &mut rests)
+                        }
                         None => Step::stay(row),
                     };
+                    program.ranks.push(metric.rank(rest.state, column));
                     if !own && step.effects != Effects::STAY {
                         heeds = true;
                         program.heeded_in[symbol].push(row);
+                        program.heeded = program.heeded.with(symbol as u16);
                     }
                     program.steps.push(step);
                 }
@@ -211,14 +301,19 @@ impl Program {
         }
         program.is_interval =
             program.further.is_empty() && program.steps.iter().all(Step::is_of_interval);
-        let specification = metric.specification();
         let key = specification.key.as_ref().map(|key| &key.symbol.text);
         let mut all = (0..).zip(&specification.symbols);
         let key = all.find(|(_, symbol)| Some(&symbol.name.text) == key);
         program.key = key.map(|(number, _)| number);
-        let is_late = |symbol: usize| specification.symbols[symbol].ago.is_some();
         let stands_in = |symbol| is_late(symbol) && program.has_substitutes(symbol, is_late);
-        program.stand_ins = (0..symbols).map(stands_in).collect();
+        // Symbols that may be one event stand in together, or not at all.
+        let declared = &specification.symbols;
+        program.stand_ins = (0..symbols)
+            .map(|symbol| {
+                let same = |other: &usize| may_be_one(&declared[symbol], &declared[*other]);
+                (0..symbols).filter(same).all(stands_in)
+            })
+            .collect();
         program
     }
 
@@ -239,12 +334,26 @@ impl Program {
         self.stand_ins[symbol]
     }
 
-    /// The column of what an element is that is several symbols of the automaton's own: there the step is that of the
-    /// only one that leads anywhere, unless that is a [stand-in](Program::stands_in), or one with [`Effects::FURTHER`]
-    /// where more happens. `None` if there is no room.
-    pub(super) fn column_of(&mut self, symbols: &[u16]) -> Option<u32> {
-        let known = self.together.iter().position(|known| **known == *symbols);
-        let number = known.unwrap_or(self.together.len());
+    /// The column of an event for the automaton of its task. `None` if there is no room.
+    pub(super) fn column_of(&mut self, event: Event) -> Option<u32> {
+        match event.symbols.first() {
+            Some(only) if event.symbols.is_single() => {
+                u32::try_from(Column::new(usize::from(only), true).index()).ok()
+            }
+            _ => self.combined(Combination::One(event)),
+        }
+    }
+
+    /// The column of the events that an element is for the automaton of their task, one after the other. If no more than
+    /// one of them leads anywhere its step is there; else, or if that one is a [stand-in](Program::stands_in), one with
+    /// [`Effects::FURTHER`]. `None` if there is no room.
+    pub(super) fn column_of_all(&mut self, events: &[Event]) -> Option<u32> {
+        self.combined(Combination::All(events.into()))
+    }
+
+    fn combined(&mut self, combination: Combination) -> Option<u32> {
+        let known = self.combined.iter().position(|it| *it == combination);
+        let number = known.unwrap_or(self.combined.len());
         // Behind the steps of single symbols as many others have room, again and again.
         let table = self.rows() * self.width;
         let first = table * (1 + number / self.width) + number % self.width;
@@ -253,29 +362,34 @@ impl Program {
             return None;
         }
         if known.is_none() {
-            self.together.push(symbols.into());
             self.steps.resize(behind, Step::stay(Row::ABSENT));
             for number in 0..self.rows() {
                 let row = self.row(number);
-                self.steps[first + row.place()] = self.step_by(row, symbols);
+                self.steps[first + row.place()] = match &combination {
+                    Combination::One(event) => self.step(row, *event, true)?,
+                    Combination::All(events) => self.step_by(row, events),
+                };
             }
+            self.combined.push(combination);
         }
         u32::try_from(first).ok()
     }
 
-    /// Where several symbols lead, one after the other, if only one does.
-    fn step_by(&self, row: Row, symbols: &[u16]) -> Step {
+    /// Where several events lead, one after the other, if only one does.
+    fn step_by(&self, row: Row, events: &[Event]) -> Step {
         let mut all = Step::stay(row);
-        for &symbol in symbols {
-            let column = Column::new(usize::from(symbol), true);
-            let step = self.steps[all.to.place() + column.index()];
+        for &event in events {
+            let Some(step) = self.step(all.to, event, true) else {
+                continue;
+            };
             let has_moved = all.effects != Effects::STAY;
             // The key that it gives is not that of what was completed before.
-            let rekeys = has_moved && self.key == Some(symbol);
+            let rekeys = has_moved && self.key.is_some_and(|key| event.symbols.has(key));
             if step.effects == Effects::STAY && !rekeys {
                 continue;
             }
-            if has_moved || self.stands_in(usize::from(symbol)) {
+            let mut symbols = event.symbols.iter();
+            if has_moved || symbols.any(|symbol| self.stands_in(usize::from(symbol))) {
                 all.effects = Effects::FURTHER;
                 return all;
             }
@@ -284,15 +398,47 @@ impl Program {
         all
     }
 
+    /// Where an event leads the automaton of its task, or another one, from a row; nowhere if that is marked, or if there
+    /// is no automaton.
+    #[inline]
+    pub(super) fn step(&self, row: Row, event: Event, own: bool) -> Option<Step> {
+        let first = event.symbols.first()?;
+        let mut place = row.place() + event.column(first, own).index();
+        if !event.symbols.is_single() {
+            place = self.greatest(row, event, own)?;
+        }
+        self.steps.get(place).copied()
+    }
+
+    /// The place of the step whose label has the greatest rank.
+    #[inline(never)]
+    fn greatest(&self, row: Row, event: Event, own: bool) -> Option<usize> {
+        let mut found: Option<(Rank, usize)> = None;
+        for symbol in event.symbols.iter() {
+            let place = row.place() + event.column(symbol, own).index();
+            let rank = *self.ranks.get(place)?;
+            if found.is_none_or(|(greatest, _)| rank > greatest) {
+                found = Some((rank, place));
+            }
+        }
+        found.map(|(_, place)| place)
+    }
+
     /// Follows the lambdas from the state that a symbol leads to.
-    fn walk(&mut self, metric: &Metric, mut rest: Rest, state: u16, rests: &mut Rests) -> Step {
-        let mut row = vec![match metric.kind(state) {
-            // A begin may be told late, and lie before the end of the last measurement.
-            StateKind::Begin => Effects::MOVED.with(Effects::TOLD_LATE),
-            _ => Effects::MOVED,
-        }];
+    fn walk(
+        &mut self,
+        metric: &Metric,
+        mut rest: Rest,
+        state: u16,
+        is_late: bool,
+        rests: &mut Rests,
+    ) -> Step {
+        let mut row = vec![Effects::MOVED];
         let mut next = Some(state);
         while let Some(state) = next {
+            if metric.kind(state) == StateKind::Begin {
+                begin_at_told_time(&mut row, is_late);
+            }
             enter(&mut rest, metric.kind(state), &mut row);
             rest.state = state;
             next = metric.lambda(state);
@@ -354,12 +500,6 @@ impl Program {
         &self.steps
     }
 
-    /// Where the symbol of this column leads from a row, nowhere if that is marked, or if there is no automaton.
-    #[inline(always)]
-    pub(super) fn step(&self, row: Row, column: Column) -> Option<Step> {
-        self.steps.get(row.place() + column.index()).copied()
-    }
-
     /// Whether some steps of single symbols have [`Effects::FURTHER`].
     pub(super) fn has_further(&self) -> bool {
         !self.further.is_empty()
@@ -395,10 +535,34 @@ impl Program {
         self.heeds.contains(&true)
     }
 
+    /// Whether the event matters to others than its task anywhere.
+    #[inline(always)]
+    pub(super) const fn is_heeded(&self, event: Event) -> bool {
+        event.symbols.0 & self.heeded.0 != 0
+    }
+
     /// The rows in which this symbol matters although it belongs to others.
     #[inline]
     pub(super) fn heeded_in(&self, symbol: usize) -> &[Row] {
         &self.heeded_in[symbol]
+    }
+}
+
+/// Whether an element can be both symbols at once, for one task and one time.
+fn may_be_one(a: &Symbol, b: &Symbol) -> bool {
+    let is_nobody = |symbol: &Symbol| symbol.task == TaskOf::Nobody;
+    let same_task = a.task == b.task || is_nobody(a) || is_nobody(b);
+    a.source == b.source && a.ago == b.ago && same_task
+}
+
+/// A measurement begins when its event was, even if that lies before the last change: it may overlap the measurement
+/// before it. If that one ends by the same event, its end still does not go back.
+fn begin_at_told_time(effects: &mut Vec<Effects>, is_late: bool) {
+    let ends = effects.iter().any(|effects| effects.has(Effects::END));
+    if !ends {
+        effects[0] = effects[0].with(Effects::TOLD_LATE);
+    } else if is_late {
+        effects.push(Effects::TOLD_LATE);
     }
 }
 

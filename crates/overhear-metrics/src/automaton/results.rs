@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measurements one by one: the seed's `Metric_Result`, a list of `Metric_Result_Element`.
 
-use overhear_event::{Gap, Nanos, Timestamp};
+use overhear_event::{Gap, Nanos, StreamDescriptor, Timestamp};
 
 use super::measurement::{Doubt, Measurement, Sink};
 use super::metric::Metric;
@@ -22,9 +22,9 @@ pub struct MetricResult {
     pub begin: Timestamp,
     /// When it was completed.
     pub end: Timestamp,
-    /// Elements in its segments.
+    /// Elements in its segments, of all streams.
     pub intermediate_events: u64,
-    /// Of these, those of the task itself.
+    /// Of these, the elements of the task itself.
     pub own_events: u64,
     /// The value that says of which kind it is, where the metric divides them.
     pub key: Option<u64>,
@@ -54,8 +54,6 @@ pub struct Results {
 /// The measurements of one metric.
 #[derive(Clone, Debug)]
 struct Kept {
-    /// What an element of each of its event types costs.
-    prices: Vec<Nanos>,
     /// Measurements so far, and how many there were when the first of `results` came.
     seen: u64,
     first: u64,
@@ -148,14 +146,16 @@ fn at_index<T>(all: &mut Vec<Option<T>>, index: usize, make: impl FnOnce() -> T)
 }
 
 impl Sink for Results {
+    fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
+        self.costs.of_stream_ns(stream)
+    }
+
     fn wants_positions(&self, _: &Metric) -> bool {
         false
     }
 
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let (costs, metric) = (&self.costs, measurement.metric);
         let kept = at_index(&mut self.metrics, measurement.metric_index, || Kept {
-            prices: costs.of_sources(metric),
             seen: 0,
             first: 0,
             refused: 0,
@@ -169,13 +169,14 @@ impl Sink for Results {
             return;
         }
         kept.name(kept.results.len(), &measurement.missed.gaps, self.limit);
+        let intermediate = measurement.intermediate.unwrap_or_default();
         kept.results.push(MetricResult {
             task: measurement.task,
-            length: measurement.less_own(&kept.prices),
+            length: measurement.adjusted(),
             begin: measurement.begin,
             end: measurement.end,
-            intermediate_events: measurement.intermediate_events(),
-            own_events: measurement.intermediate.iter().map(|count| count.own).sum(),
+            intermediate_events: intermediate.all,
+            own_events: intermediate.own,
             key: measurement.key,
             missed: measurement.missed.elements,
         });
@@ -203,12 +204,13 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, EventName, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor,
+        kernel, ElementView, EventName, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor,
         StreamId, Task, Timestamp, TypeSchema, Update,
     };
 
     use super::{MeasurementGap, Results};
     use crate::automaton::{events_required_by, new_user_metric, Catalogue, Metrics};
+    use crate::cost::Costs;
 
     #[test]
     fn the_seeds_interface_from_a_name_to_five_values() {
@@ -291,5 +293,76 @@ mod tests {
         };
         assert_eq!((third.begin, third.missed), (at(400), 4));
         assert_eq!(metrics.sink().gaps_of(0), named(0, late));
+    }
+
+    /// Between begin and end thread 7 writes one element of each kind of sensor, and each is subtracted at its own price.
+    #[test]
+    fn each_element_is_subtracted_at_the_price_of_its_sensor() {
+        let schema = || {
+            let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
+            schema.build().unwrap()
+        };
+        let stream = |id: u32, sensor: &str, lane, schema: TypeSchema| StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Program(Task {
+                pid: 7,
+                start: Timestamp::ZERO,
+                comm: "p".to_owned(),
+            }),
+            sensor: sensor.to_owned(),
+            instance: String::new(),
+            lane,
+            schema: Arc::new(schema),
+            rate: None,
+            capacity: 8,
+        };
+        let of_kernel = |id: u32, sensor: &str, schema| StreamDescriptor {
+            origin: Origin::Kernel { cpu: 0 },
+            ..stream(id, sensor, None, schema)
+        };
+        let streams = [
+            stream(1, "edge", None, schema()),
+            stream(2, "simple", None, schema()),
+            stream(3, "laned", Some(0), schema().with_writer().unwrap()),
+            stream(4, "concurrent", None, schema().with_writer().unwrap()),
+            of_kernel(5, "syscall", kernel::events::syscall_schema()),
+            of_kernel(6, "futex", kernel::events::futex_schema()),
+        ];
+        let mut costs = Costs::default();
+        costs.simple(8.6);
+        costs.laned(20.2);
+        costs.concurrent(100.2);
+        costs.kernel("syscall", 233.0);
+        let metric = "metric m\nevent edge = user:edge\nstate 0 out\nstate 1 begin\nstate 2 in\nstate 3 end\n\
+                      0 -> 1: edge, i\n1 -> 2: lambda\n2 -> 3: edge, i\n3 -> 0: lambda\n";
+        let mut metrics = Metrics::new(Results::default().less(costs));
+        metrics.add(metric.parse().unwrap());
+        // The writer comes first everywhere; a futex has no price, and the last call is of another thread.
+        for (ns, place, thread) in [
+            (1_000, 0, 7_u32),
+            (1_100, 1, 7),
+            (1_200, 2, 7),
+            (1_300, 3, 7),
+            (1_400, 4, 7),
+            (1_500, 5, 7),
+            (1_600, 4, 8),
+            (2_000, 0, 7),
+        ] {
+            let stream = &streams[place];
+            let mut payload = thread.to_ne_bytes().to_vec();
+            payload.resize(stream.schema.size() as usize, 0);
+            metrics.element(&ElementView {
+                stream,
+                sequence: 0,
+                time: Timestamp::from_monotonic_ns(ns),
+                payload: &payload,
+            });
+        }
+        let [measured] = metrics.sink().of(0) else {
+            panic!("{:?}", metrics.sink());
+        };
+        assert_eq!((measured.intermediate_events, measured.own_events), (6, 5));
+        // 8.6 + 20.2 + 100.2 + 233.0
+        assert_eq!(measured.length, Nanos::from_ns(1_000 - 362));
     }
 }

@@ -14,9 +14,10 @@ use super::glance::{Concerns, Glance, Sight};
 use super::metric::Metric;
 use super::part::{Meaning, Part, Parts, TaskSource};
 use super::pattern::BoundPattern;
-use super::program::Program;
+use super::program::{Event, Program};
 use super::reading::{Number, Probe, Test};
 use super::specification::{Condition, Constant, Place, Relation, Symbol, Word};
+use crate::context::WriterContext;
 
 /// As many conditions as there may be for a table of all their combinations.
 const FEW_TESTS: usize = 8;
@@ -60,6 +61,11 @@ pub(super) struct Route {
     pub(super) is_long: bool,
     /// Conditions for which the word had no bit, and the rules' places in `every`.
     further: Vec<(usize, Test)>,
+    /// In whose context the elements are written, and what that costs, if intermediate events are counted.
+    pub(super) context: WriterContext,
+    pub(super) cost_ps: u64,
+    /// Whether elements are to be seen one by one, since they are counted.
+    is_counted: bool,
     /// Each rule once, in the order of the metrics, and within one in that of its symbols.
     every: Vec<Rule>,
 }
@@ -71,8 +77,17 @@ pub(super) struct Letter {
     pub(super) sight: Sight,
     /// Whether the element only says something to plain metrics.
     pub(super) is_simple: bool,
-    /// Those of others, or all if the route is long.
+    /// Those of others, by events.
+    pub(super) events: Box<[MetricEvents]>,
+    /// All if the route is long: which events these are shows by the element.
     pub(super) rules: Box<[Rule]>,
+}
+
+/// The events that an element is to one metric.
+#[derive(Clone, Debug)]
+pub(super) struct MetricEvents {
+    pub(super) metric: u32,
+    pub(super) events: Box<[EventRead]>,
 }
 
 /// No number.
@@ -83,9 +98,10 @@ const NONE: u16 = u16::MAX;
 pub(super) struct Rule {
     pub(super) metric: u32,
     pub(super) symbol: u16,
-    pub(super) source: u16,
     /// Which of the route's tasks is the symbol's.
     pub(super) task: u16,
+    /// Whether it is one.
+    is_tasked: bool,
     /// Whether the metric is.
     pub(super) is_plain: bool,
     /// Whether the symbol [stands in](Program::stands_in) for another one of the metric.
@@ -111,6 +127,56 @@ impl Rule {
     }
 }
 
+/// An event that an element is to a metric.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventRead {
+    pub(super) event: Event,
+    /// Which of the route's tasks is the event's.
+    pub(super) task: u16,
+    pub(super) is_tasked: bool,
+    ago: u16,
+    key: u16,
+}
+
+impl EventRead {
+    fn of(rule: &Rule) -> Self {
+        Self {
+            event: Event::default().with(rule.symbol, rule.is_tasked),
+            task: rule.task,
+            is_tasked: rule.is_tasked,
+            ago: rule.ago,
+            key: rule.key,
+        }
+    }
+
+    /// Whether the rule is the same event: of the same time, and of the same task as far as both name one.
+    const fn is_same(&self, rule: &Rule) -> bool {
+        let same_task = self.task == rule.task || !self.is_tasked || !rule.is_tasked;
+        self.ago == rule.ago && same_task
+    }
+
+    fn join(&mut self, rule: &Rule) {
+        self.event = self.event.with(rule.symbol, rule.is_tasked);
+        if rule.is_tasked {
+            (self.task, self.is_tasked) = (rule.task, true);
+        }
+        if rule.key != NONE {
+            self.key = rule.key;
+        }
+    }
+}
+
+/// Appends the events that an element is which matches these rules of one metric, in the order in which their first
+/// symbols are declared.
+pub(super) fn gather<'a>(rules: impl Iterator<Item = &'a Rule>, events: &mut Vec<EventRead>) {
+    for rule in rules {
+        match events.iter_mut().find(|event| event.is_same(rule)) {
+            Some(event) => event.join(rule),
+            None => events.push(EventRead::of(rule)),
+        }
+    }
+}
+
 /// A rule as it is found, before its conditions have bits.
 struct Draft {
     rule: Rule,
@@ -119,11 +185,13 @@ struct Draft {
 
 impl Route {
     /// Finds what the stream means to the metrics, of which some are plain: these come with their programs. Sentences
-    /// about those that cannot use it, since it lacks their fields, go to `complain`.
+    /// about those that cannot use it, since it lacks their fields, go to `complain`. If intermediate events are counted it
+    /// is known what an element costs.
     pub(super) fn new<'a>(
         stream: &StreamDescriptor,
         metrics: impl Iterator<Item = (&'a Metric, Option<&'a Program>)>,
         parts: (u32, &mut Parts),
+        cost_ns: Option<f64>,
         complain: &mut dyn FnMut(String),
     ) -> Self {
         let event = stream.event();
@@ -139,6 +207,9 @@ impl Route {
             choosing: 0,
             is_long: false,
             further: Vec::new(),
+            context: WriterContext::of(stream),
+            cost_ps: (cost_ns.unwrap_or(0.0) * 1_000.0).round() as u64,
+            is_counted: cost_ns.is_some(),
             every: Vec::new(),
         };
         let mut drafts = Vec::new();
@@ -154,7 +225,7 @@ impl Route {
                 }
                 match key_and_pattern(stream, metric, symbol) {
                     Ok((key, pattern)) => {
-                        drafts.push(route.draft([index, number, source], program, key, pattern));
+                        drafts.push(route.draft([index, number], program, key, pattern));
                     }
                     Err(sentence) => complain(format!(
                         "metric {} cannot use {}: {sentence}",
@@ -179,7 +250,7 @@ impl Route {
             route.add(draft);
         }
         route.choose(parts);
-        if route.every.is_empty() && route.lives == Lives::Silent {
+        if route.every.is_empty() && route.lives == Lives::Silent && !route.is_counted {
             route.bytes = usize::MAX;
         }
         route
@@ -187,7 +258,7 @@ impl Route {
 
     fn draft(
         &mut self,
-        [metric, symbol, source]: [usize; 3],
+        [metric, symbol]: [usize; 2],
         program: Option<&Program>,
         key: Option<Number>,
         pattern: BoundPattern,
@@ -199,10 +270,10 @@ impl Route {
             rule: Rule {
                 metric: u32::try_from(metric).expect("nobody adds so many metrics"),
                 symbol: narrow(symbol),
-                source: narrow(source),
                 ago: number(pattern.ago),
                 key: number(key),
                 task: narrow(place_of(&mut self.tasks, &pattern.task)),
+                is_tasked: pattern.task != TaskSource::Nobody,
                 is_plain: program.is_some(),
                 stands_in: program.is_some_and(|program| program.stands_in(symbol)),
                 number: 0,
@@ -266,11 +337,8 @@ impl Route {
         let (plain, others): (Vec<Rule>, Vec<Rule>) =
             rules.partition(|rule| rule.is_plain && !self.is_long);
         let mut parts: Vec<Vec<Rule>> = Vec::new();
-        for rule in plain {
-            if self.tasks[usize::from(rule.task)] == TaskSource::Nobody {
-                continue;
-            }
-            // The symbols of one metric stay in their order.
+        for rule in by_events(&plain) {
+            // The events of one metric stay in their order.
             let of_metric = |part: &Vec<Rule>| part.iter().any(|it| it.metric == rule.metric);
             let from = parts.iter().rposition(of_metric).unwrap_or(0);
             let same = |part: &&mut Vec<Rule>| {
@@ -303,13 +371,27 @@ impl Route {
             Lives::Life => true,
             Lives::Switch(_, alive) => held & alive == 0,
         };
+        let mut events = Vec::new();
+        for rules in others.chunk_by(|a, b| a.metric == b.metric) {
+            let mut of_metric = Vec::new();
+            gather(rules.iter(), &mut of_metric);
+            events.push(MetricEvents {
+                metric: rules[0].metric,
+                events: of_metric.into(),
+            });
+        }
+        let rules = match self.is_long {
+            true => others.into(),
+            false => Box::default(),
+        };
         self.letters.push(Letter {
             sight: Sight {
                 parts: (first as u32, (all.count() - first) as u32),
                 concerns,
             },
-            is_simple: !ends && others.is_empty(),
-            rules: others.into(),
+            is_simple: !ends && events.is_empty() && !self.is_counted,
+            events: events.into(),
+            rules,
         });
     }
 
@@ -379,9 +461,9 @@ impl Route {
         parts.max().unwrap_or(0)
     }
 
-    /// The task of a rule.
-    pub(super) fn task(&self, rule: &Rule, element: &ElementView<'_>) -> Option<u32> {
-        self.tasks[usize::from(rule.task)].named_by(element.payload)
+    /// The task of an event.
+    pub(super) fn task(&self, event: &EventRead, element: &ElementView<'_>) -> Option<u32> {
+        self.tasks[usize::from(event.task)].named_by(element.payload)
     }
 
     /// Whether the element is the symbol: `held` says which conditions of the route hold.
@@ -405,34 +487,46 @@ impl Route {
         held
     }
 
-    /// The time of the symbol.
-    pub(super) fn time_of(&self, rule: &Rule, element: &ElementView<'_>) -> Timestamp {
-        if rule.ago == NONE {
-            return element.time;
-        }
-        let field = self.numbers[usize::from(rule.ago)];
-        let ago = Nanos::from_ns(field.bits(element.payload).unwrap_or(0));
-        element.time.minus(ago)
-    }
-
-    /// Where the symbol says how long ago it was, if it does.
-    pub(super) fn ago_of(&self, rule: &Rule) -> Option<Number> {
-        self.numbers.get(usize::from(rule.ago)).copied()
-    }
-
-    /// Where the symbol finds the key that it gives, if it gives one.
-    pub(super) fn key_of(&self, rule: &Rule) -> Option<Number> {
-        self.numbers.get(usize::from(rule.key)).copied()
-    }
-
-    /// The key that the element gives, if the symbol gives one.
+    /// The time of an event.
     #[inline(always)]
-    pub(super) fn key(&self, rule: &Rule, element: &ElementView<'_>) -> Option<Option<u64>> {
-        if rule.key == NONE {
-            return None;
-        }
-        Some(self.numbers[usize::from(rule.key)].bits(element.payload))
+    pub(super) fn time_of(&self, event: &EventRead, element: &ElementView<'_>) -> Timestamp {
+        let Some(field) = self.numbers.get(usize::from(event.ago)) else {
+            return element.time;
+        };
+        let ago = field.bits(element.payload).unwrap_or(0);
+        element.time.minus(Nanos::from_ns(ago))
     }
+
+    /// The key that an event gives, if it gives one.
+    #[inline(always)]
+    pub(super) fn key(&self, event: &EventRead, element: &ElementView<'_>) -> Option<Option<u64>> {
+        let field = self.numbers.get(usize::from(event.key))?;
+        Some(field.bits(element.payload))
+    }
+
+    /// Which number says how long ago the event was, if one does.
+    pub(super) fn ago_of(&self, event: &EventRead) -> Option<Number> {
+        self.numbers.get(usize::from(event.ago)).copied()
+    }
+
+    /// Which number is the key that the event gives, if it gives one.
+    pub(super) fn key_of(&self, event: &EventRead) -> Option<Number> {
+        self.numbers.get(usize::from(event.key)).copied()
+    }
+}
+
+/// The rules that name a task, those of an event one after the other, in the order of the metrics and of their events.
+fn by_events(rules: &[Rule]) -> Vec<Rule> {
+    let mut ordered = Vec::new();
+    for rules in rules.chunk_by(|a, b| a.metric == b.metric) {
+        let mut events = Vec::new();
+        gather(rules.iter(), &mut events);
+        for event in events {
+            let of_event = rules.iter().filter(|rule| event.is_same(rule));
+            ordered.extend(of_event.filter(|rule| rule.is_tasked));
+        }
+    }
+    ordered
 }
 
 fn narrow(place: usize) -> u16 {

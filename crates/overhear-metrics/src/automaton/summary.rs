@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measurements added up, per metric, task and kind.
 
-use overhear_event::Nanos;
+use overhear_event::{Nanos, StreamDescriptor};
 use rustc_hash::FxHashMap;
 
 use super::measurement::{Doubt, Measurement, Sink};
@@ -77,8 +77,6 @@ impl RowKey {
 /// The summaries of one metric.
 #[derive(Clone, Debug)]
 struct Rows {
-    /// What an element of each of its event types costs.
-    prices: Vec<Nanos>,
     places: FxHashMap<RowKey, usize>,
     /// The places of rows that were found lately; see [`RowKey::near`].
     near: Box<[u32; NEAR]>,
@@ -131,13 +129,13 @@ impl Summaries {
         })
     }
 
-    /// The summaries of the how many-th metric, and what else it takes to count there.
+    /// The summaries of a metric, and how many measurements found no room.
     #[inline(always)]
-    fn rows(&mut self, index: usize) -> (&mut Rows, &Costs, &mut u64) {
+    fn rows(&mut self, index: usize) -> (&mut Rows, &mut u64) {
         if self.metrics.len() <= index {
             self.metrics.resize_with(index + 1, Rows::default);
         }
-        (&mut self.metrics[index], &self.costs, &mut self.refused)
+        (&mut self.metrics[index], &mut self.refused)
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
@@ -152,7 +150,6 @@ impl Default for Rows {
     /// Of a metric that has not measured anything.
     fn default() -> Self {
         Self {
-            prices: Vec::new(),
             places: FxHashMap::default(),
             near: Box::new([0; NEAR]),
             refused: Box::new([RowKey::NOBODY; NEAR]),
@@ -164,31 +161,24 @@ impl Default for Rows {
 impl Rows {
     /// Counts a measurement, or that it was refused.
     #[inline(always)]
-    fn count(&mut self, measurement: &Measurement<'_>, costs: &Costs, refused: &mut u64) {
+    fn count(&mut self, measurement: &Measurement<'_>, refused: &mut u64) {
         let key = RowKey::new(measurement.task, measurement.key);
-        let length = measurement.less_own(&self.prices);
+        let length = measurement.adjusted();
         if let Some(row) = self.found_lately(key) {
             return row.count(length, measurement.is_complete());
         }
         // What is rare must not ask for the whole measurement: then its values stay in registers.
-        match self.look_for(key, measurement.metric, costs) {
-            Some((prices, row)) => {
-                row.count(measurement.less_own(prices), measurement.is_complete());
-            }
+        match self.look_for(key) {
+            Some(row) => row.count(length, measurement.is_complete()),
             None => *refused += 1,
         }
     }
 
-    /// The prices and the row of a task and kind, `None` if there is no room.
+    /// The row of a task and kind, `None` if there is no room.
     #[inline(never)]
-    fn look_for(
-        &mut self,
-        key: RowKey,
-        metric: &Metric,
-        costs: &Costs,
-    ) -> Option<(&[Nanos], &mut Row)> {
-        let place = self.place(key, metric, costs)?;
-        Some((&self.prices, &mut self.all[place]))
+    fn look_for(&mut self, key: RowKey) -> Option<&mut Row> {
+        let place = self.place(key)?;
+        Some(&mut self.all[place])
     }
 
     /// The row of a task and kind, if it was found lately.
@@ -199,10 +189,7 @@ impl Rows {
     }
 
     /// The place of the row of a task and kind, `None` if there is no room.
-    fn place(&mut self, key: RowKey, metric: &Metric, costs: &Costs) -> Option<usize> {
-        if self.all.is_empty() {
-            self.prices = costs.of_sources(metric);
-        }
+    fn place(&mut self, key: RowKey) -> Option<usize> {
         // Who finds no room once never will.
         if self.refused[key.near()] == key {
             return None;
@@ -230,8 +217,12 @@ impl Rows {
 
 impl Sink for Summaries {
     /// Only where they cost something.
-    fn counts_intermediate(&self, metric: &Metric) -> bool {
-        !self.costs.of_sources(metric).is_empty()
+    fn counts_intermediate(&self, _: &Metric) -> bool {
+        !self.costs.are_zero()
+    }
+
+    fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
+        self.costs.of_stream_ns(stream)
     }
 
     fn wants_positions(&self, _: &Metric) -> bool {
@@ -239,8 +230,8 @@ impl Sink for Summaries {
     }
 
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let (rows, costs, refused) = self.rows(measurement.metric_index);
-        rows.count(measurement, costs, refused);
+        let (rows, refused) = self.rows(measurement.metric_index);
+        rows.count(measurement, refused);
     }
 
     fn measurements<'a>(
@@ -248,9 +239,9 @@ impl Sink for Summaries {
         metric_index: usize,
         measurements: impl Iterator<Item = Measurement<'a>>,
     ) {
-        let (rows, costs, refused) = self.rows(metric_index);
+        let (rows, refused) = self.rows(metric_index);
         for measurement in measurements {
-            rows.count(&measurement, costs, refused);
+            rows.count(&measurement, refused);
         }
     }
 

@@ -15,7 +15,7 @@
 use overhear_event::{Nanos, Timestamp};
 
 use super::group::{Group, NOTHING_MISSED};
-use super::hearing::Chosen;
+use super::hearing::{Chosen, Single};
 use super::instance::{Instance, Keyed};
 use super::measurement::{Measurement, Position, Sink};
 use super::part::Meaning;
@@ -214,6 +214,15 @@ impl Group {
         let all = &mut all[completed..];
         let mut keyed = self.keys.as_mut().and_then(|keys| keys.get_mut(slot));
         let (element, mut done) = (passage.element(told), None);
+        let time_of = |single: &Single| {
+            let ago = single.ago.and_then(|ago| ago.bits(element.payload));
+            element.time.minus(Nanos::from_ns(ago.unwrap_or(0)))
+        };
+        // What begins before a gap has to look for it.
+        let until = self.past_gaps.until();
+        if singles.iter().any(|single| time_of(single) < until) {
+            return None;
+        }
         for single in singles {
             // None from the first one on if something was missed, or if there is no automaton.
             let step = steps.get(instance.marked_row().place() + single.column as usize)?;
@@ -223,8 +232,7 @@ impl Group {
                 let key = single.key.map(|key| key.bits(element.payload));
                 completed.take_key(keyed, key, passage.ordinal(told), step.effects);
             }
-            let ago = single.ago.and_then(|ago| ago.bits(element.payload));
-            let time = element.time.minus(Nanos::from_ns(ago.unwrap_or(0)));
+            let time = time_of(single);
             let position = || Position::of(element);
             if self.program.is_interval() {
                 completed.take::<{ POSITIONS | INTERVAL }>(instance, step, (time, true), position);
@@ -256,7 +264,7 @@ impl Group {
         from: usize,
         mut done: usize,
     ) -> (usize, usize) {
-        let steps = self.program.steps();
+        let (steps, past_gaps) = (self.program.steps(), self.past_gaps.until());
         let (hearing, all) = (&self.hearing, passage.told);
         let (parts, completed) = (&hearing.parts[..], &mut self.completed[..]);
         let instances = &mut self.instances[..];
@@ -284,6 +292,10 @@ impl Group {
                 return (place, done);
             };
             if WAY & FURTHER != 0 && step.effects.has(Effects::FURTHER) {
+                return (place, done);
+            }
+            // What begins before a gap has to look for it.
+            if WAY & LATE != 0 && told.time < past_gaps {
                 return (place, done);
             }
             let completed = &mut completed[done];
@@ -335,7 +347,7 @@ impl Group {
                         0 => completed.length,
                         _ => completed.end.since(completed.begin),
                     },
-                    intermediate: &[],
+                    intermediate: None,
                     key: match WAY & (KEYED | KEYED_BY_ENDS) {
                         0 => None,
                         KEYED => completed.key,

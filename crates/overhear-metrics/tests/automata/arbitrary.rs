@@ -34,15 +34,20 @@ fn symbol(name: &str, source: &str, low: Option<(Relation, u64)>) -> Symbol {
     }
 }
 
-/// Four symbols over three events: `c` and `d` may be the same element.
+/// Six symbols over three sources. An element of `y` may be `c` and `e`, which are one event then, and `d`, which tells of
+/// another task; one of `x` may be `b` and `f`, which names no task.
 fn symbols() -> Vec<Symbol> {
     let mut second = symbol("d", "y", Some((Relation::Lacks, 2)));
     second.task = TaskOf::Field(Word::new("value"));
+    let mut nobody = symbol("f", "x", Some((Relation::Has, 2)));
+    nobody.task = TaskOf::Nobody;
     vec![
         symbol("a", "w", None),
         symbol("b", "x", Some((Relation::Unequal, 3))),
         symbol("c", "y", Some((Relation::Has, 1))),
         second,
+        symbol("e", "y", Some((Relation::Unequal, 2))),
+        nobody,
     ]
 }
 
@@ -72,9 +77,10 @@ fn own(name: &str) -> Label {
 
 fn label() -> impl Strategy<Value = Label> {
     let whose = prop_oneof![Just(Whose::Anyone), Just(Whose::Own), Just(Whose::Other)];
-    let name = prop::sample::select(vec!["a", "b", "c", "d"]);
+    let name = prop::sample::select(vec!["a", "b", "c", "d", "e"]);
     prop_oneof![
         6 => (name, whose).prop_map(|(name, whose)| Label::Symbol(Word::new(name), whose)),
+        1 => Just(Label::Symbol(Word::new("f"), Whose::Anyone)),
         2 => Just(Label::Lambda),
         1 => Just(Label::Any),
     ]
@@ -297,6 +303,21 @@ proptest! {
             prop_assert_eq!(counts, expected, "{}\n{:?}", metric, row);
             prop_assert!(row.length <= row.end - row.begin);
         }
+    }
+
+    #[test]
+    fn the_engine_does_what_the_rules_say_of_events_that_are_told_late(
+        metric in own_metric(),
+        parts in prop::collection::vec(line(), 0..80),
+    ) {
+        let Some(metric) = metric else { return Ok(()) };
+        let lines = lines(&parts);
+        let played = play(&metric, &lines, None);
+        let (steps, tasks) = steps(metric.specification(), &lines).unwrap();
+        let expected = interpret(metric.specification(), &steps, &tasks);
+        let actual = played.rows.iter().map(|row| (row.task, row.begin, row.end, row.length, row.missed));
+        let expected = expected.iter().map(|it| (it.task, it.begin, it.end, it.length, it.missed));
+        prop_assert_eq!(actual.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{}", metric);
     }
 
     #[test]

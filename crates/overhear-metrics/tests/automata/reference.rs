@@ -6,22 +6,24 @@ use std::collections::BTreeSet;
 
 use overhear_metrics::automaton::{Label, Specification, StateKind, Whose};
 
-/// One symbol of one element.
+/// An event: the symbols of one element that name the same task and the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) time: u64,
-    /// Which element: the symbols of one element have the same.
+    /// Which element: the events of one element have the same.
     pub(crate) element: usize,
-    /// The name of the symbol.
-    pub(crate) symbol: String,
+    /// The names of the symbols in the order of declaration, and whether each names a task.
+    pub(crate) symbols: Vec<(String, bool)>,
     pub(crate) task: Option<u32>,
+    /// The tasks that the events of the element name, and the one in whose context it was written.
+    pub(crate) owners: Vec<u32>,
 }
 
-/// What happens to the automata.
+/// What happens to the automata. An element that is no event of the alphabet has no symbol.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Input(Input),
-    Gap { missed: u64 },
+    Gap { missed: u64, until: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,10 @@ struct Automaton<'a> {
     named: bool,
     history: Vec<Entry>,
     missed: u64,
+    /// The time of the last transition.
+    changed: u64,
+    /// All gaps so far: their ends, and what was missed.
+    gaps: Vec<(u64, u64)>,
 }
 
 /// Every measurement of these tasks, in the order of the engine: by input, and then the task of the
@@ -74,15 +80,17 @@ pub(crate) fn interpret(
             named: false,
             history: Vec::new(),
             missed: 0,
+            changed: 0,
+            gaps: Vec::new(),
         })
         .collect();
     automata.sort_by_key(|automaton| automaton.task);
     let mut found = Vec::new();
     for step in steps {
         match step {
-            Step::Gap { missed } => {
+            Step::Gap { missed, until } => {
                 for automaton in &mut automata {
-                    automaton.gap(*missed);
+                    automaton.gap(*missed, *until);
                 }
             }
             Step::Input(input) => {
@@ -117,45 +125,64 @@ impl Automaton<'_> {
     fn input(&mut self, input: &Input, found: &mut Vec<Found>) {
         let own = input.task == Some(self.task);
         self.named |= own;
-        let is = |label: &Label, whose| matches!(label, Label::Symbol(word, w) if word.text == input.symbol && *w == whose);
-        let next = self
-            .go(|label| is(label, if own { Whose::Own } else { Whose::Other }))
-            .or_else(|| self.go(|label| is(label, Whose::Anyone)))
-            .or_else(|| self.go(|label| *label == Label::Any));
+        // Over the whole event: all symbols by one rule of the table, then all by the next one.
+        let by_rule = |whose| {
+            let mut symbols = input.symbols.iter();
+            symbols.find_map(|(symbol, is_tasked)| {
+                let applies = match whose {
+                    Whose::Own => own && *is_tasked,
+                    Whose::Other => !(own && *is_tasked),
+                    Whose::Anyone => true,
+                };
+                let is = |label: &Label| matches!(label, Label::Symbol(word, w) if word.text == *symbol && *w == whose);
+                self.go(|label| applies && is(label))
+            })
+        };
+        let any = || self.go(|label| *label == Label::Any && !input.symbols.is_empty());
+        let next = by_rule(Whose::Own)
+            .or_else(|| by_rule(Whose::Other))
+            .or_else(|| by_rule(Whose::Anyone))
+            .or_else(any);
         let stays = next.is_none() || next.as_ref() == Some(&self.state);
         let mut next = Some(next.unwrap_or_else(|| self.state.clone()));
+        // Within a measurement time does not go back; a begin is when it was.
+        let mut time = input.time.max(self.changed);
         while let Some(state) = next {
             let kind = self.kind(&state);
             self.state = state;
             if !stays && kind == StateKind::Begin {
+                time = input.time;
                 self.running = true;
                 self.history.clear();
-                self.missed = 0;
+                let gaps = self.gaps.iter().filter(|(until, _)| *until > time);
+                self.missed = gaps.map(|(_, missed)| missed).sum();
             }
             self.history.push(Entry {
                 kind,
-                time: input.time,
+                time,
                 element: input.element,
-                own,
+                own: input.owners.contains(&self.task),
                 stays,
             });
-            if !stays && kind == StateKind::Cancel {
-                self.running = false;
-            }
-            if !stays && kind == StateKind::End && self.running {
-                self.running = false;
-                if self.named {
-                    found.push(self.work_out(input.time));
-                }
-            }
             if stays {
                 return;
+            }
+            self.changed = time;
+            if kind == StateKind::Cancel {
+                self.running = false;
+            }
+            if kind == StateKind::End && self.running {
+                self.running = false;
+                if self.named {
+                    found.push(self.work_out(time));
+                }
             }
             next = self.go(|label| *label == Label::Lambda);
         }
     }
 
-    fn gap(&mut self, missed: u64) {
+    fn gap(&mut self, missed: u64, until: u64) {
+        self.gaps.push((until, missed));
         if self.running {
             self.missed += missed;
         } else {
@@ -200,8 +227,7 @@ impl Automaton<'_> {
                 .filter(counts)
                 .map(|entry| entry.element)
                 .collect();
-            // An element is the task's own if it is so by any of its symbols up to here.
-            let own_inside: BTreeSet<usize> = history[..=at]
+            let own_inside: BTreeSet<usize> = states
                 .iter()
                 .filter(|entry| entry.own && inside.contains(&entry.element))
                 .map(|entry| entry.element)

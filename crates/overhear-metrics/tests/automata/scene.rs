@@ -10,7 +10,7 @@ use overhear_event::{
 };
 use overhear_metrics::automaton::{
     Catalogue, Constant, Doubt, Measurement, Metric, MetricStatistics, Metrics, Relation, Sink,
-    Specification, TaskOf,
+    Specification, Symbol, TaskOf,
 };
 
 use crate::reference::{Input, Step};
@@ -193,8 +193,8 @@ impl Sink for Rows {
             begin: ns(measurement.begin),
             end: ns(measurement.end),
             length: measurement.length.as_ns(),
-            events: measurement.intermediate_events(),
-            own: measurement.intermediate.iter().map(|count| count.own).sum(),
+            events: measurement.intermediate.unwrap().all,
+            own: measurement.intermediate.unwrap().own,
             key: measurement.key,
             missed: measurement.missed.elements,
             doubts: 0,
@@ -293,49 +293,109 @@ pub(crate) fn steps(
             return None;
         }
         let mut symbols = specification.symbols.iter();
-        if line.gap && symbols.any(|symbol| symbol.source.as_str() == line.event) {
-            let missed = line.number("missed")?;
-            steps.push(Step::Gap { missed });
+        if line.gap {
+            if symbols.any(|symbol| symbol.source.as_str() == line.event) {
+                steps.push(Step::Gap {
+                    missed: line.number("missed")?,
+                    until: line.time,
+                });
+            }
             continue;
         }
-        for symbol in &specification.symbols {
-            let holds = symbol.conditions.iter().all(|condition| {
-                let Constant::Number(constant) = condition.constant else {
-                    panic!("scenes compare numbers");
-                };
-                let value = line.value(&condition.field.text);
-                match condition.relation {
-                    Relation::Equal => value == constant,
-                    Relation::Unequal => value != constant,
-                    Relation::Has => value & constant == constant,
-                    Relation::Lacks => value & constant == 0,
-                }
+        // By the fields with the task and with how long ago it was.
+        let mut events: Vec<(&TaskOf, Option<&str>, Input)> = Vec::new();
+        for symbol in symbols.filter(|symbol| is_symbol(line, symbol)) {
+            let ago = symbol.ago.as_ref().map(|field| field.text.as_str());
+            let known = events.iter_mut().find(|(of, when, _)| {
+                let nobody = **of == TaskOf::Nobody || symbol.task == TaskOf::Nobody;
+                *when == ago && (nobody || **of == symbol.task)
             });
-            if symbol.source.as_str() != line.event || !holds {
-                continue;
-            }
-            let task = match &symbol.task {
-                TaskOf::Nobody => None,
-                TaskOf::Field(field) => Some(line.value(&field.text)),
-                TaskOf::Writer => line.number("task").or_else(|| line.number("pid")),
-            };
-            let task = task
-                .map(|task| task as u32)
-                .filter(|&task| task != 0 && task != u32::MAX);
+            let name = (symbol.name.text.clone(), symbol.task != TaskOf::Nobody);
+            let task = task_of(line, &symbol.task);
             tasks.extend(task);
-            let ago = symbol
-                .ago
-                .as_ref()
-                .map_or(0, |field| line.value(&field.text));
+            match known {
+                Some((of, _, input)) => {
+                    input.symbols.push(name);
+                    if **of == TaskOf::Nobody {
+                        (*of, input.task) = (&symbol.task, task);
+                    }
+                }
+                None => {
+                    let input = Input {
+                        time: line.time - ago.map_or(0, |field| line.value(field)),
+                        element,
+                        symbols: vec![name],
+                        task,
+                        owners: Vec::new(),
+                    };
+                    events.push((&symbol.task, ago, input));
+                }
+            }
+        }
+        if events.is_empty() {
             steps.push(Step::Input(Input {
-                time: line.time - ago,
+                time: line.time,
                 element,
-                symbol: symbol.name.text.clone(),
-                task,
+                symbols: Vec::new(),
+                task: None,
+                owners: context(line).into_iter().collect(),
             }));
         }
+        let owners = events.iter().filter_map(|(_, _, input)| input.task);
+        let owners: Vec<u32> = owners.chain(context(line)).collect();
+        steps.extend(events.into_iter().map(|(_, _, mut input)| {
+            input.owners.clone_from(&owners);
+            Step::Input(input)
+        }));
     }
     tasks.sort_unstable();
     tasks.dedup();
     Some((steps, tasks))
+}
+
+fn is_symbol(line: &Line, symbol: &Symbol) -> bool {
+    let holds = symbol.conditions.iter().all(|condition| {
+        let Constant::Number(constant) = condition.constant else {
+            panic!("scenes compare numbers");
+        };
+        let value = line.value(&condition.field.text);
+        match condition.relation {
+            Relation::Equal => value == constant,
+            Relation::Unequal => value != constant,
+            Relation::Has => value & constant == constant,
+            Relation::Lacks => value & constant == 0,
+        }
+    });
+    symbol.source.as_str() == line.event && holds
+}
+
+fn task_of(line: &Line, task: &TaskOf) -> Option<u32> {
+    let task = match task {
+        TaskOf::Nobody => None,
+        TaskOf::Field(field) => Some(line.value(&field.text)),
+        TaskOf::Writer => line.number("task").or_else(|| line.number("pid")),
+    };
+    thread(task?)
+}
+
+fn thread(number: u64) -> Option<u32> {
+    let thread = number as u32;
+    (thread != 0 && thread != u32::MAX).then_some(thread)
+}
+
+/// In whose context an element is written.
+fn context(line: &Line) -> Option<u32> {
+    let (kind, value) = (line.value("kind"), |field| line.value(field));
+    thread(match line.event.as_str() {
+        "kernel:sched_switch" if value("flags") & 2 != 0 => value("prev_tid"),
+        "kernel:sched_switch" => value("next_tid"),
+        "kernel:sched_wake" => value("waker_tid"),
+        "kernel:timer" if kind >= 5 => 0,
+        "kernel:lock" if kind >= 3 => 0,
+        "kernel:block_io" if kind >= 2 => 0,
+        event if event.starts_with("user:") => {
+            line.number("task").or_else(|| line.number("pid"))?
+        }
+        _ => value("tid"),
+    })
 }

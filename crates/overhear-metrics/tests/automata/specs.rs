@@ -4,6 +4,7 @@
 //! `error` why the metric is refused. What cannot be read fails the test.
 
 use std::fs;
+use std::panic::catch_unwind;
 use std::path::Path;
 
 use overhear_event::EventName;
@@ -188,15 +189,19 @@ fn counter(statistics: &MetricStatistics, name: &str) -> u64 {
 #[test]
 fn the_specifications_hold() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/specs");
-    let mut count = 0;
+    let (mut count, mut failures) = (0, Vec::new());
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         for case in cases(&name, &fs::read_to_string(&path).unwrap()) {
-            run(&case);
+            // All that fail are shown, each by the message of its panic.
+            if catch_unwind(|| run(&case)).is_err() {
+                failures.push(case.title);
+            }
             count += 1;
         }
     }
+    assert!(failures.is_empty(), "{failures:#?}");
     assert!(count >= 40, "only {count} cases were found");
 }
 

@@ -52,10 +52,7 @@ impl Sink for All {
     }
 
     fn measurement(&mut self, it: &Measurement<'_>) {
-        assert_eq!(
-            it.intermediate.is_empty(),
-            self.wants != Wants::Intermediate
-        );
+        assert_eq!(it.intermediate.is_some(), self.wants == Wants::Intermediate);
         self.metrics[it.metric_index].push(Told {
             number: it.number,
             task: it.task,

@@ -307,7 +307,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_measure(
         }
         let results = Results::default().less(Nanos::from_ns(element_cost_ns));
         let metrics = SharedMetrics::new([metric.metric().clone()], results);
-        let binding = Binding::new(metric.metric().name()).subscribe(Subscription::of(&metrics));
+        // Elements of other streams count as intermediate events.
+        let binding = Binding::new(metric.metric().name()).subscribe(Subscription::all());
         let added = outside.monitor.supervisor().add(metrics.clone(), binding);
         let added = added.map_err(|error| invalid(&format!("{NAME}: {error}")))?;
         // SAFETY: by contract; the reference above is used no more.
