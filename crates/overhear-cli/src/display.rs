@@ -107,7 +107,7 @@ impl Display for TextDisplay {
 }
 
 fn label(bucket: &BucketReport) -> String {
-    let (low, high) = (number(bucket.low as f64), number(bucket.high as f64));
+    let (low, high) = (number(bucket.low), number(bucket.high));
     if bucket.low == bucket.high {
         low
     } else {
@@ -134,17 +134,24 @@ fn joined(buckets: &[BucketReport]) -> Vec<BucketReport> {
 
 #[cfg(test)]
 mod tests {
+    use overhear_metrics::Distribution;
+
     use super::{show, TextDisplay};
     use crate::report::{BucketReport, HistogramReport};
 
-    fn text(buckets: &[(u64, u64, u64)]) -> String {
+    fn text(buckets: &[(u32, u32, u64)]) -> String {
         let buckets = buckets.iter();
         let histogram = HistogramReport {
             title: "depth\u{1b}".to_string(),
             unit: "requests".to_string(),
             buckets: buckets
-                .map(|&(low, high, count)| BucketReport { low, high, count })
+                .map(|&(low, high, count)| BucketReport {
+                    low: low.into(),
+                    high: high.into(),
+                    count,
+                })
                 .collect(),
+            fractions: false,
         };
         let mut display = TextDisplay::new(40);
         show(&[histogram], &mut display);
@@ -180,5 +187,32 @@ mod tests {
         let counts: Vec<u64> = counts.collect();
         assert!(counts.len() <= 16, "{drawn}");
         assert_eq!(counts.iter().sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn negative_fractions_have_bars_between_their_limits() {
+        let mut volts = Distribution::new();
+        for value in [-2.5, -1.75, -1.75, -1.5] {
+            volts.record(value);
+        }
+        let mut display = TextDisplay::new(60);
+        show(
+            &[HistogramReport::of_values("it", "V", &volts)],
+            &mut display,
+        );
+        let text = display.into_text();
+        let bars = text.lines().skip(1).map(|line| {
+            let (label, rest) = line.split_once('|').unwrap();
+            (label.trim(), rest.rsplit(' ').next().unwrap())
+        });
+        let bars: Vec<(&str, &str)> = bars.filter(|(_, count)| *count != "0").collect();
+        assert_eq!(
+            bars,
+            [
+                ("-2.500..-2.240", "1"),
+                ("-1.800..-1.600", "2"),
+                ("-1.600..-1.400", "1")
+            ]
+        );
     }
 }

@@ -4,10 +4,11 @@
 use overhear_event::{Field, Nanos, Origin};
 use overhear_kernel::{Active, Status};
 use overhear_metrics::{
-    FieldStatistics, Histogram, Observer, Scheduling, SensorAccount, SensorStatistics, Thread,
+    Distribution, FieldStatistics, Histogram, Observer, Scheduling, SensorAccount,
+    SensorStatistics, Thread,
 };
 use overhear_monitor::Losses;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::check::CheckReport;
 use crate::compensation::CompensationReport;
@@ -253,7 +254,7 @@ pub struct DeclaredReport {
     pub jitter_ns: u64,
 }
 
-/// The values of a numeric field; quantiles for unsigned fields only.
+/// The values of a numeric field.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FieldReport {
     /// Field.
@@ -292,19 +293,79 @@ pub struct HistogramReport {
     pub title: String,
     /// Unit of the values.
     pub unit: String,
-    /// Counts; `low` and `high` are both included.
+    /// Counts, from the least values to the greatest. `low` and `high` are both included, unless values are fractions.
     pub buckets: Vec<BucketReport>,
+    /// Whether values are fractions: then `high` is not included, but in the last bucket and where it is equal to `low`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fractions: bool,
 }
 
 /// One bar.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BucketReport {
     /// Smallest value.
-    pub low: u64,
+    #[serde(serialize_with = "as_number")]
+    pub low: f64,
     /// Largest value.
-    pub high: u64,
+    #[serde(serialize_with = "as_number")]
+    pub high: f64,
     /// How many.
     pub count: u64,
+}
+
+/// Values of a field in few numbers, exact to a thousandth.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ValueQuantiles {
+    /// How many values.
+    pub count: u64,
+    /// The smallest.
+    #[serde(serialize_with = "as_number")]
+    pub min: f64,
+    /// Half of the values do not exceed this.
+    #[serde(serialize_with = "as_number")]
+    pub median: f64,
+    /// 99 of 100 values do not exceed this.
+    #[serde(serialize_with = "as_number")]
+    pub p99: f64,
+    /// The largest.
+    #[serde(serialize_with = "as_number")]
+    pub max: f64,
+}
+
+impl ValueQuantiles {
+    /// `None` without values.
+    #[must_use]
+    pub fn of(values: &Distribution) -> Option<Self> {
+        Some(Self {
+            count: values.count(),
+            min: values.min()?,
+            median: values.quantile(0.5)?,
+            p99: values.quantile(0.99)?,
+            max: values.max()?,
+        })
+    }
+}
+
+impl From<Quantiles> for ValueQuantiles {
+    fn from(lengths: Quantiles) -> Self {
+        Self {
+            count: lengths.count,
+            min: lengths.min as f64,
+            median: lengths.median as f64,
+            p99: lengths.p99 as f64,
+            max: lengths.max as f64,
+        }
+    }
+}
+
+/// Whole numbers are written without a point, as far as doubles have them all.
+fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    const WHOLE: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    if value.trunc() == *value && value.abs() <= WHOLE {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
+    }
 }
 
 impl Report {
@@ -364,21 +425,37 @@ impl Report {
 }
 
 impl HistogramReport {
-    /// From a histogram, in buckets between preferred numbers.
+    /// From lengths, in buckets between preferred numbers.
     #[must_use]
     pub fn new(title: &str, unit: &str, histogram: &Histogram) -> Self {
         let buckets = histogram.buckets().into_iter();
-        let buckets = buckets
-            .map(|bucket| BucketReport {
-                low: bucket.low,
-                high: bucket.high,
-                count: bucket.count,
-            })
-            .collect();
+        let buckets = buckets.map(|bucket| BucketReport {
+            low: bucket.low as f64,
+            high: bucket.high as f64,
+            count: bucket.count,
+        });
         Self {
             title: title.to_string(),
             unit: unit.to_string(),
-            buckets,
+            buckets: buckets.collect(),
+            fractions: false,
+        }
+    }
+
+    /// From values of either sign, fractions or not.
+    #[must_use]
+    pub fn of_values(title: &str, unit: &str, values: &Distribution) -> Self {
+        let buckets = values.buckets().into_iter();
+        let buckets = buckets.map(|bucket| BucketReport {
+            low: bucket.low,
+            high: bucket.high,
+            count: bucket.count,
+        });
+        Self {
+            title: title.to_string(),
+            unit: unit.to_string(),
+            buckets: buckets.collect(),
+            fractions: !values.is_whole(),
         }
     }
 }
@@ -476,14 +553,13 @@ pub(crate) fn kernel_sensors(statistics: &SensorStatistics) -> Vec<KernelSensorR
 
 fn fields(account: &SensorAccount) -> Vec<FieldReport> {
     let report = |(field, values): (&Field, &FieldStatistics)| {
-        let some = |value: f64| (values.count > 0).then_some(value);
-        let quantile = |fraction| values.values.quantile(fraction).map(|value| value as f64);
+        let quantile = |fraction| values.values.quantile(fraction);
         FieldReport {
             name: field.name.clone(),
             unit: field.unit.clone(),
-            min: some(values.min),
+            min: values.min(),
             mean: values.mean(),
-            max: some(values.max),
+            max: values.max(),
             median: quantile(0.5),
             p99: quantile(0.99),
         }

@@ -58,7 +58,7 @@ impl UpdateReport {
     }
 
     /// The distributions among its results: objects with `buckets`, a list of `low`, `high` and `count`,
-    /// and with `unit` if they have one (docs/displays.md).
+    /// and with `unit` and `fractions` if they have these (docs/displays.md).
     pub(crate) fn histograms(&self) -> Vec<HistogramReport> {
         let told = self.results.iter();
         told.filter_map(|(key, value)| self.histogram(key, value))
@@ -75,10 +75,12 @@ impl UpdateReport {
     fn histogram(&self, key: &str, value: &serde_json::Value) -> Option<HistogramReport> {
         let buckets = serde_json::from_value(value.get("buckets")?.clone()).ok()?;
         let unit = value.get("unit").and_then(serde_json::Value::as_str);
+        let fractions = value.get("fractions").and_then(serde_json::Value::as_bool);
         Some(HistogramReport {
             title: format!("{}: {key}", self.name),
             unit: unit.unwrap_or_default().to_string(),
             buckets,
+            fractions: fractions.unwrap_or(false),
         })
     }
 }

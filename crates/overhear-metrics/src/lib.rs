@@ -14,7 +14,7 @@
 //! - [`Intrusion`] adds up what the observation cost whom it observed.
 //! - [`compensation`] moves elements to when they would have come, had observing cost nothing.
 //! - [`response`] computes worst-case response times from what was measured.
-//! - [`Histogram`] is what both count in.
+//! - [`Histogram`] counts lengths, [`Distribution`] numbers of either sign, fractions among them.
 //!
 //! All of them are pure: time comes in with the elements. So they compute the same live and over
 //! a recorded trace.
@@ -38,6 +38,7 @@ mod buckets;
 pub mod compensation;
 mod context;
 mod cost;
+mod distribution;
 mod histogram;
 mod messages;
 mod recent;
@@ -49,6 +50,7 @@ mod timeline;
 pub mod verdict;
 
 pub use cost::{price_name, Costs, Estimate, Intrusion, ENTRIES, RETURNS, STATIC_PROBES};
+pub use distribution::{Distribution, ValueBucket};
 pub use histogram::{Bucket, Histogram};
 pub use messages::Messages;
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};

@@ -9,50 +9,60 @@ use overhear_event::{
     ElementView, Field, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
 };
 
+use crate::distribution::Distribution;
 use crate::histogram::Histogram;
 
-/// Statistics of one numeric field.
-#[derive(Clone, Debug)]
+/// Statistics of one numeric field, of all values but those that are no numbers (NaN).
+#[derive(Clone, Debug, Default)]
 pub struct FieldStatistics {
-    /// Smallest value, not counting NaN.
-    pub min: f64,
-    /// Largest value, not counting NaN.
-    pub max: f64,
-    /// Sum of the values, for the mean.
-    pub sum: f64,
-    /// How many values.
-    pub count: u64,
-    /// The values of an unsigned field; empty for others.
-    pub values: Histogram,
+    /// The values that are finite.
+    pub values: Distribution,
+    /// How many were infinitely small.
+    pub negative_infinities: u64,
+    /// How many were infinitely large.
+    pub infinities: u64,
 }
 
 impl FieldStatistics {
-    fn new() -> Self {
-        let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
-        Self {
-            min,
-            max,
-            sum: 0.0,
-            count: 0,
-            values: Histogram::new(),
+    /// How many values there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.values.count() + self.negative_infinities + self.infinities
+    }
+
+    /// The smallest value, `None` without values.
+    #[must_use]
+    pub fn min(&self) -> Option<f64> {
+        match self.negative_infinities {
+            0 => self.values.min().or(self.infinity()),
+            _ => Some(f64::NEG_INFINITY),
         }
     }
 
-    /// The mean, `None` without values.
+    /// The largest value, `None` without values.
+    #[must_use]
+    pub fn max(&self) -> Option<f64> {
+        let least = (self.negative_infinities > 0).then_some(f64::NEG_INFINITY);
+        self.infinity().or(self.values.max()).or(least)
+    }
+
+    fn infinity(&self) -> Option<f64> {
+        (self.infinities > 0).then_some(f64::INFINITY)
+    }
+
+    /// The mean of the finite values, `None` without any.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum / self.count as f64)
+        self.values.mean()
     }
 
+    #[inline]
     fn record(&mut self, value: Value<'_>) {
-        if let Value::Unsigned(value) = value {
-            self.values.record(value);
-        }
-        if let Some(value) = value.as_f64().filter(|value| !value.is_nan()) {
-            self.min = self.min.min(value);
-            self.max = self.max.max(value);
-            self.sum += value;
-            self.count += 1;
+        if let Some(value) = value.as_f64() {
+            if !self.values.record(value) {
+                self.infinities += u64::from(value == f64::INFINITY);
+                self.negative_infinities += u64::from(value == f64::NEG_INFINITY);
+            }
         }
     }
 }
@@ -87,7 +97,7 @@ impl SensorAccount {
             .schema
             .fields()
             .iter()
-            .map(|_| FieldStatistics::new())
+            .map(|_| FieldStatistics::default())
             .collect();
         let all = stream.schema.fields().iter().enumerate();
         let counted = all.filter(|(_, field)| stream.is_quantity(field));
@@ -292,7 +302,10 @@ mod tests {
         assert_eq!(account.intervals.count(), 1);
         assert_eq!(account.rate_hz(), Some(1e8));
         let field = &account.fields[0];
-        assert_eq!((field.min, field.max, field.mean()), (-5.0, 7.0, Some(1.0)));
+        assert_eq!((field.min(), field.max()), (Some(-5.0), Some(7.0)));
+        assert_eq!((field.mean(), field.count()), (Some(1.0), 3));
+        let quantiles = [0.3, 0.5, 1.0].map(|it| field.values.quantile(it));
+        assert_eq!(quantiles, [Some(-5.0), Some(1.0), Some(7.0)]);
 
         // Two lanes of a second sensor: one account, intervals in the order of time.
         let lanes = [0, 1].map(|lane| StreamDescriptor {
@@ -383,7 +396,8 @@ mod tests {
         assert_eq!((elements, names.len(), all.len()), (3, 6, 2));
         assert_eq!(names[0], "argument_1");
         let first = all[1].counted().next().unwrap().1;
-        assert_eq!((first.min, first.max, first.mean()), (-3.0, 5.0, Some(2.0)));
+        assert_eq!((first.min(), first.max()), (Some(-3.0), Some(5.0)));
+        assert_eq!(first.mean(), Some(2.0));
         assert_eq!(all[1].intervals.max(), Some(150));
     }
 }

@@ -2,11 +2,11 @@
 //! The evaluation that `overhear.toml` can name without a plug-in: values of a field, counted.
 
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
-use overhear_metrics::Histogram;
+use overhear_metrics::Distribution;
 
 use crate::report::HistogramReport;
 
-/// Counts elements, and the values of one field in a histogram. It allocates only when it gets to know
+/// Counts elements, and the values of one field in a distribution. It allocates only when it gets to know
 /// a stream.
 pub(crate) struct Counting {
     field: Option<String>,
@@ -15,10 +15,10 @@ pub(crate) struct Counting {
     complaints: Vec<String>,
     // Where the field stands in the elements of each stream, ascending.
     places: Vec<(StreamId, Option<usize>)>,
-    pub(super) values: Histogram,
+    pub(super) values: Distribution,
     /// Elements that were evaluated: those of sensors without the field are not.
     pub(super) elements: u64,
-    // Of these, elements whose field was not a number.
+    // Of these, elements whose field was not a number, or infinite.
     not_numbers: u64,
 }
 
@@ -29,23 +29,23 @@ impl Counting {
             unit: String::new(),
             complaints: Vec::new(),
             places: Vec::new(),
-            values: Histogram::preallocated(),
+            values: Distribution::preallocated(),
             elements: 0,
             not_numbers: 0,
         }
     }
 
-    /// Sentences: sensors without the field, values that are not in the histogram.
+    /// Sentences: sensors without the field, values that are not in the distribution.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut all = self.complaints.clone();
         let field = self.field.as_deref().unwrap_or_default();
         match self.not_numbers {
             0 => {}
             1 => all.push(format!(
-                "1 element has NaN in `{field}`, which is not in the histogram"
+                "1 element has NaN or infinity in `{field}`, which is not in the distribution"
             )),
             more => all.push(format!(
-                "{more} elements have NaN in `{field}`, which are not in the histogram"
+                "{more} elements have NaN or infinity in `{field}`, which are not in the distribution"
             )),
         }
         all
@@ -69,7 +69,7 @@ impl Counting {
     pub(crate) fn histogram(&self, name: &str) -> Option<HistogramReport> {
         let field = self.field.as_ref()?;
         let title = format!("{name}: {field}");
-        Some(HistogramReport::new(&title, &self.unit, &self.values))
+        Some(HistogramReport::of_values(&title, &self.unit, &self.values))
     }
 }
 
@@ -113,12 +113,8 @@ impl Update for Counting {
         let value = element.stream.schema.read(index, element.payload);
         let value = value.and_then(|value| value.as_f64());
         self.elements += 1;
-        // Negative values and fractions have no place in the histogram: they count as the next whole
-        // number from zero on.
-        match value.filter(|value| !value.is_nan()) {
-            Some(value) => self.values.record(value.max(0.0).round() as u64),
-            None => self.not_numbers += 1,
-        }
+        let is_recorded = value.is_some_and(|value| self.values.record(value));
+        self.not_numbers += u64::from(!is_recorded);
     }
 
     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
@@ -135,6 +131,7 @@ mod tests {
     };
 
     use super::Counting;
+    use crate::report::ValueQuantiles;
 
     fn stream(id: u32, field: &str, kind: FieldKind) -> StreamDescriptor {
         let schema = TypeSchema::builder("it").field(field, kind, "V");
@@ -159,7 +156,8 @@ mod tests {
         ];
         let mut counting = Counting::new(Some("voltage".to_string()));
         streams.iter().for_each(|stream| counting.open(stream));
-        for (sequence, value) in [3.4, f64::NAN, -1.0, f64::NAN].into_iter().enumerate() {
+        let values = [-1.75, f64::NAN, -2.5, f64::INFINITY, -1.5];
+        for (sequence, value) in values.into_iter().enumerate() {
             for stream in &streams {
                 counting.element(&ElementView {
                     stream,
@@ -169,7 +167,19 @@ mod tests {
                 });
             }
         }
-        assert_eq!((counting.elements, counting.values.count()), (4, 2));
+        assert_eq!((counting.elements, counting.values.count()), (5, 3));
+        let values = ValueQuantiles::of(&counting.values).unwrap();
+        assert_eq!((values.min, values.median, values.max), (-2.5, -1.75, -1.5));
+        let histogram = counting.histogram("it").unwrap();
+        assert!(histogram.fractions);
+        let [first, .., last] = histogram.buckets.as_slice() else {
+            panic!("{histogram:?}");
+        };
+        assert_eq!((first.low, first.count), (-2.5, 1));
+        assert_eq!((last.low, last.high, last.count), (-1.6, -1.4, 1));
+        let json = serde_json::to_value(&histogram).unwrap();
+        assert_eq!(json["buckets"][0]["low"], -2.5);
+        assert_eq!(json["buckets"][2]["low"].to_string(), "-2");
         let complaints = counting.complaints();
         let [other, text, nan] = complaints.as_slice() else {
             panic!("{complaints:?}");
@@ -181,7 +191,7 @@ mod tests {
         assert!(text.contains("s3 has no number `voltage`"), "{text}");
         assert_eq!(
             nan,
-            "2 elements have NaN in `voltage`, which are not in the histogram"
+            "2 elements have NaN or infinity in `voltage`, which are not in the distribution"
         );
     }
 }

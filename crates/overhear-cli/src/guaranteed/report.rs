@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::suggestion::{self, Suggestion};
 use crate::admit::{self, MemoryBytes};
-use crate::columns::{printable, Table};
+use crate::columns::{number, printable, Table};
 use crate::config::selection::Selection;
 use crate::config::{Config, UpdateConfig};
 use crate::exit::{COMPLETE, INCONCLUSIVE, VIOLATED};
-use crate::report::{HistogramReport, Quantiles};
+use crate::report::{HistogramReport, ValueQuantiles};
 use crate::table;
 use crate::updates::UpdateReport;
 use crate::width::Width;
@@ -137,7 +137,7 @@ pub struct MeasuredUpdate {
     /// A WCET with a margin; null without elements.
     pub suggested_wcet_ns: Option<u64>,
     /// The values of its field, or the lengths that its metric has measured, in nanoseconds.
-    pub values: Option<Quantiles>,
+    pub values: Option<ValueQuantiles>,
     /// The same as a distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<HistogramReport>,
@@ -394,8 +394,13 @@ pub fn render(report: &GuaranteeReport, width: Width) -> String {
     ]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
     for update in &report.updates {
-        let value =
-            |of: fn(&Quantiles) -> u64| or_dash(update.values.as_ref().map(|v| of(v).to_string()));
+        let value = |of: fn(&ValueQuantiles) -> f64| {
+            let value = update.values.as_ref().map(of);
+            or_dash(value.map(|value| match value.fract() == 0.0 {
+                true => format!("{value:.0}"),
+                false => number(value),
+            }))
+        };
         table.row(vec![
             printable(&update.name),
             update.executor.clone(),

@@ -34,7 +34,7 @@ use crate::config::{MissedConfig, SensorConfig, UpdateConfig};
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::place;
 use crate::reactions::Deciders;
-use crate::report::Quantiles;
+use crate::report::ValueQuantiles;
 use crate::run_start::RunStart;
 use crate::shared::Shared;
 use crate::updates::{stopped_by, Updates};
@@ -176,14 +176,14 @@ impl<'a> Running<'a> {
                     taken.counting += measuring.memory_bytes() as u64;
                     update.elements = measuring.elements;
                     update.complaints = measuring.complaints();
-                    update.values = measuring.values();
+                    update.values = measuring.values().map(ValueQuantiles::from);
                     update.histogram = Some(measuring.histogram(&update.name));
                 }
                 Evaluation::Counting(counting) => {
                     taken.counting += counting.memory_bytes() as u64;
                     update.elements = counting.elements;
                     update.complaints = counting.complaints();
-                    update.values = Quantiles::of(&counting.values);
+                    update.values = ValueQuantiles::of(&counting.values);
                     update.histogram = counting.histogram(&update.name);
                 }
             }

@@ -37,7 +37,7 @@
 //! | `findings` | list of `{of, verdict, message}`, the worst first; `verdict` is `held`, `violated` or `inconclusive` |
 //! | `check` | `{constraints: [{name, verdict, judged, offences, first: {sentence}?, reasons}]}` or null |
 //! | `notes` | list of texts |
-//! | `histograms` | list of `{title, unit, buckets: [{low, high, count}]}`, linear or logarithmic as the buckets are |
+//! | `histograms` | list of `{title, unit, buckets: [{low, high, count}], fractions?}`, linear or logarithmic as the buckets are |
 //!
 //! `?` marks what may be null: not measured, shown as a dash, never as zero. A column of
 //! a table that has nothing but dashes is left out.

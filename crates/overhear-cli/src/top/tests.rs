@@ -424,16 +424,17 @@ fn distributions_have_a_page_of_their_own() {
         unit: "ns".to_string(),
         buckets: vec![
             BucketReport {
-                low: 0,
-                high: 9,
+                low: 0.0,
+                high: 9.0,
                 count,
             },
             BucketReport {
-                low: 10,
-                high: 19,
+                low: 10.0,
+                high: 19.0,
                 count: 2 * count,
             },
         ],
+        fractions: false,
     };
     model.snapshot.histograms = vec![histogram("waits: ns", 3), histogram("other: ns", 1)];
     press(&mut model, "\t\t");
