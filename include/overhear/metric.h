@@ -98,9 +98,10 @@ OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
 int oh_metric_system(oh_metric **out, const char *name);
 
 /*
- * oh_metric_user: the execution time of a task from an element of the sensor `initial` to one of `final`; both
- * are ids of sensors of programs, with `user:` before them or without, and may be the same. The time in which the
- * task is off the CPU or interrupted is left out; without `include_system` that in system calls, too.
+ * oh_metric_user: the execution time of a task from one of its events to another. An event is the id of a program's
+ * sensor, with `user:` before it or without, or an event as metrics declare it: `user:queue [depth == 0]`,
+ * `kernel:syscall [kind == 2 and number == 0]`. Both may be the same. The time in which the
+ * task is off the CPU or interrupted is left out; without `include_system` that in system calls and page faults, too.
  *
  * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL.
  */

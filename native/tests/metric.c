@@ -44,9 +44,16 @@ int main(void)
               "system time is left out by the sensor of system calls");
     oh_metric_free(metric);
 
-    tap_check(oh_metric_user(&metric, "mine", "begins", "kernel:irq", true) == -EINVAL && !metric &&
-                  strstr(oh_last_error(), "`kernel:irq` is no sensor of a program"),
-              "not between events of the kernel");
+    tap_check(oh_metric_user(&metric, "mine", "kernel:syscall [kind == 2 and number == 0]", "ends", true) == 0 &&
+                  requires_event(metric, "kernel:syscall") && requires_event(metric, "user:ends"),
+              "from an event of the kernel");
+    oh_metric_free(metric);
+    tap_check(oh_metric_user(&metric, "mine", "begins", "kernel:cpu_idle", true) == -EINVAL && !metric &&
+                  strstr(oh_last_error(), "does not say whose it is"),
+              "not to one of no thread");
+    tap_check(oh_metric_user(&metric, "mine", "begins", "kernel:irq [no == 1]", true) == -EINVAL && !metric &&
+                  strstr(oh_last_error(), "`kernel:irq [no == 1]` is no event: line 1, column 13"),
+              "a mistake in an event has its place");
     tap_check(oh_metric_parse(&metric, "metric m\nevent a = user:a\nstate 0 out\nstate 1 begin\nstate 2 in\n"
                                        "state 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: a, i\n") == 0,
               "a metric that is written down");

@@ -94,8 +94,13 @@ def system_metric(name: str) -> Metric:
 
 
 def new_user_metric(name: str, initial: str, final: str, include_system: bool = True) -> Metric:
-    """The time that a task takes from one of its events (``"user:SENSOR"``) to another, without the
-    time in which it is off the CPU or interrupted; without `include_system`, without system calls as well."""
+    """The time that a task takes from one of its events to another, without the time in which it is off the CPU or
+    interrupted; without `include_system`, without system calls and page faults as well.
+
+    An event is a sensor, ``"user:SENSOR"``, or one with conditions as in the text of a metric:
+    ``"user:queue [depth == 0]"``, ``"kernel:syscall [kind == 2 and number == 0]"``. What the kernel tells of a thread
+    belongs to it; where an element names several, ``task FIELD`` says which.
+    """
     return _core.of_user(name, initial, final, include_system)
 
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use numpy::IntoPyArray;
 use overhear::recorded_costs;
-use overhear_event::{EventName, EventSet, Nanos};
+use overhear_event::{EventSet, Nanos};
 use overhear_metrics::automaton::{
     events_required_by, new_user_metric, system_metric, system_metrics, Catalogue, MeasurementGap,
-    MetricResult, Metrics, Results,
+    MetricResult, Metrics, Pattern, Results,
 };
 use overhear_trace::{ReadError, TraceReader};
 use pyo3::exceptions::PyValueError;
@@ -89,18 +89,18 @@ pub(crate) fn of_user(
     r#final: &str,
     include_system: bool,
 ) -> PyResult<Metric> {
-    let (initial, r#final) = (event(initial)?, event(r#final)?);
     let catalogue = Catalogue::linux();
+    let (initial, r#final) = (event(initial, &catalogue)?, event(r#final, &catalogue)?);
     new_user_metric(name, &initial, &r#final, include_system, &catalogue)
         .map(Metric)
         .map_err(wrong)
 }
 
-fn event(name: &str) -> PyResult<EventName> {
+fn event(name: &str, catalogue: &Catalogue) -> PyResult<Pattern> {
     match name.split_once(':') {
-        Some(("user", sensor)) => Ok(EventName::user(sensor)),
-        Some(("kernel", hook)) => Ok(EventName::kernel(hook)),
-        Some(("clerk", sensor)) => Ok(EventName::clerk(sensor)),
+        Some(("user" | "kernel" | "clerk", _)) => {
+            Pattern::parse_user_event(name, catalogue).map_err(wrong)
+        }
         _ => Err(PyValueError::new_err(format!(
             "`{name}` names no event; write user:SENSOR, kernel:HOOK or clerk:SENSOR"
         ))),

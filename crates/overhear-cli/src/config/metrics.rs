@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use overhear_event::EventName;
-use overhear_metrics::automaton::{new_user_metric, Catalogue, Metric};
+use overhear_metrics::automaton::{new_user_metric, Catalogue, Metric, Pattern};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -13,7 +12,7 @@ use crate::exit::{Failure, USAGE};
 use crate::metrics::find;
 
 /// `[[metric]]`: a built-in metric by its name, one in a file, or the execution time between two events of
-/// a program; see docs/metrics.md.
+/// a task; see docs/metrics.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricConfig {
@@ -23,13 +22,14 @@ pub struct MetricConfig {
     /// The file with the metric, below this one.
     #[serde(default)]
     pub file: Option<PathBuf>,
-    /// The sensor of the program whose elements begin a measurement.
+    /// The event that begins a measurement: a sensor of the program, or an event as metrics declare it
+    /// (`kernel:syscall [kind == 2 and number == 0]`).
     #[serde(default)]
     pub initial: Option<String>,
-    /// The sensor of the program whose elements end it; `initial` by default.
+    /// The event that ends it; `initial` by default.
     #[serde(default, rename = "final")]
     pub last: Option<String>,
-    /// Whether the time in system calls belongs to it; so by default.
+    /// Whether the time in system calls and page faults belongs to it; so by default.
     #[serde(default)]
     pub include_system: Option<bool>,
 }
@@ -41,8 +41,8 @@ impl MetricConfig {
             (Some(name), None, Some(initial)) => {
                 let last = self.last.as_ref().unwrap_or(initial);
                 let include_system = self.include_system.unwrap_or(true);
-                let events = (event_of(initial)?, event_of(last)?);
                 let linux = Catalogue::linux();
+                let events = (event_of(initial, &linux)?, event_of(last, &linux)?);
                 new_user_metric(name, &events.0, &events.1, include_system, &linux)
                     .map_err(|error| error.to_string())
             }
@@ -64,13 +64,9 @@ impl MetricConfig {
     }
 }
 
-/// The event of a program that a user metric begins or ends with: the sensor by its id, or as an event.
-fn event_of(sensor: &str) -> Result<EventName, String> {
-    EventName::of_program(sensor).ok_or_else(|| {
-        format!(
-            "`{sensor}` is no sensor of a program; a metric between two events that are not is one in a file"
-        )
-    })
+fn event_of(text: &str, catalogue: &Catalogue) -> Result<Pattern, String> {
+    let event = Pattern::parse_user_event(text, catalogue);
+    event.map_err(|error| format!("`{text}` is no event: {error}"))
 }
 
 /// The metrics of the file `path`, which may have none.
@@ -119,6 +115,23 @@ mod tests {
         let sources = metrics[2].sources().iter();
         let sources: Vec<&str> = sources.map(|event| event.as_str()).collect();
         assert!(sources.contains(&"user:b") && sources.contains(&"kernel:syscall"));
+        let text = "[[metric]]\nname = \"it\"\ninitial = \"kernel:signal [kind == 2]\"\n\
+            final = \"queue [depth == 0]\"\n";
+        let wrong = parse(text, folder.path()).unwrap_err();
+        assert!(
+            wrong.contains("`queue [depth == 0]` is no event"),
+            "{wrong}"
+        );
+        let [metric] = &parse(&text.replace("queue", "user:queue"), folder.path()).unwrap()[..]
+        else {
+            panic!("there is one");
+        };
+        let symbols = &metric.specification().symbols;
+        let written: Vec<String> = symbols[..2]
+            .iter()
+            .map(|it| it.source.to_string())
+            .collect();
+        assert_eq!(written, ["kernel:signal", "user:queue"]);
         assert!(parse("", Path::new("")).unwrap().is_empty());
     }
 
@@ -137,8 +150,12 @@ mod tests {
             ("[[metric]]\nfinal = \"a\"\n", "need `initial`"),
             ("[[metric]]\n", "names no metric"),
             (
-                "[[metric]]\nname = \"m\"\ninitial = \"kernel:irq\"\n",
-                "no. 1: `kernel:irq` is no sensor of a program",
+                "[[metric]]\nname = \"m\"\ninitial = \"kernel:cpu_idle\"\n",
+                "no. 1: the metric m cannot be made: event `initial` is used with `i`",
+            ),
+            (
+                "[[metric]]\nname = \"m\"\ninitial = \"kernel:irq [no == 1]\"\n",
+                "no. 1: `kernel:irq [no == 1]` is no event: line 1, column 13: `kernel:irq` has no field `no`",
             ),
             (
                 "[[metric]]\nname = \"a\"\nfile = \"b\"\n",

@@ -2,12 +2,13 @@
 //! The interface of the seed (section 2): metrics by their names, user metrics between two events,
 //! and the events that they require.
 
-use overhear_event::kernel::events::{IRQ, KIND_BEGIN, KIND_END, SOFTIRQ, SYSCALL};
+use overhear_event::kernel::events::{IRQ, KIND_BEGIN, KIND_END, PAGE_FAULT, SOFTIRQ, SYSCALL};
 use overhear_event::{EventName, EventSet};
 
 use super::catalogue::Catalogue;
 use super::fault::SpecificationError;
 use super::metric::Metric;
+use super::pattern::{Pattern, THREAD};
 use super::specification::{
     Condition, Constant, Label, Place, Relation, Specification, State, StateKind, Symbol, TaskOf,
     Transition, Whose, Word,
@@ -85,10 +86,12 @@ const FILES: [(&str, &str); 23] = [
     ("lock_wait", include_str!("../../metrics/lock_wait.metric")),
 ];
 
-/// The field of kernel elements that names the thread.
-const THREAD: &str = "tid";
 /// The field that tells begins from ends.
 const KIND: &str = "kind";
+/// `kind` of a page fault that the program has caused, and of one that is served.
+const FAULT: [u32; 2] = [1, 3];
+/// `kind` of what else begins and ends.
+const EDGES: [u32; 2] = [KIND_BEGIN, KIND_END];
 
 /// There is no system metric of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -159,9 +162,9 @@ pub fn events_required_by(metric: &Metric) -> EventSet {
     metric.requires()
 }
 
-/// The execution time of a task between two events of its program (seed 004, section 2:
-/// `New_User_Metric`; figure 2): the time in which the thread is on a CPU. `include_system` says
-/// whether the time that it spends in system calls belongs to it.
+/// The execution time of a task between two of its events (seed 004, section 2: `New_User_Metric`; figure 2): the
+/// time in which the thread is on a CPU. `include_system` says whether the time that it spends in the kernel on its own behalf
+/// belongs to it: in system calls, and in page faults of the program where `catalogue` has `kernel:page_fault`.
 ///
 /// Interrupts that return to the thread are left out where `catalogue` has `kernel:irq`: the seed's
 /// `No_Preempt`. What they leave to soft interrupts, which the kernel runs before it returns, is left out where it
@@ -175,8 +178,8 @@ pub fn events_required_by(metric: &Metric) -> EventSet {
 /// events cannot be used.
 pub fn new_user_metric(
     name: &str,
-    initial: &EventName,
-    r#final: &EventName,
+    initial: &Pattern,
+    r#final: &Pattern,
     include_system: bool,
     catalogue: &Catalogue,
 ) -> Result<Metric, UserMetricError> {
@@ -188,17 +191,26 @@ pub fn new_user_metric(
     }
     let mut user = UserMetric::new(name, initial, r#final);
     if hears(IRQ) {
-        user.leave_out("interrupt", "interrupted", IRQ);
+        let edges = user.leave_out("interrupt", "interrupted", IRQ, EDGES);
         // A handler can be interrupted by another one: the outer one returns to the thread.
-        user.out("inner_interrupt");
-        user.go("interrupted", "inner_interrupt", own("interrupt_begins"));
-        user.go("inner_interrupt", "interrupted", own("interrupt_ends"));
+        if let Some([begins, ends]) = edges {
+            user.out("inner_interrupt");
+            user.go("interrupted", "inner_interrupt", own(&begins));
+            user.go("inner_interrupt", "interrupted", own(&ends));
+        }
     }
     if hears(SOFTIRQ) {
-        user.leave_out("softirq", "in_softirq", SOFTIRQ);
+        user.leave_out("softirq", "in_softirq", SOFTIRQ, EDGES);
     }
     if !include_system {
-        user.leave_out("system", "in_system", SYSCALL);
+        let calls = user.leave_out("system", "in_system", SYSCALL, EDGES);
+        let faults = hears(PAGE_FAULT)
+            .then(|| user.leave_out("fault", "in_fault", PAGE_FAULT, FAULT))
+            .flatten();
+        // A fault that is not served, as where a signal answers it, was over before a system call.
+        if let (Some([begins, _]), Some(_)) = (calls, faults) {
+            user.go("in_fault", "in_system", own(&begins));
+        }
     }
     Metric::new(user.specification, catalogue).map_err(|error| UserMetricError::Refused {
         name: name.to_owned(),
@@ -214,26 +226,16 @@ struct UserMetric {
 }
 
 impl UserMetric {
-    fn new(name: &str, initial: &EventName, r#final: &EventName) -> Self {
+    fn new(name: &str, initial: &Pattern, r#final: &Pattern) -> Self {
         let switch = EventName::kernel(overhear_event::kernel::SCHED_SWITCH);
         let mut specification = Specification {
             name: Word::new(name),
             description: format!("Execution time from {initial} to {final}"),
             symbols: vec![
-                symbol("initial", initial, None, TaskOf::Writer),
-                symbol("final", r#final, None, TaskOf::Writer),
-                symbol(
-                    "left",
-                    &switch,
-                    Some(2),
-                    TaskOf::Field(Word::new("prev_tid")),
-                ),
-                symbol(
-                    "arrived",
-                    &switch,
-                    Some(4),
-                    TaskOf::Field(Word::new("next_tid")),
-                ),
+                initial.to_symbol("initial"),
+                r#final.to_symbol("final"),
+                symbol("left", &switch, Some(2), "prev_tid"),
+                symbol("arrived", &switch, Some(4), "next_tid"),
             ],
             key: None,
             states: Vec::new(),
@@ -270,28 +272,62 @@ impl UserMetric {
         user
     }
 
-    /// Leaves out the time between begin and end of what a kernel sensor tells of the thread.
-    fn leave_out(&mut self, event: &str, state: &str, hook: &str) {
-        let (enter, leave) = (format!("{event}_begins"), format!("{event}_ends"));
-        for (name, kind) in [(&enter, KIND_BEGIN), (&leave, KIND_END)] {
-            let thread = TaskOf::Field(Word::new(THREAD));
-            let mut symbol = symbol(name, &EventName::kernel(hook), None, thread);
+    /// Leaves out the time between begin and end of what a kernel sensor tells of the thread, by their kinds. Returns the
+    /// names of the two symbols; `None` if it begins by the final event, which ends the measurement.
+    fn leave_out(
+        &mut self,
+        event: &str,
+        state: &str,
+        hook: &str,
+        [begin, end]: [u32; 2],
+    ) -> Option<[String; 2]> {
+        let names = [("begins", begin), ("ends", end)].map(|(edge, kind)| {
+            let mut symbol = symbol(
+                &format!("{event}_{edge}"),
+                &EventName::kernel(hook),
+                None,
+                THREAD,
+            );
             symbol.conditions.push(Condition {
                 field: Word::new(KIND),
                 relation: Relation::Equal,
                 constant: Constant::Number(kind.into()),
                 constant_at: Place::default(),
             });
-            self.specification.symbols.push(symbol);
+            self.declare(symbol)
+        });
+        if names[0] == self.closing {
+            return None;
         }
         self.out(state);
         // The states that this one may be entered from: running, and what was left out before.
-        self.go("running", state, own(&enter));
-        self.go(state, "running", own(&leave));
+        self.go("running", state, own(&names[0]));
+        self.go(state, "running", own(&names[1]));
         let away = format!("{state}_off");
         self.out(&away);
         self.go(state, &away, own("left"));
         self.go(&away, state, own("arrived"));
+        Some(names)
+    }
+
+    /// Declares a symbol. Returns its name: another one, if the initial or the final event is the same.
+    fn declare(&mut self, symbol: Symbol) -> String {
+        let same = |known: &&Symbol| {
+            let known = (&known.source, &known.conditions, &known.task, &known.ago);
+            known
+                == (
+                    &symbol.source,
+                    &symbol.conditions,
+                    &symbol.task,
+                    &symbol.ago,
+                )
+        };
+        if let Some(known) = self.specification.symbols.iter().find(same) {
+            return known.name.text.clone();
+        }
+        let name = symbol.name.text.clone();
+        self.specification.symbols.push(symbol);
+        name
     }
 
     /// A state in which the thread does not execute, as far as was seen.
@@ -305,7 +341,13 @@ impl UserMetric {
         self.specification.states.push(State { name, kind });
     }
 
+    /// The first transition by a label is the one that is made: the final event ends the measurement, whatever it is
+    /// besides.
     fn go(&mut self, from: &str, to: &str, label: Label) {
+        let mut known = self.specification.transitions.iter();
+        if known.any(|known| known.from.text == from && known.label == label) {
+            return;
+        }
         self.specification.transitions.push(Transition {
             from: Word::new(from),
             to: Word::new(to),
@@ -319,7 +361,7 @@ fn own(symbol: &str) -> Label {
     Label::Symbol(Word::new(symbol), Whose::Own)
 }
 
-fn symbol(name: &str, source: &EventName, flag: Option<u64>, task: TaskOf) -> Symbol {
+fn symbol(name: &str, source: &EventName, flag: Option<u64>, thread: &str) -> Symbol {
     let condition = flag.map(|flag| Condition {
         field: Word::new("flags"),
         relation: Relation::Has,
@@ -331,7 +373,7 @@ fn symbol(name: &str, source: &EventName, flag: Option<u64>, task: TaskOf) -> Sy
         source: source.clone(),
         source_at: Place::default(),
         conditions: condition.into_iter().collect(),
-        task,
+        task: TaskOf::Field(Word::new(thread)),
         ago: None,
     }
 }
@@ -343,8 +385,20 @@ mod tests {
 
     use super::{
         events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,
+        UserMetricError,
     };
-    use crate::automaton::{Catalogue, Specification};
+    use crate::automaton::{Catalogue, Metric, Pattern, Specification};
+
+    fn user(
+        name: &str,
+        initial: &EventName,
+        r#final: &EventName,
+        include_system: bool,
+        catalogue: &Catalogue,
+    ) -> Result<Metric, UserMetricError> {
+        let [initial, r#final] = [initial, r#final].map(|event| Pattern::from(event.clone()));
+        new_user_metric(name, &initial, &r#final, include_system, catalogue)
+    }
 
     #[test]
     fn every_built_in_metric_makes_sense_and_bears_its_name() {
@@ -400,7 +454,7 @@ mod tests {
             ]
         );
         let (a, b) = (EventName::user("a"), EventName::user("b"));
-        let metric = new_user_metric("m", &a, &b, true, &Catalogue::linux()).unwrap();
+        let metric = user("m", &a, &b, true, &Catalogue::linux()).unwrap();
         let required: Vec<String> = events_required_by(&metric)
             .iter()
             .map(ToString::to_string)
@@ -422,7 +476,7 @@ mod tests {
     fn system_time_and_interrupts_are_left_out_where_they_are_heard() {
         let (a, b) = (EventName::user("a"), EventName::user("b"));
         let linux = Catalogue::linux();
-        let metric = new_user_metric("m", &a, &b, false, &linux).unwrap();
+        let metric = user("m", &a, &b, false, &linux).unwrap();
         let sources: Vec<&str> = metric.sources().iter().map(EventName::as_str).collect();
         assert_eq!(
             sources,
@@ -432,22 +486,23 @@ mod tests {
                 "kernel:sched_switch",
                 "kernel:irq",
                 "kernel:softirq",
-                "kernel:syscall"
+                "kernel:syscall",
+                "kernel:page_fault"
             ]
         );
-        let metric = new_user_metric("m", &a, &a, true, &linux).unwrap();
+        let metric = user("m", &a, &a, true, &linux).unwrap();
         assert_eq!(metric.sources().len(), 4);
         // Where they are not, interrupts count, and system time cannot be left out.
         let switch = EventName::kernel(SCHED_SWITCH);
         let deaf = Catalogue::empty().with(switch, Switch::schema());
-        let metric = new_user_metric("m", &a, &b, true, &deaf).unwrap();
+        let metric = user("m", &a, &b, true, &deaf).unwrap();
         assert_eq!(metric.sources().len(), 3);
         let irq = EventName::kernel("irq");
-        assert!(new_user_metric("m", &a, &irq, true, &linux).is_err());
-        let named = new_user_metric("my metric", &a, &b, true, &linux).unwrap_err();
+        assert!(user("m", &a, &irq, true, &linux).is_err());
+        let named = user("my metric", &a, &b, true, &linux).unwrap_err();
         let sentence = "the metric my metric cannot be made: `my metric` cannot be a name;";
         assert!(named.to_string().starts_with(sentence), "{named}");
-        let error = new_user_metric("m", &a, &b, false, &deaf).unwrap_err();
+        let error = user("m", &a, &b, false, &deaf).unwrap_err();
         assert!(error
             .to_string()
             .contains("needs the kernel sensor syscall"));

@@ -9,7 +9,7 @@
 //! and length, the elements that lie in it, and what was missed while it was running.
 //!
 //! The metrics of Linux are files in this format: [`system_metric`] finds them by name, and
-//! [`new_user_metric`] makes those between two events of a program.
+//! [`new_user_metric`] makes those between two events of a task.
 //!
 //! ```
 //! use std::sync::Arc;

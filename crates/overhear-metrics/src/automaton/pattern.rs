@@ -14,7 +14,10 @@ use super::fault::{Fault, SpecificationError};
 use super::parse::symbol_alone;
 use super::part::{writer, TaskSource};
 use super::reading::{Number, Test};
-use super::specification::{Symbol, Word};
+use super::specification::{Place, Symbol, TaskOf, Word};
+
+/// The field of kernel elements that names the thread.
+pub(super) const THREAD: &str = "tid";
 
 /// The elements of a source that meet conditions.
 ///
@@ -32,6 +35,35 @@ impl Pattern {
         let symbol = symbol_alone(text)?;
         check_symbol(&symbol, catalogue)?;
         Ok(Self(symbol))
+    }
+
+    /// Reads and checks an event that a user metric begins or ends with: the id of a program's sensor, or a pattern. An
+    /// event of the kernel that names no task belongs to the thread in its field `tid`.
+    ///
+    /// # Errors
+    /// [`SpecificationError`] with the line and column within `text`.
+    pub fn parse_user_event(text: &str, catalogue: &Catalogue) -> Result<Self, SpecificationError> {
+        match EventName::of_program(text) {
+            Some(event) if !text.contains(['[', '"', ' ']) => Ok(event.into()),
+            _ => Ok(Self::parse(text, catalogue)?.of_thread(catalogue)),
+        }
+    }
+
+    fn of_thread(mut self, catalogue: &Catalogue) -> Self {
+        let schema = catalogue.schema(&self.0.source);
+        let names_thread = schema.is_some_and(|schema| schema.index_of(THREAD).is_some());
+        if self.0.task == TaskOf::Writer && names_thread {
+            self.0.task = TaskOf::Field(Word::new(THREAD));
+        }
+        self
+    }
+
+    /// The same as a symbol of this name.
+    pub(super) fn to_symbol(&self, name: &str) -> Symbol {
+        Symbol {
+            name: Word::new(name),
+            ..self.0.clone()
+        }
     }
 
     /// The events that its elements are.
@@ -97,6 +129,20 @@ impl Pattern {
         let key = key.map_or(Ok(()), |name| self.unsigned(name, &stream.schema));
         number.and(key).map_err(|fault| fault.to_string())?;
         BoundPattern::new(stream, &self.0).map(Some)
+    }
+}
+
+/// All elements of this source, which must not be the kernel's.
+impl From<EventName> for Pattern {
+    fn from(source: EventName) -> Self {
+        Self(Symbol {
+            name: Word::new("event"),
+            source,
+            source_at: Place::default(),
+            conditions: Vec::new(),
+            task: TaskOf::Writer,
+            ago: None,
+        })
     }
 }
 

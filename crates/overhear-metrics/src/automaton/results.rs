@@ -209,14 +209,14 @@ mod tests {
     };
 
     use super::{MeasurementGap, Results};
-    use crate::automaton::{events_required_by, new_user_metric, Catalogue, Metrics};
+    use crate::automaton::{events_required_by, new_user_metric, Catalogue, Metrics, Pattern};
     use crate::cost::Costs;
 
     #[test]
     fn the_seeds_interface_from_a_name_to_five_values() {
         let (initial, r#final) = (EventName::user("begins"), EventName::user("ends"));
-        let metric =
-            new_user_metric("mine", &initial, &r#final, true, &Catalogue::linux()).unwrap();
+        let [first, last] = [&initial, &r#final].map(|event| Pattern::from(event.clone()));
+        let metric = new_user_metric("mine", &first, &last, true, &Catalogue::linux()).unwrap();
         let required = events_required_by(&metric);
         assert!(required.contains(&initial) && required.contains(&r#final));
 

@@ -47,7 +47,7 @@ fn the_page_shows_every_built_in_metric() {
         section(&mut page, name, &system_metric(name).unwrap(), text);
     }
     page += USER;
-    let [begins, ends] = ["begins", "ends"].map(EventName::user);
+    let [begins, ends] = ["begins", "ends"].map(|sensor| EventName::user(sensor).into());
     for (name, include_system) in [("with_system_time", true), ("without_system_time", false)] {
         let linux = Catalogue::linux();
         let metric = new_user_metric(name, &begins, &ends, include_system, &linux).unwrap();

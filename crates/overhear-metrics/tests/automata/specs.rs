@@ -7,9 +7,9 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-use overhear_event::EventName;
 use overhear_metrics::automaton::{
-    new_user_metric, system_metric_text, Catalogue, Metric, MetricStatistics, Specification,
+    new_user_metric, system_metric_text, Catalogue, Metric, MetricStatistics, Pattern,
+    Specification,
 };
 
 use crate::reference::interpret;
@@ -70,16 +70,21 @@ fn cases(file: &str, text: &str) -> Vec<Case> {
 }
 
 /// A line `user metric with system time` stands for one from `user:initial` to `user:final`; `without` for one
-/// without.
+/// without; with `from EVENT to EVENT` behind it for one between these.
 fn user_metric(line: &str) -> Option<String> {
     let word = line.trim().strip_prefix("user metric ")?;
+    let (word, events) = word
+        .split_once(" from ")
+        .unwrap_or((word, "initial to final"));
     let include_system = match word {
         "with system time" => true,
         "without system time" => false,
         other => panic!("no user metric is {other}"),
     };
-    let [initial, r#final] = ["initial", "final"].map(EventName::user);
     let linux = Catalogue::linux();
+    let (initial, r#final) = events.split_once(" to ").expect("from EVENT to EVENT");
+    let [initial, r#final] =
+        [initial, r#final].map(|event| Pattern::parse_user_event(event, &linux).unwrap());
     let metric = new_user_metric("user_metric", &initial, &r#final, include_system, &linux);
     Some(metric.unwrap().to_string())
 }

@@ -7,7 +7,7 @@ use std::ptr;
 use overhear_event::kernel::TASK_LIFE;
 use overhear_event::{EventName, EventSet};
 use overhear_metrics::automaton::{
-    events_required_by, new_user_metric, system_metric, Catalogue, Metric,
+    events_required_by, new_user_metric, system_metric, Catalogue, Metric, Pattern,
 };
 
 use super::{guard, invalid, text, Failure};
@@ -138,19 +138,15 @@ pub(crate) unsafe extern "C" fn oh_metric_user(
     let words = unsafe { (text(name), text(initial), text(r#final)) };
     let make = || {
         let (Some(name), Some(initial), Some(last)) = words else {
-            return Err(invalid("oh_metric_user: give a name and both sensors"));
+            return Err(invalid("oh_metric_user: give a name and both events"));
         };
-        let user = |sensor: &str| {
-            let refused = || {
-                invalid(&format!(
-                    "oh_metric_user: `{sensor}` is no sensor of a program; write a metric between two events that are \
-                     not for oh_metric_parse"
-                ))
-            };
-            EventName::of_program(sensor).ok_or_else(refused)
-        };
-        let events = (user(&initial)?, user(&last)?);
         let linux = Catalogue::linux();
+        let event = |text: &str| {
+            let event = Pattern::parse_user_event(text, &linux);
+            event
+                .map_err(|error| invalid(&format!("oh_metric_user: `{text}` is no event: {error}")))
+        };
+        let events = (event(&initial)?, event(&last)?);
         new_user_metric(&name, &events.0, &events.1, include_system, &linux)
             .map_err(|error| invalid(&format!("oh_metric_user: {error}")))
     };
