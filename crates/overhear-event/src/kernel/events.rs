@@ -203,7 +203,8 @@ pub fn schedule_schema() -> TypeSchema {
     checked(
         thread("schedule")
             .field("kind", FieldKind::U32, "")
-            .field("flag", FieldKind::U32, ""),
+            .field("flag", FieldKind::U32, "")
+            .field("took_ns", FieldKind::U64, "ns"),
     )
 }
 

@@ -145,6 +145,7 @@ struct woken {
 };
 
 struct expiry {
+	u64 entered_ns; /* when the interrupt began, 0 outside or if that was not seen */
 	u64 begun_ns; /* 0 while no handler runs */
 	u64 function;
 	u64 by; /* the current thread, which stays the same while the handler runs */
@@ -234,6 +235,35 @@ static always_inline void end(struct expiry *expiry)
 	}
 }
 
+/* Rule 7: when the interrupt began. Hard interrupts do not nest, nor do soft ones. */
+static always_inline int enter(u32 level, u64 now_ns)
+{
+	struct expiry *expiry = expiry_of(level);
+
+	if (expiry)
+		expiry->entered_ns = now_ns;
+	return 0;
+}
+
+#define INTERRUPT(function, tracepoint, level)             \
+	SEC("tp_btf/" tracepoint "_entry")                 \
+	int function(u64 *ctx)                             \
+	{                                                  \
+		(void)ctx;                                 \
+		return enter(level, bpf_ktime_get_ns());   \
+	}                                                  \
+                                                           \
+	SEC("tp_btf/" tracepoint "_exit")                  \
+	int function##_end(u64 *ctx)                       \
+	{                                                  \
+		(void)ctx;                                 \
+		return enter(level, 0);                    \
+	}
+
+INTERRUPT(on_timer_interrupt, "local_timer", LEVEL_HARD)
+INTERRUPT(on_timer_irq, "irq_handler", LEVEL_HARD)
+INTERRUPT(on_timer_softirq, "softirq", LEVEL_SOFT)
+
 SEC("tp_btf/timer_expire_entry")
 int on_timer(u64 *ctx)
 {
@@ -282,19 +312,23 @@ static always_inline void tell(struct expiry *expiry, struct task_struct *task)
 	if (!monitors || number >= MOST_WOKEN)
 		return;
 
+	u64 entered_ns = expiry->entered_ns;
 	struct timer_element element = {
 		.stamp_ns = expiry->begun_ns,
 		.tid = task->pid,
 		.pid = task->tgid,
 		.function = expiry->function,
-		.kind = TIMER_WAKES,
-		.late_ns = expiry->late_ns,
+		.kind = TIMER_ENTERED,
+		.late_ns = entered_ns ? at_most(expiry->begun_ns - entered_ns) : 0,
 	};
 
 	expiry->woken[number].monitors = monitors;
 	expiry->woken[number].tid = element.tid;
 	expiry->woken[number].pid = element.pid;
 	expiry->count = number + 1;
+	emit_timer_as_stamped(words, monitors, &element);
+	element.kind = TIMER_WAKES;
+	element.late_ns = expiry->late_ns;
 	emit_timer_as_stamped(words, monitors, &element);
 }
 

@@ -24,10 +24,17 @@ struct rt_mutex_base {
 
 #define EXISTS(type, member) __builtin_preserve_field_info(((type *)0)->member, 2)
 
+enum lock_flags { SPIN = 1, READ = 2, WRITE = 4, RT = 8, PER_CPU = 16, MUTEX = 32 };
+
+/* Whether who waits for the lock may sleep: a thread waits for one of these at a time. */
+static always_inline bool sleeps(u32 flags)
+{
+	return flags & (RT | MUTEX) || (flags & (READ | WRITE) && !(flags & SPIN));
+}
+
 /* The low bits of the word that names the owner are flags. */
 static always_inline u64 owner_of(u64 lock, u32 flags)
 {
-	enum { SPIN = 1, READ = 2, WRITE = 4, RT = 8, PER_CPU = 16, MUTEX = 32 };
 	u64 owner = 0;
 
 	if (flags & MUTEX) {
@@ -63,7 +70,7 @@ static always_inline u64 holder_of(u64 lock, u32 flags)
 	return (u32)tid | (u64)(prio > current->prio) << 32;
 }
 
-static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind)
+static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind, u64 holder)
 {
 	struct lock_element element = {
 		.tid = at->tid,
@@ -71,33 +78,51 @@ static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind)
 		.kind = kind,
 		.flags = flags,
 		.address = address,
-		.other_tid = (u32)at->tracking->holder,
-		.inverted = at->tracking->holder >> 32,
+		.other_tid = (u32)holder,
+		.inverted = holder >> 32,
 	};
 
 	emit_lock(at->words, at->monitors, &element);
 	return 0;
 }
 
+/* A wait for a mutex may begin to spin and go on asleep: then it begins twice, and ends once. It has one holder, that
+ * of its first begin, and blocks once. What spins for another lock meanwhile is a wait within it. */
 SEC("tp_btf/contention_begin")
 int on_contention(u64 *ctx)
 {
 	struct here at = here();
+	u64 address = ctx[0];
+	u32 flags = ctx[1];
 
 	if (!at.words || !at.monitors || !at.tracking)
 		return 0;
-	at.tracking->holder = holder_of(ctx[0], ctx[1]);
-	return lock(&at, ctx[0], ctx[1], LOCK_WAITS);
+	if (at.tracking->lock == address)
+		return lock(&at, address, flags, LOCK_WAITS, (u32)at.tracking->holder);
+
+	u64 holder = holder_of(address, flags);
+
+	if (!at.tracking->lock || sleeps(flags)) {
+		at.tracking->lock = address;
+		at.tracking->holder = holder;
+	}
+	return lock(&at, address, flags, LOCK_WAITS, holder);
 }
 
 SEC("tp_btf/contention_end")
 int on_contention_end(u64 *ctx)
 {
 	struct here at = here();
+	u64 holder = 0;
 
 	if (!at.words || !at.monitors || !at.tracking)
 		return 0;
-	return lock(&at, ctx[0], 0, LOCK_GOES_ON);
+	if (at.tracking->lock == ctx[0]) {
+		holder = at.tracking->holder;
+		at.tracking->lock = 0;
+		at.tracking->holder = 0;
+	}
+	return lock(&at, ctx[0], 0, LOCK_GOES_ON, holder);
 }
 
 SEC("tp_btf/sched_pi_setprio")

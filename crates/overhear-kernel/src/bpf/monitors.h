@@ -135,7 +135,8 @@ struct tracking {
 	u64 call_ns;	/* when it began */
 	u64 call_first; /* its first arguments */
 	u64 call_second;
-	u64 holder; /* of the lock it waits for: the thread, and 1 << 32 if that is less urgent */
+	u64 lock;	/* that it waits for, 0 if for none; not one for which it spins meanwhile */
+	u64 holder; /* of that, when the wait began: the thread, and 1 << 32 if that is less urgent */
 	u64 wakes; /* not 0 while it is in a call that wakes those who wait for a futex */
 };
 

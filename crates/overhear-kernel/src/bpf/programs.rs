@@ -102,7 +102,7 @@ pub(crate) static SCHED: [Program; 10] = [
 ];
 
 /// The sensors beyond scheduling, each hook's programs together.
-pub(crate) static MORE: [Program; 44] = [
+pub(crate) static MORE: [Program; 51] = [
     program(
         "on_fault_user",
         Hook::Fault,
@@ -290,6 +290,42 @@ pub(crate) static MORE: [Program; 44] = [
         "timers that wake a thread are seen in the time of a tracked one alone",
     ),
     program(
+        "on_timer_interrupt",
+        Hook::Timer,
+        "local_timer_entry",
+        "when interrupts of the local timer begin is not known to the threads that they wake",
+    ),
+    program(
+        "on_timer_interrupt_end",
+        Hook::Timer,
+        "local_timer_exit",
+        "an interrupt that is not seen may be taken for the last one of the local timer",
+    ),
+    program(
+        "on_timer_irq",
+        Hook::Timer,
+        "irq_handler_entry",
+        "when interrupts of a timer that is a device begin is not known to the threads that they wake",
+    ),
+    program(
+        "on_timer_irq_end",
+        Hook::Timer,
+        "irq_handler_exit",
+        "an interrupt that is not seen may be taken for the last one of a device",
+    ),
+    program(
+        "on_timer_softirq",
+        Hook::Timer,
+        "softirq_entry",
+        "when soft interrupts begin is not known to the threads that their timers wake",
+    ),
+    program(
+        "on_timer_softirq_end",
+        Hook::Timer,
+        "softirq_exit",
+        "a soft interrupt that is not seen may be taken for the last one",
+    ),
+    program(
         "on_migrate",
         Hook::Migrate,
         "sched_migrate_task",
@@ -342,6 +378,12 @@ pub(crate) static MORE: [Program; 44] = [
         Hook::Schedule,
         "sched_entry_tp",
         "when the scheduler begins to work is not seen",
+    ),
+    program(
+        "on_scheduler_switch",
+        Hook::Schedule,
+        "sched_switch",
+        "for whom the scheduler works before a switch is not known",
     ),
     program(
         "on_scheduler_end",

@@ -37,6 +37,15 @@
  *    hard handler that interrupts a soft one. The CPU remembers both, and the soft one counts from the
  *    end of the hard one, so much later than it was due. A device's interrupt that wakes a thread while a soft
  *    handler runs is taken for it.
+ *
+ * 7. What an interrupt takes before the handler runs. Rings ascend, so an element cannot say afterwards that an
+ *    interrupt began before others were written. The CPU remembers when the present hard and soft interrupt
+ *    were entered, and an element of its own says by how much before the handler that was. Where the entry has no
+ *    tracepoint it is 0.
+ *
+ * 8. What the scheduler takes for a thread. It is entered in one thread and left in another one. The CPU remembers
+ *    when it was entered and when it switched. A thread that displaces another one, or ends the idling of a CPU, is the
+ *    reason for the whole; one that enters because another thread left is that from the switch on.
  */
 #include "monitors.h"
 #include "sensors.h"
@@ -607,9 +616,27 @@ int on_frequency(u64 *ctx)
 	return 0;
 }
 
-/* The scheduler at work, in the thread that called it or was made to */
+/* The scheduler at work, in the thread that called it or was made to (rule 8) */
 
-static always_inline int scheduler(u32 kind, bool flag)
+struct scheduler {
+	u64 since_ns; /* since when it works for the thread that it chooses; 0 outside, or if that was not seen */
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct scheduler);
+	MAP_UINT(max_entries, 1);
+} schedulers SEC(".maps");
+
+static always_inline struct scheduler *scheduler_here(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&schedulers, &zero);
+}
+
+static always_inline int scheduler(u32 kind, bool flag, u64 took_ns)
 {
 	struct here at = here();
 
@@ -621,6 +648,7 @@ static always_inline int scheduler(u32 kind, bool flag)
 		.pid = at.pid,
 		.kind = kind,
 		.flag = flag,
+		.took_ns = took_ns,
 	};
 
 	emit_schedule(at.words, at.monitors, &element);
@@ -630,13 +658,35 @@ static always_inline int scheduler(u32 kind, bool flag)
 SEC("tp_btf/sched_entry_tp")
 int on_scheduler(u64 *ctx)
 {
-	return scheduler(KIND_BEGIN, ctx[0] & 1);
+	struct scheduler *scheduler_ = scheduler_here();
+
+	if (scheduler_)
+		scheduler_->since_ns = bpf_ktime_get_ns();
+	return scheduler(KIND_BEGIN, ctx[0] & 1, 0);
+}
+
+SEC("tp_btf/sched_switch")
+int on_scheduler_switch(u64 *ctx)
+{
+	struct scheduler *scheduler_ = scheduler_here();
+	/* The idle thread never sleeps: it has the state of one that is displaced. */
+	bool is_displaced = (ctx[0] & 1) || !(u32)ctx[3];
+
+	if (scheduler_ && !is_displaced)
+		scheduler_->since_ns = bpf_ktime_get_ns();
+	return 0;
 }
 
 SEC("tp_btf/sched_exit_tp")
 int on_scheduler_end(u64 *ctx)
 {
-	return scheduler(KIND_END, ctx[0] & 1);
+	struct scheduler *scheduler_ = scheduler_here();
+	u64 since_ns = scheduler_ ? scheduler_->since_ns : 0;
+	u64 took_ns = since_ns ? bpf_ktime_get_ns() - since_ns : 0;
+
+	if (scheduler_)
+		scheduler_->since_ns = 0;
+	return scheduler(KIND_END, ctx[0] & 1, took_ns);
 }
 
 #include "locks.h"

@@ -18,6 +18,7 @@ enum timer_kind {
 	HRTIMER_END = 4,
 	TIMER_WAKES = 5, /* begin and end of any timer, in the time of the CPU and told of the woken thread */
 	TIMER_WOKE = 6,
+	TIMER_ENTERED = 7, /* before TIMER_WAKES: late_ns before it the interrupt was entered */
 };
 enum futex_kind { FUTEX_WAKES = 3 };
 enum ipc_kind { IPC_SEND = 1, IPC_RECEIVE = 2 };
@@ -149,6 +150,7 @@ struct schedule_element {
 	u32 pid;
 	u32 kind; /* enum begin_end */
 	u32 flag;
+	u64 took_ns;
 };
 
 struct lock_element {
@@ -177,6 +179,6 @@ SIZE(idle, 8);
 SIZE(frequency, 8);
 SIZE(ipc, 40);
 SIZE(flutter, 8);
-SIZE(schedule, 16);
+SIZE(schedule, 24);
 SIZE(lock, 32);
 #undef SIZE

@@ -358,6 +358,16 @@ fn each_sensor_tells_what_the_program_did() {
         assert!(count(SCHEDULE, &[("kind", begin)]) + not_entered as usize >= WAITS);
         let returns = count(SCHEDULE, &[("kind", end), ("flag", 1)]);
         assert!(returns + not_entered as usize >= WAITS, "{returns}");
+        // How long the scheduler has worked is told of its ends alone, and of all of them.
+        let took = |fields: &&Fields| fields["took_ns"] > 0;
+        let begins = heard(SCHEDULE).into_iter().filter(|it| it["kind"] == begin);
+        assert_eq!(begins.filter(|it| took(it)).count(), 0);
+        let ends: Vec<_> = heard(SCHEDULE)
+            .into_iter()
+            .filter(|it| it["kind"] == end)
+            .collect();
+        let silent = ends.len() - ends.iter().filter(|it| took(it)).count();
+        assert!(silent <= not_entered as usize, "{silent} of {}", ends.len());
     }
     if exists(LOCK) {
         let boosted = count(LOCK, &[("kind", 3), ("inverted", 1)]);
@@ -367,6 +377,13 @@ fn each_sensor_tells_what_the_program_did() {
         assert!(
             restored + not_entered as usize >= INHERITANCES,
             "{restored}"
+        );
+        // A wait has one holder, however often it begins anew: what is blamed on it begins and ends.
+        let waits = count(LOCK, &[("kind", 1), ("inverted", 1)]);
+        let ends = count(LOCK, &[("kind", 2), ("inverted", 1)]);
+        assert!(
+            waits.abs_diff(ends) <= not_entered as usize,
+            "{waits} {ends}"
         );
     }
     if exists(SYSCALL) {
@@ -417,6 +434,21 @@ fn each_sensor_tells_what_the_program_did() {
                 .all(|&count| count + not_entered as usize >= WAITS / 2)
         };
         assert!(told.values().filter(half).count() >= 2, "{told:?}");
+        // Each thread is told when the interrupt began, right before it is told of the timer.
+        let timers = heard(TIMER);
+        let pairs = timers.windows(2).filter(|pair| pair[1]["kind"] == 5);
+        let pairs: Vec<_> = pairs.filter(|pair| pair[0]["kind"] == 7).collect();
+        assert_eq!(pairs.len(), woken);
+        assert!(pairs
+            .iter()
+            .all(|pair| pair[0]["tid"] == pair[1]["tid"]
+                && pair[0]["function"] == pair[1]["function"]));
+        // Some interrupts of virtual machines have no tracepoint.
+        let known = pairs.iter().filter(|pair| pair[0]["late_ns"] > 0).count();
+        println!("of {woken} timers that wake {known} tell when the interrupt began");
+        if !sentence.contains("interrupts of the local timer begin") {
+            assert!(2 * known >= woken, "{known} of {woken}");
+        }
     }
     if exists(SIGNAL) {
         let number = ("number", libc::SIGUSR2.into());
