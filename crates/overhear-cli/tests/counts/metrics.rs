@@ -13,7 +13,7 @@ use crate::harness::{eventful, turn, Via, OVERHEAR};
 const HALF: u64 = 10;
 
 /// What a metric must have measured at least of which threads; none where the machine decides.
-const LEAST: [(&str, &str, u64); 23] = [
+const LEAST: [(&str, &str, u64); 25] = [
     ("wakeup_latency", "sleeps", HALF),
     ("run_delay", "sleeps", HALF),
     ("dispatch", "sleeps", HALF),
@@ -27,13 +27,15 @@ const LEAST: [(&str, &str, u64); 23] = [
     ("interrupt", "computes", 1),
     ("softirq", "computes", 1),
     ("delay_until_wakeup", "sleeps", HALF),
+    ("timer_handler", "sleeps", HALF),
     ("timer_latency", "sleeps", HALF),
     ("job_system_time", "sleeps", HALF - 1),
     ("context_switch", "sleeps", HALF),
     ("schedule_and_dispatch", "sleeps", HALF),
     ("page_fault", "faults", HALF),
     ("block_io", "writes", 0),
-    ("system_blocking", "holds", HALF),
+    ("system_blocking", "calls", HALF),
+    ("lock_blocking", "holds", HALF),
     ("priority_inversion", "wants", HALF),
     ("futex_blocking", "wakes", HALF),
     ("lock_wait", "", 0),
@@ -94,4 +96,47 @@ fn every_built_in_metric_measures_a_program_that_does_what_it_measures() {
             "{name}: {found} of {least}: {metric}"
         );
     }
+    contain_each_other(metrics);
+}
+
+/// The seed's metrics by what they contain: a stretch in the kernel at least as long as a call that was not displaced, the
+/// delay until a wake-up more than the handler of its timer, and a job's system time that delay and the next call.
+fn contain_each_other(metrics: &[Value]) {
+    let median = |name: &str, comm: &str| {
+        let metric = metrics
+            .iter()
+            .find(|metric| metric["name"] == name)
+            .unwrap();
+        let is_whole = metric["unheard"].as_array().unwrap().is_empty() && metric["missed"] == 0;
+        let rows = metric["tasks"].as_array().unwrap().iter();
+        let mut rows = rows.filter(|row| row["comm"] == comm);
+        let row = rows.next().filter(|_| is_whole)?;
+        row["median_ns"].as_u64()
+    };
+    for (shorter, longer, comm) in [
+        ("timer_handler", "delay_until_wakeup", "sleeps"),
+        ("delay_until_wakeup", "job_system_time", "sleeps"),
+    ] {
+        let (Some(inner), Some(outer)) = (median(shorter, comm), median(longer, comm)) else {
+            println!("skipped: {shorter} or {longer} is not whole");
+            continue;
+        };
+        assert!(inner < outer, "{shorter} {inner} ns, {longer} {outer} ns");
+    }
+    // Half of the calls at least were not displaced.
+    let of_calls = |name: &str, value: &str| {
+        let metric = metrics
+            .iter()
+            .find(|metric| metric["name"] == name)
+            .unwrap();
+        let rows = metric["tasks"].as_array().unwrap().iter();
+        let own = rows.filter(|row| row["comm"] == "calls");
+        own.filter_map(|row| row[value].as_u64()).max().unwrap()
+    };
+    let call = of_calls("system_call", "median_ns");
+    let stretch = of_calls("system_blocking", "max_ns");
+    assert!(
+        stretch >= call,
+        "a stretch of {stretch} ns, a call of {call} ns"
+    );
 }

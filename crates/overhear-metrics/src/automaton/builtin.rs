@@ -15,7 +15,7 @@ use super::specification::{
 };
 
 /// The built-in metrics, in the order in which they are listed.
-const FILES: [(&str, &str); 23] = [
+const FILES: [(&str, &str); 25] = [
     (
         "wakeup_latency",
         include_str!("../../metrics/wakeup_latency.metric"),
@@ -51,6 +51,10 @@ const FILES: [(&str, &str); 23] = [
         include_str!("../../metrics/delay_until_wakeup.metric"),
     ),
     (
+        "timer_handler",
+        include_str!("../../metrics/timer_handler.metric"),
+    ),
+    (
         "timer_latency",
         include_str!("../../metrics/timer_latency.metric"),
     ),
@@ -74,6 +78,10 @@ const FILES: [(&str, &str); 23] = [
     (
         "system_blocking",
         include_str!("../../metrics/system_blocking.metric"),
+    ),
+    (
+        "lock_blocking",
+        include_str!("../../metrics/lock_blocking.metric"),
     ),
     (
         "priority_inversion",
