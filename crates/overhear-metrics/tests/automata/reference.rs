@@ -50,6 +50,8 @@ struct Entry {
 
 struct Automaton<'a> {
     specification: &'a Specification,
+    /// By the transitions of the specification, whether they were applied.
+    taken: Vec<bool>,
     task: u32,
     state: String,
     running: bool,
@@ -70,10 +72,20 @@ pub(crate) fn interpret(
     steps: &[Step],
     tasks: &[u32],
 ) -> Vec<Found> {
+    interpret_all(specification, steps, tasks).0
+}
+
+/// As [`interpret`], and the transitions that no automaton has applied.
+pub(crate) fn interpret_all(
+    specification: &Specification,
+    steps: &[Step],
+    tasks: &[u32],
+) -> (Vec<Found>, Vec<String>) {
     let mut automata: Vec<Automaton<'_>> = tasks
         .iter()
         .map(|&task| Automaton {
             specification,
+            taken: vec![false; specification.transitions.len()],
             task,
             state: specification.states[0].name.text.clone(),
             running: false,
@@ -102,7 +114,12 @@ pub(crate) fn interpret(
             }
         }
     }
-    found
+    let is_taken = |at: usize| automata.iter().any(|automaton| automaton.taken[at]);
+    let transitions = specification.transitions.iter().enumerate();
+    let left_out = transitions.filter(|(at, _)| !is_taken(*at));
+    let left_out =
+        left_out.map(|(_, it)| format!("{} -> {}: {}", it.from.text, it.to.text, it.label));
+    (found, left_out.collect())
 }
 
 impl Automaton<'_> {
@@ -112,14 +129,16 @@ impl Automaton<'_> {
         state.expect("declared").kind
     }
 
-    /// The target of the transition from the present state that a label rule chooses.
-    fn go(&self, applies: impl Fn(&Label) -> bool) -> Option<String> {
-        let from_here = |from: &str| from == self.state;
-        let transitions = &self.specification.transitions;
-        let found = transitions
-            .iter()
-            .find(|it| from_here(&it.from.text) && applies(&it.label));
-        found.map(|transition| transition.to.text.clone())
+    /// The transition from the present state that a label rule chooses.
+    fn go(&self, applies: impl Fn(&Label) -> bool) -> Option<usize> {
+        let mut transitions = self.specification.transitions.iter();
+        transitions.position(|it| it.from.text == self.state && applies(&it.label))
+    }
+
+    /// Applies it. Returns its target.
+    fn take(&mut self, transition: usize) -> String {
+        self.taken[transition] = true;
+        self.specification.transitions[transition].to.text.clone()
     }
 
     fn input(&mut self, input: &Input, found: &mut Vec<Found>) {
@@ -143,6 +162,7 @@ impl Automaton<'_> {
             .or_else(|| by_rule(Whose::Other))
             .or_else(|| by_rule(Whose::Anyone))
             .or_else(any);
+        let next = next.map(|transition| self.take(transition));
         let stays = next.is_none() || next.as_ref() == Some(&self.state);
         let mut next = Some(next.unwrap_or_else(|| self.state.clone()));
         // Within a measurement time does not go back; a begin is when it was.
@@ -177,7 +197,8 @@ impl Automaton<'_> {
                     found.push(self.work_out(time));
                 }
             }
-            next = self.go(|label| *label == Label::Lambda);
+            let lambda = self.go(|label| *label == Label::Lambda);
+            next = lambda.map(|transition| self.take(transition));
         }
     }
 

@@ -12,7 +12,7 @@ use overhear_metrics::automaton::{
     Specification,
 };
 
-use crate::reference::interpret;
+use crate::reference::interpret_all;
 use crate::scene::{catalogue, play, steps, Line};
 
 /// The first line of each block of results.
@@ -23,6 +23,8 @@ struct Case {
     title: String,
     metric: Option<String>,
     linux: bool,
+    /// Whether the trace takes every transition.
+    covered: bool,
     limit: Option<usize>,
     trace: Option<String>,
     results: Option<String>,
@@ -48,6 +50,7 @@ fn cases(file: &str, text: &str) -> Vec<Case> {
             let place = match words.next().expect("a block has a kind") {
                 "metric" => {
                     case.linux = kind.contains("linux");
+                    case.covered = kind.contains("covered");
                     let limit = words.find_map(|word| word.strip_prefix("limit="));
                     case.limit = limit.map(|limit| limit.parse().unwrap());
                     &mut case.metric
@@ -154,8 +157,16 @@ fn run(case: &Case) {
     if case.limit.is_some() {
         return;
     }
-    if let Some((steps, tasks)) = steps(metric.specification(), &lines) {
-        let found = interpret(metric.specification(), &steps, &tasks);
+    let known = steps(metric.specification(), &lines);
+    assert!(
+        !case.covered || known.is_some(),
+        "{title}: cannot be covered"
+    );
+    if let Some((steps, tasks)) = known {
+        let (found, left_out) = interpret_all(metric.specification(), &steps, &tasks);
+        if case.covered {
+            assert!(left_out.is_empty(), "{title}: no trace takes {left_out:?}");
+        }
         let found: Vec<Vec<String>> = found
             .iter()
             .map(|found| {
