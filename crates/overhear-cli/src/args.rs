@@ -460,6 +460,9 @@ pub(crate) struct RtaArguments {
     /// `overhear calibrate` has found for its sensor before the recording.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
     pub(crate) element_cost: ElementCost,
+    /// Subtracts what observing has cost from all times of the recording first (see docs/compensation.md).
+    #[arg(long, conflicts_with = "element_cost")]
+    pub(crate) compensate: bool,
     /// Prints the response times as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,

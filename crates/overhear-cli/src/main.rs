@@ -338,7 +338,8 @@ fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
 
 fn rta(arguments: &RtaArguments) -> Result<u8, Failure> {
     let directory = arguments.directory.as_deref();
-    let report = rta::rta(&arguments.config, directory, arguments.element_cost)?;
+    let (cost, compensate) = (arguments.element_cost, arguments.compensate);
+    let report = rta::rta(&arguments.config, directory, cost, compensate)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| rta::render(&report, width))?,

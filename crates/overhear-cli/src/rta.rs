@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-use overhear_event::{Nanos, StreamDescriptor};
+use overhear_event::kernel::events::LOCK;
+use overhear_event::{EventName, EventSet, Nanos, StreamDescriptor, Update};
 use overhear_metrics::automaton::{
     system_metric, Doubt, Measurement, Metric, Metrics, Sink, Summaries,
 };
@@ -16,6 +17,7 @@ use overhear_trace::TraceReader;
 use serde::Serialize;
 
 use crate::columns::{printable, Table};
+use crate::compensation;
 use crate::config::tasks::{self, TaskConfig};
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE, VIOLATED};
 use crate::metrics::{self, ElementCost};
@@ -26,6 +28,9 @@ use crate::width::Width;
 const OBSERVED: &str = "response_time";
 /// The metrics of the overheads.
 const OVERHEADS: [&str; 3] = ["job_system_time", "system_blocking", "delay_until_wakeup"];
+/// The metric of the critical sections that a task was seen to block others by. It stands in for `blocking` of those
+/// above it, and need not be there: a file may leave that out for want of locks.
+const LOCKS: &str = "lock_blocking";
 
 /// Computed and observed response times.
 #[derive(Clone, Debug, Serialize)]
@@ -62,6 +67,8 @@ pub struct TaskReport {
     pub system_blocking_ns: u64,
     /// What waking it up takes.
     pub delay_until_wakeup_ns: u64,
+    /// The longest critical section by which it was seen to block others; null without a recording that has its sensor.
+    pub lock_blocking_ns: Option<u64>,
     /// The overheads that were measured and not given.
     pub measured: Vec<&'static str>,
     /// B (3): critical sections and activations of lower tasks.
@@ -84,6 +91,8 @@ pub struct TaskReport {
 #[derive(Debug, Default)]
 struct Observation {
     overheads: BTreeMap<(String, &'static str), u64>,
+    /// Whether locks were heard.
+    hears_locks: bool,
     jobs: BTreeMap<String, (u64, u64)>,
     threads: BTreeMap<String, BTreeSet<u32>>,
     /// Threads of which the longest job may be wrong.
@@ -154,18 +163,34 @@ impl Sink for Complete {
 
 /// Computes the response times of the tasks in the file `config`; with overheads that were measured in
 /// the recording `dir`, and beside the response times that were observed in it. `cost` is what the
-/// observation itself took per element of a task, and is subtracted.
+/// observation itself took per element of a task, and is subtracted. With `compensate`, what observing has
+/// cost is subtracted from all times before, by the calibration of the recording.
 ///
 /// # Errors
-/// [`Failure`] if there is no such file or recording, or if the tasks make no sense.
-pub fn rta(config: &Path, dir: Option<&Path>, cost: ElementCost) -> Result<RtaReport, Failure> {
+/// [`Failure`] if there is no such file or recording, if the tasks make no sense, or if there is no calibration.
+pub fn rta(
+    config: &Path,
+    dir: Option<&Path>,
+    cost: ElementCost,
+    compensate: bool,
+) -> Result<RtaReport, Failure> {
     let configs = tasks::read(config)?;
-    let observation = dir.map(|dir| observe(dir, &configs, cost)).transpose()?;
+    if compensate && dir.is_none() {
+        let sentence = "--compensate moves the times of a recording; name its directory";
+        return Err(Failure::new(USAGE, sentence));
+    }
+    let observation = dir.map(|dir| observe(dir, &configs, cost, compensate));
+    let observation = observation.transpose()?;
     compute(&configs, observation)
         .map_err(|sentence| Failure::new(USAGE, format!("{}: {sentence}", config.display())))
 }
 
-fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Observation, Failure> {
+fn observe(
+    dir: &Path,
+    configs: &[TaskConfig],
+    cost: ElementCost,
+    compensate: bool,
+) -> Result<Observation, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let mut found = Observation {
@@ -179,19 +204,25 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
     // What every task gives need not be measured.
     let needed = |number: &usize| configs.iter().any(|config| !given(config)[*number]);
     let needed = (0..OVERHEADS.len()).filter(needed);
-    let needed: Vec<&str> = needed.map(|number| OVERHEADS[number]).collect();
+    let mut needed: Vec<&str> = needed.map(|number| OVERHEADS[number]).collect();
+    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+    found.hears_locks = heard.contains(&EventName::kernel(LOCK));
+    if found.hears_locks && configs.iter().any(|config| config.blocking.is_none()) {
+        needed.push(LOCKS);
+    }
     for name in needed.iter().copied().chain([OBSERVED]) {
         let metric = system_metric(name).map_err(|error| Failure::new(USAGE, error.to_string()))?;
         engine.add(metric);
     }
     let mut scheduling = Scheduling::new(());
-    let replayed = reader.replay(&mut [&mut engine, &mut scheduling]);
+    let costs = compensate.then(|| compensation::costs_of(&reader));
+    let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut scheduling];
+    let replayed = compensation::replay(&reader, costs.transpose()?, updates);
     engine.finish();
     let comms = metrics::comms(&reader, &scheduling);
     for (task, comm) in &comms {
         found.threads.entry(comm.clone()).or_default().insert(*task);
     }
-    let heard = reader.streams().map(|stream| stream.event()).collect();
     let report = metrics::report_of(&engine, &engine.sink().summaries, &comms, &heard);
     for (index, metric) in report.metrics.iter().enumerate() {
         let known = engine.sink().threads.iter();
@@ -221,7 +252,11 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
                 let (jobs, longest) = found.jobs.entry(row.comm.clone()).or_default();
                 *jobs += row.count;
                 *longest = row.max_ns.max(*longest);
-            } else if let Some(&name) = OVERHEADS.iter().find(|name| **name == metric.name) {
+            } else if let Some(&name) = OVERHEADS
+                .iter()
+                .chain([&LOCKS])
+                .find(|name| **name == metric.name)
+            {
                 let longest = found.overheads.entry((row.comm.clone(), name)).or_default();
                 *longest = row.max_ns.max(*longest);
             }
@@ -250,12 +285,22 @@ fn observe(dir: &Path, configs: &[TaskConfig], cost: ElementCost) -> Result<Obse
 
 fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<RtaReport, String> {
     let mut measured: Vec<Vec<&'static str>> = Vec::new();
+    let locks = |config: &TaskConfig| {
+        let known = observation.as_ref().filter(|found| found.hears_locks)?;
+        let key = (config.thread().to_owned(), LOCKS);
+        Some(known.overheads.get(&key).copied().unwrap_or(0))
+    };
     let tasks: Vec<PeriodicTask> = configs
         .iter()
         .map(|config| {
             let mut task = config.task();
             let known = observation.as_ref().map(|found| &found.overheads);
             measured.push(fill(config, &mut task.overheads, known));
+            if config.blocking.is_none() && config.is_thread() {
+                let lower = configs.iter().filter(|it| it.priority < config.priority);
+                let longest = lower.filter_map(locks).max().unwrap_or(0);
+                task.user_blocking = Nanos::from_ns(longest);
+            }
             task
         })
         .collect();
@@ -269,7 +314,8 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
     for (((config, task), response), measured) in
         configs.iter().zip(&tasks).zip(&responses).zip(measured)
     {
-        let jobs = observation.as_ref().map(|found| {
+        let jobs = observation.as_ref().filter(|_| config.is_thread());
+        let jobs = jobs.map(|found| {
             let jobs = found.jobs.get(config.thread());
             jobs.copied().unwrap_or_default()
         });
@@ -289,6 +335,7 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
             job_system_time_ns: task.overheads.job_system_time.as_ns(),
             system_blocking_ns: task.overheads.system_blocking.as_ns(),
             delay_until_wakeup_ns: task.overheads.delay_until_wakeup.as_ns(),
+            lock_blocking_ns: locks(config),
             measured,
             blocking_ns: response.critical.plus(response.activation).as_ns(),
             interference_ns: response.interference.as_ns(),
@@ -360,11 +407,11 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
 }
 
 /// Which of the overheads the file gives.
-const fn given(config: &TaskConfig) -> [bool; OVERHEADS.len()] {
+fn given(config: &TaskConfig) -> [bool; OVERHEADS.len()] {
     [
-        config.job_system_time.is_some(),
-        config.system_blocking.is_some(),
-        config.delay_until_wakeup.is_some(),
+        config.job_system_time.is_some() || !config.is_thread(),
+        config.system_blocking.is_some() || !config.is_thread(),
+        config.delay_until_wakeup.is_some() || !config.is_thread(),
     ]
 }
 
@@ -411,6 +458,7 @@ fn overheads(report: &RtaReport) -> Option<Table> {
         ("job system time", true),
         ("system blocking", true),
         ("delay until wakeup", true),
+        ("locks", true),
         ("measured", false),
     ]);
     let mut is_known = false;
@@ -423,6 +471,10 @@ fn overheads(report: &RtaReport) -> Option<Table> {
         is_known |= lengths.iter().any(|&ns| ns > 0);
         let mut row = vec![printable(&task.name)];
         row.extend(lengths.map(|ns| Nanos::from_ns(ns).to_string()));
+        let locks = task
+            .lock_blocking_ns
+            .map(|ns| Nanos::from_ns(ns).to_string());
+        row.push(locks.unwrap_or_else(|| "-".to_owned()));
         row.push(task.measured.join(", "));
         table.row(row);
     }

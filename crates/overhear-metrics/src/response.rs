@@ -47,12 +47,14 @@ pub struct PeriodicTask {
     pub user_blocking: Nanos,
     /// What the system takes.
     pub overheads: Overheads,
+    /// Whether it is an interrupt: nothing of lower priority delays it.
+    pub is_interrupt: bool,
 }
 
 /// What the system takes for a task, in the worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
-    /// `JST_i`: system time of a job.
+    /// `JST_i`: system time of a job, its activation included.
     pub job_system_time: Nanos,
     /// `SB_i`: how long the system's code on behalf of this task can block those above it.
     pub system_blocking: Nanos,
@@ -72,6 +74,7 @@ impl PeriodicTask {
             user_wcet,
             user_blocking: Nanos::ZERO,
             overheads: Overheads::default(),
+            is_interrupt: false,
         }
     }
 }
@@ -137,14 +140,11 @@ pub fn response_times(tasks: &[PeriodicTask]) -> Result<Vec<Response>, ResponseE
     Ok((0..tasks.len()).map(|i| response_time(tasks, i)).collect())
 }
 
-/// The share of a CPU that the tasks need, waking them up included.
+/// The share of a CPU that the tasks need. The system time of a job contains its activation.
 #[must_use]
 pub fn utilisation(tasks: &[PeriodicTask]) -> f64 {
-    let shares = tasks.iter().map(|task| {
-        let per_job = wcet(task).plus(task.overheads.delay_until_wakeup);
-        per_job.as_ns() as f64 / task.period.as_ns() as f64
-    });
-    shares.sum()
+    let share = |task: &PeriodicTask| wcet(task).as_ns() as f64 / task.period.as_ns() as f64;
+    tasks.iter().map(share).sum()
 }
 
 fn wcet(task: &PeriodicTask) -> Nanos {
@@ -160,7 +160,10 @@ fn response_time(tasks: &[PeriodicTask], i: usize) -> Response {
             .filter(move |(j, _)| *j != i)
             .map(|(_, task)| task)
     };
-    let lower = || others().filter(|task| task.priority < own.priority);
+    let lower = || {
+        let lower = others().filter(|task| task.priority < own.priority);
+        lower.filter(|_| !own.is_interrupt)
+    };
     let higher = || others().filter(|task| task.priority >= own.priority);
     let system = lower().map(|task| task.overheads.system_blocking);
     let critical = system.max().unwrap_or_default().max(own.user_blocking);
@@ -276,8 +279,26 @@ mod tests {
         assert_eq!(of(0), [21, 4, 2, 0, 27].map(us));
         assert_eq!(of(1), [31, 9, 1, 21, 62].map(us));
         assert_eq!(of(2), [41, 0, 0, 52, 93].map(us));
-        let expected = 22.0 / 100.0 + 32.0 / 200.0 + 42.0 / 400.0;
+        let expected = 21.0 / 100.0 + 31.0 / 200.0 + 41.0 / 400.0;
         assert!((utilisation(&tasks) - expected).abs() < 1e-12);
+    }
+
+    /// An interrupt that takes 5 every 50 and is above all: task 1 of the test before takes 27 and one interrupt, and the
+    /// interrupt waits for nobody.
+    #[test]
+    fn interrupts_delay_and_are_not_delayed() {
+        let mut tasks = tasks(&[(3, 100, 20), (2, 200, 30), (9, 50, 5)]);
+        for task in &mut tasks[..2] {
+            task.overheads = Overheads {
+                job_system_time: us(1),
+                system_blocking: us(4),
+                delay_until_wakeup: us(1),
+            };
+        }
+        tasks[2].is_interrupt = true;
+        let found = response_times(&tasks).unwrap();
+        assert_eq!(found[0].response, Some(us(21 + 4 + 1 + 5)));
+        assert_eq!((found[2].response, found[2].critical), (Some(us(5)), us(0)));
     }
 
     /// The seed's own sum: if tasks 2 to 15 are activated while task 1 is running, it is delayed by the

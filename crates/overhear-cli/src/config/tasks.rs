@@ -18,7 +18,8 @@ use crate::exit::{Failure, USAGE};
 pub struct TaskConfig {
     /// Its name.
     pub name: String,
-    /// The short name of its thread in a recording; its name by default.
+    /// The short name of its thread in a recording; its name by default. Empty for what is no thread and is not observed:
+    /// an interrupt.
     #[serde(default)]
     pub thread: Option<String>,
     /// More is more urgent, as under `SCHED_FIFO`.
@@ -30,7 +31,8 @@ pub struct TaskConfig {
     pub deadline: Option<Length>,
     /// The worst-case execution time of its own code.
     pub wcet: Length,
-    /// The longest critical section of a task of lower priority that it can wait for; 0 by default.
+    /// The longest critical section of a task of lower priority that it can wait for; by default the longest that a recording
+    /// with the kernel sensor lock has of them, or 0.
     #[serde(default)]
     pub blocking: Option<Length>,
     /// System time of a job.
@@ -56,6 +58,12 @@ impl TaskConfig {
         &name[..end]
     }
 
+    /// Whether a thread does it, which can be observed.
+    #[must_use]
+    pub fn is_thread(&self) -> bool {
+        self.thread.as_deref() != Some("")
+    }
+
     /// The task with the overheads that are given.
     #[must_use]
     pub fn task(&self) -> PeriodicTask {
@@ -63,6 +71,7 @@ impl TaskConfig {
         let mut task = PeriodicTask::new(&self.name, self.priority, self.period.0, self.wcet.0);
         task.deadline = self.deadline.map_or(task.period, |deadline| deadline.0);
         task.user_blocking = length(self.blocking);
+        task.is_interrupt = !self.is_thread();
         task.overheads.job_system_time = length(self.job_system_time);
         task.overheads.system_blocking = length(self.system_blocking);
         task.overheads.delay_until_wakeup = length(self.delay_until_wakeup);
@@ -97,7 +106,10 @@ pub fn parse(text: &str) -> Result<Vec<TaskConfig>, String> {
         return Err("there is no [[task]]; describe at least one".to_owned());
     }
     for (index, task) in entries.tasks.iter().enumerate() {
-        let same = |other: &TaskConfig| other.name == task.name || other.thread() == task.thread();
+        let same = |other: &TaskConfig| {
+            let same_thread = task.is_thread() && other.thread() == task.thread();
+            other.name == task.name || same_thread
+        };
         if entries.tasks[..index].iter().any(same) {
             return Err(format!(
                 "task `{}` has the name or the thread of another one; tell them apart",

@@ -2,6 +2,10 @@
 //! The experiment of seed 004, section 4: fifteen periodic tasks on one CPU, what the system takes of
 //! them, and response times computed and observed.
 //!
+//! Three computations over one recording. With the execution times that the jobs had and the measured overheads, no job
+//! takes longer than computed. Without the overheads the same check fails, so it can: the most urgent task takes longer than it
+//! computes for. And by exactly what the equations say the overheads make response times longer.
+//!
 //! With `OVERHEAR_EXPERIMENT_SECONDS` set it runs so long, at the calibrated price of an element, and is
 //! the bench behind the table in docs/rta.md (`make experiment`).
 
@@ -22,6 +26,11 @@ const SECONDS: u64 = 2;
 const ELEMENT_COST: &str = "200ns";
 /// What the sentinel may find without being asked about it: whatever it is, it counts.
 const ALLOWED: Nanos = Nanos::from_ms(1_000);
+/// What the metrics of the overheads need.
+const SENSORS: &str = "syscall,page_fault,irq,softirq,timer,schedule,lock";
+/// Other programs on the machine and its host delay jobs, which no equation knows. So many runs are tried for one
+/// whose jobs all keep what is computed.
+const RUNS: usize = 5;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/periodic")
@@ -49,7 +58,11 @@ fn overhear(words: &[&str]) -> (i32, String, String) {
 }
 
 fn ns(task: &Value, key: &str) -> Nanos {
-    Nanos::from_ns(task[key].as_u64().unwrap())
+    Nanos::from_ns(
+        task[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{key} of {task}")),
+    )
 }
 
 /// The table of the seed's figure 4, and response times beside it.
@@ -72,7 +85,86 @@ fn print(tasks: &[Value]) {
     }
 }
 
-/// Every observed response time is at most the computed one, the sentinel's lateness and what was stolen.
+/// The longest execution times that the program has told, by task.
+fn told(said: &str) -> Vec<u64> {
+    let of_line = |line: &str| {
+        let (_, length) = line.split_once(": computed for at most ")?;
+        length.strip_suffix(" ns")?.parse().ok()
+    };
+    let all: Vec<u64> = said.lines().filter_map(of_line).collect();
+    assert_eq!(all.len(), TASKS, "{said}");
+    all
+}
+
+/// The tasks of the example with these execution times, behind its interrupts; without these if overheads are zero.
+fn config(longest: &[u64], are_zero: bool) -> String {
+    let example = std::fs::read_to_string(folder().join("overhear.toml")).unwrap();
+    let mut tasks: toml::Table = example.parse().unwrap();
+    let tasks = tasks["task"].as_array_mut().unwrap();
+    assert_eq!(tasks.len(), 1 + TASKS);
+    let (interrupts, tasks) = tasks.split_first_mut().unwrap();
+    let mut text = match are_zero {
+        true => String::new(),
+        false => format!("[[task]]\n{}\n", interrupts.as_table().unwrap()),
+    };
+    for (task, longest) in tasks.iter_mut().zip(longest) {
+        let task = task.as_table_mut().unwrap();
+        task.insert("wcet".into(), format!("{longest} ns").into());
+        let overheads = [
+            "job_system_time",
+            "system_blocking",
+            "delay_until_wakeup",
+            "blocking",
+        ];
+        for overhead in overheads.into_iter().filter(|_| are_zero) {
+            task.insert(overhead.into(), "0 s".into());
+        }
+        text += &format!("[[task]]\n{task}\n");
+    }
+    text
+}
+
+/// A response time is longer by the overheads: its own, one section of a lower task, the activations of the lower tasks, and the
+/// system times of the higher ones, each once at least.
+fn overheads_are_in_the_response_times(with: &[Value], without: &[Value]) {
+    for (place, (task, bare)) in with.iter().zip(without).enumerate() {
+        let (higher, lower) = (&with[..place], &with[place + 1..]);
+        let sum = |tasks: &[Value], key: &str| -> u64 {
+            tasks.iter().map(|task| ns(task, key).as_ns()).sum()
+        };
+        let sections = lower.iter().map(|task| ns(task, "system_blocking_ns"));
+        let least = ns(task, "job_system_time_ns").as_ns()
+            + sections.max().unwrap_or_default().as_ns()
+            + sum(lower, "delay_until_wakeup_ns")
+            + sum(higher, "job_system_time_ns");
+        let longer = ns(task, "response_ns").since(ns(bare, "response_ns"));
+        assert!(
+            longer >= least,
+            "{task} is longer by {longer} ns, not {least}"
+        );
+    }
+}
+
+trait Since {
+    fn since(self, other: Self) -> u64;
+}
+
+impl Since for Nanos {
+    fn since(self, other: Self) -> u64 {
+        self.as_ns().saturating_sub(other.as_ns())
+    }
+}
+
+/// What came of a run.
+enum Outcome {
+    /// Every job kept what was computed.
+    Kept,
+    /// It did not, and the sentinel was late by as much.
+    Disturbed(String),
+    /// It did not, and nothing is known that would explain it.
+    Unexplained(String),
+}
+
 #[test]
 fn observed_response_times_are_at_most_the_computed_ones() {
     let _turn = turn();
@@ -82,7 +174,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
     let wished = std::env::var("OVERHEAR_EXPERIMENT_SECONDS");
     let seconds = wished.as_ref().map_or(SECONDS, |it| it.parse().unwrap());
     let program = compiled();
-    let config = folder().join("overhear.toml");
+    let example = folder().join("overhear.toml");
     let place = tempfile::tempdir().unwrap();
     let calibration = place.path().join("calibration.json");
     let mut cost = ELEMENT_COST;
@@ -91,7 +183,8 @@ fn observed_response_times_are_at_most_the_computed_ones() {
         assert_eq!(status, 0, "{said}");
         cost = "calibrated";
     }
-    for attempt in 0..3 {
+    let mut unexplained = 0;
+    for attempt in 0..RUNS {
         let dir = place.path().join(attempt.to_string());
         let dir = dir.to_str().unwrap();
         let Ok(sentinel) = Sentinel::start(ALLOWED) else {
@@ -99,32 +192,40 @@ fn observed_response_times_are_at_most_the_computed_ones() {
         };
         let length = seconds.to_string();
         let mut words = vec!["run", "--quiet", "--out", dir];
-        words.extend(["--kernel-sensors", "syscall,timer,lock"]);
+        words.extend(["--kernel-sensors", SENSORS]);
         if wished.is_ok() {
             words.extend(["--calibration", calibration.to_str().unwrap()]);
         }
         words.extend(["--", program.to_str().unwrap(), &length]);
-        let (status, _, said) = overhear(&words);
+        let (status, said_by_program, said) = overhear(&words);
         let watched = sentinel.stop();
         if status == 77 {
             return println!("skipped: {}", said.trim());
         }
         assert!(status == 0 || status == 3, "{said}");
-        let words = ["rta", dir, "--config", config.to_str().unwrap()];
-        let (_, found, said) =
-            overhear(&[&words[..], &["--element-cost", cost, "--json"]].concat());
-        let report: Value = serde_json::from_str(&found).unwrap_or_else(|_| panic!("{said}"));
-        let tasks = report["tasks"].as_array().unwrap();
+        if said.contains("no sensor schedule") {
+            return println!("skipped: this kernel does not tell of its scheduler");
+        }
+        let rta = |config: &Path| -> Value {
+            let words = ["rta", dir, "--config", config.to_str().unwrap()];
+            let (_, found, said) =
+                overhear(&[&words[..], &["--element-cost", cost, "--json"]].concat());
+            serde_json::from_str(&found).unwrap_or_else(|_| panic!("{said}"))
+        };
+        let written = |name: &str, text: &str| {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            rta(&path)
+        };
+        let longest = told(&said_by_program);
+        let report = written("tight.toml", &config(&longest, false));
+        let bare = written("bare.toml", &config(&longest, true));
+        let tasks = &report["tasks"].as_array().unwrap()[1..];
         assert_eq!(tasks.len(), TASKS);
         if report["complete"] != true {
             println!("something was missed: {}; once more", report["notes"]);
             continue;
         }
-        assert!(
-            tasks.iter().all(|task| task["response_ns"].is_u64()),
-            "{report}"
-        );
-        let late = watched.worst().plus(watched.stolen());
         // Where others take so much of the CPU that jobs pile up, a thread does not sleep between them, and
         // several are seen as one.
         let lacks = |task: &&Value| {
@@ -138,23 +239,70 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             );
             continue;
         }
-        for task in tasks {
-            assert!(ns(task, "job_system_time_ns") > Nanos::ZERO, "{task}");
-            // Each is woken by timers, most of them on an idle CPU.
-            let measured = task["measured"].as_array().unwrap();
-            assert!(measured.contains(&"delay_until_wakeup".into()), "{task}");
+        if tasks.iter().any(|task| !task["response_ns"].is_u64()) {
+            println!("system times were as long as periods; once more");
+            continue;
         }
-        print(tasks);
+        for task in tasks {
+            let measured = task["measured"].as_array().unwrap();
+            for metric in ["job_system_time", "system_blocking", "delay_until_wakeup"] {
+                assert!(measured.contains(&metric.into()), "{task}");
+            }
+            for key in [
+                "job_system_time_ns",
+                "system_blocking_ns",
+                "delay_until_wakeup_ns",
+            ] {
+                assert!(ns(task, key) > Nanos::ZERO, "{task}");
+            }
+            // A job contains its activation. The longest of each may be another one's, and more elements are subtracted
+            // of a job.
+            let (job, wakeup) = ("job_system_time_ns", "delay_until_wakeup_ns");
+            assert!(
+                2 * ns(task, job).as_ns() > ns(task, wakeup).as_ns(),
+                "{task}"
+            );
+        }
+        let without = bare["tasks"].as_array().unwrap();
+        overheads_are_in_the_response_times(tasks, without);
+        // The check fails without them: nobody delays the most urgent task but the system.
+        assert_eq!(bare["holds"], false, "{bare}");
+        assert_eq!(without[0]["exceeded"], true, "{bare}");
+
+        print(
+            rta(&example)["tasks"]
+                .as_array()
+                .unwrap()
+                .split_first()
+                .unwrap()
+                .1,
+        );
         println!(
             "the sentinel was at most {} late, {} were stolen",
             watched.worst(),
             watched.stolen()
         );
-        let exceeds = |task: &&Value| ns(task, "observed_ns") > ns(task, "response_ns").plus(late);
-        match tasks.iter().find(exceeds) {
-            None => return,
-            Some(task) => println!("{task} took longer; once more"),
+        match judge(tasks, watched.worst().plus(watched.stolen())) {
+            Outcome::Kept => return,
+            Outcome::Disturbed(sentence) => println!("{sentence}; once more"),
+            Outcome::Unexplained(sentence) => {
+                println!("{sentence}; once more");
+                unexplained += 1;
+            }
         }
     }
-    println!("skipped: machine lateness, three runs were disturbed (see above)");
+    assert!(unexplained <= RUNS / 2, "jobs take longer than computed");
+    println!("skipped: machine lateness, all runs were disturbed (see above)");
+}
+
+fn judge(tasks: &[Value], late: Nanos) -> Outcome {
+    let over = |task: &Value| ns(task, "observed_ns").since(ns(task, "response_ns"));
+    let worst = tasks.iter().max_by_key(|task| over(task)).unwrap();
+    let by = over(worst);
+    let sentence = format!("{} took {by} ns longer than computed", worst["name"]);
+    match by {
+        0 => Outcome::Kept,
+        _ if by <= late.as_ns() => Outcome::Disturbed(sentence),
+        _ => Outcome::Unexplained(sentence),
+    }
 }
