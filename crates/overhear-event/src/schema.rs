@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Schemas of payloads. TSDL, JSON and C renderings live with their formats elsewhere.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -211,7 +212,9 @@ struct UncheckedSchema {
 impl TryFrom<UncheckedSchema> for TypeSchema {
     type Error = SchemaError;
 
-    fn try_from(unchecked: UncheckedSchema) -> Result<Self, SchemaError> {
+    fn try_from(mut unchecked: UncheckedSchema) -> Result<Self, SchemaError> {
+        // They may be kept for long, and there may be many.
+        unchecked.fields.shrink_to_fit();
         Self::new(unchecked.id, unchecked.size, unchecked.fields)
     }
 }
@@ -304,12 +307,11 @@ impl TypeSchema {
     pub fn new(id: String, size: u32, fields: Vec<Field>) -> Result<Self, SchemaError> {
         check_name(&id)?;
         let mut end: u32 = 0;
-        for (index, field) in fields.iter().enumerate() {
+        // A schema may come from another process with as many fields as it likes.
+        let mut names = BTreeSet::new();
+        for field in &fields {
             check_name(&field.name)?;
-            if fields[..index]
-                .iter()
-                .any(|earlier| earlier.name == field.name)
-            {
+            if !names.insert(field.name.as_str()) {
                 return Err(SchemaError::DuplicateField {
                     id,
                     field: field.name.clone(),
