@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
@@ -40,6 +41,22 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
         return Ok(COMPLETE);
     }
     Err(nothing(&mut connection, &query, &listing.socket)?)
+}
+
+/// Connects to a directory from which this user may hear something, now or later.
+///
+/// # Errors
+/// [`Failure`] if it has sensors and none that this user may read: waiting for others would be in vain, more
+/// often than not.
+fn connect(socket: &Path) -> Result<MonitorConnection, Failure> {
+    let mut connection = place::connect(socket)?;
+    let all = Query::all();
+    let known = connection.status().map_err(place::refused)?.sensors;
+    if known > 0 && connection.list(&all).map_err(place::refused)?.is_empty() {
+        let socket = socket.display().to_string();
+        return Err(nothing(&mut connection, &all, &socket)?);
+    }
+    Ok(connection)
 }
 
 /// Why nothing is shown: an empty table would leave that open.
@@ -105,7 +122,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };
-    let attachment = Attachment::begin(place::connect(&socket)?, &wishes)?;
+    let attachment = Attachment::begin(connect(&socket)?, &wishes)?;
     if !arguments.quiet {
         let sensors = match attachment.sensors() {
             0 => "no sensor yet; those that appear are attached".to_string(),
@@ -193,6 +210,9 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
         pid: arguments.pid,
         config: arguments.config,
     };
+    if let (Some(socket), true) = (&wishes.socket, wants_sensors) {
+        drop(connect(socket)?);
+    }
     if !arguments.once {
         if !io::stdout().is_terminal() {
             let sentence = "standard output is no terminal; `overhear top --once` prints one look";

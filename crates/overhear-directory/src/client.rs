@@ -3,9 +3,10 @@
 //! never longer than [`PATIENCE`] for a registration.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use overhear_event::{ClockId, Rate, StreamId, TypeSchema, WriterKind};
 use overhear_stream::{LayoutError, Shape};
@@ -136,31 +137,91 @@ pub fn register(request: SensorRequest) -> Result<Registration, RegisterError> {
     register_at(&socket, request)
 }
 
-/// Registers a sensor with the directory at `socket`.
+/// Registers a sensor with the directory at `socket`. A directory that is started again meanwhile, or has
+/// no room for another connection at this moment, is asked again as long as there is time.
 ///
 /// # Errors
 /// [`RegisterError`].
 pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration, RegisterError> {
-    let link = Link::for_one_exchange(socket, PATIENCE)?;
-    let (sensor, payload) = (request.sensor.clone(), request.schema.size());
-    let kind = request.kind;
-    link.send(&Request::Register(Register {
+    let end = Instant::now() + PATIENCE;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let attempt = register_until(socket, &request, end);
+        let left = end.saturating_duration_since(Instant::now());
+        match attempt {
+            Err(Failure::Passing(_)) if pause < left => {
+                std::thread::sleep(pause);
+                pause *= 2;
+            }
+            Err(Failure::Passing(error) | Failure::Lasting(error)) => return Err(error),
+            Ok(registration) => return Ok(registration),
+        }
+    }
+}
+
+/// Before a directory is asked for the second time.
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+
+/// Why an attempt failed: for a reason that may pass, or not.
+enum Failure {
+    Passing(RegisterError),
+    Lasting(RegisterError),
+}
+
+impl<E: Into<RegisterError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        let passes = match &error {
+            RegisterError::Closed { .. } => true,
+            RegisterError::Unreachable { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            ),
+            _ => false,
+        };
+        match passes {
+            true => Self::Passing(error),
+            false => Self::Lasting(error),
+        }
+    }
+}
+
+fn refused(request: &SensorRequest, sentence: String, again: bool) -> Failure {
+    let sensor = request.sensor.clone();
+    let error = RegisterError::Refused { sensor, sentence };
+    match again {
+        true => Failure::Passing(error),
+        false => Failure::Lasting(error),
+    }
+}
+
+fn register_until(
+    socket: &Path,
+    request: &SensorRequest,
+    end: Instant,
+) -> Result<Registration, Failure> {
+    let link = Link::for_one_exchange(socket, end.saturating_duration_since(Instant::now()))?;
+    let (kind, payload) = (request.kind, request.schema.size());
+    let sent = link.send(&Request::Register(Register {
         version: VERSION,
-        sensor: request.sensor,
-        instance: request.instance,
-        schema: request.schema,
+        sensor: request.sensor.clone(),
+        instance: request.instance.clone(),
+        schema: request.schema.clone(),
         rate: request.rate,
         capacity: request.capacity,
         kind,
         lanes: request.lanes,
-    }))?;
-    let (reply, files) = link.receive()?;
+    }));
+    let received = link.receive();
+    // Whoever is turned away may find so before anything is sent.
+    let (reply, files) = match (sent, received) {
+        (_, Ok(received)) => received,
+        (Err(error), Err(_)) | (Ok(()), Err(error)) => return Err(error.into()),
+    };
     let mut files = files.into_iter();
     let (granted, file) = match (reply, files.next()) {
         (Reply::Granted(granted), Some(file)) => (granted, file),
-        (Reply::Refused { sentence }, _) => {
-            return Err(RegisterError::Refused { sensor, sentence })
-        }
+        (Reply::Refused { sentence, again }, _) => return Err(refused(request, sentence, again)),
         _ => return Err(link.misunderstood().into()),
     };
     let shape = Shape::new(granted.kind, payload, granted.capacity, granted.lanes)?;
@@ -172,7 +233,7 @@ pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration
     if !understood || u64::try_from(size).unwrap_or(0) < shape.bytes() as u64 {
         return Err(link.misunderstood().into());
     }
-    let mapping = Arc::new(Mapping::writable(&file, shape.bytes())?);
+    let mapping = Arc::new(Mapping::allocated(&file, shape.bytes())?);
     drop(file);
     let control = match (granted.line, files.next()) {
         (Some(line), Some(file)) => Some(Control::map(&file, line, shape.lanes())?),
@@ -182,7 +243,7 @@ pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration
     link.send(&Request::Mapped)?;
     match link.receive()?.0 {
         Reply::Sealed => {}
-        Reply::Refused { sentence } => return Err(RegisterError::Refused { sensor, sentence }),
+        Reply::Refused { sentence, again } => return Err(refused(request, sentence, again)),
         _ => return Err(link.misunderstood().into()),
     }
     Ok(Registration {

@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody who talks to the directory: a program that registers a sensor, or a monitor. Here are
-//! the packets of both and the steps of the hand-over.
+//! Somebody who talks to the directory: a program that registers a sensor, or a monitor. What comes of
+//! their packets is in `registration` and `audience`.
+//!
+//! A connection is served in turns. A turn takes one packet, or does a slice of what a packet asked for,
+//! or sends a slice of what is new: so its work is bounded whatever the packet says.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, Origin, Rate, StreamDescriptor, StreamId, WriterKind};
-use overhear_stream::Shape;
+use overhear_event::StreamId;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::control::Place;
-use crate::memory::{Mapping, MemoryFile};
+use crate::audience::{Listing, Switching};
 use crate::packet::{receive, send, MAX_REQUEST};
 use crate::peer::Peer;
-use crate::protocol::{Granted, Register, Reply, Request, Unregister, VERSION};
-use crate::query::Matcher;
-use crate::record::SensorState;
-use crate::registry::{lock, random, MonitorId, Registered, Registry, Sensor};
-use crate::sizing::Sizing;
-use crate::task;
+use crate::protocol::{Reply, Request};
+use crate::quota::{Amounts, Resource};
+use crate::registration::Grant;
+use crate::registry::{lock, MonitorId, Registry};
+use crate::worker::WorkQueue;
 
-/// How long a program may take between two packets.
+/// How long a program may take for a registration, all its packets together, and a monitor for its first.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a connection takes until a monitor has made itself known, and afterwards.
+pub(crate) const CONNECTION: Amounts = Amounts::of(Resource::Connections, 1);
+const MONITOR: Amounts = Amounts::of(Resource::Monitors, 1);
 
 /// One conversation.
 #[derive(Debug)]
@@ -32,27 +37,32 @@ pub(crate) struct Connection {
     number: u32,
     peer: Peer,
     // Whether the peer may register sensors; it may always ask.
-    may_register: Result<(), String>,
-    /// Whether there is room for it as a monitor.
-    pub(crate) may_monitor: Result<(), String>,
-    // None for a monitor: it may be silent as long as it likes.
+    pub(crate) may_register: Result<(), String>,
+    // None for a monitor: it may be silent as long as it likes. It is never put off.
     deadline: Option<Instant>,
-    pending: Option<Pending>,
+    pub(crate) grant: Option<Grant>,
     // What to hand to monitors to read times with.
     clock: Option<Arc<OwnedFd>>,
-    /// A list that is on its way: what was asked for, and the number to go on with.
-    pub(crate) listing: Option<(Matcher, StreamId)>,
+    work: Option<Work>,
+    /// There is something to read.
+    pub(crate) is_readable: bool,
+    /// The peer has to read before anything can be sent.
+    pub(crate) is_full: bool,
+    /// What could not be sent can be sent at the next tick.
+    pub(crate) is_later: bool,
+    pub(crate) is_attached: bool,
 }
 
-/// Granted, but not mapped yet.
+/// A request that takes several turns.
 #[derive(Debug)]
-struct Pending {
-    file: MemoryFile,
-    token: u64,
-    descriptor: StreamDescriptor,
-    shape: Shape,
-    clock: ClockId,
-    place: Place,
+pub(crate) enum Work {
+    List(Listing),
+    /// The number of the sensor to go on with.
+    Attach(StreamId),
+    Switch(Switching),
+    Finished(VecDeque<u32>),
+    /// The worker prepares the buffer.
+    Prepare,
 }
 
 impl AsFd for Connection {
@@ -61,10 +71,15 @@ impl AsFd for Connection {
     }
 }
 
-/// What to do with a connection after a packet.
+/// What to do with a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    Keep,
+    /// It gets another turn.
+    Again,
+    /// It gets one when its socket is ready, or something is new.
+    Idle,
+    /// It gets one when the worker has done its part.
+    Wait,
     Close,
 }
 
@@ -81,22 +96,21 @@ impl Connection {
             number,
             peer,
             may_register,
-            may_monitor: Ok(()),
             deadline: Some(Instant::now() + PATIENCE),
-            pending: None,
+            grant: None,
             clock,
-            listing: None,
+            work: None,
+            is_readable: false,
+            is_full: false,
+            is_later: false,
+            is_attached: false,
         }
     }
 
-    /// Whether it has been silent for too long.
+    /// Whether its time is over. Time that the directory itself takes does not count.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
-    }
-
-    /// Whether nothing has come of it so far.
-    pub(crate) const fn is_idle(&self) -> bool {
-        self.pending.is_none() && self.deadline.is_some()
+        let waits = matches!(self.work, Some(Work::Prepare));
+        !waits && self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
     /// Whether it is a monitor's.
@@ -108,6 +122,10 @@ impl Connection {
         &self.peer
     }
 
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
     pub(crate) const fn monitor(&self) -> MonitorId {
         MonitorId::Connection(self.number)
     }
@@ -117,20 +135,63 @@ impl Connection {
     }
 
     /// From now on it may be silent as long as it likes, if there is room for another monitor.
-    pub(crate) fn become_monitor(&mut self) -> Result<(), String> {
+    pub(crate) fn become_monitor(&mut self, registry: &mut Registry) -> Result<(), String> {
         if self.deadline.is_some() {
-            self.may_monitor.clone()?;
+            let charged = registry.charge(self.peer.uid, MONITOR);
+            charged.map_err(|shortage| shortage.sentence)?;
+            registry.release(self.peer.uid, CONNECTION);
             self.deadline = None;
         }
         Ok(())
     }
 
-    /// Takes one packet.
-    pub(crate) fn serve(&mut self, registry: &Mutex<Registry>) -> Next {
+    /// What it is charged.
+    pub(crate) const fn amounts(&self) -> Amounts {
+        match self.is_monitor() {
+            true => MONITOR,
+            false => CONNECTION,
+        }
+    }
+
+    /// Whether somebody should be asked to read, or to write, before its next turn.
+    pub(crate) const fn interest(&self) -> (bool, bool) {
+        (self.work.is_none(), self.is_full)
+    }
+
+    pub(crate) fn go_on_with(&mut self, work: Work) -> Next {
+        let next = match work {
+            Work::Prepare => Next::Wait,
+            _ if self.is_full || self.is_later => Next::Idle,
+            _ => Next::Again,
+        };
+        self.work = Some(work);
+        next
+    }
+
+    /// The worker has done its part.
+    pub(crate) fn is_prepared(&mut self) {
+        self.work = None;
+    }
+
+    /// A turn.
+    pub(crate) fn serve(&mut self, registry: &Mutex<Registry>, queue: &WorkQueue) -> Next {
+        match self.work.take() {
+            Some(Work::List(listing)) => self.list_some(listing, registry),
+            Some(Work::Attach(next)) => self.attach_some(next, registry),
+            Some(Work::Switch(switching)) => self.switch_some(switching, registry),
+            Some(Work::Finished(streams)) => self.finish_some(streams, registry),
+            Some(Work::Prepare) => self.go_on_with(Work::Prepare),
+            None if std::mem::take(&mut self.is_readable) => self.take_packet(registry, queue),
+            None if self.is_attached => self.send_events(registry),
+            None => Next::Idle,
+        }
+    }
+
+    fn take_packet(&mut self, registry: &Mutex<Registry>, queue: &WorkQueue) -> Next {
         let packet = match receive(&self.fd, MAX_REQUEST, RecvFlags::empty()) {
             Ok((packet, _)) if packet.is_empty() => return Next::Close,
             Ok((packet, _)) => packet,
-            Err(Errno::AGAIN) => return Next::Keep,
+            Err(Errno::AGAIN) => return Next::Again,
             Err(Errno::MSGSIZE) => {
                 let sentence = format!(
                     "its request exceeds {MAX_REQUEST} bytes; use fewer fields or shorter names"
@@ -139,18 +200,16 @@ impl Connection {
             }
             Err(_) => return Next::Close,
         };
-        if self.deadline.is_some() {
-            self.deadline = Some(Instant::now() + PATIENCE);
-        }
         match serde_json::from_slice(&packet) {
             Ok(Request::Register(request)) => self.register(request, registry),
-            Ok(Request::Mapped) => self.mapped(registry),
+            Ok(Request::Mapped) => self.mapped(registry, queue),
             Ok(Request::Unregister(request)) => self.unregister(&request, registry),
             Ok(Request::List(about)) => self.list(&about, registry),
             Ok(Request::Attach(about)) => self.attach(&about, registry),
             Ok(Request::Switch(switch)) => self.switch(&switch, registry),
-            Ok(Request::Finished { streams }) => self.finished(&streams, registry),
+            Ok(Request::Finished { streams }) => self.finished(streams),
             Ok(Request::Status { version }) => self.status(version, registry),
+            Ok(Request::Unheard { version }) => self.list_unheard(version, registry),
             Err(error) => {
                 let sentence = format!("the request is not understood: {error}");
                 self.refuse(registry, "?", &sentence)
@@ -161,14 +220,15 @@ impl Connection {
     /// Says no to a sensor, and remembers it: first in the registry, so that whoever has heard the
     /// refusal finds it counted.
     pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, sentence: &str) -> Next {
-        lock(registry).unheard(self.peer.pid, sensor, sentence);
+        lock(registry).unheard(&self.peer, sensor, sentence);
         self.deny(sentence)
     }
 
     /// Says no to a monitor.
     pub(crate) fn deny(&self, sentence: &str) -> Next {
         let sentence = sentence.to_string();
-        self.reply(&Reply::Refused { sentence }, &[]);
+        let again = false;
+        self.reply(&Reply::Refused { sentence, again }, &[]);
         Next::Close
     }
 
@@ -184,262 +244,5 @@ impl Connection {
     ) -> rustix::io::Result<()> {
         let packet = serde_json::to_vec(reply).map_err(|_| Errno::INVAL)?;
         send(&self.fd, &packet, files)
-    }
-
-    /// Takes back a grant that was not mapped: its memory counts no longer.
-    pub(crate) fn withdraw(&mut self, registry: &Mutex<Registry>) {
-        if let Some(pending) = self.pending.take() {
-            let mut registry = lock(registry);
-            let sentence = "its program did not map the buffer in time, or ended meanwhile";
-            registry.unheard(self.peer.pid, &pending.descriptor.sensor, sentence);
-            self.give_back(&pending, &mut registry);
-        }
-    }
-
-    fn give_back(&self, pending: &Pending, registry: &mut Registry) {
-        registry.unreserve(self.peer.uid, pending.file.bytes() as u64);
-        registry.give_back(self.peer.pid, pending.place, pending.shape.lanes());
-    }
-
-    fn register(&mut self, request: Register, registry: &Mutex<Registry>) -> Next {
-        self.withdraw(registry);
-        let sensor = request.sensor.clone();
-        let granted = self.grant(request, registry).map(|pending| {
-            let control = lock(registry).control_reader(self.peer.pid, pending.place);
-            let line = control.as_ref().map(|_| pending.place.line);
-            let reply = Reply::Granted(Granted {
-                stream: pending.descriptor.id.as_raw(),
-                token: pending.token,
-                stride: u32::try_from(pending.shape.elements().stride_bytes()).unwrap_or(u32::MAX),
-                capacity: pending.shape.elements().capacity(),
-                clock: pending.clock,
-                kind: pending.shape.kind(),
-                lanes: pending.shape.lanes(),
-                line,
-            });
-            let mut files = vec![pending.file.as_fd()];
-            files.extend(control.as_ref().map(AsFd::as_fd));
-            let sent = self.reply(&reply, &files);
-            self.pending = Some(pending);
-            sent
-        });
-        match granted {
-            Ok(true) => Next::Keep,
-            Ok(false) => Next::Close,
-            Err(sentence) => self.refuse(registry, &sensor, &sentence),
-        }
-    }
-
-    /// Reserves under the lock, allocates without it: large buffers take time, and monitors must
-    /// not wait for them.
-    fn grant(&self, request: Register, registry: &Mutex<Registry>) -> Result<Pending, String> {
-        let sizing = lock(registry).sizing;
-        let (mut descriptor, shape) = self.checked(request, sizing)?;
-        let (clock, place) = self.reserve(&mut descriptor, &shape, &mut lock(registry))?;
-        let name = format!("overhear-{}", descriptor.sensor);
-        let initial = shape.initial(clock, u64::from(descriptor.id.as_raw()));
-        let file = MemoryFile::create(&name, shape.bytes(), &initial).map_err(|error| {
-            let mut registry = lock(registry);
-            registry.unreserve(self.peer.uid, shape.bytes() as u64);
-            registry.give_back(self.peer.pid, place, shape.lanes());
-            error.to_string()
-        })?;
-        Ok(Pending {
-            file,
-            token: random(),
-            descriptor,
-            shape,
-            clock,
-            place,
-        })
-    }
-
-    /// What the request makes of itself: all but the number.
-    fn checked(
-        &self,
-        request: Register,
-        sizing: Sizing,
-    ) -> Result<(StreamDescriptor, Shape), String> {
-        if request.version != VERSION {
-            return Err(format!(
-                "it speaks version {} of the protocol, this directory version {VERSION}",
-                request.version
-            ));
-        }
-        check_name("id", &request.sensor, false)?;
-        check_name("instance", &request.instance, true)?;
-        // A rate from another process has not been checked by its constructor.
-        let rate = request
-            .rate
-            .map(|rate| Rate::new(rate.period, rate.distance, rate.jitter))
-            .transpose()
-            .map_err(|error| error.to_string())?;
-        let (shape, schema) = shape_of(&request, rate.as_ref(), sizing)?;
-        let descriptor = StreamDescriptor {
-            id: StreamId::default(),
-            origin: Origin::Program(task::of_pid(self.peer.pid)),
-            sensor: request.sensor,
-            instance: request.instance,
-            lane: None,
-            schema: Arc::new(schema),
-            rate,
-            capacity: shape.elements().capacity(),
-        };
-        Ok((descriptor, shape))
-    }
-
-    /// Everything that a sensor needs besides its memory. After an error nothing of it is taken.
-    fn reserve(
-        &self,
-        descriptor: &mut StreamDescriptor,
-        shape: &Shape,
-        registry: &mut Registry,
-    ) -> Result<(ClockId, Place), String> {
-        let Peer { pid, uid, .. } = self.peer;
-        let rules = &registry.rules;
-        rules.register(&self.peer, descriptor, &self.may_register)?;
-        if let Some(twin) = registry.twin(pid, &descriptor.sensor, &descriptor.instance) {
-            if task::maps_file(pid, twin.inode) {
-                return Err(format!(
-                    "this process has such a sensor already; give the second one an instance \
-                     (id `{}`, instance `{}`)",
-                    descriptor.sensor, descriptor.instance
-                ));
-            }
-            // An `exec` unmaps the stream and ends nothing that the directory watches: the process
-            // goes on as another program, which may have sensors of the same names.
-            let stream = twin.registered.descriptor.id;
-            registry.end(stream, SensorState::Retained);
-        }
-        if !registry.has_files() && !registry.has_embedded_monitor() {
-            return Err(
-                "this directory has no file descriptors left; raise its limit \
-                 (`ulimit -n`, or LimitNOFILE in its unit)"
-                    .to_string(),
-            );
-        }
-        // Counted from here on, mapped or not: the pages are about to exist.
-        let bytes = shape.bytes() as u64;
-        registry.reserve(uid, bytes)?;
-        let enabled = !registry.is_unneeded(uid, descriptor);
-        let placed = registry
-            .take_streams(shape.streams())
-            .and_then(|id| Ok((id, registry.place(pid, shape.lanes(), enabled)?)));
-        let (id, place) = placed.inspect_err(|_| registry.unreserve(uid, bytes))?;
-        descriptor.id = id;
-        Ok((registry.clock, place))
-    }
-
-    fn mapped(&mut self, registry: &Mutex<Registry>) -> Next {
-        let Some(pending) = self.pending.take() else {
-            return Next::Close;
-        };
-        match seal(&pending) {
-            Ok((mapping, locked)) => {
-                let inode = pending.file.inode();
-                let registered = Registered {
-                    descriptor: Arc::new(pending.descriptor),
-                    mapping: Arc::new(mapping),
-                    shape: pending.shape,
-                    clock: pending.clock,
-                };
-                let mut registry = lock(registry);
-                registry.locked(locked);
-                // The monitor in this process needs no descriptor; others cannot have this sensor.
-                let file = registry.has_files().then_some(pending.file);
-                let mut sensor = Sensor::new(
-                    registered,
-                    file,
-                    pending.token,
-                    inode,
-                    self.peer.pid,
-                    self.peer.uid,
-                );
-                sensor.place = Some(pending.place);
-                registry.open(sensor);
-                drop(registry);
-                self.reply(&Reply::Sealed, &[]);
-                Next::Close
-            }
-            Err(sentence) => {
-                self.give_back(&pending, &mut lock(registry));
-                self.refuse(registry, &pending.descriptor.sensor, &sentence)
-            }
-        }
-    }
-
-    fn unregister(&self, request: &Unregister, registry: &Mutex<Registry>) -> Next {
-        let stream = StreamId::from_raw(request.stream);
-        let reply = if lock(registry).unregister(stream, request.token) {
-            Reply::Unregistered
-        } else {
-            let sentence = "there is no such stream, or it belongs to somebody else";
-            Reply::Refused {
-                sentence: sentence.to_string(),
-            }
-        };
-        self.reply(&reply, &[]);
-        Next::Close
-    }
-}
-
-/// Where everything lies in the memory of a sensor, and what monitors see of an element.
-fn shape_of(
-    request: &Register,
-    rate: Option<&Rate>,
-    sizing: Sizing,
-) -> Result<(Shape, overhear_event::TypeSchema), String> {
-    let kind = request.kind;
-    let lanes = match (kind, request.lanes) {
-        (WriterKind::Kernel, _) => return Err("only the kernel has kernel streams".to_string()),
-        (WriterKind::Laned, 0) => default_lanes(),
-        (WriterKind::Laned, lanes) => lanes,
-        _ => 0,
-    };
-    let schema = match kind.names_threads() {
-        true => request.schema.with_writer(),
-        false => Ok(request.schema.clone()),
-    };
-    let schema = schema.map_err(|error| error.to_string())?;
-    let stride = u64::from(schema.size().div_ceil(8) + 1) * 8;
-    let capacity = match kind {
-        WriterKind::Concurrent => sizing.queue(rate, stride, request.lanes, request.capacity),
-        _ => sizing.capacity(rate, stride, lanes, request.capacity),
-    };
-    let shape = Shape::new(kind, request.schema.size(), capacity, lanes);
-    let shape = shape.map_err(|error| error.to_string())?;
-    Ok((shape, schema))
-}
-
-/// Lanes for a program that does not say how many threads will write: twice as many as there are
-/// CPUs, and eight on small machines.
-fn default_lanes() -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(2 * cpus).unwrap_or(64).clamp(8, 64)
-}
-
-/// Seals the file and maps it for monitors; says whether its pages are locked in memory.
-fn seal(pending: &Pending) -> Result<(Mapping, std::io::Result<()>), String> {
-    let bytes = pending.file.bytes();
-    pending.file.seal().map_err(|error| error.to_string())?;
-    // The program could change the size until now. A map beyond the end of the file would kill the
-    // monitor at its first look; from here on the seal holds.
-    if pending.file.size() < bytes as u64 {
-        return Err("its program changed the size of the buffer".to_string());
-    }
-    let mapping = Mapping::read_only(&pending.file, bytes).map_err(|error| error.to_string())?;
-    let locked = mapping.lock();
-    Ok((mapping, locked))
-}
-
-/// Names appear in traces, tables and file names of exports.
-fn check_name(what: &str, name: &str, may_be_empty: bool) -> Result<(), String> {
-    let good = name.len() <= 128 && !name.chars().any(char::is_control);
-    if good && (may_be_empty || !name.is_empty()) {
-        Ok(())
-    } else {
-        Err(format!(
-            "its {what} is empty, longer than 128 bytes or has control characters"
-        ))
     }
 }

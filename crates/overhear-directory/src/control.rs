@@ -13,6 +13,7 @@ use overhear_stream::CONTROL_LINE_BYTES;
 use overhear_stream::{ControlLayout, ControlLine, KeptWords, LayoutError, HEADER_SIZE};
 
 use crate::memory::{MapError, Mapping, MemoryFile};
+use crate::registry::FileCharge;
 
 /// Lines of a task's first page: with its header it takes two pages of memory.
 const FIRST_LINES: u32 = 64;
@@ -28,12 +29,14 @@ pub(crate) struct ControlPage {
     file: MemoryFile,
     mapping: Arc<Mapping>,
     lines: u32,
-    // Lines that were never used begin here; `free` holds those that were given back, with how
-    // many there are.
+    // Lines that were never used begin here; `free` holds the first of those that were given back, by
+    // how many there are.
     used: u32,
-    free: Vec<(u32, u32)>,
+    free: BTreeMap<u32, Vec<u32>>,
     // Under which it is kept over a restart; empty if it is not.
     name: String,
+    // What a user is charged for it.
+    charge: Option<FileCharge>,
 }
 
 impl ControlPage {
@@ -56,9 +59,19 @@ impl ControlPage {
             mapping,
             lines,
             used: 0,
-            free: Vec::new(),
+            free: BTreeMap::new(),
             name: String::new(),
+            charge: None,
         })
+    }
+
+    pub(crate) fn set_charge(&mut self, charge: FileCharge) {
+        self.charge = Some(charge);
+    }
+
+    /// Closes the page; what was charged for it is to be released.
+    pub(crate) fn close(self) -> (String, Option<FileCharge>) {
+        (self.name, self.charge)
     }
 
     pub(crate) const fn file(&self) -> &MemoryFile {
@@ -66,8 +79,8 @@ impl ControlPage {
     }
 
     fn take(&mut self, lines: u32) -> Option<u32> {
-        if let Some(at) = self.free.iter().position(|&(_, free)| free == lines) {
-            return Some(self.free.swap_remove(at).0);
+        if let Some(line) = self.free.get_mut(&lines).and_then(Vec::pop) {
+            return Some(line);
         }
         let line = self.used;
         let used = line.checked_add(lines)?;
@@ -90,39 +103,59 @@ pub(crate) struct Place {
 pub(crate) struct ControlPages(BTreeMap<usize, ControlPage>);
 
 impl ControlPages {
-    /// A place for a sensor, switched on or off, none of its lanes reclaimed. The second value is true if
-    /// a page was made for it.
-    pub(crate) fn place(&mut self, lanes: u32, enabled: bool) -> Result<(Place, bool), MapError> {
+    /// A place for a sensor in one of the pages that there are, switched on or off, none of its lanes
+    /// reclaimed.
+    pub(crate) fn place(&mut self, lanes: u32, enabled: bool) -> Option<Place> {
         let lines = ControlLayout::lines_of_sensor(lanes);
-        let found = self
-            .0
-            .iter_mut()
-            .find_map(|(page, control)| Some((*page, control.take(lines)?)));
-        let (page, line, new) = match found {
-            Some((page, line)) => (page, line, false),
-            None => {
-                let all: u32 = self.0.values().map(|page| page.lines).sum();
-                let size = all.clamp(FIRST_LINES, MOST_LINES).max(lines);
-                let mut control = ControlPage::create(size)?;
-                let line = control.take(lines).unwrap_or(0);
-                let page = self.0.last_key_value().map_or(0, |(last, _)| last + 1);
-                self.0.insert(page, control);
-                (page, line, true)
-            }
-        };
+        let mut pages = self.0.iter_mut();
+        let (page, line) = pages.find_map(|(page, control)| Some((*page, control.take(lines)?)))?;
         let place = Place { page, line };
         if let Some(line) = self.line(place, lanes) {
             line.set_enabled(enabled);
             (0..lanes).for_each(|lane| line.reclaim(lane, 0));
         }
-        Ok((place, new))
+        Some(place)
+    }
+
+    /// Makes a further page, with a place for a sensor of so many lanes.
+    pub(crate) fn next_page(&self, lanes: u32) -> Result<ControlPage, MapError> {
+        ControlPage::create(self.next_lines(lanes))
+    }
+
+    /// Size of the next page in bytes.
+    pub(crate) fn next_page_bytes(&self, lanes: u32) -> u64 {
+        let bytes = HEADER_SIZE + self.next_lines(lanes) as usize * CONTROL_LINE_BYTES;
+        bytes as u64
+    }
+
+    fn next_lines(&self, lanes: u32) -> u32 {
+        let all: u32 = self.0.values().map(|page| page.lines).sum();
+        let lines = ControlLayout::lines_of_sensor(lanes);
+        all.clamp(FIRST_LINES, MOST_LINES).max(lines)
+    }
+
+    /// Adds a page; returns its index.
+    pub(crate) fn add(&mut self, page: ControlPage) -> usize {
+        let index = self.0.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.0.insert(index, page);
+        index
+    }
+
+    /// All pages, which are given up.
+    pub(crate) fn into_pages(self) -> impl Iterator<Item = ControlPage> {
+        self.0.into_values()
+    }
+
+    /// How many pages there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// The sensor is gone; another may have its line.
     pub(crate) fn give_back(&mut self, place: Place, lanes: u32) {
         if let Some(page) = self.0.get_mut(&place.page) {
             let lines = ControlLayout::lines_of_sensor(lanes);
-            page.free.push((place.line, lines));
+            page.free.entry(lines).or_default().push(place.line);
         }
     }
 
@@ -135,10 +168,6 @@ impl ControlPages {
     /// What the task gets to map the page with: it can only be read.
     pub(crate) fn reader(&self, place: Place) -> Option<OwnedFd> {
         self.0.get(&place.page)?.file.reader().ok()
-    }
-
-    pub(crate) fn page(&self, index: usize) -> Option<&ControlPage> {
-        self.0.get(&index)
     }
 
     /// The pages and the names under which they are kept.
@@ -248,31 +277,43 @@ impl Control {
 mod tests {
     use super::{ControlPages, FIRST_LINES};
 
+    /// A place, and whether a page was made for it.
+    fn place(pages: &mut ControlPages, lanes: u32) -> (super::Place, bool) {
+        if let Some(place) = pages.place(lanes, true) {
+            return (place, false);
+        }
+        let bytes = pages.next_page_bytes(lanes);
+        let page = pages.next_page(lanes).unwrap();
+        assert_eq!(page.file().bytes() as u64, bytes);
+        pages.add(page);
+        (pages.place(lanes, true).unwrap(), true)
+    }
+
     #[test]
     fn lines_are_used_again_and_pages_grow() {
         let mut pages = ControlPages::default();
-        let (first, new) = pages.place(0, true).unwrap();
+        let (first, new) = place(&mut pages, 0);
         assert!(new);
         assert!(pages.line(first, 0).unwrap().is_enabled());
-        let (laned, new) = pages.place(8, true).unwrap();
+        let (laned, new) = place(&mut pages, 8);
         assert!(!new);
         assert_eq!(laned.line, first.line + 1);
         pages.line(laned, 8).unwrap().reclaim(7, 99);
         pages.line(laned, 8).unwrap().set_enabled(false);
         pages.give_back(laned, 8);
-        let (again, _) = pages.place(8, true).unwrap();
+        let (again, _) = place(&mut pages, 8);
         assert_eq!(again, laned);
         let line = pages.line(again, 8).unwrap();
         assert!(line.is_enabled());
         assert_eq!(line.reclaimed(7), 0);
         for _ in 3..FIRST_LINES {
-            assert!(!pages.place(0, true).unwrap().1);
+            assert!(!place(&mut pages, 0).1);
         }
-        let (second, new) = pages.place(0, true).unwrap();
+        let (second, new) = place(&mut pages, 0);
         assert!(new);
         assert_eq!((second.page, second.line), (1, 0));
         // A sensor that needs more than a whole page.
-        let (third, new) = pages.place(4096, true).unwrap();
+        let (third, new) = place(&mut pages, 4096);
         assert!(new && pages.line(third, 4096).is_some());
     }
 }

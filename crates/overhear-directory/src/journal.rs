@@ -14,6 +14,9 @@
 //! 3. A journal begins with all that is known and the entry `whole`, and is given to the store behind
 //!    it. When what follows has grown, a new journal takes its place: the one with the greatest number
 //!    that has its `whole` counts.
+//! 4. The new journal is written in slices, beside the old one. An entry that comes meanwhile goes into
+//!    both. What it changes the slices find changed, and an entry about something that a journal does not
+//!    know yet changes nothing: so the order of slices and other entries does not matter.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::SensorState;
 
 /// The version of the journal: another one's is not understood.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Bytes by which a journal may grow before it is written anew, and at least by its own length.
 const GROWTH: u64 = 1 << 20;
 
@@ -55,14 +58,24 @@ pub(crate) enum Entry {
         freed_unread: u64,
         unheard: u64,
     },
-    /// Stream numbers from here on were never given out.
+    /// Where the next free stream number is looked for.
     Next {
         stream: u32,
     },
     Page {
         pid: u32,
+        /// Whose it is.
+        uid: u32,
         index: usize,
         name: String,
+    },
+    /// A file that a user is charged for as long as there is a watch on it with this number.
+    Charged {
+        watch: i32,
+        uid: u32,
+        bytes: u64,
+        sensors: u64,
+        record_bytes: u64,
     },
     Sensor(Box<KeptSensor>),
     /// What came before is all that there was.
@@ -115,13 +128,36 @@ pub(crate) struct KeptSensor {
 #[derive(Debug)]
 pub(crate) struct Journal {
     store: Box<dyn Store>,
-    file: File,
+    file: JournalFile,
     number: u64,
-    bytes: u64,
     // As long as it was when it had its `whole`.
     begun: u64,
+    // The journal that will take its place.
+    next: Option<JournalFile>,
     pages: u64,
     failure: Option<String>,
+}
+
+/// A journal's memory file.
+#[derive(Debug)]
+struct JournalFile {
+    file: File,
+    bytes: u64,
+}
+
+impl JournalFile {
+    fn new() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("overhear-journal", MemfdFlags::CLOEXEC)?;
+        let file = File::from(file);
+        Ok(Self { file, bytes: 0 })
+    }
+
+    /// Appends whole lines.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(lines, self.bytes)?;
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
 }
 
 impl Journal {
@@ -134,69 +170,90 @@ impl Journal {
     ) -> io::Result<Self> {
         let mut journal = Self {
             store,
-            file: fresh()?,
+            file: JournalFile::new()?,
             number,
-            bytes: 0,
             begun: 0,
+            next: None,
             pages,
             failure: None,
         };
-        journal.fill(entries)?;
+        journal
+            .file
+            .append(&lines(entries.chain([Entry::Whole]))?)?;
+        journal.begun = journal.file.bytes;
+        let name = journal_name(number);
+        journal.store.keep(&name, journal.file.file.as_fd())?;
         Ok(journal)
-    }
-
-    fn fill(&mut self, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
-        let mut lines = Vec::new();
-        for entry in entries.chain([Entry::Whole]) {
-            lines.append(&mut line(&entry)?);
-        }
-        self.file.write_all_at(&lines, 0)?;
-        self.bytes = lines.len() as u64;
-        self.begun = self.bytes;
-        let name = journal_name(self.number);
-        self.store.keep(&name, self.file.as_fd())
     }
 
     /// Whether it has grown so far that it should be written anew.
     pub(crate) const fn has_grown(&self) -> bool {
-        self.bytes
-            > self.begun
-                + if self.begun > GROWTH {
-                    self.begun
-                } else {
-                    GROWTH
-                }
+        let most = if self.begun > GROWTH {
+            self.begun
+        } else {
+            GROWTH
+        };
+        self.file.bytes > self.begun + most
     }
 
-    /// Writes everything anew.
-    pub(crate) fn rewrite(&mut self, entries: impl Iterator<Item = Entry>) {
-        let before = journal_name(self.number);
-        let result = fresh().and_then(|file| {
-            let old = std::mem::replace(&mut self.file, file);
-            self.number += 1;
-            self.fill(entries).inspect_err(|_| {
-                self.number -= 1;
-                self.file = old;
-            })
-        });
-        match result {
-            Ok(()) => self.store.forget(&before),
-            Err(error) => {
-                // The old one still counts; it is tried again when as much has come again.
-                self.begun = self.bytes;
-                self.fail(&error);
+    /// Whether a journal that will take its place is being written.
+    pub(crate) const fn is_rewriting(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Begins the journal that will take its place.
+    pub(crate) fn begin_next(&mut self) {
+        match JournalFile::new() {
+            Ok(next) => self.next = Some(next),
+            Err(error) => self.give_up_next(&error),
+        }
+    }
+
+    /// Adds a slice of what is known to the next journal.
+    pub(crate) fn add_to_next(&mut self, entries: impl Iterator<Item = Entry>) {
+        if let Some(next) = &mut self.next {
+            if let Err(error) = lines(entries).and_then(|lines| next.append(&lines)) {
+                self.give_up_next(&error);
             }
         }
     }
 
+    /// The next journal has all that is known: it takes the place of this one.
+    pub(crate) fn finish_next(&mut self) {
+        self.add_to_next([Entry::Whole].into_iter());
+        let Some(next) = self.next.take() else { return };
+        let before = journal_name(self.number);
+        let name = journal_name(self.number + 1);
+        match self.store.keep(&name, next.file.as_fd()) {
+            Ok(()) => {
+                self.number += 1;
+                self.begun = next.bytes;
+                self.file = next;
+                self.store.forget(&before);
+            }
+            Err(error) => self.give_up_next(&error),
+        }
+    }
+
+    /// The old one still counts; it is tried again when as much has come again.
+    fn give_up_next(&mut self, error: &io::Error) {
+        self.next = None;
+        self.begun = self.file.bytes;
+        self.fail(error);
+    }
+
     pub(crate) fn write(&mut self, entry: &Entry) {
-        let written = line(entry).and_then(|line| {
-            self.file.write_all_at(&line, self.bytes)?;
-            Ok(line.len() as u64)
-        });
-        match written {
-            Ok(bytes) => self.bytes += bytes,
-            Err(error) => self.fail(&error),
+        let line = match line(entry) {
+            Ok(line) => line,
+            Err(error) => return self.fail(&error),
+        };
+        if let Err(error) = self.file.append(&line) {
+            self.fail(&error);
+        }
+        if let Some(next) = &mut self.next {
+            if let Err(error) = next.append(&line) {
+                self.give_up_next(&error);
+            }
         }
     }
 
@@ -236,9 +293,12 @@ fn line(entry: &Entry) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn fresh() -> io::Result<File> {
-    let file = rustix::fs::memfd_create("overhear-journal", MemfdFlags::CLOEXEC)?;
-    Ok(File::from(file))
+fn lines(entries: impl Iterator<Item = Entry>) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for entry in entries {
+        all.append(&mut line(&entry)?);
+    }
+    Ok(all)
 }
 
 pub(crate) fn journal_name(number: u64) -> String {
@@ -370,15 +430,20 @@ mod tests {
         assert_eq!(freed(&found.unwrap().entries), [1, 2]);
         assert!(others.is_empty());
         let before = shelf.files();
-        journal.rewrite([free(3)].into_iter());
+        // In slices, with an entry between them.
+        journal.begin_next();
         journal.write(&free(4));
+        assert_eq!(shelf.files().len(), 1, "not before it is whole");
+        journal.add_to_next([free(3)].into_iter());
+        journal.finish_next();
+        journal.write(&free(5));
         let mut all = shelf.files();
         assert_eq!(all.len(), 1, "the old one is forgotten");
         // A directory that died in between left both.
         all.splice(0..0, before);
         let (found, others) = read(&mut all);
         let found = found.unwrap();
-        assert_eq!((freed(&found.entries), found.number), (vec![3, 4], 2));
+        assert_eq!((freed(&found.entries), found.number), (vec![4, 3, 5], 2));
         assert_eq!(others, ["j1"]);
     }
 
@@ -387,7 +452,7 @@ mod tests {
         let shelf = Shelf::default();
         let entries = [free(1), free(2)].into_iter();
         let journal = Journal::begin(Box::new(shelf.clone()), 1, 0, entries).unwrap();
-        let length = journal.bytes;
+        let length = journal.file.bytes;
         for cut in 0..length {
             let file = shelf.files().remove(0).1;
             let bytes = super::contents(file).unwrap();

@@ -2,25 +2,30 @@
 //! The registry's part of the journal: what it writes down, and how it comes back from it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use overhear_event::{Origin, StreamId};
 
 use crate::control::{ControlPage, Place};
+use crate::file_watch::{FileWatch, WatchId};
 use crate::journal::{self, sensor_name, Entry, Journal, KeptFile, KeptSensor, Store};
 use crate::memory::{Mapping, MemoryFile};
+use crate::quota::{Amounts, Resource};
 use crate::record::{shape_of, SensorState};
 use crate::registry::{Registered, Registry, Sensor};
 use crate::task;
 
 /// The name of the clock page's file.
 pub(crate) const CLOCK_NAME: &str = "clock";
+/// The name of the instance that watches all other files.
+const WATCH_NAME: &str = "watch";
 
 /// What an earlier directory left.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     pub(crate) clock: Option<MemoryFile>,
+    watch: Option<FileWatch>,
     journal: Option<journal::Read>,
     files: HashMap<String, OwnedFd>,
     outdated: Vec<String>,
@@ -32,8 +37,10 @@ impl Left {
         let (journal, outdated) = journal::read(&mut files);
         let mut files: HashMap<String, OwnedFd> = files.into_iter().collect();
         let clock = files.remove(CLOCK_NAME).map(MemoryFile::adopt);
+        let watch = files.remove(WATCH_NAME).map(FileWatch::adopt);
         Self {
             clock,
+            watch,
             journal,
             files,
             outdated,
@@ -46,7 +53,8 @@ impl Left {
 struct Account {
     directory: Option<(u64, overhear_event::ClockId, u64, u64, u64)>,
     next: u32,
-    pages: BTreeMap<(u32, usize), String>,
+    pages: BTreeMap<(u32, usize), (u32, String)>,
+    charges: HashMap<WatchId, (u32, Amounts)>,
     sensors: BTreeMap<u32, KeptSensor>,
 }
 
@@ -67,14 +75,32 @@ impl Account {
                         all.directory = Some((identity, clock, restarts, freed_unread, unheard));
                     }
                 }
-                Entry::Next { stream } => all.next = all.next.max(stream),
-                Entry::Page { pid, index, name } => {
-                    all.pages.insert((pid, index), name);
+                Entry::Next { stream } => all.next = stream,
+                Entry::Page {
+                    pid,
+                    uid,
+                    index,
+                    name,
+                } => {
+                    all.pages.insert((pid, index), (uid, name));
+                }
+                Entry::Charged {
+                    watch,
+                    uid,
+                    bytes,
+                    sensors,
+                    record_bytes,
+                } => {
+                    let charged = Amounts::of(Resource::BufferBytes, bytes)
+                        .and(Resource::Sensors, sensors)
+                        .and(Resource::RecordBytes, record_bytes);
+                    all.charges.insert(WatchId::from_raw(watch), (uid, charged));
                 }
                 Entry::Sensor(sensor) => {
                     let first = sensor.descriptor.id.as_raw();
                     let behind = first.saturating_add(sensor.lanes.max(1));
-                    all.next = all.next.max(behind);
+                    // The last one that was registered.
+                    all.next = behind;
                     all.sensors.insert(first, *sensor);
                 }
                 Entry::Whole => {}
@@ -105,7 +131,13 @@ impl Account {
                         directory.4 = count;
                     }
                 }
-                Entry::TaskGone { pid } => all.pages.retain(|(of, _), _| *of != pid),
+                Entry::TaskGone { pid } => {
+                    let pages = all.pages.range((pid, 0)..=(pid, usize::MAX));
+                    let pages: Vec<_> = pages.map(|(page, _)| *page).collect();
+                    for page in pages {
+                        all.pages.remove(&page);
+                    }
+                }
             }
         }
         all
@@ -122,8 +154,14 @@ impl Registry {
             journal,
             mut files,
             mut outdated,
+            watch,
             ..
         } = left;
+        // What earlier files are charged is known by their watches alone.
+        match watch {
+            Some(watch) => self.watch_files(watch),
+            None => self.keep_watch(&*store)?,
+        }
         let (mut number, mut greatest) = (0, 0);
         if let Some(read) = journal {
             number = read.number;
@@ -135,15 +173,16 @@ impl Registry {
                 self.count_lost(freed_unread, unheard);
                 // Stamps of an earlier clock are told apart by each sensor's own record.
                 let _ = clock;
-                self.reserve_streams(account.next);
-                for ((pid, index), name) in account.pages {
+                self.go_on_from_stream(account.next);
+                self.restore_charges(account.charges);
+                for ((pid, index), (uid, name)) in account.pages {
                     let page = files.remove(&name).map(MemoryFile::adopt);
                     let number = name.strip_prefix('c');
                     let number = number.and_then(|digits| u64::from_str_radix(digits, 36).ok());
                     greatest = greatest.max(number.unwrap_or(0));
                     let page = page.and_then(|page| ControlPage::adopt(page).ok());
                     // A process that has ended meanwhile has no use for its pages.
-                    if !page.is_some_and(|page| self.restore_page(pid, index, page, &name)) {
+                    if !page.is_some_and(|page| self.restore_page((pid, uid), index, page, &name)) {
                         outdated.push(name);
                     }
                 }
@@ -161,7 +200,7 @@ impl Registry {
                 self.forget_idle_tasks();
             }
         }
-        let begun = Journal::begin(store, number + 1, greatest, self.entries());
+        let begun = Journal::begin(store, number + 1, greatest, self.entries().into_iter());
         let journal = begun
             .map_err(|error| format!("what is registered does not outlive a restart: {error}"))?;
         // What nobody knows any more.
@@ -175,6 +214,14 @@ impl Registry {
         Ok(())
     }
 
+    /// Keeps the watch over a restart.
+    fn keep_watch(&self, store: &dyn Store) -> Result<(), String> {
+        let kept = self
+            .file_watch()
+            .map_or(Ok(()), |watch| store.keep(WATCH_NAME, watch.as_fd()));
+        kept.map_err(|error| format!("what is registered does not outlive a restart: {error}"))
+    }
+
     fn restore_sensor(&mut self, kept: KeptSensor, file: OwnedFd) -> Option<()> {
         let file = MemoryFile::adopt(file);
         let shape = shape_of(&kept.descriptor, kept.kind, kept.lanes).ok()?;
@@ -183,21 +230,13 @@ impl Registry {
         }
         let mapping = Mapping::read_only(&file, shape.bytes()).ok()?;
         self.locked(mapping.lock());
-        let inode = file.inode();
         let registered = Registered {
             descriptor: Arc::new(kept.descriptor),
             mapping: Arc::new(mapping),
             shape,
             clock: kept.clock,
         };
-        let mut sensor = Sensor::new(
-            registered,
-            Some(file),
-            kept.token,
-            inode,
-            kept.pid,
-            kept.uid,
-        );
+        let mut sensor = Sensor::new(registered, Some(file), kept.token, kept.pid, kept.uid);
         sensor.place = kept.place.map(|(page, line)| Place { page, line });
         sensor.was_read = kept.was_read;
         self.readmit(sensor, kept.state, kept.spared);
@@ -223,32 +262,88 @@ impl Registry {
     }
 
     /// All that is known, for a journal.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+    fn entries(&mut self) -> Vec<Entry> {
+        self.rewritten = Snapshot::default();
+        let mut entries = vec![self.directory_entry()];
+        entries.append(&mut self.snapshot(usize::MAX));
+        entries.push(self.next_entry());
+        entries
+    }
+
+    /// What is known of the directory itself.
+    pub(crate) fn directory_entry(&self) -> Entry {
         let status = self.status();
-        let mut entries = vec![
-            Entry::Directory {
-                version: journal::VERSION,
-                identity: self.identity,
-                clock: self.clock,
-                restarts: self.restarts,
-                freed_unread: status.freed_unread,
-                unheard: status.unheard,
-            },
-            Entry::Next {
-                stream: self.next_stream(),
-            },
-        ];
-        entries.extend(self.page_names().map(|(pid, index, name)| Entry::Page {
-            pid,
-            index,
-            name: name.to_string(),
-        }));
-        entries.extend(
-            self.sensors_from(StreamId::from_raw(0))
-                .filter(|sensor| sensor.file.is_some())
-                .map(|sensor| Entry::Sensor(Box::new(sensor.kept()))),
-        );
-        entries.into_iter()
+        Entry::Directory {
+            version: journal::VERSION,
+            identity: self.identity,
+            clock: self.clock,
+            restarts: self.restarts,
+            freed_unread: status.freed_unread,
+            unheard: status.unheard,
+        }
+    }
+
+    /// Where stream numbers go on. The last entry of a snapshot, because every sensor changes it.
+    pub(crate) fn next_entry(&self) -> Entry {
+        Entry::Next {
+            stream: self.next_stream(),
+        }
+    }
+
+    /// The next entries of a snapshot, at most so many; none at its end.
+    pub(crate) fn snapshot(&mut self, most: usize) -> Vec<Entry> {
+        let Snapshot {
+            mut charge,
+            mut task,
+            mut sensor,
+        } = self.rewritten;
+        let mut entries = Vec::new();
+        for (watch, entry) in self.charges_from(charge).take(most) {
+            charge = WatchId::from_raw(watch.as_raw().saturating_add(1));
+            entries.push(entry);
+        }
+        let left = most - entries.len();
+        for (pid, pages) in self.pages_from(task).take(left) {
+            task = pid.saturating_add(1);
+            entries.extend(pages);
+        }
+        let left = most.saturating_sub(entries.len());
+        for known in self.sensors_from(sensor).take(left) {
+            sensor = StreamId::from_raw(known.registered.descriptor.id.as_raw() + 1);
+            if known.file.is_some() {
+                entries.push(Entry::Sensor(Box::new(known.kept())));
+            }
+        }
+        let after = Snapshot {
+            charge,
+            task,
+            sensor,
+        };
+        let has_moved = after != self.rewritten;
+        self.rewritten = after;
+        match entries.is_empty() && has_moved {
+            // Sensors without files alone.
+            true => self.snapshot(most),
+            false => entries,
+        }
+    }
+}
+
+/// How far a snapshot of the registry has come: what lies behind is still to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    charge: WatchId,
+    task: u32,
+    sensor: StreamId,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self {
+            charge: WatchId::from_raw(0),
+            task: 0,
+            sensor: StreamId::from_raw(0),
+        }
     }
 }
 

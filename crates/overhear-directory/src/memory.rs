@@ -2,6 +2,7 @@
 //! Memory files and maps of them: the only unsafe code of the directory.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -33,15 +34,19 @@ impl MapError {
 }
 
 /// A memory file: a sensor's memory, or a page that the directory alone writes.
+///
+/// Holding one proves that the size of the file cannot change: the seals come before anybody else gets it.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
+    // An open file of its own, which no program is given: see `is_open_elsewhere`.
     file: OwnedFd,
     bytes: usize,
 }
 
 impl MemoryFile {
-    /// Allocates the file and writes what must stand in it: words, and the byte at which they begin.
-    /// The pages exist afterwards, so writers never fault for want of memory.
+    /// Makes the file and writes what must stand in it: words, and the byte at which they begin. Other
+    /// pages do not exist yet: a program allocates those of its buffer itself, so that its own control
+    /// group pays for them.
     pub(crate) fn create(
         name: &str,
         bytes: usize,
@@ -50,27 +55,47 @@ impl MemoryFile {
         let fail = |action| move |errno| MapError::new(action, bytes, errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         // Not executable; kernels before 6.3 do not know the flag.
-        let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
+        let made = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(fail("create a memory file of"))?;
-        rustix::fs::ftruncate(&file, bytes as u64).map_err(fail("size a memory file to"))?;
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
-            .map_err(fail("allocate"))?;
+        rustix::fs::ftruncate(&made, bytes as u64).map_err(fail("size a memory file to"))?;
+        let size = SealFlags::SHRINK | SealFlags::GROW;
+        rustix::fs::fcntl_add_seals(&made, size).map_err(fail("seal"))?;
         for (at, words) in initial {
             let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            rustix::io::pwrite(&file, &head, *at as u64).map_err(fail("write the header of"))?;
+            rustix::io::pwrite(&made, &head, *at as u64).map_err(fail("write the header of"))?;
         }
+        // The kernel counts who has a file open for writing from the second time on only.
+        let file = reopen(&made, OFlags::RDWR).map_err(fail("open"))?;
         Ok(Self { file, bytes })
     }
 
     /// A file that this directory made in an earlier life.
     pub(crate) fn adopt(file: OwnedFd) -> Self {
-        let mut adopted = Self { file, bytes: 0 };
-        adopted.bytes = usize::try_from(adopted.size()).unwrap_or(0);
-        adopted
+        let size = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size);
+        let bytes = usize::try_from(size).unwrap_or(0);
+        Self { file, bytes }
     }
 
-    /// Forbids changes of size for good; the directory can still write, also after a restart.
+    /// Allocates pages of a part of the file, as far as they do not exist: writers never fault for want
+    /// of memory then.
+    pub(crate) fn allocate(&self, part: Range<usize>) -> Result<(), MapError> {
+        let fail = |errno| MapError::new("allocate", self.bytes, errno);
+        let part = part.start..part.end.min(self.bytes);
+        if part.is_empty() {
+            return Ok(());
+        }
+        let (from, bytes) = (part.start as u64, part.len() as u64);
+        allocate(&self.file, from, bytes).map_err(fail)
+    }
+
+    /// How much of the file exists, in bytes.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        let blocks = rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks);
+        u64::try_from(blocks).unwrap_or(0) * 512
+    }
+
+    /// Forbids further seals for good; the directory can still write, also after a restart.
     pub(crate) fn seal_size(&self) -> Result<(), MapError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         if rustix::fs::fcntl_get_seals(&self.file).is_ok_and(|present| present.contains(seals)) {
@@ -86,9 +111,29 @@ impl MemoryFile {
     pub(crate) fn reader(&self) -> Result<OwnedFd, MapError> {
         let fail = |errno| MapError::new("share", self.bytes, errno);
         rustix::fs::fchmod(&self.file, Mode::RUSR).map_err(fail)?;
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, Mode::empty()).map_err(fail)
+        reopen(&self.file, OFlags::RDONLY).map_err(fail)
+    }
+
+    /// An open file for the program that writes here. It counts as long as the program, or whoever has
+    /// it from the program, keeps a descriptor or a map: see [`MemoryFile::is_open_elsewhere`].
+    pub(crate) fn share(&self) -> Result<OwnedFd, MapError> {
+        reopen(&self.file, OFlags::RDWR).map_err(|errno| MapError::new("share", self.bytes, errno))
+    }
+
+    /// Whether somebody has what [`MemoryFile::share`] gave: a descriptor of it, or a map. The kernel
+    /// grants a lease on a file to its only opener. Where leases are switched off the answer is yes.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        const F_SETLEASE: libc::c_int = 1024;
+        const WRITE_LEASE: libc::c_int = 1;
+        const NO_LEASE: libc::c_int = 2;
+        let file = self.file.as_raw_fd();
+        // SAFETY: system calls on a descriptor that `self` owns, without memory.
+        let granted = unsafe { libc::fcntl(file, F_SETLEASE, WRITE_LEASE) } == 0;
+        if granted {
+            // SAFETY: as above.
+            unsafe { libc::fcntl(file, F_SETLEASE, NO_LEASE) };
+        }
+        !granted
     }
 
     /// Forbids new writable maps, writes and changes of size, for everybody and for good. The map
@@ -99,21 +144,21 @@ impl MemoryFile {
             .map_err(|errno| MapError::new("seal", self.bytes, errno))
     }
 
-    /// The file's number, by which lists of maps name it; 0 if the kernel does not say.
-    pub(crate) fn inode(&self) -> u64 {
-        rustix::fs::fstat(&self.file).map_or(0, |about| about.st_ino)
-    }
-
-    /// How large the file is now: less than [`MemoryFile::bytes`] if somebody cut it before the seal.
-    pub(crate) fn size(&self) -> u64 {
-        let size = rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_size);
-        u64::try_from(size).unwrap_or(0)
-    }
-
-    /// Bytes that the file was made with.
+    /// Size of the file in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// Opens a memory file once more: another open file, not another descriptor of the same one.
+fn reopen(file: &OwnedFd, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Allocates pages of a file. A signal interrupts the kernel, which then keeps nothing of it.
+fn allocate(file: impl AsFd, from: u64, bytes: u64) -> rustix::io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), from, bytes))
 }
 
 impl AsFd for MemoryFile {
@@ -143,12 +188,32 @@ impl Mapping {
         Self::shared(file, bytes, ProtFlags::READ)
     }
 
+    /// The same without faulting pages in: see [`Mapping::lock_part`].
+    pub(crate) fn read_only_later(file: impl AsFd, bytes: usize) -> Result<Self, MapError> {
+        Self::with_flags(file, bytes, ProtFlags::READ, MapFlags::SHARED)
+    }
+
     /// Maps a file for writing and faults its pages in.
     ///
     /// # Errors
     /// [`MapError`] with the kernel's reason.
     pub fn writable(file: impl AsFd, bytes: usize) -> Result<Self, MapError> {
         Self::shared(file, bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// The same, and makes sure that every page exists: the map faults them in as far as there is memory,
+    /// and what it left out is asked for by a call that can fail.
+    ///
+    /// # Errors
+    /// [`MapError`] with the kernel's reason.
+    pub(crate) fn allocated(file: impl AsFd, bytes: usize) -> Result<Self, MapError> {
+        let mapping = Self::writable(&file, bytes)?;
+        let blocks = rustix::fs::fstat(&file).map_or(0, |about| about.st_blocks);
+        if u64::try_from(blocks).unwrap_or(0) * 512 < bytes as u64 {
+            allocate(&file, 0, bytes as u64)
+                .map_err(|errno| MapError::new("allocate", bytes, errno))?;
+        }
+        Ok(mapping)
     }
 
     /// Private memory of zeros, for a sensor that nobody hears.
@@ -165,7 +230,20 @@ impl Mapping {
     }
 
     fn shared(file: impl AsFd, bytes: usize, protection: ProtFlags) -> Result<Self, MapError> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::with_flags(
+            file,
+            bytes,
+            protection,
+            MapFlags::SHARED | MapFlags::POPULATE,
+        )
+    }
+
+    fn with_flags(
+        file: impl AsFd,
+        bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Self, MapError> {
         // SAFETY: a fresh map at an address of the kernel's choice touches nothing else.
         let base = unsafe {
             rustix::mm::mmap(
@@ -248,6 +326,29 @@ impl Mapping {
             // and an unmapped range would be given to somebody else: there is no way on.
             std::process::abort();
         }
+    }
+
+    /// Faults the pages of a part in and asks for them to stay in memory.
+    ///
+    /// # Errors
+    /// As for [`Mapping::lock`]; the pages are faulted in all the same.
+    pub(crate) fn lock_part(&self, part: Range<usize>) -> std::io::Result<()> {
+        let page = rustix::param::page_size();
+        let (from, end) = (part.start / page * page, part.end.min(self.bytes));
+        if from >= end {
+            return Ok(());
+        }
+        // SAFETY: `from` lies within the map.
+        let begin = unsafe { self.base.as_ptr().add(from) }.cast();
+        // SAFETY: locks pages of this map alone.
+        let locked = unsafe { rustix::mm::mlock(begin, end - from) };
+        if locked.is_err() {
+            let advice = rustix::mm::Advice::LinuxPopulateRead;
+            // SAFETY: faults pages of this map in and changes nothing. Kernels before 5.14 do not know
+            // the advice; their readers fault the pages in.
+            let _ = unsafe { rustix::mm::madvise(begin, end - from, advice) };
+        }
+        Ok(locked?)
     }
 
     /// Asks for the pages to stay in memory; without the right to that they may be swapped out.

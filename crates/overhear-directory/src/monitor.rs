@@ -91,7 +91,7 @@ impl MonitorConnection {
 
     fn unexpected(&self, reply: Reply) -> AttachError {
         match reply {
-            Reply::Refused { sentence } => self.refused(sentence),
+            Reply::Refused { sentence, .. } => self.refused(sentence),
             _ => self.link.misunderstood().into(),
         }
     }

@@ -77,6 +77,11 @@ impl Needs {
         self
     }
 
+    /// Characters of all patterns.
+    pub(crate) fn pattern_characters(&self) -> u64 {
+        self.sensors.iter().map(Query::pattern_characters).sum()
+    }
+
     /// What decides. It may come from another process, so it is checked here.
     pub(crate) fn compile(&self) -> Result<Needed, QueryError> {
         let sensors = self.sensors.iter().map(Query::compile);
@@ -105,6 +110,24 @@ impl Needed {
             all: true,
             ..Self::default()
         }
+    }
+
+    /// Upper bound of the memory that it takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        // A name with the piece of memory that it lies in, and its place in a set.
+        let events = self
+            .events
+            .iter()
+            .map(|event| 160 + 2 * event.to_string().len() as u64);
+        let sensors = self.sensors.iter().map(Matcher::memory_bytes);
+        events.sum::<u64>() + sensors.sum::<u64>()
+    }
+
+    /// Upper bound of the work of one decision, in parts of patterns.
+    pub(crate) fn cost(&self) -> u32 {
+        // Comparisons of names in a set.
+        let events = if self.events.is_empty() { 0 } else { 16 };
+        events + self.sensors.iter().map(Matcher::cost).sum::<u32>()
     }
 
     pub(crate) fn matches(&self, sensor: &StreamDescriptor) -> bool {

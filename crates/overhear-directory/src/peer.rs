@@ -1,55 +1,188 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who is at the other end of a connection: the kernel vouches for it.
+//!
+//! A process id alone says little: when its process has ended, another one gets it. So a peer is a pidfd,
+//! taken when the connection is accepted, and whatever is read by the id (`/proc`) counts only if the
+//! process still lives afterwards.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+
+/// `SO_PEERPIDFD` of Linux 6.5, on all architectures that Overhear runs on.
+const SO_PEERPIDFD: libc::c_int = 77;
+/// The most supplementary groups of a process (`NGROUPS_MAX`).
+const MAX_GROUPS: usize = 65_536;
 
 /// A process, its user and its groups at the time when it connected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
+    pub(crate) groups: Groups,
+    // The process that connected, if it lived when the connection was accepted.
+    process: Option<Arc<OwnedFd>>,
+}
+
+/// The groups of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Groups {
     /// The process' own group first, then the others that its user is in.
-    pub(crate) groups: Vec<u32>,
+    Known(Arc<[u32]>),
+    /// The kernel does not say: a rule that forbids fits, and one that permits does not.
+    Unknown,
 }
 
 impl Peer {
     /// Asks the kernel; `None` if it does not say.
     pub(crate) fn of(connection: impl AsFd) -> Option<Self> {
-        let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
-        let mut all = vec![peer.gid.as_raw()];
-        all.extend(groups(&connection));
+        let (pid, uid, own_group) = credentials(&connection)?;
+        let groups = match groups(connection.as_fd()) {
+            Some(others) => Groups::Known([own_group].into_iter().chain(others).collect()),
+            None => Groups::Unknown,
+        };
+        let process = peer_process(connection.as_fd(), pid, uid);
         Some(Self {
-            pid: peer.pid.as_raw_nonzero().get().unsigned_abs(),
-            uid: peer.uid.as_raw(),
-            groups: all,
+            pid,
+            uid,
+            groups,
+            process: process.map(Arc::new),
         })
+    }
+
+    /// The user at the other end: one system call, to refuse somebody cheaply.
+    pub(crate) fn user_of(connection: impl AsFd) -> Option<u32> {
+        credentials(connection).map(|(_, uid, _)| uid)
+    }
+
+    /// The process, if it lives. As long as it does, its id is nobody else's.
+    pub(crate) fn process(&self) -> Option<&Arc<OwnedFd>> {
+        self.process.as_ref().filter(|process| is_alive(process))
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn for_test(pid: u32, uid: u32, groups: Groups) -> Self {
+        Self {
+            pid,
+            uid,
+            groups,
+            process: None,
+        }
     }
 }
 
-/// The supplementary groups of a socket's other end. A user can be in 65,536 of them; who is in more
-/// than 1,024 has none here.
-fn groups(connection: impl AsFd) -> Vec<u32> {
-    let mut groups = [0_u32; 1024];
-    let mut bytes = libc::socklen_t::try_from(size_of_val(&groups)).unwrap_or(0);
-    // SAFETY: the kernel writes at most `bytes` bytes into the array, which is as long.
+/// Process, user and group of a connection's other end. The process is 0 if it lives in a namespace that
+/// this one does not see.
+fn credentials(connection: impl AsFd) -> Option<(u32, u32, u32)> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = libc::socklen_t::try_from(size_of_val(&peer)).ok()?;
+    // SAFETY: the kernel writes at most `bytes` bytes into the structure, which is as long.
     let result = unsafe {
         libc::getsockopt(
             connection.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERGROUPS,
-            groups.as_mut_ptr().cast(),
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
             &raw mut bytes,
         )
     };
-    let found = if result == 0 { bytes as usize / 4 } else { 0 };
-    groups[..found.min(groups.len())].to_vec()
+    (result == 0).then_some((peer.pid.unsigned_abs(), peer.uid, peer.gid))
+}
+
+/// Whether the process of a pidfd has not ended.
+pub(crate) fn is_alive(process: impl AsFd) -> bool {
+    let mut waited = [PollFd::new(&process, PollFlags::IN)];
+    let no_time = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(poll(&mut waited, Some(&no_time)), Ok(0))
+}
+
+/// A pidfd of the process that connected; none if it has ended.
+fn peer_process(connection: BorrowedFd<'_>, pid: u32, uid: u32) -> Option<OwnedFd> {
+    let process = match peer_pidfd(connection) {
+        Ok(process) => process,
+        // Before Linux 6.5 a process that ended between its call and ours may have left its id to
+        // another one, but hardly to one of the same user that it is, too, when looked at again.
+        Err(libc::ENOPROTOOPT) => {
+            let raw = Pid::from_raw(pid.cast_signed())?;
+            let process = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+            (user_of_process(pid)? == uid).then_some(process)?
+        }
+        Err(_) => return None,
+    };
+    is_alive(&process).then_some(process)
+}
+
+fn peer_pidfd(connection: BorrowedFd<'_>) -> Result<OwnedFd, i32> {
+    let mut process: RawFd = -1;
+    let mut bytes = libc::socklen_t::try_from(size_of::<RawFd>()).unwrap_or(0);
+    // SAFETY: the kernel writes at most `bytes` bytes into the number, which is as long.
+    let result = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut process).cast(),
+            &raw mut bytes,
+        )
+    };
+    match result {
+        // SAFETY: the kernel made the descriptor for this call; nobody else owns it. It is
+        // close-on-exec, as every pidfd.
+        0 => Ok(unsafe { OwnedFd::from_raw_fd(process) }),
+        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// The effective user of a process.
+fn user_of_process(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("Uid:"))?;
+    line.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// The supplementary groups of a socket's other end; `None` if the kernel does not say.
+fn groups(connection: BorrowedFd<'_>) -> Option<Vec<u32>> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let mut bytes = libc::socklen_t::try_from(size_of_val(&*groups)).ok()?;
+        // SAFETY: the kernel writes at most `bytes` bytes into the vector, which is as long.
+        let result = unsafe {
+            libc::getsockopt(
+                connection.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let found = bytes as usize / size_of::<u32>();
+        if result == 0 {
+            groups.truncate(found);
+            return Some(groups);
+        }
+        // Too many for the vector: the kernel says how many.
+        let error = std::io::Error::last_os_error().raw_os_error();
+        if error != Some(libc::ERANGE) || found <= groups.len() || found > MAX_GROUPS {
+            return None;
+        }
+        groups.resize(found, 0);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use super::Peer;
+    use super::{Groups, Peer};
 
     #[test]
     fn a_process_knows_itself() {
@@ -57,12 +190,17 @@ mod tests {
         let peer = Peer::of(&one).unwrap();
         assert_eq!(peer.pid, std::process::id());
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
-        assert_eq!(peer.groups[0], rustix::process::getegid().as_raw());
+        assert_eq!(Peer::user_of(&one), Some(peer.uid));
+        assert!(peer.process().is_some());
+        let Groups::Known(groups) = &peer.groups else {
+            panic!("{peer:?}");
+        };
+        assert_eq!(groups[0], rustix::process::getegid().as_raw());
         let own: Vec<u32> = rustix::process::getgroups()
             .unwrap()
             .iter()
             .map(|group| group.as_raw())
             .collect();
-        assert_eq!(peer.groups[1..], own);
+        assert_eq!(groups[1..], own);
     }
 }

@@ -19,6 +19,10 @@ pub(crate) enum Token {
     Connection(u32),
     /// A process has ended.
     Process(u32),
+    /// The kernel has freed files.
+    Freed,
+    /// The worker has results.
+    Worker,
 }
 
 impl Token {
@@ -28,6 +32,8 @@ impl Token {
             Self::Listener(index) => (1, index),
             Self::Connection(number) => (2, number),
             Self::Process(pid) => (3, pid),
+            Self::Freed => (4, 0),
+            Self::Worker => (5, 0),
         };
         kind << 32 | number as u64
     }
@@ -38,6 +44,8 @@ impl Token {
             1 => Self::Listener(number),
             2 => Self::Connection(number),
             3 => Self::Process(number),
+            4 => Self::Freed,
+            5 => Self::Worker,
             _ => Self::Stop,
         }
     }
@@ -58,31 +66,55 @@ impl Poller {
         epoll::add(&self.0, fd, data, EventFlags::IN)
     }
 
-    /// Waits for room to write, too, or no longer.
-    pub(crate) fn want_room(&self, fd: impl AsFd, token: Token, wanted: bool) {
+    /// Waits for this descriptor no longer.
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        // An error means that it is not waited for.
+        let _ = epoll::delete(&self.0, fd);
+    }
+
+    /// Waits once for something to read from this descriptor.
+    pub(crate) fn add_once(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token.to_raw());
-        let flags = if wanted {
-            EventFlags::IN | EventFlags::OUT
-        } else {
-            EventFlags::IN
-        };
+        epoll::add(&self.0, fd, data, EventFlags::IN | EventFlags::ONESHOT)
+    }
+
+    /// Waits once more: for something to read, for room to write, or for the end of the other side alone.
+    pub(crate) fn rearm(&self, fd: impl AsFd, token: Token, reads: bool, writes: bool) {
+        let data = EventData::new_u64(token.to_raw());
+        let mut flags = EventFlags::ONESHOT;
+        flags.set(EventFlags::IN, reads);
+        flags.set(EventFlags::OUT, writes);
         // An error means that the descriptor is not waited for: then its connection is about to go.
         let _ = epoll::modify(&self.0, fd, data, flags);
     }
 
     /// Waits until something can be done, or the time is over; says what.
-    pub(crate) fn wait(&self, timeout: Duration) -> Vec<Token> {
+    pub(crate) fn wait(&self, timeout: Duration) -> Vec<(Token, Ready)> {
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: i64::from(timeout.subsec_nanos()).max(1_000_000),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
         };
-        let mut events = [MaybeUninit::<Event>::uninit(); 256];
+        let mut events = [MaybeUninit::<Event>::uninit(); 1024];
         match epoll::wait(&self.0, &mut events, Some(&timeout)) {
-            Ok((found, _)) => found
-                .iter()
-                .map(|event| Token::from_raw(event.data.u64()))
-                .collect(),
+            Ok((found, _)) => found.iter().map(|event| meaning(*event)).collect(),
             Err(_) => Vec::new(),
         }
     }
+}
+
+/// What can be done with a descriptor. An end of the other side is read and written like anything else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) to_read: bool,
+    pub(crate) to_write: bool,
+}
+
+fn meaning(event: Event) -> (Token, Ready) {
+    let Event { flags, data } = event;
+    let ends = EventFlags::HUP | EventFlags::ERR;
+    let ready = Ready {
+        to_read: flags.intersects(EventFlags::IN | ends),
+        to_write: flags.intersects(EventFlags::OUT | ends),
+    };
+    (Token::from_raw(data.u64()), ready)
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::needs::Needs;
 use crate::query::Query;
-use crate::record::SensorRecord;
+use crate::record::{SensorRecord, UnheardRecord};
 
 /// The version of the protocol. Unknown fields are ignored, so additions need no new one.
 pub(crate) const VERSION: u32 = 1;
@@ -39,6 +39,10 @@ pub(crate) enum Request {
     },
     /// How is the directory?
     Status {
+        version: u32,
+    },
+    /// Which sensors of this user are not heard?
+    Unheard {
         version: u32,
     },
 }
@@ -92,6 +96,9 @@ pub(crate) enum Reply {
     Unregistered,
     Refused {
         sentence: String,
+        /// It is worth while to ask again in a moment: nothing has been looked at.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     },
     /// Some of the sensors that match; the last packet says that there are no more.
     Sensors {
@@ -110,6 +117,10 @@ pub(crate) enum Reply {
         changed: u32,
     },
     Status(crate::record::DirectoryStatus),
+    /// The latest of them.
+    Unheard {
+        sensors: Vec<UnheardRecord>,
+    },
 }
 
 /// Where to write. The memory file comes along, and the control page's behind it.

@@ -12,9 +12,10 @@
 //! So `*`, or nothing, is everything, `queue` is every sensor `queue`, `server/*` is everything of
 //! all processes `server`, and `4711/queue#2` is one sensor.
 
-use globset::{Glob, GlobBuilder, GlobMatcher};
 use overhear_event::{Origin, StreamDescriptor, StreamId};
 use serde::{Deserialize, Serialize};
+
+use crate::glob::Glob;
 
 /// Longer globs are refused: they cost the directory time and memory.
 const LONGEST: usize = 512;
@@ -125,6 +126,12 @@ impl Query {
         })
     }
 
+    /// Characters of all patterns, and one for the query itself.
+    pub(crate) fn pattern_characters(&self) -> u64 {
+        let type_id = self.type_id.as_ref().map_or(0, String::len);
+        (1 + self.names.len() + type_id) as u64
+    }
+
     /// What decides. A query may come from another process, so it is checked here.
     ///
     /// # Errors
@@ -167,35 +174,49 @@ impl std::fmt::Display for Query {
 }
 
 /// A glob over a name; `*` also stands for `/`, because ids may contain it.
-pub(crate) fn compile_glob(glob: &str) -> Result<GlobMatcher, QueryError> {
+fn compile_glob(glob: &str) -> Result<Glob, QueryError> {
     if glob.len() > LONGEST {
         return Err(QueryError::TooLong(glob.len()));
     }
-    let built: Result<Glob, _> = GlobBuilder::new(glob).literal_separator(false).build();
-    let built = built.map_err(|error| QueryError::BadGlob {
+    Glob::new(glob).map_err(|error| QueryError::BadGlob {
         glob: glob.to_string(),
-        reason: error.kind().to_string(),
-    })?;
-    Ok(built.compile_matcher())
+        reason: error.to_string(),
+    })
 }
 
 /// A query, ready to decide.
 #[derive(Clone, Debug)]
 pub struct Matcher {
-    task: Option<GlobMatcher>,
-    sensor: Option<GlobMatcher>,
-    instance: Option<GlobMatcher>,
-    type_id: Option<GlobMatcher>,
+    task: Option<Glob>,
+    sensor: Option<Glob>,
+    instance: Option<Glob>,
+    type_id: Option<Glob>,
     stream: Option<StreamId>,
 }
 
 impl Matcher {
+    fn globs(&self) -> impl Iterator<Item = &Glob> {
+        let all = [&self.task, &self.sensor, &self.instance, &self.type_id];
+        all.into_iter().flatten()
+    }
+
+    /// Upper bound of the memory that it takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + self.globs().map(Glob::heap_bytes).sum::<u64>()
+    }
+
+    /// Upper bound of the work of one match, in parts of patterns.
+    pub(crate) fn cost(&self) -> u32 {
+        // The task has three names.
+        let task = self.task.as_ref().map_or(0, |glob| 2 * glob.cost());
+        1 + task + self.globs().map(Glob::cost).sum::<u32>()
+    }
+
     /// Whether this sensor is meant.
     #[must_use]
     pub fn matches(&self, sensor: &StreamDescriptor) -> bool {
-        let holds = |glob: &Option<GlobMatcher>, name: &str| {
-            glob.as_ref().is_none_or(|glob| glob.is_match(name))
-        };
+        let holds =
+            |glob: &Option<Glob>, name: &str| glob.as_ref().is_none_or(|glob| glob.is_match(name));
         self.stream.is_none_or(|stream| stream == sensor.id)
             && holds(&self.sensor, &sensor.sensor)
             && holds(&self.instance, &sensor.instance)
@@ -203,8 +224,8 @@ impl Matcher {
             && self.task.as_ref().is_none_or(|glob| match &sensor.origin {
                 Origin::Program(task) => {
                     glob.is_match(&task.comm)
-                        || glob.is_match(task.pid.to_string())
-                        || glob.is_match(format!("{}({})", task.comm, task.pid))
+                        || glob.is_match(&task.pid.to_string())
+                        || glob.is_match(&format!("{}({})", task.comm, task.pid))
                 }
                 Origin::Kernel { .. } => glob.is_match("kernel"),
                 Origin::Clerk => glob.is_match("clerk"),

@@ -103,4 +103,42 @@ pub struct DirectoryStatus {
     pub unheard: u64,
     /// How often the directory was started again with what it had kept.
     pub restarts: u64,
+    /// Connections that were turned away because their users had too many.
+    #[serde(default)]
+    pub turned_away: u64,
+}
+
+/// A sensor that wanted to be heard and is not. The names of the fields are those of
+/// `overhear list --unheard --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnheardRecord {
+    /// Its process.
+    pub pid: u32,
+    /// The user of the process.
+    pub uid: u32,
+    /// The short name of the process.
+    pub comm: String,
+    /// The sensor's id.
+    pub sensor: String,
+    /// Why it is not heard.
+    pub sentence: String,
+    /// How often it asked.
+    pub count: u64,
+}
+
+impl std::fmt::Display for UnheardRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            pid,
+            comm,
+            sensor,
+            sentence,
+            ..
+        } = self;
+        let (sensor, comm) = (sensor.escape_debug(), comm.escape_debug());
+        write!(
+            f,
+            "sensor `{sensor}` of {comm} ({pid}) is not heard: {sentence}"
+        )
+    }
 }

@@ -5,9 +5,8 @@
 use overhear_event::StreamDescriptor;
 use serde::Deserialize;
 
-use crate::peer::Peer;
+use crate::peer::{Groups, Peer};
 use crate::query::Matcher;
-use crate::registry::Sensor;
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -51,7 +50,11 @@ impl Rule {
     fn fits(&self, action: Action, peer: &Peer, owner: u32, sensor: &StreamDescriptor) -> bool {
         let anybody = self.users.is_none() && self.groups.is_none();
         let named = |users: &Vec<u32>| users.contains(&peer.uid);
-        let member = |groups: &Vec<u32>| peer.groups.iter().any(|group| groups.contains(group));
+        let member = |groups: &Vec<u32>| match &peer.groups {
+            Groups::Known(of_peer) => of_peer.iter().any(|group| groups.contains(group)),
+            // In doubt, no.
+            Groups::Unknown => !self.permits,
+        };
         self.actions.contains(&action)
             && (anybody
                 || self.users.as_ref().is_some_and(named)
@@ -90,22 +93,24 @@ impl Rules {
         }
     }
 
-    /// Whether this peer may read this sensor; the rule that forbids it.
-    pub(crate) fn attach(&self, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        self.own(
-            Action::Attach,
-            peer,
-            sensor.uid,
-            &sensor.registered.descriptor,
-        )
+    /// Upper bound of the work of one decision, in parts of patterns.
+    pub(crate) fn cost(&self) -> u32 {
+        let patterns = self.0.iter().filter_map(|rule| rule.sensors.as_ref());
+        patterns.map(Matcher::cost).sum()
     }
 
-    /// Whether this peer may switch this sensor on and off; the rule that forbids it.
-    pub(crate) fn switch(&self, peer: &Peer, sensor: &Sensor) -> Result<(), String> {
-        self.may_switch(peer, sensor.uid, &sensor.registered.descriptor)
+    /// Whether this peer may read this sensor of the user `owner`, and know that it exists; the rule that
+    /// forbids it.
+    pub(crate) fn may_attach(
+        &self,
+        peer: &Peer,
+        owner: u32,
+        sensor: &StreamDescriptor,
+    ) -> Result<(), String> {
+        self.own(Action::Attach, peer, owner, sensor)
     }
 
-    /// The same of a sensor of the user `owner` that need not exist yet.
+    /// Whether this peer may switch this sensor of the user `owner` on and off; the rule that forbids it.
     pub(crate) fn may_switch(
         &self,
         peer: &Peer,
@@ -166,15 +171,11 @@ mod tests {
     use overhear_event::{Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema};
 
     use super::{Action, Rule, Rules};
-    use crate::peer::Peer;
+    use crate::peer::{Groups, Peer};
     use crate::query::Query;
 
     fn peer(uid: u32, groups: &[u32]) -> Peer {
-        Peer {
-            pid: 1,
-            uid,
-            groups: groups.to_vec(),
-        }
+        Peer::for_test(1, uid, Groups::Known(groups.into()))
     }
 
     fn sensor(name: &str) -> StreamDescriptor {
@@ -237,6 +238,21 @@ mod tests {
         assert_eq!(decide(Action::Attach, peer(6, &[1]), 1000, "queue"), None);
         assert_eq!(decide(Action::Attach, peer(5, &[]), 1001, "queue"), None);
         assert_eq!(decide(Action::Switch, peer(5, &[]), 1000, "queue"), None);
+        // Whose groups are not known might be a member where that forbids, and is none where it permits.
+        let unknown = |uid| Peer::for_test(1, uid, Groups::Unknown);
+        assert_eq!(
+            decide(Action::Attach, unknown(6), 1000, "queue"),
+            None,
+            "not permitted"
+        );
+        let staff = Rules::new(vec![Rule {
+            title: "not the staff".to_string(),
+            actions: vec![Action::Attach],
+            groups: Some(vec![50]),
+            ..Rule::default()
+        }]);
+        let forbidden = staff.decide(Action::Attach, &unknown(6), 6, &sensor("queue"));
+        assert!(forbidden.is_some_and(|decided| decided.is_err()));
         let by_default = Err("not served".to_string());
         let refused = rules.register(&peer(5, &[]), &sensor("queue"), &by_default);
         assert_eq!(refused, by_default);

@@ -2,7 +2,7 @@
 //! The service: one thread that accepts registrations and monitors, keeps the sensors and the clock
 //! page.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,38 +13,31 @@ use std::time::{Duration, Instant};
 use overhear_event::{ClockId, EventSet, Nanos, StreamId};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{getrlimit, Resource};
+use rustix::process::{getrlimit, Resource as ProcessResource};
 
-use crate::audience::Told;
 use crate::clock::{sensor_clock, ClockKeeper};
-use crate::connection::{Connection, Next};
+use crate::connection::{Connection, Next, CONNECTION};
+use crate::fair_queue::FairQueue;
+use crate::file_watch::FileWatch;
 use crate::journal::Store;
 use crate::kept::{Left, CLOCK_NAME};
+use crate::limits::{LimitSettings, Machine};
 use crate::memory::{MapError, Mapping};
 use crate::needs::Needs;
+use crate::packet::send;
 use crate::peer::Peer;
-use crate::poller::{Poller, Token};
-use crate::quota::{Quotas, Usage};
+use crate::poller::{Poller, Ready, Token};
+use crate::protocol::Reply;
+use crate::quota::Resource;
 use crate::record::DirectoryStatus;
-use crate::registry::{lock, OwnedLane, Registry, Unheard};
+use crate::registry::{lock, Registry, Unheard};
 use crate::rules::Rules;
 use crate::sizing::Sizing;
 use crate::task;
+use crate::worker::{Prepared, WorkQueue, Worker};
 
-/// How many registrations may be under way at the same moment.
-const MAX_REGISTERING: usize = 256;
-/// How many monitors may be connected.
-const MAX_MONITORS: usize = 256;
-/// How many of them may be of one user.
-const MAX_MONITORS_OF_USER: usize = 64;
-/// Descriptors for everything but sensors and tasks.
-const OTHER_FILES: usize = MAX_REGISTERING + MAX_MONITORS + 128;
-/// How often the threads of laned sensors are looked after.
-const RECLAIM: Duration = Duration::from_millis(250);
-/// Lanes that are looked at while the registry is locked.
-const LANES_AT_ONCE: usize = 512;
-/// How long threads are looked after at a tick before others are served again.
-const LOOK_AFTER: Duration = Duration::from_millis(5);
+/// How long connections have their turns before it is asked again who is ready.
+const TURNS: Duration = Duration::from_millis(2);
 
 /// The directory could not start.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +62,7 @@ pub enum DirectoryError {
 #[derive(Clone, Debug)]
 pub struct DirectoryBuilder {
     first_stream: u32,
-    quotas: Quotas,
+    limits: LimitSettings,
     uid: u32,
     standalone: bool,
     retention: Duration,
@@ -100,16 +93,12 @@ impl DirectoryBuilder {
     /// How many bytes all buffers together may take. 1 GiB by default.
     #[must_use]
     pub fn quota_bytes(mut self, bytes: u64) -> Self {
-        let each = Usage {
-            bytes,
-            sensors: u64::MAX,
-        };
-        self.quotas = Quotas::new(bytes, each, BTreeMap::new());
+        self.limits.all = vec![(Resource::BufferBytes, bytes)];
         self
     }
 
-    pub(crate) fn quotas(mut self, quotas: Quotas) -> Self {
-        self.quotas = quotas;
+    pub(crate) fn limits(mut self, limits: LimitSettings) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -230,15 +219,18 @@ impl DirectoryBuilder {
             self.first_stream,
             sensor_clock,
             self.rules,
-            self.quotas,
+            self.limits.quotas(&machine(), self.uid),
             Arc::clone(&poller),
         );
         registry.retention = self.retention;
         registry.sizing = self.sizing;
         let needs = self.needs.as_ref().map(Needs::compile).transpose();
         registry.needs = needs.expect("queries are compiled when they are made");
-        registry.most_files = most_files();
         let mut complaints = Vec::new();
+        match FileWatch::new() {
+            Ok(watch) => registry.watch_files(watch),
+            Err(error) => complaints.push(format!("files cannot be watched: {error}")),
+        }
         match store {
             Some(store) => {
                 if let Some(clock) = &clock {
@@ -252,10 +244,18 @@ impl DirectoryBuilder {
             // Nobody will go on with these pages, so nobody has to be able to write them anew.
             None => clock.as_ref().map_or(Ok(()), ClockKeeper::seal)?,
         }
+        if let Some(watch) = registry.file_watch() {
+            poller.add(watch, Token::Freed).map_err(fail)?;
+        }
         if !self.standalone {
             registry.attach_embedded();
         }
+        let queue = WorkQueue::new().map_err(DirectoryError::Thread)?;
+        poller.add(&*queue, Token::Worker).map_err(fail)?;
+        registry.work_queue = Some(Arc::clone(&queue));
         let registry = Arc::new(Mutex::new(registry));
+        let worker = Worker::start(Arc::clone(&queue), Arc::clone(&registry));
+        let worker = worker.map_err(DirectoryError::Thread)?;
         let service = Service {
             listeners,
             _stopped: stopped,
@@ -264,11 +264,12 @@ impl DirectoryBuilder {
             clock_file: clock_file.map(Arc::new),
             registry: Arc::clone(&registry),
             poller,
+            queue,
+            _worker: worker,
             connections: BTreeMap::new(),
             next_connection: 0,
-            full: BTreeSet::new(),
+            turns: FairQueue::default(),
             complaints,
-            next_lane: None,
         };
         let thread = std::thread::Builder::new()
             .name("oh-directory".to_string())
@@ -285,11 +286,18 @@ impl DirectoryBuilder {
     }
 }
 
-/// Descriptors that sensors and tasks may take.
-fn most_files() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    limit.saturating_sub(OTHER_FILES).max(limit / 4)
+/// What this machine allows.
+fn machine() -> Machine {
+    let about = rustix::system::sysinfo();
+    let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    let watches = watches.ok().and_then(|text| text.trim().parse().ok());
+    Machine {
+        memory_bytes: about.totalram as u64 * u64::from(about.mem_unit),
+        descriptors: getrlimit(ProcessResource::Nofile)
+            .current
+            .unwrap_or(u64::MAX),
+        watches: watches.unwrap_or(8192),
+    }
 }
 
 /// A running directory. It ends, and removes its socket, when dropped; buffers stay with those
@@ -312,7 +320,10 @@ impl Directory {
         let uid = rustix::process::geteuid().as_raw();
         DirectoryBuilder {
             first_stream: 1,
-            quotas: Quotas::default(),
+            limits: LimitSettings {
+                is_embedded: true,
+                ..LimitSettings::default()
+            },
             uid,
             standalone: false,
             retention: Duration::from_secs(60),
@@ -376,78 +387,146 @@ struct Service {
     clock_file: Option<Arc<OwnedFd>>,
     registry: Arc<Mutex<Registry>>,
     poller: Arc<Poller>,
+    queue: Arc<WorkQueue>,
+    _worker: Worker,
     connections: BTreeMap<u32, Connection>,
     next_connection: u32,
-    // Connections whose sockets had no room for what they are to be told.
-    full: BTreeSet<u32>,
+    // Connections that have something to do.
+    turns: FairQueue<u32>,
     // What cannot be kept over a restart, not told yet.
     complaints: Vec<String>,
-    // The lane at which the next look after threads begins.
-    next_lane: Option<(StreamId, u32)>,
 }
 
 impl Service {
     fn run(mut self) {
         let mut next_tick = Instant::now() + ClockKeeper::INTERVAL;
-        let mut next_reclaim = Instant::now() + RECLAIM;
+        let mut is_tidy = true;
         loop {
-            let wait = next_tick.saturating_duration_since(Instant::now());
-            let mut ready = BTreeSet::new();
-            for token in self.poller.wait(wait) {
+            let wait = match is_tidy && self.turns.is_empty() {
+                true => next_tick.saturating_duration_since(Instant::now()),
+                false => Duration::ZERO,
+            };
+            for (token, ready) in self.poller.wait(wait) {
                 match token {
                     Token::Stop => return,
-                    Token::Connection(number) => {
-                        ready.insert(number);
-                        self.serve(number);
-                    }
+                    Token::Connection(number) => self.is_ready(number, ready),
                     Token::Listener(index) => self.accept(index as usize),
                     Token::Process(pid) => lock(&self.registry).process_ended(pid),
+                    Token::Freed => {
+                        lock(&self.registry).collect_freed();
+                    }
+                    Token::Worker => self.take_prepared(),
                 }
             }
-            self.tell_monitors(&ready);
+            self.take_turns();
+            is_tidy = !lock(&self.registry).tidy(Instant::now());
+            self.take_news();
             let now = Instant::now();
-            if now < next_tick {
-                continue;
-            }
-            // The clock first: it is the only one that is waited for.
-            if let Some(clock) = &mut self.clock {
-                clock.tick();
-            }
-            next_tick = Instant::now() + ClockKeeper::INTERVAL;
-            self.dismiss_overdue(now);
-            let mut registry = lock(&self.registry);
-            registry.free_outdated(now);
-            self.complaints.extend(registry.tend_journal());
-            // An embedded directory lives as long as one program, and `doctor` tells its user.
-            if !registry.has_embedded_monitor() {
-                self.complaints.extend(registry.take_unlocked());
-            }
-            drop(registry);
-            if now >= next_reclaim && self.reclaim_lanes() {
-                next_reclaim = now + RECLAIM;
-            }
-            // Only services complain, and theirs is the journal of the service manager.
-            for complaint in self.complaints.drain(..) {
-                eprintln!("overheard: {complaint}");
+            if now >= next_tick {
+                // The clock first: it is the only one that is waited for.
+                if let Some(clock) = &mut self.clock {
+                    clock.tick();
+                }
+                next_tick = Instant::now() + ClockKeeper::INTERVAL;
+                self.tick(now);
             }
         }
     }
 
-    /// Gives lanes back whose threads have ended, as many as there is time for; says whether all have been
-    /// looked at. The kernel is asked without the lock: a look-up costs microseconds, and there may
-    /// be a thread for each of many thousand lanes.
-    fn reclaim_lanes(&mut self) -> bool {
-        let begun = Instant::now();
-        loop {
-            let from = self.next_lane.unwrap_or((StreamId::from_raw(0), 0));
-            let (owned, next) = lock(&self.registry).owned_lanes(from, LANES_AT_ONCE);
-            let left: Vec<OwnedLane> = owned.into_iter().filter(OwnedLane::is_left).collect();
-            if !left.is_empty() {
-                lock(&self.registry).reclaim(&left);
+    /// What is done ten times a second.
+    fn tick(&mut self, now: Instant) {
+        let overdue = self.connections.iter().filter(|(_, c)| c.is_overdue(now));
+        let overdue: Vec<u32> = overdue.map(|(number, _)| *number).collect();
+        for number in overdue {
+            self.close(number);
+        }
+        for (number, connection) in &mut self.connections {
+            if std::mem::take(&mut connection.is_later) {
+                self.turns.push(connection.peer().uid, *number);
             }
-            self.next_lane = next;
-            if next.is_none() || begun.elapsed() >= LOOK_AFTER {
-                return next.is_none();
+        }
+        let mut registry = lock(&self.registry);
+        self.complaints.extend(registry.take_complaints(now));
+        drop(registry);
+        // Only services complain, and theirs is the journal of the service manager.
+        for complaint in self.complaints.drain(..) {
+            eprintln!("overheard: {complaint}");
+        }
+    }
+
+    /// A socket can be read or written.
+    fn is_ready(&mut self, number: u32, ready: Ready) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.is_readable |= ready.to_read;
+            connection.is_full &= !ready.to_write;
+            self.turns.push(connection.peer().uid, number);
+        }
+    }
+
+    /// Users take turns, for as long as nobody else has to be waited for.
+    fn take_turns(&mut self) {
+        let begun = Instant::now();
+        while let Some(number) = self.turns.pop() {
+            self.serve(number);
+            if begun.elapsed() >= TURNS {
+                return;
+            }
+        }
+    }
+
+    fn serve(&mut self, number: u32) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        match connection.serve(&self.registry, &self.queue) {
+            Next::Again => self.turns.push(connection.peer().uid, number),
+            Next::Idle => {
+                let token = Token::Connection(number);
+                let (reads, writes) = connection.interest();
+                self.poller.rearm(&*connection, token, reads, writes);
+            }
+            Next::Wait => {}
+            Next::Close => self.close(number),
+        }
+    }
+
+    /// Opens what the worker has prepared.
+    fn take_prepared(&mut self) {
+        for Prepared { opening, result } in self.queue.take_prepared() {
+            let number = opening.connection;
+            let Some(connection) = self.connections.get_mut(&number) else {
+                let sentence = "its program ended before its buffer was ready";
+                drop(result);
+                opening.refuse(&mut lock(&self.registry), sentence);
+                continue;
+            };
+            connection.is_prepared();
+            match result {
+                Ok((file, mapping, locked)) => {
+                    let mut registry = lock(&self.registry);
+                    let stream = opening.open(file, mapping, locked, &mut registry);
+                    drop(registry);
+                    connection.is_open(stream, &self.registry);
+                }
+                Err(sentence) => {
+                    connection.not_opened(opening, &sentence, &self.registry);
+                }
+            }
+            self.close(number);
+        }
+    }
+
+    /// Lets monitors have their turns for whom there is something new.
+    fn take_news(&mut self) {
+        let news = lock(&self.registry).take_news();
+        for (number, goes_on) in news {
+            match self.connections.get(&number) {
+                Some(connection) if goes_on => {
+                    if !connection.is_full {
+                        self.turns.push(connection.peer().uid, number);
+                    }
+                }
+                _ => self.close(number),
             }
         }
     }
@@ -463,42 +542,68 @@ impl Service {
             let Ok(fd) = rustix::net::accept_with(listener, flags) else {
                 return;
             };
-            let Some(peer) = Peer::of(&fd) else {
-                continue;
-            };
-            let may_register = self.may_register(&peer);
-            let number = self.next_connection;
-            self.next_connection = number.wrapping_add(1);
-            let clock = self.clock_file.clone();
-            let connection = Connection::new(fd, number, peer, may_register, clock);
-            if self.make_room(&connection)
-                && self
-                    .poller
-                    .add(&connection, Token::Connection(number))
-                    .is_ok()
-            {
-                self.connections.insert(number, connection);
+            // Before anything else is asked, so that a flood of connections costs little.
+            if let Some(uid) = Peer::user_of(&fd) {
+                match self.make_room(uid) {
+                    Ok(()) => self.admit(fd, uid),
+                    Err(sentence) => self.turn_away(&fd, sentence),
+                }
             }
         }
     }
 
-    /// Whoever connected and says nothing has to make room.
-    fn make_room(&mut self, newcomer: &Connection) -> bool {
-        let registering = self.connections.values().filter(|c| !c.is_monitor());
-        if registering.count() < MAX_REGISTERING {
-            return true;
+    /// Charges a user for another connection. Where all are in use, a user who has more than this one has
+    /// to do with one less: the oldest of those that no monitor has.
+    fn make_room(&mut self, uid: u32) -> Result<(), String> {
+        let mut registry = lock(&self.registry);
+        let Err(shortage) = registry.charge(uid, CONNECTION) else {
+            return Ok(());
+        };
+        let own = registry.quotas.used_by(uid).get(Resource::Connections);
+        let largest = registry.quotas.largest_user(Resource::Connections);
+        drop(registry);
+        let victim = match (shortage.user, largest) {
+            (None, Some((largest, count))) if count > own + 1 && largest != uid => largest,
+            _ => return Err(shortage.sentence),
+        };
+        let mut theirs = self.connections.iter();
+        let oldest = theirs.find(|(_, c)| c.peer().uid == victim && !c.is_monitor());
+        let Some(oldest) = oldest.map(|(number, _)| *number) else {
+            return Err(shortage.sentence);
+        };
+        self.close(oldest);
+        let charged = lock(&self.registry).charge(uid, CONNECTION);
+        charged.map_err(|shortage| shortage.sentence)
+    }
+
+    /// Says that there is no room now.
+    fn turn_away(&self, fd: &OwnedFd, sentence: String) {
+        lock(&self.registry).count_turned_away();
+        let reply = Reply::Refused {
+            sentence,
+            again: true,
+        };
+        if let Ok(packet) = serde_json::to_vec(&reply) {
+            // Who does not read it has gone.
+            let _ = send(fd, &packet, &[]);
         }
-        let idle = self.connections.iter().find(|(_, c)| c.is_idle());
-        match idle.map(|(number, _)| *number) {
-            Some(oldest) => {
-                self.close(oldest);
-                true
-            }
-            None => {
-                let sentence = "too many programs are registering; try again later";
-                newcomer.refuse(&self.registry, "?", sentence);
-                false
-            }
+    }
+
+    /// A connection for which its user is charged.
+    fn admit(&mut self, fd: OwnedFd, uid: u32) {
+        let Some(peer) = Peer::of(&fd) else {
+            lock(&self.registry).release(uid, CONNECTION);
+            return;
+        };
+        let may_register = self.may_register(&peer);
+        let number = self.next_connection;
+        self.next_connection = number.wrapping_add(1);
+        let clock = self.clock_file.clone();
+        let connection = Connection::new(fd, number, peer, may_register, clock);
+        let token = Token::Connection(number);
+        match self.poller.add_once(&connection, token) {
+            Ok(()) => drop(self.connections.insert(number, connection)),
+            Err(_) => lock(&self.registry).release(uid, CONNECTION),
         }
     }
 
@@ -508,7 +613,8 @@ impl Service {
         }
         let program = lock(&self.registry).program;
         let served = match program {
-            Some(program) => task::descends_from(peer.pid, program),
+            // What was read of the peer counts if it was the peer that was read of.
+            Some(program) => task::descends_from(peer.pid, program) && peer.process().is_some(),
             None => self.uid == 0,
         };
         if served {
@@ -520,90 +626,14 @@ impl Service {
         ))
     }
 
-    fn serve(&mut self, number: u32) {
-        let room = self.room_for_monitor(number);
-        let Some(connection) = self.connections.get_mut(&number) else {
-            return;
-        };
-        connection.may_monitor = room;
-        if connection.serve(&self.registry) == Next::Close {
-            self.close(number);
-        }
-    }
-
-    /// Whether a connection may become a monitor's.
-    fn room_for_monitor(&self, number: u32) -> Result<(), String> {
-        let newcomer = self.connections.get(&number).filter(|c| !c.is_monitor());
-        let Some(uid) = newcomer.map(|newcomer| newcomer.peer().uid) else {
-            return Ok(());
-        };
-        let monitors = self.connections.values().filter(|c| c.is_monitor());
-        let (mut all, mut of_user) = (0, 0);
-        for monitor in monitors {
-            all += 1;
-            of_user += usize::from(monitor.peer().uid == uid);
-        }
-        if of_user >= MAX_MONITORS_OF_USER && uid != 0 {
-            return Err(format!(
-                "user {uid} has {MAX_MONITORS_OF_USER} monitors here already; end one of them"
-            ));
-        }
-        if all >= MAX_MONITORS {
-            return Err(format!(
-                "{MAX_MONITORS} monitors are here already; end one of them"
-            ));
-        }
-        Ok(())
-    }
-
     fn close(&mut self, number: u32) {
-        self.full.remove(&number);
         if let Some(mut connection) = self.connections.remove(&number) {
             // A program that stops talking between grant and map loses its grant.
             connection.withdraw(&self.registry);
+            let mut registry = lock(&self.registry);
+            registry.release(connection.peer().uid, connection.amounts());
             if connection.is_monitor() {
-                lock(&self.registry).detach(connection.monitor());
-            }
-        }
-    }
-
-    fn dismiss_overdue(&mut self, now: Instant) {
-        let overdue = self.connections.iter().filter(|(_, c)| c.is_overdue(now));
-        let overdue: Vec<u32> = overdue.map(|(number, _)| *number).collect();
-        for number in overdue {
-            self.close(number);
-        }
-    }
-
-    /// Tells monitors what is new. Those whose sockets were full are asked again when there is room,
-    /// that is if they are among the `ready`: who does not read costs nothing.
-    fn tell_monitors(&mut self, ready: &BTreeSet<u32>) {
-        let (mut waiting, lost) = lock(&self.registry).waiting_monitors();
-        for number in lost {
-            self.close(number);
-        }
-        let listing = self.connections.iter().filter(|(_, c)| c.listing.is_some());
-        waiting.extend(listing.map(|(number, _)| *number));
-        waiting.extend(&self.full);
-        waiting.retain(|number| ready.contains(number) || !self.full.contains(number));
-        waiting.sort_unstable();
-        waiting.dedup();
-        for number in waiting {
-            let Some(connection) = self.connections.get_mut(&number) else {
-                continue;
-            };
-            let told = connection.tell(&mut lock(&self.registry));
-            let wants_room = told == Told::Waiting;
-            if wants_room != self.full.contains(&number) {
-                self.poller
-                    .want_room(&*connection, Token::Connection(number), wants_room);
-                match wants_room {
-                    true => self.full.insert(number),
-                    false => self.full.remove(&number),
-                };
-            }
-            if told == Told::Gone {
-                self.close(number);
+                registry.detach(connection.monitor());
             }
         }
     }

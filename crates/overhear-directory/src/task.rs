@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who is at the other end of a connection, in the kernel's words.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::{fs, io};
 
 use overhear_event::{Task, Timestamp};
 
@@ -17,48 +18,91 @@ pub(crate) fn of_pid(pid: u32) -> Task {
     }
 }
 
-/// Whether the process still maps the memory file with this inode for writing. Where that cannot be
-/// read it is taken to. (A process that embeds the directory also has the directory's own map of
-/// its stream, which is for reading alone.)
-pub(crate) fn maps_file(pid: u32, inode: u64) -> bool {
-    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
-        return true;
-    };
-    // Names of files follow the inode and need not be UTF-8.
-    String::from_utf8_lossy(&maps).lines().any(|line| {
-        let mut fields = line.split_whitespace();
-        let may_write = fields.nth(1).is_some_and(|rights| rights.contains('w'));
-        let found = fields.nth(2).and_then(|field| field.parse().ok());
-        may_write && found == Some(inode) && line.contains("/memfd:")
-    })
+/// The threads of a process, looked up when they are asked for.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    folder: String,
+    pid: u32,
+    view: View,
 }
 
-/// Whether a thread of a process has ended, the process having not. `tid` is the number that the
-/// thread knows itself by: in containers it is another one than the directory's.
-pub(crate) fn thread_has_ended(pid: u32, tid: u32) -> bool {
-    let tasks = format!("/proc/{pid}/task");
-    if !fs::exists(&tasks).unwrap_or(false) || own_number(&tasks, pid) == Some(tid) {
-        return false;
+/// How the threads of a process are found.
+#[derive(Debug)]
+enum View {
+    /// The process has ended or cannot be read: nothing is said of its threads.
+    Unknown,
+    /// It has the same numbers for its threads as this process.
+    Same,
+    /// It lives in a namespace of its own: the numbers that its threads know themselves by. None is known
+    /// until the first is asked for.
+    Other(Option<BTreeSet<u32>>),
+}
+
+impl Threads {
+    pub(crate) fn of(pid: u32) -> Self {
+        let folder = format!("/proc/{pid}/task");
+        let view = match own_number(&folder, pid) {
+            Err(_) => View::Unknown,
+            Ok(number) if number == pid => View::Same,
+            Ok(_) => View::Other(None),
+        };
+        Self { folder, pid, view }
     }
-    if own_number(&tasks, pid) == Some(pid) {
-        return !fs::exists(format!("{tasks}/{tid}")).unwrap_or(true);
+
+    /// Whether a thread has ended, the process having not. `tid` is the number that the thread knows
+    /// itself by: in containers it is another one than the directory's.
+    pub(crate) fn has_ended(&mut self, tid: u32) -> bool {
+        let folder = &self.folder;
+        match &mut self.view {
+            View::Unknown => false,
+            View::Same => {
+                tid != self.pid && !fs::exists(format!("{folder}/{tid}")).unwrap_or(true) && {
+                    // The process may have ended in between.
+                    fs::exists(folder).unwrap_or(false)
+                }
+            }
+            View::Other(known) => {
+                let known = known.get_or_insert_with(|| own_numbers(folder));
+                !known.is_empty() && !known.contains(&tid)
+            }
+        }
     }
-    let Ok(threads) = fs::read_dir(&tasks) else {
-        return false;
-    };
-    let mut numbers = threads.flatten().map(|thread| {
-        let name = thread.file_name().to_string_lossy().parse().ok()?;
-        own_number(&tasks, name)
-    });
-    // Not found, and none that could not be read.
-    numbers.all(|number| number.is_some_and(|number| number != tid))
+}
+
+/// The numbers by which the threads of a process know themselves; none if one of them cannot be read.
+///
+/// Listed twice: where threads end while they are listed, the kernel may pass over others that live.
+fn own_numbers(folder: &str) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    for _ in 0..2 {
+        let Ok(threads) = fs::read_dir(folder) else {
+            return BTreeSet::new();
+        };
+        for thread in threads.flatten() {
+            let Ok(tid) = thread.file_name().to_string_lossy().parse() else {
+                continue;
+            };
+            match own_number(folder, tid) {
+                Ok(number) => all.insert(number),
+                Err(error) if has_gone(&error) => continue,
+                Err(_) => return BTreeSet::new(),
+            };
+        }
+    }
+    all
+}
+
+/// Whether a thread could not be read because it has ended.
+fn has_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// The number by which a thread knows itself: the last one in `NSpid` of its status.
-fn own_number(tasks: &str, tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("{tasks}/{tid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("NSpid:"))?;
-    line.split_whitespace().last()?.parse().ok()
+fn own_number(folder: &str, tid: u32) -> io::Result<u32> {
+    let status = fs::read_to_string(format!("{folder}/{tid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("NSpid:"));
+    let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
+    number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// Whether a process was started by another one, directly or through others that still live.

@@ -99,15 +99,18 @@ fn programs_and_monitors_close_what_they_have_mapped() {
         sensors.push(ask_patiently(&socket, &wanted).unwrap());
     }
     let mut writer = Writer::new(register_patiently(&socket, "written").unwrap());
-    assert_eq!(open_memory(), Vec::<String>::new());
+    // The other test of this process may be in the middle of a registration.
+    eventually(open_memory, Vec::is_empty);
     let monitor = MonitorConnection::connect(&socket).unwrap();
     let mut source = monitor.attach(Query::all(), Begin::Now).unwrap();
     let mut heard = Heard::default();
     writer.write(3);
     heard.until(&mut source, |heard| heard.elements == 3);
     assert_eq!(heard.opened.len(), 4);
-    assert_eq!(open_memory(), Vec::<String>::new());
+    eventually(open_memory, Vec::is_empty);
     // The guard bites.
     let _kept = rustix::fs::memfd_create("overhear-kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    assert_eq!(open_memory().len(), 1);
+    assert!(open_memory()
+        .iter()
+        .any(|name| name.contains("overhear-kept")));
 }

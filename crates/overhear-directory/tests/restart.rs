@@ -319,8 +319,11 @@ fn a_process_that_ends_while_nobody_is_there_is_missed() {
             .cloned()
             .collect::<Vec<_>>()
     };
-    let left = eventually(kept, |names| names.len() == 2);
-    assert!(left[0] == "clock" && left[1].starts_with('j'), "{left:?}");
+    let left = eventually(kept, |names| names.len() == 3);
+    assert!(
+        left[0] == "clock" && left[1].starts_with('j') && left[2] == "watch",
+        "{left:?}"
+    );
 }
 
 #[test]

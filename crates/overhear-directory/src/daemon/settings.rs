@@ -9,9 +9,10 @@ use std::time::Duration;
 use overhear_event::{EventSet, Nanos};
 use serde::Deserialize;
 
+use crate::limits::LimitSettings;
 use crate::needs::Needs;
 use crate::query::{Query, QueryError};
-use crate::quota::{Quotas, Usage};
+use crate::quota::Resource;
 use crate::rules::{Action, Rule, Rules};
 use crate::service::DirectoryBuilder;
 
@@ -50,23 +51,97 @@ pub(crate) struct Settings {
     rule: Vec<RuleSettings>,
 }
 
+/// `total_*` is for all users together, the rest for each user.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct QuotaSettings {
-    /// For all users together.
     total_bytes: Option<u64>,
-    /// For each user.
+    total_record_bytes: Option<u64>,
+    total_sensors: Option<u64>,
+    total_connections: Option<u64>,
+    total_monitors: Option<u64>,
+    total_pattern_characters: Option<u64>,
+    total_deferred: Option<u64>,
     bytes: Option<u64>,
+    record_bytes: Option<u64>,
     sensors: Option<u64>,
+    connections: Option<u64>,
+    monitors: Option<u64>,
+    pattern_characters: Option<u64>,
+    deferred: Option<u64>,
     /// For single users, by name or number.
     user: BTreeMap<String, UserQuota>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct UserQuota {
     bytes: Option<u64>,
+    record_bytes: Option<u64>,
     sensors: Option<u64>,
+    connections: Option<u64>,
+    monitors: Option<u64>,
+    pattern_characters: Option<u64>,
+    deferred: Option<u64>,
+}
+
+/// The resources of which an amount is given.
+fn given<const N: usize>(
+    all: [(Resource, Option<u64>); N],
+) -> impl Iterator<Item = (Resource, u64)> {
+    let given = all.into_iter();
+    given.filter_map(|(resource, amount)| Some((resource, amount?)))
+}
+
+impl QuotaSettings {
+    fn check(self) -> Result<LimitSettings, String> {
+        let all = given([
+            (Resource::BufferBytes, self.total_bytes),
+            (Resource::RecordBytes, self.total_record_bytes),
+            (Resource::Sensors, self.total_sensors),
+            (Resource::Connections, self.total_connections),
+            (Resource::Monitors, self.total_monitors),
+            (Resource::Patterns, self.total_pattern_characters),
+            (Resource::Deferred, self.total_deferred),
+        ]);
+        let each = UserQuota {
+            bytes: self.bytes,
+            record_bytes: self.record_bytes,
+            sensors: self.sensors,
+            connections: self.connections,
+            monitors: self.monitors,
+            pattern_characters: self.pattern_characters,
+            deferred: self.deferred,
+        };
+        let mut of_users = BTreeMap::new();
+        for (user, own) in self.user {
+            let user = match user.parse() {
+                Ok(number) => number,
+                Err(_) => user_number(&user)?,
+            };
+            of_users.insert(user, own.given().collect());
+        }
+        Ok(LimitSettings {
+            all: all.collect(),
+            each: each.given().collect(),
+            of_users,
+            is_embedded: false,
+        })
+    }
+}
+
+impl UserQuota {
+    fn given(self) -> impl Iterator<Item = (Resource, u64)> {
+        given([
+            (Resource::BufferBytes, self.bytes),
+            (Resource::RecordBytes, self.record_bytes),
+            (Resource::Sensors, self.sensors),
+            (Resource::Connections, self.connections),
+            (Resource::Monitors, self.monitors),
+            (Resource::Patterns, self.pattern_characters),
+            (Resource::Deferred, self.deferred),
+        ])
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,11 +167,6 @@ enum Who {
     Number(u32),
     Name(String),
 }
-
-/// Each user's share where the file does not say: much more than programs need, much less than a
-/// machine has.
-const BYTES: u64 = 1 << 30;
-const SENSORS: u64 = 16 * 1024;
 
 /// Reads the configuration from a file that is named, or from the usual place if there is one.
 pub(super) fn load(file: Option<&Path>) -> Result<Checked, SettingsError> {
@@ -132,7 +202,7 @@ pub(crate) struct Checked {
     retention: Duration,
     largest_period: Option<Nanos>,
     only_needed: bool,
-    quotas: Quotas,
+    limits: LimitSettings,
     rules: Rules,
 }
 
@@ -148,7 +218,7 @@ impl Checked {
         };
         builder
             .retention(self.retention)
-            .quotas(self.quotas)
+            .limits(self.limits)
             .rules(self.rules)
     }
 }
@@ -159,24 +229,6 @@ fn parse(text: &str) -> Result<Checked, String> {
 }
 
 fn check(settings: Settings) -> Result<Checked, String> {
-    let quota = settings.quota;
-    let each = Usage {
-        bytes: quota.bytes.unwrap_or(BYTES),
-        sensors: quota.sensors.unwrap_or(SENSORS),
-    };
-    let mut of_users = BTreeMap::new();
-    for (user, own) in quota.user {
-        let usage = Usage {
-            bytes: own.bytes.unwrap_or(each.bytes),
-            sensors: own.sensors.unwrap_or(each.sensors),
-        };
-        let user = match user.parse() {
-            Ok(number) => number,
-            Err(_) => user_number(&user)?,
-        };
-        of_users.insert(user, usage);
-    }
-    let total = quota.total_bytes.unwrap_or_else(half_of_memory);
     let rules: Result<Vec<Rule>, String> = settings.rule.into_iter().map(rule).collect();
     Ok(Checked {
         retention: Duration::from_secs(settings.retention_seconds.unwrap_or(60)),
@@ -184,7 +236,7 @@ fn check(settings: Settings) -> Result<Checked, String> {
             .largest_period_ms
             .map(|ms| Nanos::from_ms(ms.get().into())),
         only_needed: settings.only_needed,
-        quotas: Quotas::new(total, each, of_users),
+        limits: settings.quota.check()?,
         rules: Rules::new(rules?),
     })
 }
@@ -235,19 +287,13 @@ fn group_number(name: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("there is no group `{name}` on this machine"))
 }
 
-fn half_of_memory() -> u64 {
-    let about = rustix::system::sysinfo();
-    let total = about.totalram as u64 * u64::from(about.mem_unit);
-    // Where the kernel does not say, as much as an embedded directory takes.
-    (total / 2).max(1 << 30)
-}
-
 #[cfg(test)]
 mod tests {
     use overhear_event::Nanos;
 
     use super::parse;
-    use crate::quota::Usage;
+    use crate::limits::Machine;
+    use crate::quota::{Amounts, Resource};
 
     #[test]
     fn a_whole_file_is_understood() {
@@ -259,10 +305,13 @@ mod tests {
             total_bytes = 1000
             bytes = 500
             sensors = 10
+            monitors = 3
+            total_monitors = 5
             [quota.user.root]
             sensors = 1
             [quota.user.4711]
             bytes = 7
+            monitors = 2
             [[rule]]
             title = "operators"
             permit = ["attach", "switch"]
@@ -278,12 +327,27 @@ mod tests {
         assert_eq!(checked.retention.as_secs(), 5);
         assert_eq!(checked.largest_period, Some(Nanos::from_ms(10_000)));
         assert!(checked.only_needed && !parse("").unwrap().only_needed);
-        let mut quotas = checked.quotas;
-        let usage = |bytes, sensors| Usage { bytes, sensors };
-        quotas.reserve(0, usage(400, 1)).unwrap();
-        assert!(quotas.reserve(0, usage(1, 1)).is_err());
-        assert!(quotas.reserve(4711, usage(8, 1)).is_err());
-        assert!(quotas.reserve(1, usage(500, 1)).is_ok());
+        let machine = Machine {
+            memory_bytes: 1 << 32,
+            descriptors: 1024,
+            watches: 8192,
+        };
+        let mut quotas = checked.limits.quotas(&machine, 0);
+        let usage = |bytes, sensors| {
+            Amounts::of(Resource::BufferBytes, bytes).and(Resource::Sensors, sensors)
+        };
+        quotas.charge(0, usage(400, 1)).unwrap();
+        assert!(quotas.charge(0, usage(1, 1)).is_err());
+        assert!(quotas.charge(4711, usage(8, 1)).is_err());
+        quotas.charge(1, usage(500, 1)).unwrap();
+        let amount = Amounts::of;
+        assert!(quotas.charge(1, amount(Resource::Monitors, 4)).is_err());
+        assert!(quotas.charge(4711, amount(Resource::Monitors, 3)).is_err());
+        quotas.charge(1, amount(Resource::Monitors, 3)).unwrap();
+        assert!(
+            quotas.charge(2, amount(Resource::Monitors, 3)).is_err(),
+            "five in all"
+        );
     }
 
     #[test]

@@ -3,50 +3,117 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use overhear_event::StreamId;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use super::{Registered, Registry};
+use super::{Refusal, Registered, Registry};
 use crate::control::{ControlPage, ControlPages, MappedLine, Place};
 use crate::journal::Entry;
+use crate::peer::{is_alive, Peer};
 use crate::poller::Token;
-use crate::record::SensorState;
-use crate::task;
+use crate::quota::{Amounts, Resource};
 
 /// A process with sensors.
 #[derive(Debug)]
 pub(super) struct TaskEntry {
     // Readable once the process has ended.
-    _process: OwnedFd,
+    process: Arc<OwnedFd>,
+    // Who is charged for the descriptors of the process and of its pages.
+    uid: u32,
     pub(super) sensors: BTreeSet<StreamId>,
     // Places given to sensors that are not open yet.
     pub(super) granted: u32,
     pub(super) control: ControlPages,
 }
 
+/// The descriptors of a task or of a control page.
+const ONE_DESCRIPTOR: Amounts = Amounts::of(Resource::Descriptors, 1);
+
 impl Registry {
     /// Watches a process and gives a sensor of it a line in a control page.
     ///
     /// # Errors
-    /// What the kernel said if the process cannot be watched.
-    pub(crate) fn place(&mut self, pid: u32, lanes: u32, enabled: bool) -> Result<Place, String> {
-        let task = self.task(pid)?;
-        let placed = task.control.place(lanes, enabled);
-        task.granted += u32::from(placed.is_ok());
-        if let (Ok((place, true)), Some(journal)) = (&placed, &mut self.journal) {
-            if let Some(page) = self.tasks.get_mut(&pid).map(|task| &mut task.control) {
-                let index = place.page;
-                let name = page.page(index).map(|page| journal.keep_page(page.file()));
-                let name = name.unwrap_or_default();
-                page.set_name(index, name.clone());
-                journal.write(&Entry::Page { pid, index, name });
-            }
+    /// Why the process cannot be watched, or which quota its pages exceed.
+    pub(crate) fn place(
+        &mut self,
+        peer: &Peer,
+        lanes: u32,
+        enabled: bool,
+    ) -> Result<Place, Refusal> {
+        let process = peer.process().ok_or("its process has ended")?;
+        self.watch_process(peer.pid, peer.uid, process)?;
+        let placed = match self.place_in_pages(peer.pid, lanes, enabled) {
+            Some(place) => Ok(place),
+            None => self.add_page(peer, lanes).and_then(|()| {
+                let placed = self.place_in_pages(peer.pid, lanes, enabled);
+                placed.ok_or_else(|| Refusal::from("its control page has no line left"))
+            }),
+        };
+        match (&placed, self.tasks.get_mut(&peer.pid)) {
+            (Ok(_), Some(task)) => task.granted += 1,
+            _ => self.forget_if_idle(peer.pid),
         }
-        self.forget_if_idle(pid);
         placed
-            .map(|(place, _)| place)
-            .map_err(|error| error.to_string())
+    }
+
+    fn place_in_pages(&mut self, pid: u32, lanes: u32, enabled: bool) -> Option<Place> {
+        let task = self.tasks.get_mut(&pid)?;
+        task.control.place(lanes, enabled)
+    }
+
+    /// Makes a further control page for a task, and charges it to its user.
+    fn add_page(&mut self, peer: &Peer, lanes: u32) -> Result<(), Refusal> {
+        let pages = self.tasks.get(&peer.pid).map(|task| &task.control);
+        let bytes = pages.map_or(0, |pages| pages.next_page_bytes(lanes));
+        let memory = Amounts::of(Resource::RecordBytes, bytes);
+        self.charge(peer.uid, ONE_DESCRIPTOR)?;
+        if let Err(shortage) = self.charge(peer.uid, memory) {
+            self.release(peer.uid, ONE_DESCRIPTOR);
+            return Err(shortage.into());
+        }
+        let pages = self.tasks.get(&peer.pid).map(|task| &task.control);
+        let page = pages.map(|pages| pages.next_page(lanes));
+        let added = match page {
+            Some(Ok(page)) => self.adopt_page(peer, page, memory),
+            Some(Err(error)) => Err(error.to_string().into()),
+            None => Err("its process has ended".into()),
+        };
+        if added.is_err() {
+            self.release(peer.uid, ONE_DESCRIPTOR);
+            self.release(peer.uid, memory);
+        }
+        added
+    }
+
+    fn adopt_page(
+        &mut self,
+        peer: &Peer,
+        mut page: ControlPage,
+        memory: Amounts,
+    ) -> Result<(), Refusal> {
+        let charge = self.charge_file(page.file(), peer.uid, memory)?;
+        page.set_charge(charge);
+        let name = match &mut self.journal {
+            Some(journal) => journal.keep_page(page.file()),
+            None => String::new(),
+        };
+        let Some(task) = self.tasks.get_mut(&peer.pid) else {
+            return Ok(());
+        };
+        let index = task.control.add(page);
+        task.control.set_name(index, name.clone());
+        if let Some(journal) = &mut self.journal {
+            let &Peer { pid, uid, .. } = peer;
+            journal.write(&Entry::Page {
+                pid,
+                uid,
+                index,
+                name,
+            });
+        }
+        Ok(())
     }
 
     /// What a task gets to map its control page with.
@@ -63,25 +130,39 @@ impl Registry {
         self.forget_if_idle(pid);
     }
 
-    pub(super) fn task(&mut self, pid: u32) -> Result<&mut TaskEntry, String> {
-        use std::collections::btree_map::Entry as Slot;
-        match self.tasks.entry(pid) {
-            Slot::Occupied(known) => Ok(known.into_mut()),
-            Slot::Vacant(unwatched) => {
-                let raw = Pid::from_raw(pid.cast_signed()).ok_or("it has no process id here")?;
-                let cannot = |errno| format!("its process cannot be watched: {errno}");
-                let process = pidfd_open(raw, PidfdFlags::empty()).map_err(cannot)?;
-                self.poller
-                    .add(&process, Token::Process(pid))
-                    .map_err(cannot)?;
-                Ok(unwatched.insert(TaskEntry {
-                    _process: process,
-                    sensors: BTreeSet::new(),
-                    granted: 0,
-                    control: ControlPages::default(),
-                }))
-            }
+    /// Watches a process, if that is not done already.
+    fn watch_process(&mut self, pid: u32, uid: u32, process: &Arc<OwnedFd>) -> Result<(), Refusal> {
+        if self.tasks.contains_key(&pid) {
+            // The id may have passed to another process whose predecessor's end is still to be read.
+            self.process_ended(pid);
         }
+        if self.tasks.contains_key(&pid) {
+            return Ok(());
+        }
+        self.charge(uid, ONE_DESCRIPTOR)?;
+        if let Err(errno) = self.poller.add(process, Token::Process(pid)) {
+            self.release(uid, ONE_DESCRIPTOR);
+            return Err(format!("its process cannot be watched: {errno}").into());
+        }
+        let task = TaskEntry {
+            process: Arc::clone(process),
+            uid,
+            sensors: BTreeSet::new(),
+            granted: 0,
+            control: ControlPages::default(),
+        };
+        self.tasks.insert(pid, task);
+        Ok(())
+    }
+
+    /// Watches the process of a sensor that outlived a restart, if it lives.
+    pub(super) fn restored_task(&mut self, pid: u32, uid: u32) -> Option<&mut TaskEntry> {
+        if !self.tasks.contains_key(&pid) {
+            let raw = Pid::from_raw(pid.cast_signed())?;
+            let process = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+            self.watch_process(pid, uid, &Arc::new(process)).ok()?;
+        }
+        self.tasks.get_mut(&pid)
     }
 
     /// A task without sensors is nobody to watch, and its control pages serve nobody.
@@ -96,11 +177,20 @@ impl Registry {
         let Some(task) = self.tasks.remove(&pid) else {
             return BTreeSet::new();
         };
+        // A connection of the process may have the descriptor, too.
+        self.poller.remove(&task.process);
         if let Some(journal) = &mut self.journal {
             journal.write(&Entry::TaskGone { pid });
-            for (_, name) in task.control.names() {
-                journal.forget(name);
+        }
+        let pages = task.control.count() as u64;
+        let descriptors = Amounts::of(Resource::Descriptors, 1 + pages);
+        self.release(task.uid, descriptors);
+        for page in task.control.into_pages() {
+            let (name, charge) = page.close();
+            if let Some(journal) = &mut self.journal {
+                journal.forget(&name);
             }
+            self.file_closed(charge);
         }
         task.sensors
     }
@@ -114,63 +204,86 @@ impl Registry {
     /// Puts a control page back that was kept; false if its process cannot be watched any more.
     pub(crate) fn restore_page(
         &mut self,
-        pid: u32,
+        (pid, uid): (u32, u32),
         index: usize,
         page: ControlPage,
         name: &str,
     ) -> bool {
-        let task = self.task(pid);
-        task.map(|task| task.control.restore(index, page, name))
-            .is_ok()
+        let Some(task) = self.restored_task(pid, uid) else {
+            return false;
+        };
+        task.control.restore(index, page, name);
+        self.quotas.count(uid, ONE_DESCRIPTOR);
+        true
     }
 
     pub(crate) fn watches(&self, pid: u32) -> bool {
         self.tasks.contains_key(&pid)
     }
 
-    /// The control pages that are kept: whose, which, and under which names.
-    pub(crate) fn page_names(&self) -> impl Iterator<Item = (u32, usize, &str)> {
-        self.tasks.iter().flat_map(|(pid, task)| {
+    /// The control pages of tasks, from a process on, for a journal.
+    pub(crate) fn pages_from(&self, first: u32) -> impl Iterator<Item = (u32, Vec<Entry>)> + '_ {
+        self.tasks.range(first..).map(|(&pid, task)| {
+            let uid = task.uid;
             let names = task.control.names();
-            names.map(|(index, name)| (*pid, index, name))
+            let pages = names.map(|(index, name)| Entry::Page {
+                pid,
+                uid,
+                index,
+                name: name.to_string(),
+            });
+            (pid, pages.collect())
         })
     }
 
-    /// A process has ended, and with it its sensors.
+    /// Ends the sensors of a process, if it has ended.
     pub(crate) fn process_ended(&mut self, pid: u32) {
-        for stream in self.forget_task(pid) {
-            self.end(stream, SensorState::Retained);
+        let lives = |task: &TaskEntry| is_alive(&task.process);
+        if self.tasks.get(&pid).is_none_or(lives) {
+            return;
         }
+        let sensors = self.forget_task(pid);
+        self.end_later(sensors);
     }
 
     /// Lanes that belong to somebody, out of `most` that are looked at from a lane on, and the lane to
-    /// go on with; none at the end.
+    /// go on with; none at the end. Those of users that rest are passed over.
     pub(crate) fn owned_lanes(
         &self,
         (first, lane): (StreamId, u32),
         most: usize,
+        rests: impl Fn(u32) -> bool,
     ) -> (Vec<OwnedLane>, Option<(StreamId, u32)>) {
         let (mut owned, mut looked) = (Vec::new(), 0);
         for &stream in self.laned.range(first..) {
+            if looked >= most {
+                return (owned, Some((stream, 0)));
+            }
+            // A sensor that is passed over is looked at, too.
+            looked += 1;
             let Some((sensor, line)) = self.laned_sensor(stream) else {
                 continue;
             };
+            let (pid, uid) = (sensor.pid, sensor.uid);
+            if rests(uid) {
+                continue;
+            }
             let Registered { shape, mapping, .. } = &sensor.registered;
             let words = mapping.part(0, mapping.bytes());
             let begin = if stream == first { lane } else { 0 };
             for lane in begin..shape.lanes() {
-                if looked == most {
+                if looked >= most {
                     return (owned, Some((stream, lane)));
                 }
                 looked += 1;
                 let owner = overhear_stream::lane_owner(&words, shape, lane);
                 if owner != 0 && line.reclaimed(lane) != owner {
-                    let pid = sensor.pid;
                     owned.push(OwnedLane {
                         stream,
                         lane,
                         owner,
                         pid,
+                        uid,
                     });
                 }
             }
@@ -202,12 +315,13 @@ pub(crate) struct OwnedLane {
     stream: StreamId,
     lane: u32,
     owner: u64,
-    pid: u32,
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
 }
 
 impl OwnedLane {
-    /// Asks the kernel whether the thread that claimed it has ended.
-    pub(crate) fn is_left(&self) -> bool {
-        task::thread_has_ended(self.pid, self.owner as u32)
+    /// The thread that claimed it, by the number that it knows itself by.
+    pub(crate) const fn tid(&self) -> u32 {
+        self.owner as u32
     }
 }

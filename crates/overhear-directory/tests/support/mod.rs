@@ -6,6 +6,8 @@
 pub mod attempts;
 #[cfg(feature = "daemon")]
 pub mod manager;
+#[cfg(feature = "daemon")]
+pub mod users;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -118,6 +120,15 @@ pub fn register_packet(sensor: &str) -> Value {
     } })
 }
 
+/// Sends a packet with files, at most 80 of them; the other side may have closed already.
+pub fn send_with_files(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(80))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
+    let slices = [IoSlice::new(packet)];
+    rustix::net::sendmsg(socket, &slices, &mut ancillary, SendFlags::NOSIGNAL).is_ok()
+}
+
 /// A connection that says what it is told to.
 pub struct Raw(OwnedFd);
 
@@ -147,11 +158,7 @@ impl Raw {
     }
 
     pub fn send_with_files(&self, packet: &[u8], files: &[BorrowedFd<'_>]) -> bool {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
-        let slices = [IoSlice::new(packet)];
-        rustix::net::sendmsg(&self.0, &slices, &mut ancillary, SendFlags::NOSIGNAL).is_ok()
+        send_with_files(&self.0, packet, files)
     }
 
     /// The next answer and the file with it; `Null` if the directory has closed.

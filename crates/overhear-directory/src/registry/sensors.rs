@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sensors: how they come, end and are freed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use overhear_event::{StreamDescriptor, StreamId};
+
+use super::{FileCharge, MonitorId, Registered, Registry};
+use crate::control::Place;
+use crate::description::record_bytes;
+use crate::journal::{sensor_name, Entry};
+use crate::memory::MemoryFile;
+use crate::quota::{Amounts, Resource};
+use crate::record::{SensorRecord, SensorState};
+use crate::worker::LARGE_BYTES;
+
+/// The record of a sensor.
+#[derive(Debug)]
+pub(crate) struct Sensor {
+    pub(crate) registered: Registered,
+    /// To be handed to monitors. Missing where descriptors were short.
+    pub(crate) file: Option<MemoryFile>,
+    pub(crate) token: u64,
+    // Until when the file is charged; none for what outlived a restart, whose watch knows.
+    pub(crate) charge: Option<FileCharge>,
+    // The directory's own memory for it, which is charged as long as it is here.
+    record: Amounts,
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) place: Option<Place>,
+    pub(crate) enabled: bool,
+    /// What somebody has switched it to (`switching`, rule 2).
+    pub(super) chosen: Option<bool>,
+    /// Whether nobody needs it, where only what is needed is observed.
+    pub(super) unneeded: bool,
+    /// Whether it is unneeded, and nobody has switched it off besides: what the journal says.
+    pub(crate) spared: bool,
+    pub(crate) state: SensorState,
+    freed_at: Option<Instant>,
+    // Monitors that read it, and whether they need it.
+    pub(super) holders: BTreeMap<MonitorId, bool>,
+    // Monitors that wish it off unless it is needed.
+    pub(super) spared_by: BTreeSet<MonitorId>,
+    // Whether the directory itself needs it.
+    pub(super) is_needed_here: bool,
+    pub(crate) was_read: bool,
+}
+
+impl Sensor {
+    pub(crate) fn new(
+        registered: Registered,
+        file: Option<MemoryFile>,
+        token: u64,
+        pid: u32,
+        uid: u32,
+    ) -> Self {
+        let record = record_of(&registered, file.is_some());
+        Self {
+            registered,
+            file,
+            token,
+            charge: None,
+            record,
+            pid,
+            uid,
+            place: None,
+            enabled: true,
+            chosen: None,
+            unneeded: false,
+            spared: false,
+            state: SensorState::Live,
+            freed_at: None,
+            holders: BTreeMap::new(),
+            spared_by: BTreeSet::new(),
+            is_needed_here: false,
+            was_read: false,
+        }
+    }
+
+    pub(crate) fn record(&self) -> SensorRecord {
+        let tally = self.registered.tally();
+        SensorRecord {
+            descriptor: (*self.registered.descriptor).clone(),
+            kind: self.registered.shape.kind(),
+            lanes: self.registered.shape.lanes(),
+            clock: self.registered.clock,
+            uid: self.uid,
+            state: self.state,
+            enabled: self.enabled,
+            bytes: self.registered.shape.bytes() as u64,
+            published: tally.published,
+            lost_nested: tally.lost_nested,
+            lost_full: tally.lost_full,
+            monitors: u32::try_from(self.holders.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn name(&self) -> (u32, String, String) {
+        let descriptor = &self.registered.descriptor;
+        (
+            self.pid,
+            descriptor.sensor.clone(),
+            descriptor.instance.clone(),
+        )
+    }
+}
+
+impl Registry {
+    /// Takes a sensor of an earlier life back.
+    pub(crate) fn readmit(&mut self, mut sensor: Sensor, state: SensorState, spared: bool) {
+        let stream = sensor.registered.descriptor.id;
+        self.quotas.count(sensor.uid, sensor.record);
+        let lanes = sensor.registered.shape.lanes();
+        let task = match state {
+            SensorState::Live => self.restored_task(sensor.pid, sensor.uid),
+            _ => None,
+        };
+        // Its process may have ended meanwhile: then it is ended in a moment.
+        if let Some(task) = task {
+            task.sensors.insert(stream);
+            if let Some(place) = sensor.place {
+                task.control.claim(place, lanes);
+                let line = task.control.line(place, lanes);
+                let enabled = line.is_none_or(|line| line.is_enabled());
+                sensor.recall(enabled, spared);
+            }
+        }
+        let own = self.needs.as_ref();
+        sensor.is_needed_here = own.is_some_and(|own| own.matches(&sensor.registered.descriptor));
+        let streams = sensor.registered.shape.streams();
+        self.numbers.claim(stream.as_raw(), streams);
+        self.insert(sensor);
+        // Nobody who could need it is attached yet.
+        self.settle(stream);
+        if state != SensorState::Live {
+            self.end(stream, state);
+        }
+    }
+
+    fn insert(&mut self, sensor: Sensor) {
+        let stream = sensor.registered.descriptor.id;
+        if sensor.registered.shape.lanes() > 0 {
+            self.laned.insert(stream);
+        }
+        self.names.insert(sensor.name(), stream);
+        self.sensors.insert(stream, sensor);
+    }
+
+    /// Opens a sensor for monitors. A process that has ended meanwhile is no error: its sensor has
+    /// ended.
+    pub(crate) fn open(&mut self, mut sensor: Sensor) {
+        let stream = sensor.registered.descriptor.id;
+        let pid = sensor.pid;
+        let own = self.needs.as_ref();
+        sensor.is_needed_here = own.is_some_and(|own| own.matches(&sensor.registered.descriptor));
+        if let (Some(journal), Some(file)) = (&mut self.journal, &sensor.file) {
+            journal.keep(&sensor_name(stream.as_raw()), file);
+            journal.write(&Entry::Sensor(Box::new(sensor.kept())));
+        }
+        self.insert(sensor);
+        let monitors: Vec<MonitorId> = self.monitors.keys().copied().collect();
+        for id in monitors {
+            self.introduce(id, stream, true);
+        }
+        // Its line was written when it was granted, and somebody may have come or gone since.
+        self.settle(stream);
+        self.write_switch(stream);
+        match self.tasks.get_mut(&pid) {
+            Some(task) => {
+                task.granted = task.granted.saturating_sub(1);
+                task.sensors.insert(stream);
+            }
+            None => self.end(stream, SensorState::Retained),
+        }
+    }
+
+    pub(crate) fn sensor(&self, stream: StreamId) -> Option<&Sensor> {
+        self.sensors.get(&stream)
+    }
+
+    /// Sensors behind a number, in the order of their numbers.
+    pub(crate) fn sensors_from(&self, first: StreamId) -> impl Iterator<Item = &Sensor> {
+        self.sensors.range(first..).map(|(_, sensor)| sensor)
+    }
+
+    /// Sees to it that a process has no sensor of these names when it gets one.
+    ///
+    /// # Errors
+    /// If it has one already.
+    pub(crate) fn make_way(
+        &mut self,
+        pid: u32,
+        descriptor: &StreamDescriptor,
+    ) -> Result<(), String> {
+        let StreamDescriptor {
+            sensor, instance, ..
+        } = descriptor;
+        let name = (pid, sensor.clone(), instance.clone());
+        let Some(&stream) = self.names.get(&name) else {
+            return Ok(());
+        };
+        let twin = self.sensors.get(&stream);
+        let is_open = |file: &MemoryFile| file.is_open_elsewhere();
+        if twin.is_some_and(|twin| twin.file.as_ref().is_none_or(is_open)) {
+            return Err(format!(
+                "this process has such a sensor already; give the second one an instance (id \
+                 `{sensor}`, instance `{instance}`)"
+            ));
+        }
+        // An `exec` unmaps the stream and ends nothing that the directory watches: the process
+        // goes on as another program, which may have sensors of the same names.
+        self.end(stream, SensorState::Retained);
+        Ok(())
+    }
+
+    /// Takes a sensor out if the token fits; says whether it did.
+    pub(crate) fn unregister(&mut self, stream: StreamId, token: u64) -> bool {
+        let fits = self
+            .sensors
+            .get(&stream)
+            .is_some_and(|sensor| sensor.token == token);
+        if fits {
+            self.end(stream, SensorState::Unregistered);
+        }
+        fits
+    }
+
+    /// Nothing more is written to a sensor.
+    pub(crate) fn end(&mut self, stream: StreamId, state: SensorState) {
+        let live = |sensor: &&mut Sensor| sensor.state == SensorState::Live;
+        let Some(sensor) = self.sensors.get_mut(&stream).filter(live) else {
+            return;
+        };
+        sensor.state = state;
+        if let Some(journal) = &mut self.journal {
+            let stream = stream.as_raw();
+            journal.write(&Entry::Ended { stream, state });
+        }
+        self.laned.remove(&stream);
+        let (name, pid) = (sensor.name(), sensor.pid);
+        if self.names.get(&name) == Some(&stream) {
+            self.names.remove(&name);
+        }
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.sensors.remove(&stream);
+            if let Some(place) = sensor.place.take() {
+                task.control
+                    .give_back(place, sensor.registered.shape.lanes());
+            }
+        }
+        if state == SensorState::Retained {
+            let freed_at = Instant::now() + self.retention;
+            sensor.freed_at = Some(freed_at);
+            self.retained.insert((freed_at, stream));
+            let of_user = self.retained_of.entry(sensor.uid).or_default();
+            of_user.insert((freed_at, stream));
+        }
+        let unneeded = state == SensorState::Unregistered && sensor.holders.is_empty();
+        self.tell_end(stream);
+        self.forget_if_idle(pid);
+        if unneeded {
+            self.free(stream);
+        }
+    }
+
+    pub(super) fn free(&mut self, stream: StreamId) {
+        let Some(sensor) = self.sensors.remove(&stream) else {
+            return;
+        };
+        let mut unread = false;
+        if let Some(freed_at) = sensor.freed_at {
+            self.retained.remove(&(freed_at, stream));
+            if let Some(of_user) = self.retained_of.get_mut(&sensor.uid) {
+                of_user.remove(&(freed_at, stream));
+                if of_user.is_empty() {
+                    self.retained_of.remove(&sensor.uid);
+                }
+            }
+            unread = !sensor.was_read;
+            self.freed_unread += u64::from(unread);
+        }
+        if let (Some(journal), Some(_)) = (&mut self.journal, &sensor.file) {
+            let stream = stream.as_raw();
+            journal.write(&Entry::Freed { stream, unread });
+            journal.forget(&sensor_name(stream));
+        }
+        for id in sensor.holders.keys() {
+            if let Some(monitor) = self.monitors.get_mut(id) {
+                monitor.holds.remove(&stream);
+            }
+        }
+        self.numbers.give_back(stream.as_raw());
+        self.release(sensor.uid, sensor.record);
+        let charge = sensor.charge;
+        let mapping = sensor.registered.mapping;
+        match (sensor.file, &self.work_queue) {
+            // Its pages take the kernel a while.
+            (Some(file), Some(queue)) if file.bytes() > LARGE_BYTES => {
+                queue.close(sensor.uid, file, mapping);
+            }
+            // Closed before it is asked whether they were the last to have it.
+            (file, _) => drop((mapping, file)),
+        }
+        self.file_closed(charge);
+    }
+}
+
+/// What the directory has of a sensor besides its buffer.
+fn record_of(registered: &Registered, has_file: bool) -> Amounts {
+    let bytes = registered.shape.bytes() as u64;
+    let record = record_bytes(&registered.descriptor, bytes);
+    Amounts::of(Resource::RecordBytes, record).and(Resource::Descriptors, has_file.into())
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What follows from the end of processes and monitors and from the passing of time, in slices: others are
+//! served in between.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use overhear_event::StreamId;
+
+use super::Registry;
+use crate::kept::Snapshot;
+use crate::record::SensorState;
+
+/// How many sensors are ended, let go of or freed in a slice.
+const SLICE: u32 = 64;
+
+impl Registry {
+    /// The sensors of a process that has ended.
+    pub(super) fn end_later(&mut self, sensors: BTreeSet<StreamId>) {
+        self.endings.push_back(sensors);
+    }
+
+    /// A slice of what is to be done; says whether there is more.
+    pub(crate) fn tidy(&mut self, now: Instant) -> bool {
+        let ends = self.end_some();
+        let departs = self.let_go_of_some(SLICE);
+        let frees = self.free_outdated(now);
+        let writes = self.rewrite_journal();
+        ends || departs || frees || writes
+    }
+
+    fn end_some(&mut self) -> bool {
+        for _ in 0..SLICE {
+            let Some(sensors) = self.endings.front_mut() else {
+                return false;
+            };
+            match sensors.pop_first() {
+                Some(stream) => self.end(stream, SensorState::Retained),
+                None => drop(self.endings.pop_front()),
+            }
+        }
+        !self.endings.is_empty()
+    }
+
+    /// Frees what has been retained long enough. Monitors that still read it keep their maps.
+    fn free_outdated(&mut self, now: Instant) -> bool {
+        for _ in 0..SLICE {
+            match self.retained.first() {
+                Some(&(freed_at, stream)) if freed_at <= now => self.free(stream),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Writes a slice of the next journal when this one has grown.
+    fn rewrite_journal(&mut self) -> bool {
+        let Some(mut journal) = self.journal.take() else {
+            return false;
+        };
+        if !journal.is_rewriting() && journal.has_grown() {
+            journal.begin_next();
+            journal.add_to_next([self.directory_entry()].into_iter());
+            self.rewritten = Snapshot::default();
+        }
+        if journal.is_rewriting() {
+            let entries = self.snapshot(SLICE as usize);
+            match entries.is_empty() {
+                false => journal.add_to_next(entries.into_iter()),
+                true => {
+                    journal.add_to_next([self.next_entry()].into_iter());
+                    journal.finish_next();
+                }
+            }
+        }
+        let goes_on = journal.is_rewriting();
+        self.journal = Some(journal);
+        goes_on
+    }
+
+    /// What the directory's log should say.
+    pub(crate) fn take_complaints(&mut self, now: Instant) -> Vec<String> {
+        let mut complaints: Vec<String> = Vec::new();
+        if let Some(journal) = &mut self.journal {
+            complaints.extend(journal.take_failure());
+        }
+        // An embedded directory lives as long as one program, and `doctor` tells its user.
+        if !self.has_embedded_monitor() {
+            complaints.extend(self.take_unlocked());
+            complaints.extend(self.report_unheard(now));
+        }
+        complaints
+    }
+}
