@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod attempts;
+pub mod mallory;
 #[cfg(feature = "daemon")]
 pub mod manager;
 #[cfg(feature = "daemon")]

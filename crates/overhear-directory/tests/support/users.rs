@@ -3,6 +3,7 @@
 //! else, in processes of their own.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -47,12 +48,83 @@ pub fn socket() -> Option<PathBuf> {
     std::env::var_os(SOCKET).map(PathBuf::from)
 }
 
+/// A test of this file that is about to run as another user.
+pub struct Prepared {
+    uid: u32,
+    command: Command,
+    has_own_pids: bool,
+}
+
+impl Prepared {
+    pub fn env(&mut self, name: &str, value: &str) {
+        self.command.env(name, value);
+    }
+
+    /// It gets a pid namespace of its own.
+    pub fn in_pid_namespace(&mut self) {
+        self.has_own_pids = true;
+    }
+
+    #[track_caller]
+    pub fn start(mut self) -> Other {
+        let (uid, has_own_pids) = (self.uid, self.has_own_pids);
+        let become_other = move || {
+            if has_own_pids {
+                // SAFETY: system calls without memory; the child goes on, its parent waits for it.
+                unsafe {
+                    libc::unshare(libc::CLONE_NEWPID);
+                    let child = libc::fork();
+                    if child > 0 {
+                        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                        // Whoever spawns waits until the pipe to this process is closed.
+                        libc::close_range(3, u32::MAX, 0);
+                        let mut status = 0;
+                        libc::waitpid(child, &raw mut status, 0);
+                        libc::_exit(libc::WEXITSTATUS(status));
+                    }
+                }
+            }
+            // SAFETY: as above. Groups first, then the right to change them goes.
+            unsafe {
+                libc::setgroups(0, std::ptr::null());
+                libc::setgid(uid);
+                match libc::setuid(uid) {
+                    // A change of the user forgets it.
+                    0 => libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
+                    _ => return Err(std::io::Error::last_os_error()),
+                };
+                Ok(())
+            }
+        };
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe { self.command.pre_exec(become_other) };
+        Other(Some(
+            self.command.spawn().expect("another user runs the tests"),
+        ))
+    }
+
+    /// Starts it and waits until it prints this line.
+    #[track_caller]
+    pub fn begin(self, line: &str) -> Other {
+        let mut other = self.start();
+        let child = other.0.as_mut().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let begun = lines.any(|found| found.is_ok_and(|found| found.ends_with(line)));
+        assert!(begun, "it has not begun");
+        other
+    }
+}
+
 /// A test of this file that runs as another user. It ends with this value at the latest.
 pub struct Other(Option<Child>);
 
 impl Other {
     #[track_caller]
     pub fn start(uid: u32, test: &str, socket: &Path) -> Self {
+        Self::prepare(uid, test, socket).start()
+    }
+
+    pub fn prepare(uid: u32, test: &str, socket: &Path) -> Prepared {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", test, "--nocapture"])
@@ -61,10 +133,12 @@ impl Other {
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .uid(uid)
-            .gid(uid);
-        Self(Some(command.spawn().expect("another user runs the tests")))
+            .stderr(Stdio::piped());
+        Prepared {
+            uid,
+            command,
+            has_own_pids: false,
+        }
     }
 
     /// Waits for its end; it must have passed. Returns what it printed.

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One user at full effort, and everybody else is heard: by counts, with as many attempts as a busy machine
+//! needs. How long it takes is measured by `make hostile`.
+#![cfg(feature = "daemon")]
+
+mod support;
+
+use std::path::Path;
+
+use overhear_directory::client::{register_at, Registration};
+use overhear_directory::{MonitorConnection, Query};
+
+use support::mallory::{attack, WAYS};
+use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
+use support::{eventually, request};
+
+/// Names the way to a process of another user.
+const WAY: &str = "OVERHEAR_TEST_WAY";
+/// Sensors that each other user registers.
+const SENSORS: usize = 25;
+/// Attempts of half a second each.
+const ATTEMPTS: usize = 10;
+
+/// What another user runs; nothing otherwise.
+#[test]
+fn mallory_goes_a_way() {
+    let (Some(socket), Some(way)) = (socket(), std::env::var(WAY).ok()) else {
+        return;
+    };
+    attack(&way, &socket);
+}
+
+/// Registers as programs do; how many attempts it took in all.
+#[track_caller]
+fn register_all(socket: &Path, of: &str) -> (Vec<Registration>, usize) {
+    let mut attempts = 0;
+    let sensors = (0..SENSORS).map(|number| {
+        let wanted = request(&format!("of {of} {number}"));
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            attempts += 1;
+            match register_at(socket, wanted.clone()) {
+                Ok(registration) => return registration,
+                Err(error) => last = error.to_string(),
+            }
+        }
+        panic!("sensor {number} of {of} is not heard: {last}");
+    });
+    let sensors: Vec<Registration> = sensors.collect();
+    (sensors, attempts)
+}
+
+/// What another user runs; nothing otherwise.
+#[test]
+fn alice_registers_all() {
+    let Some(socket) = socket() else { return };
+    let (sensors, attempts) = register_all(&socket, "alice");
+    println!("alice: {} in {attempts} attempts", sensors.len());
+}
+
+#[track_caller]
+fn everybody_else_is_heard(ways: &[&str]) {
+    if !is_root() {
+        return;
+    }
+    let manager = directory_of_root("");
+    let mallory: Vec<Other> = ways
+        .iter()
+        .map(|way| {
+            let mut mallory = Other::prepare(MALLORY, "mallory_goes_a_way", &manager.socket);
+            mallory.env(WAY, way);
+            if *way == "lanes" {
+                mallory.in_pid_namespace();
+            }
+            mallory.begin("@ begun")
+        })
+        .collect();
+    let alice = Other::start(ALICE, "alice_registers_all", &manager.socket);
+    let (sensors, attempts) = register_all(&manager.socket, "root");
+    println!("root: {} in {attempts} attempts", sensors.len());
+    println!("{}", alice.passes());
+    let own = Query::parse("of root*").unwrap();
+    let listed = || {
+        let mut monitor = MonitorConnection::connect(&manager.socket).ok()?;
+        Some(monitor.list(&own).ok()?.len())
+    };
+    eventually(listed, |listed| *listed == Some(SENSORS));
+    drop(mallory);
+}
+
+#[test]
+fn grants_that_are_never_mapped_keep_nobody_out() {
+    everybody_else_is_heard(&["grants"]);
+}
+
+#[test]
+fn patterns_delay_nobody() {
+    everybody_else_is_heard(&["patterns"]);
+}
+
+#[test]
+fn lanes_of_many_threads_delay_nobody() {
+    everybody_else_is_heard(&["lanes"]);
+}
+
+#[test]
+fn many_maps_delay_nobody() {
+    everybody_else_is_heard(&["maps"]);
+}
+
+#[test]
+fn large_buffers_delay_nobody() {
+    everybody_else_is_heard(&["buffers"]);
+}
+
+#[test]
+fn connections_and_requests_without_end_delay_nobody() {
+    everybody_else_is_heard(&["flood", "requests"]);
+}
+
+#[test]
+fn all_ways_together_delay_nobody() {
+    everybody_else_is_heard(&WAYS);
+}
