@@ -138,6 +138,12 @@ impl Raw {
     pub fn connect(socket: &Path) -> Self {
         let fd = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         rustix::net::connect(&fd, &SocketAddrUnix::new(socket).unwrap()).unwrap();
+        Self::of(fd)
+    }
+
+    /// A connection that somebody else has opened.
+    #[track_caller]
+    pub fn of(fd: OwnedFd) -> Self {
         // A watchdog: the directory answers every packet or closes.
         let patience = Some(Duration::from_secs(30));
         rustix::net::sockopt::set_socket_timeout(
