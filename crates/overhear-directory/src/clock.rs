@@ -126,17 +126,20 @@ impl ClockKeeper {
         let words = page.part(0, page.bytes());
         let header = Header::new(&geometry, WriterKind::Simple, sensor_clock(), 0);
         let known = HeaderUntrusted::load(&words).and_then(|found| found.check(&header));
-        let mut last = None;
-        if let (Ok(()), Ok(mut reader)) = (known, Reader::from_start(words, geometry)) {
-            // What was overwritten long ago is of no use here.
+        let mut published = Vec::new();
+        if let (Ok(()), Ok(mut reader)) = (known, Reader::from_oldest(words, geometry)) {
+            // An error leaves what was read until then.
             let _ = reader.poll(usize::MAX, |element| {
-                last = Segment::parse(element.stamp, element.payload).or(last);
+                published.extend(Segment::parse(element.stamp, element.payload));
             });
         }
-        match last {
-            Some(last) => Self::with(ClockFit::resume(last, best_pair()), file).map(Some),
-            None => Self::start(),
-        }
+        let Some(fit) = ClockFit::resume(&published) else {
+            return Self::start();
+        };
+        let mut keeper = Self::with(fit, file)?;
+        // At once: a keeper that is killed again soon must have done its part.
+        keeper.tick();
+        Ok(Some(keeper))
     }
 
     fn with(fit: ClockFit, file: MemoryFile) -> Result<Self, MapError> {
@@ -166,16 +169,17 @@ impl ClockKeeper {
         self.file.seal_size().map(|()| &self.file)
     }
 
-    /// Measures again and publishes the next segment.
+    /// Measures again and publishes what follows.
     pub fn tick(&mut self) {
         // A segment must be published before it begins; after a stall it is measured anew.
         for _ in 0..3 {
             let mut fit = self.fit.clone();
-            let segment = fit.observe(best_pair());
-            let new_epoch = segment.epoch != self.fit.current().epoch;
-            if new_epoch || read_hardware_ticks() < segment.from {
+            let segments = fit.observe(best_pair());
+            let first = segments[0];
+            let new_epoch = first.epoch != self.fit.current().epoch;
+            if new_epoch || read_hardware_ticks() < first.from {
                 self.fit = fit;
-                self.publish(&segment);
+                segments.iter().for_each(|segment| self.publish(segment));
                 return;
             }
         }

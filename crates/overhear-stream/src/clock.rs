@@ -11,6 +11,9 @@
 //! - *Continuous and monotone*: a segment begins where its predecessor ends there, and its slope
 //!   is positive. An error that was found is not jumped over but worked off along the next
 //!   segment, so elements never change their order.
+//! - *Good for as long as nobody goes on*: a segment whose slope differs from the measured one, because
+//!   it works off an error, is followed by one with the measured slope. A keeper may die behind every
+//!   segment, and the next may come seconds later: the line has not overshot meanwhile.
 //! - *Honest*: each segment states its error.
 //!
 //! When the two clocks have parted by more than a millisecond (suspend, a restored virtual
@@ -28,10 +31,19 @@ pub const CLOCK_PAGE_CAPACITY: u64 = 128;
 const SHIFT: u32 = 40;
 /// Clocks that part by more than this have begun a new epoch.
 const EPOCH: Nanos = Nanos::from_ms(1);
+/// The same for a keeper that goes on with the page of another: nobody has measured for a while.
+const EPOCH_OF_SUCCESSOR: Nanos = Nanos::from_ms(2);
 /// How far in the future a segment begins.
 const LEAD: Nanos = Nanos::from_ms(5);
-/// Within which time a segment works off the error found.
+/// How often pairs are taken.
 const INTERVAL: Nanos = Nanos::from_ms(100);
+/// Within which time a segment works off the error found: it is over before the next one begins.
+const CORRECTION: Nanos = Nanos::from_ms(80);
+/// A slope that differs from the measured one by more than this part of it is not gone on with: left alone
+/// for ten seconds, it would be 200 us off.
+const TOLERATED: u64 = 50_000;
+/// Distance of two pairs from which on a slope is measured.
+const BASE: Nanos = Nanos::from_ms(20);
 /// Pairs over which the slope is measured: at one per 100 ms, the last second.
 const WINDOW: usize = 11;
 
@@ -190,7 +202,14 @@ impl ClockMap {
 #[derive(Clone, Debug)]
 pub struct ClockFit {
     pairs: Vec<ClockPair>,
+    // The segment before `current`, in force until that begins.
+    before: Segment,
+    // The segment that was published last.
     current: Segment,
+    // The slope that was measured last.
+    mult: u64,
+    // From which difference on the clocks have parted.
+    tolerance: Nanos,
 }
 
 impl ClockFit {
@@ -212,51 +231,79 @@ impl ClockFit {
         };
         Some(Self {
             pairs: alloc::vec![first, second],
+            before: current,
             current,
+            mult,
+            tolerance: EPOCH,
         })
     }
 
-    /// Goes on behind a segment that was published earlier, by somebody who is gone: the slope is
-    /// measured anew from this pair on, and the line continues the segment's. If the clocks have
-    /// parted meanwhile, the next pair begins a new epoch.
+    /// Goes on behind the segments that were published by somebody who is gone, oldest first; `None`
+    /// without any. The oldest one of their epoch is a pair, too, and a distant one: the slope is known at
+    /// once. If the clocks have parted meanwhile, the first observation begins a new epoch.
     #[must_use]
-    pub fn resume(last: Segment, pair: ClockPair) -> Self {
-        Self {
-            pairs: alloc::vec![pair],
-            current: last,
-        }
+    pub fn resume(published: &[Segment]) -> Option<Self> {
+        let current = *published.last()?;
+        let same = |segment: &&Segment| segment.epoch == current.epoch;
+        let oldest = published.iter().find(same)?;
+        let before = published.iter().rev().filter(same).nth(1);
+        let oldest = ClockPair {
+            ticks: oldest.from,
+            time: oldest.time,
+            error: Nanos::from_ns(oldest.error_ns.into()),
+        };
+        Some(Self {
+            pairs: alloc::vec![oldest],
+            before: before.copied().unwrap_or(current),
+            current,
+            mult: current.mult,
+            tolerance: EPOCH_OF_SUCCESSOR,
+        })
     }
 
-    /// The segment in force.
+    /// The segment that was published last; it may not have begun yet.
     #[must_use]
     pub const fn current(&self) -> &Segment {
         &self.current
     }
 
-    /// Takes the next pair and returns the segment to publish. It begins 5 ms after the pair; a
-    /// caller that comes later than that must throw the segment away and measure again.
-    pub fn observe(&mut self, pair: ClockPair) -> Segment {
-        let predicted = self.current.convert(pair.ticks);
+    /// The time of a stamp by what is published.
+    fn convert(&self, stamp: Ticks) -> Timestamp {
+        match self.current.from <= stamp {
+            true => self.current.convert(stamp),
+            false => self.before.convert(stamp),
+        }
+    }
+
+    /// Takes the next pair and returns the segments to publish, one or two, in their order. The first begins
+    /// 5 ms after the pair; a caller that comes later than that must throw them away and measure again.
+    pub fn observe(&mut self, pair: ClockPair) -> Vec<Segment> {
+        let predicted = self.convert(pair.ticks);
         let off = pair
             .time
             .since(predicted)
             .as_ns()
             .max(predicted.since(pair.time).as_ns());
         let newest = self.pairs.last().copied().unwrap_or(pair);
-        let stepped_back = pair.ticks <= newest.ticks || pair.time <= newest.time;
-        if off > EPOCH.as_ns() || stepped_back {
-            return self.begin_epoch(pair);
+        let stepped_back = pair.ticks < newest.ticks || pair.time < newest.time;
+        let tolerance = core::mem::replace(&mut self.tolerance, EPOCH);
+        if off > tolerance.as_ns() || stepped_back {
+            return alloc::vec![self.begin_epoch(pair)];
         }
         self.pairs.push(pair);
         if self.pairs.len() > WINDOW {
             self.pairs.remove(0);
         }
         let oldest = self.pairs[0];
-        let Some(mult) = slope(&oldest, &pair) else {
-            return self.begin_epoch(pair);
-        };
+        if pair.time.since(oldest.time) >= BASE {
+            let Some(mult) = slope(&oldest, &pair) else {
+                return alloc::vec![self.begin_epoch(pair)];
+            };
+            self.mult = mult;
+        }
+        let mult = self.mult;
         // The line through the newest pair with the measured slope is the best guess; the segment
-        // starts on the old line and meets the guess one interval later.
+        // starts on the old line and meets the guess a while later.
         let guess = Segment {
             from: pair.ticks,
             time: pair.time,
@@ -267,25 +314,49 @@ impl ClockFit {
             let ticks = (u128::from(span.as_ns()) << SHIFT) / u128::from(mult.max(1));
             u64::try_from(ticks).unwrap_or(u64::MAX)
         };
-        let from = Ticks::from_raw(pair.ticks.as_raw().saturating_add(ticks_in(LEAD)));
-        let goal = Ticks::from_raw(from.as_raw().saturating_add(ticks_in(INTERVAL)));
-        let time = self.current.convert(from);
+        let ahead = Ticks::from_raw(pair.ticks.as_raw().saturating_add(ticks_in(LEAD)));
+        // One that has not begun yet is not gone behind: it is replaced where it begins.
+        let from = ahead.max(self.current.from);
+        let goal = Ticks::from_raw(from.as_raw().saturating_add(ticks_in(CORRECTION)));
+        let time = self.convert(from);
         let rise = guess.convert(goal).since(time).as_ns();
         let run = (goal.as_raw() - from.as_raw()).max(1);
         let meeting = ((u128::from(rise) << SHIFT) / u128::from(run)) as u64;
-        // EPOCH bounds the error to 1 % of the interval; the clamp guards the arithmetic.
-        let mult = meeting.clamp(mult - mult / 50, mult + mult / 50);
+        // The tolerance bounds the error to a few per cent of the time; the clamp guards the arithmetic.
+        let meeting = meeting.clamp(mult - mult / 50, mult + mult / 50);
         let error_ns = bound(Nanos::from_ns(off))
             .saturating_add(bound(pair.error))
             .saturating_add(drift(&oldest, &pair));
-        self.current = Segment {
+        let correction = Segment {
             from,
             time,
-            mult,
+            mult: meeting,
             error_ns,
             ..self.current
         };
-        self.current
+        self.before = self.convert_from(correction);
+        self.current = correction;
+        let mut published = alloc::vec![correction];
+        if meeting.abs_diff(mult) > mult / TOLERATED {
+            let plain = Segment {
+                from: goal,
+                time: correction.convert(goal),
+                mult,
+                ..correction
+            };
+            self.before = correction;
+            self.current = plain;
+            published.push(plain);
+        }
+        published
+    }
+
+    /// The segment that is in force until this one begins.
+    fn convert_from(&self, next: Segment) -> Segment {
+        match self.current.from < next.from {
+            true => self.current,
+            false => self.before,
+        }
     }
 
     fn begin_epoch(&mut self, pair: ClockPair) -> Segment {
@@ -296,10 +367,12 @@ impl ClockFit {
         self.current = Segment {
             from: pair.ticks,
             time: pair.time,
+            mult: self.mult,
             error_ns,
             epoch,
             ..self.current
         };
+        self.before = self.current;
         self.current
     }
 }
@@ -318,7 +391,7 @@ fn slope(first: &ClockPair, second: &ClockPair) -> Option<u64> {
 
 /// By how much a line through two uncertain pairs can have moved after another LEAD + INTERVAL.
 fn drift(first: &ClockPair, second: &ClockPair) -> u32 {
-    let base = second.time.since(first.time).as_ns().max(1);
+    let base = second.time.since(first.time).max(BASE).as_ns();
     let ahead = LEAD.plus(INTERVAL).as_ns();
     let error = first.error.plus(second.error).as_ns();
     bound(Nanos::from_ns(error.saturating_mul(ahead) / base))
@@ -333,7 +406,7 @@ fn bound(span: Nanos) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use overhear_event::{Nanos, Ticks, Timestamp};
-    use proptest::prelude::{prop, proptest, ProptestConfig};
+    use proptest::prelude::{prop, prop_assert, proptest, ProptestConfig};
 
     use super::{ClockFit, ClockMap, ClockPair, Segment};
 
@@ -369,10 +442,11 @@ mod tests {
                 let slew = if step > 10 { wander * (at - 1_000 * MS) as i64 / 1_000_000_000 } else { 0 };
                 let observed = pair(at, ppm, noise + slew);
                 let before = *fit.current();
-                let segment = fit.observe(observed);
+                let segments = fit.observe(observed);
+                let segment = segments[0];
                 assert_eq!(segment.epoch, 0);
                 assert_eq!(segment.convert(segment.from), before.convert(segment.from));
-                map.push(segment);
+                segments.into_iter().for_each(|segment| map.push(segment));
                 for step in 0..20 {
                     let truth = pair(at + 5 * MS + step * 5 * MS, ppm, slew);
                     let time = map.convert(truth.ticks).unwrap();
@@ -386,18 +460,76 @@ mod tests {
         }
     }
 
+    /// Keepers that are killed at any moment, and others that go on: what each of them publishes, and how far
+    /// it is off at most, in nanoseconds, at any time from the first publication on.
+    fn killed_again_and_again(lives: &[(u64, u64, i64)], ppm: i64) -> (ClockMap, u64) {
+        let mut fit = ClockFit::begin(pair(0, ppm, 0), pair(20 * MS, ppm, 0)).unwrap();
+        let mut map = ClockMap::new();
+        map.push(*fit.current());
+        let (mut at, mut worst, mut last) = (21 * MS, 0, Timestamp::ZERO);
+        let mut look = |map: &ClockMap, from: u64, until: u64| {
+            for step in 0..20 {
+                let truth = pair(from + (until - from) * step / 20, ppm, 0);
+                let time = map.convert(truth.ticks).unwrap();
+                assert!(time >= last, "time went back");
+                last = time;
+                let off = time
+                    .since(truth.time)
+                    .as_ns()
+                    .max(truth.time.since(time).as_ns());
+                worst = worst.max(off);
+            }
+        };
+        for &(life, pause, noise) in lives {
+            let end = at + life * MS;
+            loop {
+                for segment in fit.observe(pair(at, ppm, noise)) {
+                    map.push(segment);
+                }
+                if at + 100 * MS > end {
+                    break;
+                }
+                look(&map, at, at + 100 * MS);
+                at += 100 * MS;
+            }
+            look(&map, at, end + pause * MS);
+            at = end + pause * MS;
+            fit = ClockFit::resume(map.segments()).unwrap();
+        }
+        (map, worst)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// However often and when keepers are killed, the clock has no break and is not off by more than its
+        /// readings are.
+        #[test]
+        fn keepers_may_be_killed_at_any_moment(
+            lives in prop::collection::vec((0_u64..400, 1_u64..3_000, -300_i64..300), 1..200),
+            ppm in -50_i64..50,
+        ) {
+            let (map, worst) = killed_again_and_again(&lives, ppm);
+            prop_assert!(map.segments().iter().all(|segment| segment.epoch == 0));
+            prop_assert!(worst < 100_000, "{worst} ns off");
+        }
+    }
+
     #[test]
     fn a_jump_begins_an_epoch() {
         let mut fit = ClockFit::begin(pair(0, 0, 0), pair(20 * MS, 0, 0)).unwrap();
         let after = pair(100 * MS, 0, 2_000_000_000);
-        let segment = fit.observe(after);
+        let segments = fit.observe(after);
+        let [segment] = segments[..] else {
+            panic!("{segments:?}");
+        };
         assert_eq!((segment.epoch, segment.time), (1, after.time));
         // A counter that restarted from zero, as after suspend.
         let reset = ClockPair {
             ticks: Ticks::from_raw(5),
             ..pair(200 * MS, 0, 2_000_000_000)
         };
-        assert_eq!(fit.observe(reset).epoch, 2);
+        assert_eq!(fit.observe(reset)[0].epoch, 2);
         let mut map = ClockMap::new();
         map.push(segment);
         map.push(*fit.current());
@@ -407,20 +539,22 @@ mod tests {
     #[test]
     fn another_keeper_goes_on_with_the_line() {
         let mut fit = ClockFit::begin(pair(0, 0, 0), pair(20 * MS, 0, 0)).unwrap();
-        let before = fit.observe(pair(120 * MS, 0, 5));
-        let mut next = ClockFit::resume(before, pair(600 * MS, 0, 0));
-        let after = next.observe(pair(700 * MS, 0, 0));
+        let published = fit.observe(pair(120 * MS, 0, 5));
+        let before = published[0];
+        let mut next = ClockFit::resume(&published).unwrap();
+        let after = next.observe(pair(700 * MS, 0, 0))[0];
         assert_eq!(after.epoch, before.epoch);
         assert_eq!(after.convert(after.from), before.convert(after.from));
         let truth = pair(1_000 * MS, 0, 0);
         let off = after.convert(truth.ticks).since(truth.time).as_ns();
         assert!(off <= u64::from(after.error_ns) + 40, "{off}");
         // The machine slept in between.
-        let mut next = ClockFit::resume(before, pair(600 * MS, 0, 2_000_000_000));
+        let mut next = ClockFit::resume(&published).unwrap();
         assert_eq!(
-            next.observe(pair(700 * MS, 0, 2_000_000_000)).epoch,
+            next.observe(pair(700 * MS, 0, 2_000_000_000))[0].epoch,
             before.epoch + 1
         );
+        assert!(ClockFit::resume(&[]).is_none());
     }
 
     #[test]
@@ -449,7 +583,9 @@ mod tests {
         let mut map = ClockMap::new();
         map.push(*fit.current());
         for step in 1..50 {
-            map.push(fit.observe(pair(20 * MS + step * 100 * MS, 0, 0)));
+            for segment in fit.observe(pair(20 * MS + step * 100 * MS, 0, 0)) {
+                map.push(segment);
+            }
         }
         let stamp = pair(4_000 * MS, 0, 0);
         let before = map.convert(stamp.ticks);
