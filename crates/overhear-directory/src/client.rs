@@ -143,24 +143,31 @@ pub fn register(request: SensorRequest) -> Result<Registration, RegisterError> {
 /// # Errors
 /// [`RegisterError`].
 pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration, RegisterError> {
+    patiently(|end| register_until(socket, &request, end))
+}
+
+/// Before a directory is asked for the second time.
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+
+/// Asks a directory until it answers, or for a lasting reason does not, or there is no time left.
+fn patiently<T>(
+    mut attempt: impl FnMut(Instant) -> Result<T, Failure>,
+) -> Result<T, RegisterError> {
     let end = Instant::now() + PATIENCE;
     let mut pause = FIRST_PAUSE;
     loop {
-        let attempt = register_until(socket, &request, end);
+        let result = attempt(end);
         let left = end.saturating_duration_since(Instant::now());
-        match attempt {
+        match result {
             Err(Failure::Passing(_)) if pause < left => {
                 std::thread::sleep(pause);
                 pause *= 2;
             }
             Err(Failure::Passing(error) | Failure::Lasting(error)) => return Err(error),
-            Ok(registration) => return Ok(registration),
+            Ok(answer) => return Ok(answer),
         }
     }
 }
-
-/// Before a directory is asked for the second time.
-const FIRST_PAUSE: Duration = Duration::from_millis(4);
 
 /// Why an attempt failed: for a reason that may pass, or not.
 enum Failure {
@@ -282,13 +289,25 @@ impl Registration {
     /// # Errors
     /// [`RegisterError`] if the directory is gone; then there is nothing to take out.
     pub fn unregister(&self) -> Result<(), RegisterError> {
-        let link = Link::for_one_exchange(&self.socket, PATIENCE)?;
-        let request = Unregister {
-            stream: self.stream.as_raw(),
-            token: self.token,
-        };
-        link.send(&Request::Unregister(request))?;
-        let (_, _) = link.receive::<Reply>()?;
-        Ok(())
+        // Nobody can take it out twice, so it is asked for again where the answer was lost.
+        patiently(|end| {
+            let left = end.saturating_duration_since(Instant::now());
+            let link = Link::for_one_exchange(&self.socket, left)?;
+            link.send(&Request::Unregister(Unregister {
+                stream: self.stream.as_raw(),
+                token: self.token,
+            }))?;
+            match link.receive()?.0 {
+                Reply::Refused {
+                    sentence,
+                    again: true,
+                } => {
+                    let sensor = self.stream.to_string();
+                    let error = RegisterError::Refused { sensor, sentence };
+                    Err(Failure::Passing(error))
+                }
+                _ => Ok(()),
+            }
+        })
     }
 }

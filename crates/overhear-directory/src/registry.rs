@@ -111,6 +111,8 @@ pub(crate) struct Registry {
     pub(crate) journal: Option<Journal>,
     // How far the next journal has come.
     pub(crate) rewritten: Snapshot,
+    // Where the next look for unmapped sensors begins.
+    looked_at: StreamId,
     unheard: UnheardSensors,
     freed_unread: u64,
     turned_away: u64,
@@ -161,6 +163,7 @@ impl Registry {
             poller,
             journal: None,
             rewritten: Snapshot::default(),
+            looked_at: StreamId::default(),
             unheard: UnheardSensors::default(),
             freed_unread: 0,
             turned_away: 0,

@@ -446,6 +446,7 @@ impl Service {
             }
         }
         let mut registry = lock(&self.registry);
+        registry.end_unmapped();
         self.complaints.extend(registry.take_complaints(now));
         drop(registry);
         // Only services complain, and theirs is the journal of the service manager.

@@ -31,9 +31,9 @@ fn known(manager: &Manager) -> BTreeMap<String, SensorRecord> {
         let status = connect(manager).status().unwrap();
         let bytes: u64 = all.iter().map(|sensor| sensor.bytes).sum();
         let agrees = (status.sensors, status.bytes) == (all.len() as u64, bytes);
-        (agrees, all)
+        (agrees, all, status)
     };
-    let (_, all) = eventually(look, |(agrees, _)| *agrees);
+    let (_, all, _) = eventually(look, |(agrees, ..)| *agrees);
     let count = all.len();
     let named = all
         .into_iter()
@@ -74,8 +74,12 @@ fn a_directory_may_be_killed_at_any_step_of_a_registration() {
         if step >= Step::Asked {
             assert!(raw.send(&register_packet(&name)));
         }
+        let mut file = None;
         if step >= Step::Granted {
-            assert!(raw.receive().0["granted"].is_object());
+            let granted = raw.receive();
+            assert!(granted.0["granted"].is_object());
+            // In place of a map, which a program keeps as well.
+            file = granted.1;
         }
         if step >= Step::Told {
             assert!(raw.send(&json!("mapped")));
@@ -97,6 +101,9 @@ fn a_directory_may_be_killed_at_any_step_of_a_registration() {
             while raw.receive().0 != Value::Null {}
         }
         drop(raw);
+        assert_eq!(file.is_some(), step >= Step::Granted);
+        // What was not opened is not kept by its program either.
+        let _file = file.filter(|_| step == Step::Sealed);
         let names = || {
             let names = known(&manager).into_keys();
             names.filter(|known| *known == name).count()

@@ -5,6 +5,7 @@
 
 mod support;
 
+use overhear_directory::Mapping;
 use serde_json::{json, Value};
 
 use support::{eventually, register_packet, Here, Raw};
@@ -34,8 +35,8 @@ fn break_off(here: &Here, times: u32) {
     eventually(status, |status| status.bytes == 0 && status.sensors == 0);
 }
 
-/// Registers and keeps sensors; how they are taken out again.
-fn register(here: &Here, number: u32) -> Value {
+/// Registers and keeps sensors: their maps, and how they are taken out again.
+fn register(here: &Here, number: u32) -> (Mapping, Value) {
     let mut packet = register_packet(&format!("sensor {number}"));
     packet["register"]["capacity"] = json!(64);
     packet["register"]["rate"] = json!({ "period": 1_000_000_000, "distance": 0, "jitter": 0 });
@@ -43,13 +44,17 @@ fn register(here: &Here, number: u32) -> Value {
     raw.send(&packet);
     let (granted, file) = raw.receive();
     assert!(granted["granted"].is_object(), "{granted}");
+    let file = file.expect("the memory comes along");
+    let bytes = rustix::fs::fstat(&file).unwrap().st_size as usize;
+    let mapping = Mapping::writable(&file, bytes).unwrap();
     drop(file);
     raw.send(&json!("mapped"));
     assert_eq!(raw.receive().0, json!("sealed"));
-    json!({ "unregister": {
+    let unregister = json!({ "unregister": {
         "stream": granted["granted"]["stream"],
         "token": granted["granted"]["token"],
-    } })
+    } });
+    (mapping, unregister)
 }
 
 #[test]
@@ -85,7 +90,8 @@ fn register_and_take_out(here: &Here, sensors: u32, settled: Option<usize>) {
         // Connections of those that were served last may still be open, on the directory's side.
         eventually(descriptors, |now| *now <= expected);
     }
-    for unregister in all {
+    for (mapping, unregister) in all {
+        drop(mapping);
         let raw = Raw::connect(&here.socket());
         raw.send(&unregister);
         assert_eq!(raw.receive().0, json!("unregistered"));

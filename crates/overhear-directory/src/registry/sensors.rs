@@ -222,8 +222,20 @@ impl Registry {
             .is_some_and(|sensor| sensor.token == token);
         if fits {
             self.end(stream, SensorState::Unregistered);
+            self.retain_no_longer(stream);
         }
         fits
+    }
+
+    /// A program has unmapped its sensor before it took it out, and the directory has noticed: nobody else
+    /// need be waited for than those who hold it.
+    fn retain_no_longer(&mut self, stream: StreamId) {
+        let retained = self.sensors.get_mut(&stream);
+        let retained = retained.filter(|sensor| sensor.state == SensorState::Retained);
+        if let Some(sensor) = retained.filter(|sensor| sensor.holders.is_empty()) {
+            sensor.state = SensorState::Unregistered;
+            self.free(stream);
+        }
     }
 
     /// Nothing more is written to a sensor.
@@ -277,7 +289,8 @@ impl Registry {
                     self.retained_of.remove(&sensor.uid);
                 }
             }
-            unread = !sensor.was_read;
+            // Whoever takes it out wants nobody to read it any more.
+            unread = !sensor.was_read && sensor.state == SensorState::Retained;
             self.freed_unread += u64::from(unread);
         }
         if let (Some(journal), Some(_)) = (&mut self.journal, &sensor.file) {

@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use overhear_event::StreamId;
 
-use super::Registry;
+use super::{Registry, Sensor};
 use crate::kept::Snapshot;
 use crate::record::SensorState;
 
 /// How many sensors are ended, let go of or freed in a slice.
 const SLICE: u32 = 64;
+/// How many sensors are looked at at a tick, whether their programs still have them mapped.
+const SWEEP: usize = 16;
 
 impl Registry {
     /// The sensors of a process that has ended.
@@ -76,6 +78,26 @@ impl Registry {
         let goes_on = journal.is_rewriting();
         self.journal = Some(journal);
         goes_on
+    }
+
+    /// Ends sensors whose programs have unmapped them without a word, as `exec` does, and whoever lost the
+    /// answer to a registration. A few are looked at in each call.
+    pub(crate) fn end_unmapped(&mut self) {
+        let sensors = self.sensors.range(self.looked_at..).take(SWEEP);
+        let is_unmapped = |sensor: &Sensor| {
+            let file = sensor.file.as_ref();
+            sensor.state == SensorState::Live && file.is_some_and(|file| !file.is_open_elsewhere())
+        };
+        let (mut unmapped, mut last) = (Vec::new(), None);
+        for (stream, sensor) in sensors {
+            last = Some(*stream);
+            unmapped.extend(is_unmapped(sensor).then_some(*stream));
+        }
+        let first = StreamId::from_raw(0);
+        self.looked_at = last.map_or(first, |last| StreamId::from_raw(last.as_raw() + 1));
+        for stream in unmapped {
+            self.end(stream, SensorState::Retained);
+        }
     }
 
     /// What the directory's log should say.

@@ -29,6 +29,7 @@ pub struct Manager {
     listener: OwnedFd,
     notify: PathBuf,
     ready: Arc<Mutex<u32>>,
+    barrier: Arc<Mutex<u32>>,
     stop: Arc<Mutex<bool>>,
     receiver: Option<std::thread::JoinHandle<()>>,
     service: Option<Child>,
@@ -57,11 +58,13 @@ impl Manager {
             .unwrap();
         let shelf = Shelf::default();
         let (ready, stop) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
+        let barrier = Arc::new(Mutex::new(0));
         let receiver = {
             let (shelf, ready, stop) = (Arc::clone(&shelf), Arc::clone(&ready), Arc::clone(&stop));
+            let barrier = Arc::clone(&barrier);
             std::thread::spawn(move || {
                 while !*stop.lock().unwrap() {
-                    receive(&datagrams, &shelf, &ready);
+                    receive(&datagrams, &shelf, &ready, &barrier);
                 }
             })
         };
@@ -71,6 +74,7 @@ impl Manager {
             listener,
             notify,
             ready,
+            barrier,
             stop,
             receiver: Some(receiver),
             service: None,
@@ -125,8 +129,23 @@ impl Manager {
         let mut service = self.service.take().unwrap();
         service.kill().unwrap();
         service.wait().unwrap();
-        // What it said last is still on its way.
-        std::thread::sleep(Duration::from_millis(120));
+        // What it said last may still be on its way.
+        self.pass_barrier();
+    }
+
+    /// Waits until everything that was sent before has been received.
+    fn pass_barrier(&self) {
+        let before = *self.barrier.lock().unwrap();
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.send_to(b"BARRIER=1", &self.notify).unwrap();
+        let begun = Instant::now();
+        while *self.barrier.lock().unwrap() == before {
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "nothing is received"
+            );
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// Ends the service as service managers do.
@@ -172,7 +191,7 @@ fn hand_over(files: &mut [i32]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn receive(datagrams: &UnixDatagram, shelf: &Shelf, ready: &Mutex<u32>) {
+fn receive(datagrams: &UnixDatagram, shelf: &Shelf, ready: &Mutex<u32>, barrier: &Mutex<u32>) {
     let mut packet = vec![0; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -188,6 +207,9 @@ fn receive(datagrams: &UnixDatagram, shelf: &Shelf, ready: &Mutex<u32>) {
     let text = String::from_utf8_lossy(&packet[..message.bytes]).into_owned();
     let has = |line: &str| text.lines().any(|other| other == line);
     let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
+    if has("BARRIER=1") {
+        *barrier.lock().unwrap() += 1;
+    }
     if has("READY=1") {
         *ready.lock().unwrap() += 1;
     }

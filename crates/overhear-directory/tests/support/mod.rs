@@ -26,7 +26,7 @@ use overhear_event::{
 use overhear_stream::{read_hardware_ticks, SharedWords, SimpleWriter};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use serde_json::{json, Value};
 
@@ -136,7 +136,8 @@ pub struct Raw(OwnedFd);
 impl Raw {
     #[track_caller]
     pub fn connect(socket: &Path) -> Self {
-        let fd = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::connect(&fd, &SocketAddrUnix::new(socket).unwrap()).unwrap();
         Self::of(fd)
     }
@@ -182,7 +183,9 @@ impl Raw {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [IoSliceMut::new(&mut packet)];
-        let result = rustix::net::recvmsg(&self.0, slices, &mut ancillary, RecvFlags::empty());
+        // Others of this process' tests start programs.
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let result = rustix::net::recvmsg(&self.0, slices, &mut ancillary, flags);
         let bytes = match result {
             Ok(message) => message.bytes,
             Err(rustix::io::Errno::CONNRESET) => 0,
@@ -251,14 +254,19 @@ impl Writer {
 
     pub fn write(&mut self, times: u64) {
         for _ in 0..times {
-            let mut payload = [0; 16];
-            payload[..8].copy_from_slice(&self.writer.count().to_ne_bytes());
-            let clock = self.clock;
-            self.writer.write(&payload, || match clock {
-                ClockId::Monotonic => Ticks::from_raw(monotonic_now().as_monotonic_ns()),
-                _ => read_hardware_ticks(),
-            });
+            self.write_number(self.writer.count());
         }
+    }
+
+    /// Writes one element with this number.
+    pub fn write_number(&mut self, number: u64) {
+        let mut payload = [0; 16];
+        payload[..8].copy_from_slice(&number.to_ne_bytes());
+        let clock = self.clock;
+        self.writer.write(&payload, || match clock {
+            ClockId::Monotonic => Ticks::from_raw(monotonic_now().as_monotonic_ns()),
+            _ => read_hardware_ticks(),
+        });
     }
 }
 

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overheard` is killed again and again, as fast as a manager starts it, while sensors write, come and go:
+//! everything is heard, in order and at its time, and every account adds up.
+#![cfg(feature = "daemon")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the test's own threads tell each other how far they are"
+)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use overhear_directory::client::{register_at, SensorRequest};
+use overhear_directory::{monotonic_now, Begin, MonitorConnection, Query};
+use overhear_event::{GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
+
+use overhear_stream::sync::{AtomicBool, AtomicU64, Ordering};
+use support::manager::Manager;
+use support::{eventually, request, Writer};
+
+/// How often the directory is killed, unless the environment says otherwise: `make hostile` does.
+const KILLS: u64 = 50;
+/// Sensors that write all the time.
+const STEADY: usize = 4;
+/// By how much a time may be off: what a clock that has a break is off by is more.
+const TOLERANCE_NS: u64 = 20_000_000;
+
+fn kills() -> u64 {
+    let named = std::env::var("OVERHEAR_TEST_KILLS").ok();
+    named.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
+
+/// What a monitor hears.
+#[derive(Debug, Default)]
+struct Heard {
+    names: BTreeMap<StreamId, String>,
+    elements: BTreeMap<StreamId, u64>,
+    last: BTreeMap<StreamId, Timestamp>,
+    missed: BTreeMap<StreamId, u64>,
+    closed: BTreeSet<StreamId>,
+    faults: Vec<String>,
+}
+
+impl Inbox for Heard {
+    fn open(&mut self, stream: std::sync::Arc<StreamDescriptor>) {
+        let before = self.names.insert(stream.id, stream.sensor.clone());
+        if before.is_some() {
+            self.faults
+                .push(format!("{} is opened twice", stream.sensor));
+        }
+    }
+
+    fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
+        let elements = self.elements.entry(stream).or_default();
+        let missed = self.missed.get(&stream).copied().unwrap_or(0);
+        if sequence != *elements + missed {
+            let fault = format!("{stream:?}: {sequence} behind {elements}");
+            self.faults.push(fault);
+        }
+        *elements += 1;
+        // When it was written stands in the payload.
+        let written = u64::from_ne_bytes(payload[..8].try_into().unwrap());
+        let off = written.abs_diff(time.as_monotonic_ns());
+        if off > TOLERANCE_NS {
+            self.faults.push(format!("{stream:?}: {off} ns off"));
+        }
+        if self
+            .last
+            .insert(stream, time)
+            .is_some_and(|last| last > time)
+        {
+            self.faults.push(format!("{stream:?}: time went back"));
+        }
+    }
+
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+        *self.missed.entry(stream).or_default() += missed;
+        self.faults
+            .push(format!("{stream:?}: {missed} {cause:?} at {first}"));
+    }
+
+    fn complain(&mut self, _: SourceError) {}
+
+    fn close(&mut self, stream: StreamId) {
+        self.closed.insert(stream);
+    }
+}
+
+/// A sensor with much room and the time of writing in its elements.
+fn wanted(name: &str) -> SensorRequest {
+    let mut wanted = request(name);
+    wanted.capacity = 1 << 14;
+    wanted
+}
+
+fn write(writer: &mut Writer) {
+    let now = monotonic_now().as_monotonic_ns();
+    writer.write_number(now);
+}
+
+/// What a program did with sensors that come and go.
+#[derive(Default)]
+struct Churn {
+    written: BTreeMap<StreamId, u64>,
+    unheard: Vec<String>,
+}
+
+fn churn(socket: &Path, goes_on: &AtomicBool) -> Churn {
+    let mut own = Churn::default();
+    for number in 0_u64.. {
+        if !goes_on.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("brief {number}");
+        match register_at(socket, wanted(&name)) {
+            Ok(registration) => {
+                let mut writer = Writer::new(registration);
+                (0..3).for_each(|_| write(&mut writer));
+                // A directory that is gone at this moment frees it when the process ends.
+                let _ = writer.registration.unregister();
+                own.written.insert(writer.registration.stream, 3);
+            }
+            Err(_) => own.unheard.push(name),
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    own
+}
+
+#[test]
+fn a_directory_may_be_killed_as_often_as_one_likes() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let socket = manager.socket.clone();
+    let goes_on = AtomicBool::new(true);
+    let written: Vec<AtomicU64> = (0..STEADY).map(|_| AtomicU64::new(0)).collect();
+    let (mut heard, mut own) = (Heard::default(), Churn::default());
+    let mut source = MonitorConnection::connect(&socket)
+        .unwrap()
+        .attach(Query::all(), Begin::Buffer)
+        .unwrap();
+    std::thread::scope(|scope| {
+        for (number, written) in written.iter().enumerate() {
+            let registration = register_at(&socket, wanted(&format!("steady {number}"))).unwrap();
+            let goes_on = &goes_on;
+            scope.spawn(move || {
+                let mut writer = Writer::new(registration);
+                while goes_on.load(Ordering::Relaxed) {
+                    write(&mut writer);
+                    written.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let _ = writer.registration.unregister();
+            });
+        }
+        let program = scope.spawn(|| churn(&socket, &goes_on));
+        let monitor = scope.spawn(|| {
+            while goes_on.load(Ordering::Relaxed) {
+                source.poll(&mut heard).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut chance = 0x9E37_79B9_7F4A_7C15_u64;
+        for _ in 0..kills() {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            // Most of them before the clock has been measured twice.
+            std::thread::sleep(Duration::from_micros(chance % 90_000));
+            manager.kill();
+            manager.start();
+        }
+        goes_on.store(false, Ordering::Relaxed);
+        own = program.join().unwrap();
+        monitor.join().unwrap();
+    });
+    // All has been written: the rest of it is read.
+    let mut all_closed = |heard: &mut Heard| {
+        source.poll(heard).unwrap();
+        let open = heard.names.keys().filter(|id| !heard.closed.contains(id));
+        open.count()
+    };
+    eventually(|| all_closed(&mut heard), |open| *open == 0);
+    let faults: Vec<_> = heard.faults.iter().take(20).collect();
+    assert!(
+        faults.is_empty(),
+        "{} faults: {faults:#?}",
+        heard.faults.len()
+    );
+
+    let of_name: BTreeMap<&str, StreamId> = heard
+        .names
+        .iter()
+        .map(|(id, name)| (name.as_str(), *id))
+        .collect();
+    for (number, written) in written.iter().enumerate() {
+        let stream = of_name[format!("steady {number}").as_str()];
+        let elements = heard.elements[&stream];
+        assert_eq!(elements, written.load(Ordering::Relaxed), "steady {number}");
+    }
+    // A sensor whose registration was answered is heard wholly, or it came and went while the monitor had
+    // no directory: then nobody was there to hear it.
+    let (mut whole, mut between) = (0, 0);
+    for (stream, written) in &own.written {
+        match heard.names.get(stream) {
+            Some(name) => {
+                assert_eq!(heard.elements.get(stream), Some(written), "{name}");
+                whole += 1;
+            }
+            None => between += 1,
+        }
+    }
+    // Where an answer was lost the program asked again: what it does not know of has nothing in it.
+    let brief = heard
+        .names
+        .iter()
+        .filter(|(_, name)| name.starts_with("brief"));
+    for (stream, name) in brief {
+        let known = own.written.contains_key(stream);
+        assert!(known || !heard.elements.contains_key(stream), "{name}");
+    }
+    println!(
+        "{} kills: {whole} brief sensors heard wholly, {between} came and went between two lives, \
+         {} got no answer",
+        kills(),
+        own.unheard.len()
+    );
+    assert!(whole > 0);
+    let mut monitor = MonitorConnection::connect(&socket).unwrap();
+    let status = || monitor.status().unwrap();
+    let settled = eventually(status, |status| status.sensors == 0 && status.bytes == 0);
+    assert_eq!(settled.restarts, kills());
+}
