@@ -125,7 +125,8 @@ typedef struct oh_control_line {
     uint32_t enabled; /* 1 on, 0 off */
     uint32_t reserved0;
     uint64_t reclaims; /* laned: how often a lane has been reclaimed */
-    uint64_t reserved1[6];
+    uint64_t deferred; /* 1 while the sensor waits for memory */
+    uint64_t reserved1[5];
 } oh_control_line;
 
 #define OH_ASSERT_FIELD(type, field, offset, size)                                                  \
@@ -183,7 +184,8 @@ OH_STATIC_ASSERT(sizeof(oh_control_page) == OH_HEADER_SIZE, "oh_control_page: si
 OH_ASSERT_FIELD(oh_control_line, enabled, 0, 4);
 OH_ASSERT_FIELD(oh_control_line, reserved0, 4, 4);
 OH_ASSERT_FIELD(oh_control_line, reclaims, 8, 8);
-OH_ASSERT_FIELD(oh_control_line, reserved1, 16, 48);
+OH_ASSERT_FIELD(oh_control_line, deferred, 16, 8);
+OH_ASSERT_FIELD(oh_control_line, reserved1, 24, 40);
 OH_STATIC_ASSERT(sizeof(oh_control_line) == 64, "oh_control_line: size");
 
 /*

@@ -56,6 +56,9 @@ pub struct Registration {
     /// The sensor's line in the control page, by which it is switched on and off and gets lanes
     /// back; none where the directory has none.
     pub control: Option<Control>,
+    /// Why there was no memory for the sensor when it was registered. It is switched off until there is,
+    /// and then heard without further ado.
+    pub deferred: Option<String>,
     token: u64,
     socket: PathBuf,
 }
@@ -118,7 +121,9 @@ pub fn socket_path() -> Option<PathBuf> {
     places.into_iter().flatten().find(|path| path.exists())
 }
 
-fn environment(name: &str) -> Option<OsString> {
+/// A variable of the environment; none for a program with raised privileges, which does not trust it.
+#[must_use]
+pub fn environment(name: &str) -> Option<OsString> {
     // SAFETY: reads a word that the kernel gave to the process at its start.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     if secure {
@@ -218,6 +223,7 @@ fn register_until(
         capacity: request.capacity,
         kind,
         lanes: request.lanes,
+        may_defer: true,
     }));
     let received = link.receive();
     // Whoever is turned away may find so before anything is sent.
@@ -240,7 +246,10 @@ fn register_until(
     if !understood || u64::try_from(size).unwrap_or(0) < shape.bytes() as u64 {
         return Err(link.misunderstood().into());
     }
-    let mapping = Arc::new(Mapping::allocated(&file, shape.bytes())?);
+    let mapping = Arc::new(match granted.deferred {
+        None => Mapping::allocated(&file, shape.bytes())?,
+        Some(_) => Mapping::writable_later(&file, shape.bytes())?,
+    });
     drop(file);
     let control = match (granted.line, files.next()) {
         (Some(line), Some(file)) => Some(Control::map(&file, line, shape.lanes())?),
@@ -259,6 +268,7 @@ fn register_until(
         clock: granted.clock,
         stream: StreamId::from_raw(granted.stream),
         control,
+        deferred: granted.deferred,
         token: granted.token,
         socket: socket.to_path_buf(),
     })
@@ -283,6 +293,16 @@ impl From<LinkError> for RegisterError {
 }
 
 impl Registration {
+    /// Whether the sensor still waits for memory.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        let line = self
+            .control
+            .as_ref()
+            .and_then(|control| control.line().ok());
+        self.deferred.is_some() && line.is_some_and(|line| line.is_deferred())
+    }
+
     /// Takes the sensor out of the directory. Monitors read what is left and close the stream.
     /// The map stays until the registration is dropped.
     ///

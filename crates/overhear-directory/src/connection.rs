@@ -220,7 +220,8 @@ impl Connection {
     /// Says no to a sensor, and remembers it: first in the registry, so that whoever has heard the
     /// refusal finds it counted.
     pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, sentence: &str) -> Next {
-        lock(registry).unheard(&self.peer, sensor, sentence);
+        let who = (self.peer.pid, self.peer.uid);
+        lock(registry).unheard(who, sensor, sentence);
         self.deny(sentence)
     }
 

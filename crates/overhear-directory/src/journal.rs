@@ -76,6 +76,7 @@ pub(crate) enum Entry {
         bytes: u64,
         sensors: u64,
         record_bytes: u64,
+        deferred: u64,
     },
     Sensor(Box<KeptSensor>),
     /// What came before is all that there was.
@@ -122,6 +123,9 @@ pub(crate) struct KeptSensor {
     pub(crate) spared: bool,
     /// Page and line; none once it is not live.
     pub(crate) place: Option<(usize, u32)>,
+    /// The watch on its file, while it waits for memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deferred: Option<i32>,
 }
 
 /// The journal of this directory, and the store that it describes.
@@ -261,6 +265,19 @@ impl Journal {
         if let Err(error) = self.store.keep(name, file.as_fd()) {
             self.fail(&error);
         }
+    }
+
+    /// Keeps a sensor's file, and writes down what it is.
+    pub(crate) fn keep_sensor(&mut self, stream: u32, file: impl AsFd, sensor: KeptSensor) {
+        self.keep(&sensor_name(stream), file);
+        self.write(&Entry::Sensor(Box::new(sensor)));
+    }
+
+    /// Keeps the file of a sensor no longer that nobody has read and nobody wanted to.
+    pub(crate) fn forget_sensor(&mut self, stream: u32) {
+        let unread = false;
+        self.write(&Entry::Freed { stream, unread });
+        self.forget(&sensor_name(stream));
     }
 
     /// Keeps a control page and returns the name.

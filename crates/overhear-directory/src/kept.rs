@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The registry's part of the journal: what it writes down, and how it comes back from it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::control::{ControlPage, Place};
 use crate::file_watch::{FileWatch, WatchId};
 use crate::journal::{self, sensor_name, Entry, Journal, KeptFile, KeptSensor, Store};
 use crate::memory::{Mapping, MemoryFile};
+use crate::opening::Opening;
 use crate::quota::{Amounts, Resource};
 use crate::record::{shape_of, SensorState};
 use crate::registry::{Registered, Registry, Sensor};
@@ -90,10 +91,12 @@ impl Account {
                     bytes,
                     sensors,
                     record_bytes,
+                    deferred,
                 } => {
                     let charged = Amounts::of(Resource::BufferBytes, bytes)
                         .and(Resource::Sensors, sensors)
-                        .and(Resource::RecordBytes, record_bytes);
+                        .and(Resource::RecordBytes, record_bytes)
+                        .and(Resource::Deferred, deferred);
                     all.charges.insert(WatchId::from_raw(watch), (uid, charged));
                 }
                 Entry::Sensor(sensor) => {
@@ -162,6 +165,7 @@ impl Registry {
             Some(watch) => self.watch_files(watch),
             None => self.keep_watch(&*store)?,
         }
+        let given: Vec<String> = files.keys().cloned().collect();
         let (mut number, mut greatest) = (0, 0);
         if let Some(read) = journal {
             number = read.number;
@@ -182,17 +186,18 @@ impl Registry {
                     greatest = greatest.max(number.unwrap_or(0));
                     let page = page.and_then(|page| ControlPage::adopt(page).ok());
                     // A process that has ended meanwhile has no use for its pages.
-                    if !page.is_some_and(|page| self.restore_page((pid, uid), index, page, &name)) {
-                        outdated.push(name);
+                    if let Some(page) = page {
+                        self.restore_page((pid, uid), index, page, &name);
                     }
                 }
                 for sensor in account.sensors.into_values() {
                     let name = sensor_name(sensor.descriptor.id.as_raw());
                     match files.remove(&name) {
+                        Some(file) if sensor.deferred.is_some() => {
+                            self.restore_deferred(sensor, MemoryFile::adopt(file));
+                        }
                         Some(file) => {
-                            if self.restore_sensor(sensor, file).is_none() {
-                                outdated.push(name);
-                            }
+                            self.restore_sensor(sensor, file);
                         }
                         None => self.count_lost(1, 0),
                     }
@@ -203,8 +208,9 @@ impl Registry {
         let begun = Journal::begin(store, number + 1, greatest, self.entries().into_iter());
         let journal = begun
             .map_err(|error| format!("what is registered does not outlive a restart: {error}"))?;
-        // What nobody knows any more.
-        outdated.extend(files.into_keys());
+        // What nobody knows any more, and what was freed at once because nobody waits for it now.
+        let in_use: HashSet<String> = self.kept_names().collect();
+        outdated.extend(given.into_iter().filter(|name| !in_use.contains(name)));
         for name in outdated {
             journal.forget(&name);
         }
@@ -212,6 +218,25 @@ impl Registry {
         // Processes that have ended while no directory was there, with a journal to say so.
         self.end_departed();
         Ok(())
+    }
+
+    /// The names of files that are kept for sensors and control pages.
+    fn kept_names(&self) -> impl Iterator<Item = String> + '_ {
+        let first = StreamId::from_raw(0);
+        let sensors = self
+            .sensors_from(first)
+            .filter(|sensor| sensor.file.is_some());
+        let sensors = sensors.map(|sensor| sensor.registered.descriptor.id);
+        let deferred = self.deferred_from(first).map(Opening::stream);
+        let streams = sensors.chain(deferred);
+        let pages = self.pages_from(0).flat_map(|(_, pages)| pages);
+        let pages = pages.filter_map(|entry| match entry {
+            Entry::Page { name, .. } => Some(name),
+            _ => None,
+        });
+        streams
+            .map(|stream| sensor_name(stream.as_raw()))
+            .chain(pages)
     }
 
     /// Keeps the watch over a restart.
@@ -222,6 +247,7 @@ impl Registry {
         kept.map_err(|error| format!("what is registered does not outlive a restart: {error}"))
     }
 
+    /// A sensor of an earlier life, unless its file is not what it should be.
     fn restore_sensor(&mut self, kept: KeptSensor, file: OwnedFd) -> Option<()> {
         let file = MemoryFile::adopt(file);
         let shape = shape_of(&kept.descriptor, kept.kind, kept.lanes).ok()?;
@@ -296,6 +322,7 @@ impl Registry {
             mut charge,
             mut task,
             mut sensor,
+            mut deferred,
         } = self.rewritten;
         let mut entries = Vec::new();
         for (watch, entry) in self.charges_from(charge).take(most) {
@@ -314,10 +341,16 @@ impl Registry {
                 entries.push(Entry::Sensor(Box::new(known.kept())));
             }
         }
+        let left = most.saturating_sub(entries.len());
+        for opening in self.deferred_from(deferred).take(left) {
+            deferred = StreamId::from_raw(opening.stream().as_raw() + 1);
+            entries.push(Entry::Sensor(Box::new(opening.kept())));
+        }
         let after = Snapshot {
             charge,
             task,
             sensor,
+            deferred,
         };
         let has_moved = after != self.rewritten;
         self.rewritten = after;
@@ -335,6 +368,7 @@ pub(crate) struct Snapshot {
     charge: WatchId,
     task: u32,
     sensor: StreamId,
+    deferred: StreamId,
 }
 
 impl Default for Snapshot {
@@ -343,6 +377,7 @@ impl Default for Snapshot {
             charge: WatchId::from_raw(0),
             task: 0,
             sensor: StreamId::from_raw(0),
+            deferred: StreamId::from_raw(0),
         }
     }
 }
@@ -362,6 +397,7 @@ impl Sensor {
             was_read: self.was_read,
             spared: self.spared,
             place: self.place.map(|place| (place.page, place.line)),
+            deferred: None,
         }
     }
 }

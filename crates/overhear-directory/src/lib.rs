@@ -54,6 +54,7 @@ mod limits;
 mod memory;
 mod monitor;
 mod needs;
+mod opening;
 mod packet;
 mod peer;
 mod poller;

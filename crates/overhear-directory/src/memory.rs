@@ -193,6 +193,12 @@ impl Mapping {
         Self::with_flags(file, bytes, ProtFlags::READ, MapFlags::SHARED)
     }
 
+    /// The same for writing: pages exist once somebody touches them.
+    pub(crate) fn writable_later(file: impl AsFd, bytes: usize) -> Result<Self, MapError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        Self::with_flags(file, bytes, protection, MapFlags::SHARED)
+    }
+
     /// Maps a file for writing and faults its pages in.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::needs::Needs;
 use crate::packet::{Link, LinkError, MAX_REPLY};
 use crate::protocol::{About, Attached, Opened, Reply, Request, Switch, VERSION};
 use crate::query::Query;
-use crate::record::{DirectoryStatus, SensorRecord};
+use crate::record::{DirectoryStatus, SensorRecord, UnheardRecord};
 use crate::registry::Registered;
 use crate::streams::StreamSet;
 
@@ -132,6 +132,19 @@ impl MonitorConnection {
         self.link.send(&Request::Status { version: VERSION })?;
         match self.link.receive()?.0 {
             Reply::Status(status) => Ok(status),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// The latest sensors that were not heard, of this user; for root and the directory's own user, of
+    /// everybody.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn unheard(&mut self) -> Result<Vec<UnheardRecord>, AttachError> {
+        self.link.send(&Request::Unheard { version: VERSION })?;
+        match self.link.receive()?.0 {
+            Reply::Unheard { sensors } => Ok(sensors),
             other => Err(self.unexpected(other)),
         }
     }

@@ -61,6 +61,9 @@ pub(crate) struct Register {
     /// Of a laned sensor; 0 for the directory's choice. Of a concurrent sensor: spare elements.
     #[serde(default)]
     pub(crate) lanes: u32,
+    /// Whether the program knows of sensors that wait for memory.
+    #[serde(default)]
+    pub(crate) may_defer: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -139,6 +142,9 @@ pub(crate) struct Granted {
     /// The sensor's line in the control page; none without one.
     #[serde(default)]
     pub(crate) line: Option<u32>,
+    /// Why there is no memory yet, of a sensor that waits for it. Its line says when there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deferred: Option<String>,
 }
 
 /// The monitor's subscription begins. The clock page comes along, if there is one.

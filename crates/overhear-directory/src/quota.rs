@@ -149,6 +149,13 @@ pub(crate) struct Shortage {
     pub(crate) sentence: String,
 }
 
+impl Shortage {
+    /// Whether a sensor may wait until a buffer's share is released.
+    pub(crate) const fn may_pass_for_buffers(&self) -> bool {
+        !self.is_permanent && matches!(self.resource, Resource::BufferBytes | Resource::Sensors)
+    }
+}
+
 /// Limits and what is used of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {

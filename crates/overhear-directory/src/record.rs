@@ -106,6 +106,9 @@ pub struct DirectoryStatus {
     /// Connections that were turned away because their users had too many.
     #[serde(default)]
     pub turned_away: u64,
+    /// Sensors that wait for memory; they count as unheard, too.
+    #[serde(default)]
+    pub deferred: u64,
 }
 
 /// A sensor that wanted to be heard and is not. The names of the fields are those of

@@ -9,131 +9,29 @@ use overhear_stream::Shape;
 
 use crate::connection::{Connection, Next, Work};
 use crate::control::Place;
-use crate::description::record_bytes;
 use crate::memory::{Mapping, MemoryFile};
-use crate::peer::Peer;
+use crate::opening::{Charged, Opening};
 use crate::protocol::{Granted, Register, Reply, Unregister, VERSION};
-use crate::quota::{Amounts, Resource};
 use crate::record::SensorState;
-use crate::registry::{lock, random, FileCharge, Refusal, Registered, Registry, Sensor};
+use crate::registry::{lock, random, Refusal, Registry};
 use crate::sizing::Sizing;
 use crate::task;
 use crate::worker::{WorkQueue, LARGE_BYTES};
+
+/// What a sensor has been given before its memory.
+struct Reserved {
+    clock: ClockId,
+    place: Place,
+    charged: Charged,
+    /// Why it has to wait for memory, if it has.
+    deferred: Option<String>,
+}
 
 /// Granted, but not mapped yet.
 #[derive(Debug)]
 pub(crate) struct Grant {
     file: MemoryFile,
     opening: Opening,
-}
-
-/// A sensor that is not open for monitors yet, without its memory.
-#[derive(Debug)]
-pub(crate) struct Opening {
-    /// The connection over which it was asked for.
-    pub(crate) connection: u32,
-    peer: Peer,
-    file_charge: FileCharge,
-    charged: Charged,
-    token: u64,
-    descriptor: StreamDescriptor,
-    shape: Shape,
-    clock: ClockId,
-    place: Place,
-}
-
-impl Opening {
-    /// It does not come to exist: what it was given is taken back. Its memory has been closed; it counts
-    /// until nobody else has it.
-    pub(crate) fn give_back(self, registry: &mut Registry) {
-        let Peer { uid, pid, .. } = self.peer;
-        registry.give_back(pid, self.place, self.shape.lanes());
-        registry.give_back_streams(self.descriptor.id);
-        registry.release(uid, self.charged.record);
-        registry.release(uid, self.charged.descriptor);
-        registry.file_closed(Some(self.file_charge));
-    }
-
-    /// The same, and remembers why.
-    pub(crate) fn refuse(self, registry: &mut Registry, sentence: &str) {
-        registry.unheard(&self.peer, &self.descriptor.sensor, sentence);
-        self.give_back(registry);
-    }
-
-    /// Opens the sensor for monitors; returns its number.
-    pub(crate) fn open(
-        self,
-        file: MemoryFile,
-        mapping: Mapping,
-        locked: std::io::Result<()>,
-        registry: &mut Registry,
-    ) -> StreamId {
-        let stream = self.descriptor.id;
-        let registered = Registered {
-            descriptor: Arc::new(self.descriptor),
-            mapping: Arc::new(mapping),
-            shape: self.shape,
-            clock: self.clock,
-        };
-        registry.locked(locked);
-        let is_kept = self.charged.descriptor != Amounts::NONE;
-        let file = is_kept.then_some(file);
-        let Peer { uid, pid, .. } = self.peer;
-        let mut sensor = Sensor::new(registered, file, self.token, pid, uid);
-        sensor.place = Some(self.place);
-        sensor.charge = Some(self.file_charge);
-        registry.open(sensor);
-        stream
-    }
-}
-
-/// What a sensor is charged before it exists.
-#[derive(Clone, Copy, Debug)]
-struct Charged {
-    /// Until its file is freed.
-    file: Amounts,
-    /// Until the directory forgets it.
-    record: Amounts,
-    /// As long as the directory keeps the file open.
-    descriptor: Amounts,
-}
-
-impl Charged {
-    fn of(descriptor: &StreamDescriptor, shape: &Shape) -> Self {
-        let bytes = shape.bytes() as u64;
-        let record = Amounts::of(Resource::RecordBytes, record_bytes(descriptor, bytes));
-        Self {
-            file: Amounts::of(Resource::BufferBytes, bytes).and(Resource::Sensors, 1),
-            record,
-            descriptor: Amounts::of(Resource::Descriptors, 1),
-        }
-    }
-
-    fn charge(mut self, uid: u32, registry: &mut Registry) -> Result<Self, Refusal> {
-        let descriptor = Amounts::of(Resource::Descriptors, 1);
-        match registry.charge(uid, descriptor) {
-            Ok(()) => {}
-            // The monitor in this process needs no descriptor; others cannot have this sensor.
-            Err(_) if registry.has_embedded_monitor() => self.descriptor = Amounts::NONE,
-            Err(shortage) => return Err(shortage.into()),
-        }
-        if let Err(shortage) = registry.charge(uid, self.record) {
-            registry.release(uid, self.descriptor);
-            return Err(shortage.into());
-        }
-        if let Err(shortage) = registry.charge(uid, self.file) {
-            registry.release(uid, self.record);
-            registry.release(uid, self.descriptor);
-            return Err(shortage.into());
-        }
-        Ok(self)
-    }
-
-    fn release(self, uid: u32, registry: &mut Registry) {
-        registry.release(uid, self.record);
-        registry.release(uid, self.descriptor);
-        registry.release(uid, self.file);
-    }
 }
 
 impl Connection {
@@ -168,6 +66,7 @@ impl Connection {
             kind: opening.shape.kind(),
             lanes: opening.shape.lanes(),
             line: control.as_ref().map(|_| opening.place.line),
+            deferred: opening.deferred.clone(),
         });
         let mut files = vec![file.as_fd()];
         files.extend(control.as_ref().map(AsFd::as_fd));
@@ -186,9 +85,15 @@ impl Connection {
         registry: &Mutex<Registry>,
     ) -> Result<(Grant, OwnedFd), Refusal> {
         let sizing = lock(registry).sizing;
+        let may_defer = request.may_defer;
         let (mut descriptor, shape) = self.checked(request, sizing)?;
-        let reserved = self.reserve(&mut descriptor, &shape, &mut lock(registry))?;
-        let (clock, place, charged) = reserved;
+        let reserved = self.reserve(&mut descriptor, &shape, may_defer, &mut lock(registry))?;
+        let Reserved {
+            clock,
+            place,
+            charged,
+            deferred,
+        } = reserved;
         let name = format!("overhear-{}", descriptor.sensor);
         let initial = shape.initial(clock, u64::from(descriptor.id.as_raw()));
         let file = MemoryFile::create(&name, shape.bytes(), &initial);
@@ -203,8 +108,9 @@ impl Connection {
         match made {
             Ok((shared, file, file_charge)) => {
                 let opening = Opening {
-                    connection: self.number(),
-                    peer: self.peer().clone(),
+                    connection: Some(self.number()),
+                    pid: self.peer().pid,
+                    uid,
                     file_charge,
                     charged,
                     token: random(),
@@ -212,6 +118,7 @@ impl Connection {
                     shape,
                     clock,
                     place,
+                    deferred,
                 };
                 let grant = Grant { file, opening };
                 Ok((grant, shared))
@@ -268,15 +175,26 @@ impl Connection {
         &self,
         descriptor: &mut StreamDescriptor,
         shape: &Shape,
+        may_defer: bool,
         registry: &mut Registry,
-    ) -> Result<(ClockId, Place, Charged), Refusal> {
+    ) -> Result<Reserved, Refusal> {
         let peer = self.peer();
         let rules = &registry.rules;
         rules.register(peer, descriptor, &self.may_register)?;
         registry.make_way(peer.pid, descriptor)?;
         // From here on, mapped or not: the pages are about to exist.
-        let charged = Charged::of(descriptor, shape).charge(peer.uid, registry)?;
-        let enabled = !registry.is_unneeded(peer.uid, descriptor);
+        let whole = Charged::of(descriptor, shape);
+        let (charged, deferred) = match whole.charge(peer.uid, registry) {
+            Ok(charged) => (charged, None),
+            Err(Refusal::Shortage(short)) if may_defer && short.may_pass_for_buffers() => {
+                let charged = whole.deferred(shape).charge(peer.uid, registry);
+                // Why it cannot even wait is of no interest.
+                let charged = charged.map_err(|_| Refusal::Sentence(short.sentence.clone()))?;
+                (charged, Some(short.sentence))
+            }
+            Err(refusal) => return Err(refusal),
+        };
+        let enabled = deferred.is_none() && !registry.is_unneeded(peer.uid, descriptor);
         let placed = registry.take_streams(shape.streams()).and_then(|id| {
             let placed = registry.place(peer, shape.lanes(), enabled);
             let place = placed.inspect_err(|_| registry.give_back_streams(id))?;
@@ -285,7 +203,13 @@ impl Connection {
         match placed {
             Ok((id, place)) => {
                 descriptor.id = id;
-                Ok((registry.clock, place, charged))
+                registry.set_deferred(peer.pid, place, shape.lanes(), deferred.is_some());
+                Ok(Reserved {
+                    clock: registry.clock,
+                    place,
+                    charged,
+                    deferred,
+                })
             }
             Err(refusal) => {
                 charged.release(peer.uid, registry);
@@ -302,6 +226,17 @@ impl Connection {
         if let Err(error) = file.seal() {
             drop(file);
             return self.not_opened(opening, &error.to_string(), registry);
+        }
+        if let Some(shortage) = &opening.deferred {
+            let mut registry = lock(registry);
+            let sentence =
+                format!("{shortage}. It waits for memory, and is switched on when there is enough");
+            let who = (opening.pid, opening.uid);
+            registry.unheard(who, &opening.descriptor.sensor, &sentence);
+            registry.defer(file, opening);
+            drop(registry);
+            self.reply(&Reply::Sealed, &[]);
+            return Next::Close;
         }
         if file.bytes() > LARGE_BYTES {
             queue.prepare(self.peer().uid, file, opening);

@@ -11,6 +11,7 @@
 //!   user's quota is needed for a new sensor.
 
 mod charges;
+mod deferred;
 mod numbers;
 mod sensors;
 mod subscriptions;
@@ -38,12 +39,14 @@ use crate::sizing::Sizing;
 use crate::worker::WorkQueue;
 
 use charges::FileCharges;
+use deferred::DeferredSensors;
 use numbers::StreamNumbers;
 use subscriptions::{Departure, Monitor};
 use tasks::TaskEntry;
 use unheard::UnheardSensors;
 
 pub(crate) use charges::{FileCharge, Refusal};
+pub(crate) use deferred::TOUCHED_BYTES;
 pub(crate) use sensors::Sensor;
 pub(crate) use subscriptions::{Event, MonitorId, Slice, Subscription};
 pub(crate) use tasks::OwnedLane;
@@ -113,6 +116,7 @@ pub(crate) struct Registry {
     pub(crate) rewritten: Snapshot,
     // Where the next look for unmapped sensors begins.
     looked_at: StreamId,
+    deferred: DeferredSensors,
     unheard: UnheardSensors,
     freed_unread: u64,
     turned_away: u64,
@@ -164,6 +168,7 @@ impl Registry {
             journal: None,
             rewritten: Snapshot::default(),
             looked_at: StreamId::default(),
+            deferred: DeferredSensors::default(),
             unheard: UnheardSensors::default(),
             freed_unread: 0,
             turned_away: 0,
@@ -203,6 +208,10 @@ impl Registry {
         self.numbers.give_back(first.as_raw());
     }
 
+    fn claim_streams(&mut self, first: StreamId, count: u32) {
+        self.numbers.claim(first.as_raw(), count);
+    }
+
     pub(crate) const fn next_stream(&self) -> u32 {
         self.numbers.next()
     }
@@ -237,6 +246,7 @@ impl Registry {
             unheard: self.unheard.total(),
             restarts: self.restarts,
             turned_away: self.turned_away,
+            deferred: self.count_deferred(),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::kept::{Left, CLOCK_NAME};
 use crate::limits::{LimitSettings, Machine};
 use crate::memory::{MapError, Mapping};
 use crate::needs::Needs;
+use crate::opening::Opening;
 use crate::packet::send;
 use crate::peer::Peer;
 use crate::poller::{Poller, Ready, Token};
@@ -34,7 +35,7 @@ use crate::registry::{lock, Registry, Unheard};
 use crate::rules::Rules;
 use crate::sizing::Sizing;
 use crate::task;
-use crate::worker::{Prepared, WorkQueue, Worker};
+use crate::worker::{Prepared, PreparedBuffer, WorkQueue, Worker};
 
 /// How long connections have their turns before it is asked again who is ready.
 const TURNS: Duration = Duration::from_millis(2);
@@ -420,6 +421,11 @@ impl Service {
             }
             self.take_turns();
             is_tidy = !lock(&self.registry).tidy(Instant::now());
+            let admitted = lock(&self.registry).admit_deferred();
+            is_tidy &= admitted.is_empty();
+            for (uid, file, opening) in admitted {
+                self.queue.prepare(uid, file, opening);
+            }
             self.take_news();
             let now = Instant::now();
             if now >= next_tick {
@@ -494,7 +500,10 @@ impl Service {
     /// Opens what the worker has prepared.
     fn take_prepared(&mut self) {
         for Prepared { opening, result } in self.queue.take_prepared() {
-            let number = opening.connection;
+            let Some(number) = opening.connection else {
+                self.open_deferred(opening, result);
+                continue;
+            };
             let Some(connection) = self.connections.get_mut(&number) else {
                 let sentence = "its program ended before its buffer was ready";
                 drop(result);
@@ -514,6 +523,22 @@ impl Service {
                 }
             }
             self.close(number);
+        }
+    }
+
+    /// Opens a sensor that has waited for memory, if its process still lives.
+    fn open_deferred(&mut self, opening: Opening, result: PreparedBuffer) {
+        let mut registry = lock(&self.registry);
+        match result {
+            Ok((file, mapping, locked)) if registry.watches(opening.pid) => {
+                opening.open(file, mapping, locked, &mut registry);
+            }
+            result => {
+                let stream = opening.stream();
+                drop(result);
+                opening.give_back(&mut registry);
+                registry.forget_kept(stream);
+            }
         }
     }
 

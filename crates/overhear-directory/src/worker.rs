@@ -16,7 +16,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use crate::fair_queue::FairQueue;
 use crate::lane_upkeep::LaneUpkeep;
 use crate::memory::{Mapping, MemoryFile};
-use crate::registration::Opening;
+use crate::opening::Opening;
 use crate::registry::Registry;
 
 /// Buffers up to this size take so little time that the service's own thread sees to them.
@@ -41,8 +41,11 @@ struct Preparation {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) opening: Opening,
-    pub(crate) result: Result<(MemoryFile, Mapping, io::Result<()>), String>,
+    pub(crate) result: PreparedBuffer,
 }
+
+/// A buffer with its map, and whether it is locked in memory; or why there is none.
+pub(crate) type PreparedBuffer = Result<(MemoryFile, Mapping, io::Result<()>), String>;
 
 /// Something to be done.
 #[derive(Debug)]

@@ -327,6 +327,33 @@ fn a_process_that_ends_while_nobody_is_there_is_missed() {
 }
 
 #[test]
+fn what_is_freed_while_a_directory_starts_is_not_kept() {
+    let mut manager = Manager::new(&[]);
+    manager.start();
+    let registration = register(&manager, "held");
+    let source = connect(&manager).attach(Query::all(), Begin::Now).unwrap();
+    // Its monitor has to read it first.
+    registration.unregister().unwrap();
+    assert_eq!(connect(&manager).status().unwrap().sensors, 1);
+    manager.kill();
+    drop((source, registration));
+    manager.start();
+    let look = || {
+        let status = connect(&manager).status().unwrap();
+        let kept: Vec<String> = manager.shelf.lock().unwrap().keys().cloned().collect();
+        (status.sensors, status.bytes, kept)
+    };
+    // Neither the buffer nor the control page of its process.
+    let (.., kept) = eventually(look, |(sensors, bytes, kept)| {
+        (*sensors, *bytes, kept.len()) == (0, 0, 3)
+    });
+    assert!(
+        kept[0] == "clock" && kept[1].starts_with('j') && kept[2] == "watch",
+        "{kept:?}"
+    );
+}
+
+#[test]
 fn lanes_are_given_back_also_after_a_restart() {
     let mut manager = Manager::new(&[]);
     manager.start();

@@ -13,6 +13,8 @@
 //!   with release after it has seen the end; a thread that finds it equal to the lane's owner word
 //!   loads it with acquire and may claim the lane: `SYNC(reclaim)`. Owner words carry a count of
 //!   claims, so an old one never frees a lane that was claimed again.
+//! - `deferred` is 1 while there is no memory for the stream. The directory clears it before it switches
+//!   the sensor on; it orders nothing. Relaxed on both sides.
 
 use crate::layout::{pair, LayoutError, HEADER_SIZE, VERSION};
 use crate::sync::Ordering;
@@ -117,6 +119,20 @@ impl<W: Words> ControlLine<W> {
         // Relaxed: a hint.
         let word = pair(enabled.into(), 0);
         self.words.word(self.first).store(word, Ordering::Relaxed);
+    }
+
+    /// Whether the sensor waits for memory.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        // Relaxed: a hint.
+        self.words.word(self.first + 2).load(Ordering::Relaxed) != 0
+    }
+
+    /// Defers the sensor, or no longer: the directory's part.
+    pub fn set_deferred(&self, deferred: bool) {
+        // Relaxed: a hint.
+        let word = self.words.word(self.first + 2);
+        word.store(deferred.into(), Ordering::Relaxed);
     }
 
     /// How often a lane of this sensor has been reclaimed: a thread that found none tries again when

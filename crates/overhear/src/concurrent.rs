@@ -324,8 +324,7 @@ impl<E: Element> ConcurrentSensor<E> {
     /// Why nobody hears the sensor, `None` if somebody does.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
-        let unheard = self.open.stream.unheard.as_str();
-        (!unheard.is_empty()).then_some(unheard)
+        self.open.stream.unheard_because()
     }
 }
 

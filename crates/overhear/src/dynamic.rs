@@ -164,6 +164,6 @@ impl DynamicSensor {
     /// Why nobody hears the sensor, `None` if somebody does.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
-        (!self.stream.unheard.is_empty()).then_some(self.stream.unheard.as_str())
+        self.stream.unheard_because()
     }
 }

@@ -151,10 +151,9 @@ impl DynamicSharedSensor {
     /// Why nobody hears the sensor, `None` if somebody does.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
-        let unheard = match &self.open {
-            Open::Lanes(lanes) => lanes.stream.unheard.as_str(),
-            Open::Queue(queue) => queue.stream.unheard.as_str(),
-        };
-        (!unheard.is_empty()).then_some(unheard)
+        match &self.open {
+            Open::Lanes(lanes) => lanes.stream.unheard_because(),
+            Open::Queue(queue) => queue.stream.unheard_because(),
+        }
     }
 }

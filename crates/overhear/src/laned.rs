@@ -246,7 +246,10 @@ impl OpenLanes {
     /// Claims a lane for the calling thread and touches its memory.
     pub(crate) fn prepare_thread(&self) -> Result<(), Refused> {
         let lane = self.lane()?;
-        lane.fault_in();
+        // A sensor that waits for memory has none to touch.
+        if !self.stream.is_deferred() {
+            lane.fault_in();
+        }
         Ok(())
     }
 }
@@ -466,8 +469,7 @@ impl<E: Element> LanedSensor<E> {
     /// Why nobody hears the sensor, `None` if somebody does.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
-        let unheard = self.open.stream.unheard.as_str();
-        (!unheard.is_empty()).then_some(unheard)
+        self.open.stream.unheard_because()
     }
 }
 

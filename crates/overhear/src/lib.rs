@@ -49,6 +49,13 @@
 //! A producer that may wait keeps to a rate that it has declared with [`Sensor::pace`]; then a
 //! monitor that has reserved time for this rate misses nothing.
 //!
+//! # Unheard sensors
+//!
+//! A sensor that nobody hears says why: [`Sensor::unheard_because`]. With `OVERHEAR_UNHEARD=stderr` in its
+//! environment a program prints that of the first such sensor, and `overhear list --unheard` lists those that a
+//! directory could not take. One for which a directory has no memory now waits for it, switched off,
+//! and is heard from the moment on when there is some: the program does nothing for it.
+//!
 //! # Forks
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
@@ -96,6 +103,7 @@ mod message;
 mod pace;
 mod sensor;
 mod thread;
+mod unheard;
 
 pub use announce::{Announcement, NotEvaluated, Waiter, WaiterError};
 pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};

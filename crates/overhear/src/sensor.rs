@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::element::Element;
 use crate::fork;
 use crate::pace::{Pace, PaceError};
+use crate::unheard;
 use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, Control, MapError, MappedLine, Mapping};
 use overhear_event::{ClockId, Nanos, Rate, Ticks, TypeSchema, WriterKind};
@@ -59,7 +60,7 @@ pub(crate) struct OpenStream {
     registration: Option<Registration>,
     // A forked child holds a copy of its parent's registration, which is not its own.
     pid: u32,
-    /// Why nobody hears it; empty if somebody does.
+    /// Why nobody hears it, or heard it when it was registered; empty if somebody did at once.
     pub(crate) unheard: String,
     // Of a sensor that has asked to wait.
     pace: Option<Pace>,
@@ -130,9 +131,9 @@ impl OpenStream {
             // SAFETY: the registration keeps the page mapped, and is kept beside the switch; whoever
             // copies the switch keeps the stream.
             switch: line.map_or(Switch::always_on(), |line| unsafe { Switch::at(line) }),
+            unheard: registration.deferred.clone().unwrap_or_default(),
             registration: Some(registration),
             pid: std::process::id(),
-            unheard: String::new(),
             pace: None,
             outlived,
         }
@@ -197,7 +198,8 @@ impl OpenStream {
     /// A stream to write instead of this one: registered again if this process is not heard through
     /// this one. `None`: go on with this one, which is heard, or keeps to private memory.
     pub(crate) fn again(&mut self) -> Option<Self> {
-        if self.is_heard() {
+        // One that waits for memory waits on.
+        if self.is_registered() {
             return None;
         }
         if self.registration.is_some() {
@@ -223,7 +225,24 @@ impl OpenStream {
     }
 
     pub(crate) fn is_heard(&self) -> bool {
+        self.is_registered() && !self.is_deferred()
+    }
+
+    /// Whether a directory knows it as this process' sensor, heard or waiting for memory.
+    fn is_registered(&self) -> bool {
         self.registration.is_some() && self.pid == std::process::id()
+    }
+
+    /// Whether it waits for memory.
+    pub(crate) fn is_deferred(&self) -> bool {
+        let registration = self.registration.as_ref();
+        registration.is_some_and(Registration::is_deferred)
+    }
+
+    /// Why nobody hears it, `None` if somebody does.
+    pub(crate) fn unheard_because(&self) -> Option<&str> {
+        let was_admitted = self.registration.is_some() && !self.is_deferred();
+        (!self.unheard.is_empty() && !was_admitted).then_some(self.unheard.as_str())
     }
 }
 
@@ -268,7 +287,15 @@ fn ask(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, S
         Some(socket) => client::register_at(socket, request.clone()),
         None => client::register(request.clone()),
     };
-    registered.map_err(|reason| reason.to_string())
+    let registered = registered.map_err(|reason| reason.to_string());
+    let unheard = match &registered {
+        Ok(registration) => registration.deferred.as_ref(),
+        Err(reason) => Some(reason),
+    };
+    if let Some(reason) = unheard {
+        unheard::report(&request.sensor, reason);
+    }
+    registered
 }
 
 /// The stamp of this moment.
@@ -390,7 +417,7 @@ impl<E: Element> Sensor<E> {
     /// Why nobody hears the sensor, `None` if somebody does.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
-        (!self.stream.unheard.is_empty()).then_some(self.stream.unheard.as_str())
+        self.stream.unheard_because()
     }
 }
 

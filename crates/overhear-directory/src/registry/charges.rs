@@ -18,9 +18,24 @@ use crate::quota::{Amounts, Resource, Shortage};
 #[derive(Debug)]
 pub(crate) enum FileCharge {
     /// Until the kernel has freed it.
-    Watched,
+    Watched(WatchId),
     /// Until the directory closes it, where files cannot be watched.
     Unwatched(u32, Amounts),
+}
+
+impl FileCharge {
+    /// The watch, for a journal.
+    pub(crate) const fn watch(&self) -> Option<i32> {
+        match self {
+            Self::Watched(watch) => Some(watch.as_raw()),
+            Self::Unwatched(..) => None,
+        }
+    }
+
+    /// The charge of a file of an earlier life.
+    pub(crate) const fn restored(watch: i32) -> Self {
+        Self::Watched(WatchId::from_raw(watch))
+    }
 }
 
 /// The charges of files that exist.
@@ -73,6 +88,7 @@ fn entry(watch: WatchId, uid: u32, charged: Amounts) -> Entry {
         bytes: charged.get(Resource::BufferBytes),
         sensors: charged.get(Resource::Sensors),
         record_bytes: charged.get(Resource::RecordBytes),
+        deferred: charged.get(Resource::Deferred),
     }
 }
 
@@ -137,6 +153,7 @@ impl Registry {
     /// Releases what the directory had for a user.
     pub(crate) fn release(&mut self, uid: u32, gone: Amounts) {
         self.quotas.release(uid, gone);
+        self.note_room();
     }
 
     /// Watches a file that is about to be handed out. What was charged for it is released when the kernel
@@ -157,7 +174,7 @@ impl Registry {
                 if let Some(journal) = &mut self.journal {
                     journal.write(&entry(watch, uid, charged));
                 }
-                Ok(FileCharge::Watched)
+                Ok(FileCharge::Watched(watch))
             }
             _ if self.has_embedded_monitor() => Ok(FileCharge::Unwatched(uid, charged)),
             Some(Err(error)) => Err(format!(
@@ -168,6 +185,27 @@ impl Registry {
                 "the directory cannot watch its buffer; raise fs.inotify.max_user_instances".into(),
             ),
         }
+    }
+
+    /// Charges something else for a file from now on: it has been charged already, and what it takes the
+    /// place of is released.
+    pub(crate) fn recharge_file(
+        &mut self,
+        charge: &mut FileCharge,
+        uid: u32,
+        before: Amounts,
+        charged: Amounts,
+    ) {
+        match charge {
+            FileCharge::Unwatched(_, amounts) => *amounts = charged,
+            FileCharge::Watched(watch) => {
+                self.files.of_files.insert(*watch, (uid, charged));
+                if let Some(journal) = &mut self.journal {
+                    journal.write(&entry(*watch, uid, charged));
+                }
+            }
+        }
+        self.quotas.release(uid, before);
     }
 
     /// Takes over what was charged in an earlier life, as far as the files exist.
@@ -205,7 +243,7 @@ impl Registry {
         match charge {
             Some(FileCharge::Unwatched(uid, charged)) => self.release(uid, charged),
             // Often that was the last reference.
-            Some(FileCharge::Watched) | None => {
+            Some(FileCharge::Watched(_)) | None => {
                 self.collect_freed();
             }
         }
@@ -235,6 +273,9 @@ impl Registry {
                 self.quotas.release(uid, charged);
                 any = true;
             }
+        }
+        if any {
+            self.note_room();
         }
         any
     }

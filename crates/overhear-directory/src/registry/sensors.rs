@@ -164,6 +164,9 @@ impl Registry {
             self.introduce(id, stream, true);
         }
         // Its line was written when it was granted, and somebody may have come or gone since.
+        if let Some((place, lanes)) = self.place_of(stream) {
+            self.set_deferred(pid, place, lanes, false);
+        }
         self.settle(stream);
         self.write_switch(stream);
         match self.tasks.get_mut(&pid) {
@@ -173,6 +176,11 @@ impl Registry {
             }
             None => self.end(stream, SensorState::Retained),
         }
+    }
+
+    fn place_of(&self, stream: StreamId) -> Option<(Place, u32)> {
+        let sensor = self.sensors.get(&stream)?;
+        Some((sensor.place?, sensor.registered.shape.lanes()))
     }
 
     pub(crate) fn sensor(&self, stream: StreamId) -> Option<&Sensor> {
@@ -196,6 +204,15 @@ impl Registry {
         let StreamDescriptor {
             sensor, instance, ..
         } = descriptor;
+        let has_already = || {
+            Err(format!(
+                "this process has such a sensor already; give the second one an instance (id \
+                 `{sensor}`, instance `{instance}`)"
+            ))
+        };
+        if self.has_deferred_twin(pid, sensor, instance) {
+            return has_already();
+        }
         let name = (pid, sensor.clone(), instance.clone());
         let Some(&stream) = self.names.get(&name) else {
             return Ok(());
@@ -203,10 +220,7 @@ impl Registry {
         let twin = self.sensors.get(&stream);
         let is_open = |file: &MemoryFile| file.is_open_elsewhere();
         if twin.is_some_and(|twin| twin.file.as_ref().is_none_or(is_open)) {
-            return Err(format!(
-                "this process has such a sensor already; give the second one an instance (id \
-                 `{sensor}`, instance `{instance}`)"
-            ));
+            return has_already();
         }
         // An `exec` unmaps the stream and ends nothing that the directory watches: the process
         // goes on as another program, which may have sensors of the same names.
@@ -224,7 +238,7 @@ impl Registry {
             self.end(stream, SensorState::Unregistered);
             self.retain_no_longer(stream);
         }
-        fits
+        fits || self.unregister_deferred(stream, token)
     }
 
     /// A program has unmapped its sensor before it took it out, and the directory has noticed: nobody else

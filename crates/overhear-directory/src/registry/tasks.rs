@@ -25,6 +25,8 @@ pub(super) struct TaskEntry {
     pub(super) sensors: BTreeSet<StreamId>,
     // Places given to sensors that are not open yet.
     pub(super) granted: u32,
+    // Those of them that wait for memory.
+    deferred: BTreeSet<StreamId>,
     pub(super) control: ControlPages,
 }
 
@@ -149,6 +151,7 @@ impl Registry {
             uid,
             sensors: BTreeSet::new(),
             granted: 0,
+            deferred: BTreeSet::new(),
             control: ControlPages::default(),
         };
         self.tasks.insert(pid, task);
@@ -163,6 +166,35 @@ impl Registry {
             self.watch_process(pid, uid, &Arc::new(process)).ok()?;
         }
         self.tasks.get_mut(&pid)
+    }
+
+    /// A sensor of a process waits for memory; false if the process has ended.
+    pub(super) fn task_waits(&mut self, pid: u32, stream: StreamId) -> bool {
+        let task = self.tasks.get_mut(&pid);
+        task.map(|task| task.deferred.insert(stream)).is_some()
+    }
+
+    /// It waits no longer.
+    pub(super) fn task_waits_no_longer(&mut self, pid: u32, stream: StreamId) {
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.deferred.remove(&stream);
+        }
+    }
+
+    /// Writes into a sensor's line whether it waits for memory.
+    pub(crate) fn set_deferred(&self, pid: u32, place: Place, lanes: u32, deferred: bool) {
+        let task = self.tasks.get(&pid);
+        if let Some(line) = task.and_then(|task| task.control.line(place, lanes)) {
+            line.set_deferred(deferred);
+        }
+    }
+
+    /// The place of a deferred sensor of an earlier life.
+    pub(super) fn claim_place(&mut self, pid: u32, place: Place, lanes: u32) {
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.control.claim(place, lanes);
+            task.granted += 1;
+        }
     }
 
     /// A task without sensors is nobody to watch, and its control pages serve nobody.
@@ -242,8 +274,15 @@ impl Registry {
         if self.tasks.get(&pid).is_none_or(lives) {
             return;
         }
+        let deferred = self
+            .tasks
+            .get_mut(&pid)
+            .map(|task| std::mem::take(&mut task.deferred));
         let sensors = self.forget_task(pid);
         self.end_later(sensors);
+        for stream in deferred.into_iter().flatten() {
+            self.forget_deferred(stream);
+        }
     }
 
     /// Lanes that belong to somebody, out of `most` that are looked at from a lane on, and the lane to

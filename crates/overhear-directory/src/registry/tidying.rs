@@ -83,6 +83,7 @@ impl Registry {
     /// Ends sensors whose programs have unmapped them without a word, as `exec` does, and whoever lost the
     /// answer to a registration. A few are looked at in each call.
     pub(crate) fn end_unmapped(&mut self) {
+        self.look_after_deferred();
         let sensors = self.sensors.range(self.looked_at..).take(SWEEP);
         let is_unmapped = |sensor: &Sensor| {
             let file = sensor.file.as_ref();

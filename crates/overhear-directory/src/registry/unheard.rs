@@ -85,13 +85,13 @@ impl UnheardSensors {
 
 impl Registry {
     /// Remembers that a sensor which wanted to be heard is not.
-    pub(crate) fn unheard(&mut self, peer: &Peer, sensor: &str, sentence: &str) {
+    pub(crate) fn unheard(&mut self, (pid, uid): (u32, u32), sensor: &str, sentence: &str) {
         // All of it comes from the program and has not been checked.
         let bounded = |text: &str| text.chars().take(MAX_CHARACTERS).collect();
         self.unheard.push(UnheardRecord {
-            pid: peer.pid,
-            uid: peer.uid,
-            comm: task::of_pid(peer.pid).comm,
+            pid,
+            uid,
+            comm: task::of_pid(pid).comm,
             sensor: bounded(sensor),
             sentence: bounded(sentence),
             count: 1,

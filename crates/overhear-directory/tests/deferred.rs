@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sensors for which there is no memory wait for it, switched off, and are heard from the moment on when
+//! there is some: their programs do nothing for it.
+#![cfg(feature = "daemon")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use overhear_directory::client::{register_at, Registration};
+use overhear_directory::{
+    AttachedSource, Begin, Directory, MonitorConnection, Needs, Query, SensorState,
+};
+use overhear_event::{EventSet, Source, WriterKind};
+use overhear_stream::sync::Ordering;
+use overhear_stream::Words;
+use serde_json::json;
+
+use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
+use support::{
+    ask_patiently, eventually, register_packet, register_patiently, request, Heard, Here, Raw,
+    Writer,
+};
+
+/// A directory with room for so many of the smallest buffers.
+fn with_room_for(sensors: u64) -> Here {
+    let probe = Here::standalone();
+    let bytes = probe.register("any").shape.bytes() as u64;
+    let builder = Directory::builder().standalone();
+    Here::with(builder.quota_bytes(sensors * bytes))
+}
+
+fn is_on(registration: &Registration) -> bool {
+    let control = registration.control.as_ref().expect("a control page");
+    control.line().unwrap().is_enabled()
+}
+
+fn attach(here: &Here) -> AttachedSource {
+    let connection = MonitorConnection::connect(here.directory.socket()).unwrap();
+    connection.attach(Query::all(), Begin::Now).unwrap()
+}
+
+#[track_caller]
+fn until_admitted(registration: &Registration) {
+    eventually(|| registration.is_deferred(), |deferred| !deferred);
+    eventually(|| is_on(registration), |on| *on);
+}
+
+#[test]
+fn a_sensor_is_heard_when_there_is_memory_for_it() {
+    let here = with_room_for(1);
+    let first = here.register("first");
+    let mut source = attach(&here);
+    let mut heard = Heard::default();
+    let mut second = Writer::new(here.register("second"));
+    let shortage = second.registration.deferred.clone().unwrap();
+    assert!(shortage.contains("0 bytes left of the quota"), "{shortage}");
+    assert!(second.registration.is_deferred() && !is_on(&second.registration));
+    let status = here.directory.status();
+    assert_eq!((status.deferred, status.sensors, status.unheard), (1, 1, 1));
+    let told = here.directory.take_unheard().sentences;
+    assert!(told[0].contains("waits for memory"), "{told:?}");
+
+    first.unregister().unwrap();
+    drop(first);
+    // The monitor holds the first until it has read it.
+    let poll = || {
+        source.poll(&mut heard).unwrap();
+        second.registration.is_deferred()
+    };
+    let mut poll = poll;
+    eventually(&mut poll, |deferred| !deferred);
+    until_admitted(&second.registration);
+    second.write(5);
+    heard.until(&mut source, |heard| heard.elements == 5);
+    assert_eq!(heard.opened.len(), 2);
+    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+    let numbers = heard.sequences.iter().map(|(_, sequence)| *sequence);
+    assert!(numbers.eq(0..5), "from its first element on");
+    let status = here.directory.status();
+    assert_eq!((status.deferred, status.sensors), (0, 1));
+    // A sensor like any other from here on.
+    second.registration.unregister().unwrap();
+    heard.until(&mut source, |heard| heard.closed.len() == 2);
+}
+
+#[test]
+fn every_kind_of_sensor_can_wait() {
+    for kind in [WriterKind::Laned, WriterKind::Concurrent] {
+        let mut wanted = request("of several threads");
+        (wanted.kind, wanted.lanes) = (kind, 4);
+        let probe = Here::standalone();
+        let bytes = ask_patiently(&probe.socket(), &wanted)
+            .unwrap()
+            .shape
+            .bytes();
+        let builder = Directory::builder().standalone();
+        let here = Here::with(builder.quota_bytes(bytes as u64 + 100));
+        let first = here.register("first");
+        let waiting = ask_patiently(&here.socket(), &wanted).unwrap();
+        assert!(waiting.is_deferred(), "{kind:?}");
+        first.unregister().unwrap();
+        drop(first);
+        until_admitted(&waiting);
+        // The headers were there from the beginning: what the program did with them still holds.
+        let mut monitor = MonitorConnection::connect(here.directory.socket()).unwrap();
+        let listed = monitor.list(&Query::all()).unwrap();
+        assert_eq!(listed[0].kind, kind);
+        assert_eq!(listed[0].bytes, bytes as u64);
+        let mut heard = Heard::default();
+        let mut source = attach(&here);
+        heard.until(&mut source, |heard| !heard.opened.is_empty());
+        assert!(
+            heard.complaints.is_empty() && heard.gaps.is_empty(),
+            "{heard:?}"
+        );
+    }
+}
+
+#[test]
+fn large_buffers_can_wait_too() {
+    const LARGE: u64 = 1 << 20;
+    let here = Here::with(Directory::builder().standalone().quota_bytes(40 << 20));
+    let wanted = |name: &str| {
+        let mut wanted = request(name);
+        wanted.capacity = LARGE;
+        wanted
+    };
+    let first = ask_patiently(&here.socket(), &wanted("first")).unwrap();
+    assert!(!first.is_deferred());
+    let mut second = Writer::new(ask_patiently(&here.socket(), &wanted("second")).unwrap());
+    assert!(second.registration.is_deferred());
+    first.unregister().unwrap();
+    drop(first);
+    until_admitted(&second.registration);
+    second.write(LARGE);
+    let mut monitor = MonitorConnection::connect(here.directory.socket()).unwrap();
+    assert_eq!(monitor.list(&Query::all()).unwrap()[0].published, LARGE);
+}
+
+#[test]
+fn they_are_admitted_in_the_order_of_their_registration() {
+    let here = with_room_for(1);
+    let mut there = here.register("there");
+    let mut waiting: Vec<Registration> = (0..5)
+        .map(|number| here.register(&format!("waiting {number}")))
+        .collect();
+    assert!(waiting.iter().all(Registration::is_deferred));
+    while !waiting.is_empty() {
+        there.unregister().unwrap();
+        drop(there);
+        until_admitted(&waiting[0]);
+        assert!(waiting[1..].iter().all(Registration::is_deferred));
+        there = waiting.remove(0);
+    }
+}
+
+#[test]
+fn one_that_nobody_needs_stays_off() {
+    let probe = Here::standalone();
+    let bytes = probe.register("any").shape.bytes() as u64;
+    let builder = Directory::builder().standalone().quota_bytes(bytes);
+    let here = Here::with(builder.needs(Needs::events(EventSet::new())));
+    let first = here.register("first");
+    let second = here.register("second");
+    first.unregister().unwrap();
+    drop(first);
+    eventually(|| second.is_deferred(), |deferred| !deferred);
+    assert!(!is_on(&second));
+    let _source = attach(&here);
+    eventually(|| is_on(&second), |on| *on);
+}
+
+#[test]
+fn programs_that_do_not_know_of_it_are_refused() {
+    let here = with_room_for(1);
+    let _first = here.register("first");
+    let raw = Raw::connect(&here.socket());
+    raw.is_refused(&register_packet("second"), &["left of the quota"]);
+    assert_eq!(here.directory.status().deferred, 0);
+}
+
+#[test]
+fn what_will_never_fit_does_not_wait() {
+    let here = with_room_for(4);
+    let mut wanted = request("huge");
+    wanted.capacity = 1 << 20;
+    assert!(register_at(&here.socket(), wanted).is_err());
+    let status = here.directory.status();
+    assert_eq!((status.deferred, status.unheard), (0, 1));
+}
+
+#[test]
+fn whoever_is_gone_waits_no_longer() {
+    let here = with_room_for(1);
+    let first = here.register("first");
+    let waiting = |names: &[&str]| -> Vec<Registration> {
+        let all = names.iter().map(|name| here.register(name));
+        all.inspect(|registration| assert!(registration.is_deferred()))
+            .collect()
+    };
+    let mut all = waiting(&["taken out", "unmapped", "touched", "patient"]);
+    let twin = register_at(&here.socket(), request("patient"));
+    let sentence = twin.expect_err("there is one already").to_string();
+    assert!(sentence.contains("has such a sensor already"), "{sentence}");
+    all[0].unregister().unwrap();
+    drop(all.remove(1));
+    let deferred = |count| {
+        let status = || here.directory.status();
+        eventually(status, move |status| status.deferred == count);
+    };
+    deferred(2);
+    // A program that fills in what it was not given.
+    let mut large = request("filled");
+    large.capacity = 0;
+    let bytes = touch_all(&here, "greedy");
+    assert!(bytes > 1 << 17);
+    deferred(2);
+    first.unregister().unwrap();
+    drop(first);
+    until_admitted(&all[1]);
+    // Its own memory, of which the directory knows nothing any more.
+    let status = here.directory.status();
+    assert_eq!((status.sensors, status.deferred), (1, 1));
+}
+
+/// Writes to every page of a sensor that waits, with as much memory as the quota allows; how much that is.
+fn touch_all(here: &Here, name: &str) -> usize {
+    let builder = Directory::builder().standalone().quota_bytes(300_000);
+    let other = Here::with(builder);
+    let mut wanted = request("first");
+    wanted.capacity = 1 << 13;
+    let _first = ask_patiently(&other.socket(), &wanted).unwrap();
+    wanted.sensor = name.to_string();
+    let waiting = ask_patiently(&other.socket(), &wanted).unwrap();
+    assert!(waiting.is_deferred());
+    // SAFETY: the registration keeps the map.
+    let words = unsafe { waiting.mapping.words() };
+    for index in (512..words.len()).step_by(512) {
+        words.word(index).store(1, Ordering::Relaxed);
+    }
+    eventually(|| other.directory.status(), |status| status.deferred == 0);
+    assert_eq!(here.directory.status().deferred, 2);
+    waiting.mapping.bytes()
+}
+
+/// Starts a process with a sensor that waits.
+fn waiting_process(socket: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_process_that_waits", "--nocapture"])
+        .env("SENSOR_THAT_WAITS", socket)
+        .stdout(Stdio::null())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What [`waiting_process`] runs; nothing otherwise.
+#[test]
+fn the_process_that_waits() {
+    let Some(socket) = std::env::var_os("SENSOR_THAT_WAITS") else {
+        return;
+    };
+    let _waiting = register_patiently(Path::new(&socket), "of a child").unwrap();
+    // Its parent ends it, or ends.
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+#[test]
+fn a_process_that_ends_waits_no_longer() {
+    let here = with_room_for(1);
+    let _first = here.register("first");
+    let mut child = waiting_process(&here.socket());
+    eventually(|| here.directory.status(), |status| status.deferred == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually(|| here.directory.status(), |status| status.deferred == 0);
+}
+
+#[test]
+fn waiting_outlives_a_restart() {
+    let probe = Here::standalone();
+    let bytes = probe.register("any").shape.bytes();
+    let mut manager = support::manager::Manager::new(&[]);
+    let file = manager.folder.path().join("directory.toml");
+    std::fs::write(&file, format!("[quota]\ntotal_bytes = {bytes}\n")).unwrap();
+    manager.arguments = vec!["--config".to_string(), file.display().to_string()];
+    manager.start();
+    let register = |name| register_patiently(&manager.socket, name).unwrap();
+    let first = register("first");
+    let mut second = Writer::new(register("second"));
+    let third = register("third");
+    assert!(second.registration.is_deferred() && third.is_deferred());
+    manager.kill();
+    drop(third);
+    manager.start();
+    let connect =
+        |manager: &support::manager::Manager| MonitorConnection::connect(&manager.socket).unwrap();
+    let status = || connect(&manager).status().unwrap();
+    let settled = eventually(status, |status| status.deferred == 1);
+    assert_eq!((settled.sensors, settled.bytes), (1, bytes as u64));
+    assert!(second.registration.is_deferred());
+    first.unregister().unwrap();
+    drop(first);
+    until_admitted(&second.registration);
+    second.write(7);
+    manager.kill();
+    manager.start();
+    let listed = connect(&manager).list(&Query::all()).unwrap();
+    assert_eq!((listed.len(), listed[0].published), (1, 7));
+    assert_eq!(listed[0].state, SensorState::Live);
+    assert!(is_on(&second.registration));
+    second.registration.unregister().unwrap();
+    drop(second);
+    let status = || connect(&manager).status().unwrap();
+    eventually(status, |status| (status.sensors, status.bytes) == (0, 0));
+}
+
+/// With a share of three, and as much again for everybody: who asks for more waits behind its own.
+#[test]
+fn users_take_turns() {
+    if !is_root() {
+        return;
+    }
+    let probe = Here::standalone();
+    let bytes = probe.register("any").shape.bytes();
+    let quota = format!("[quota]\nbytes = {}\n", 3 * bytes);
+    let manager = directory_of_root(&quota);
+    let mallory = Other::prepare(MALLORY, "one_of_several_users", &manager.socket);
+    let _mallory = mallory.begin("@ waits");
+    let alice = Other::prepare(ALICE, "one_of_several_users", &manager.socket);
+    let _alice = alice.begin("@ waits");
+    let mut monitor = MonitorConnection::connect(&manager.socket).unwrap();
+    let status = monitor.status().unwrap();
+    assert_eq!((status.sensors, status.deferred), (6, 4));
+    let listed = monitor.list(&Query::all()).unwrap();
+    for uid in [MALLORY, ALICE] {
+        assert_eq!(listed.iter().filter(|sensor| sensor.uid == uid).count(), 3);
+    }
+}
+
+/// What another user runs; nothing otherwise.
+#[test]
+fn one_of_several_users() {
+    let Some(socket) = socket() else { return };
+    let sensors = (0..5).map(|number| register_patiently(&socket, &format!("sensor {number}")));
+    let sensors: Vec<Registration> = sensors.map(Result::unwrap).collect();
+    let waiting = sensors.iter().filter(|sensor| sensor.is_deferred()).count();
+    assert_eq!(waiting, 2);
+    println!("@ waits");
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+#[test]
+fn the_unheard_are_listed() {
+    let here = with_room_for(1);
+    let _first = here.register("first");
+    let _second = here.register("second");
+    for _ in 0..3 {
+        assert!(register_at(&here.socket(), request("first")).is_err());
+    }
+    let raw = Raw::connect(&here.socket());
+    assert!(raw.send(&json!({ "unheard": { "version": 1 } })));
+    let answer = raw.receive().0;
+    let sensors = answer["unheard"]["sensors"].as_array().expect("a list");
+    let names = sensors
+        .iter()
+        .map(|sensor| sensor["sensor"].as_str().unwrap());
+    assert!(names.eq(["second", "first"]), "{answer}");
+    assert_eq!(sensors[1]["count"], 3);
+    assert_eq!(sensors[1]["pid"], std::process::id());
+}
