@@ -68,6 +68,7 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod top;
+pub mod unheard;
 pub mod updates;
 pub mod view;
 pub mod width;

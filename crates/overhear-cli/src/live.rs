@@ -9,6 +9,7 @@ use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::format::{colours_wanted, Format};
 use overhear_cli::listing::{self, Listing};
+use overhear_cli::unheard::{self, UnheardListing};
 use overhear_cli::width::Width;
 use overhear_cli::{place, top};
 use overhear_directory::{Begin, MonitorConnection, Query};
@@ -24,6 +25,9 @@ fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, Failure> 
 }
 
 pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
+    if arguments.unheard {
+        return list_unheard(arguments);
+    }
     let query = query(&arguments.names, &arguments.directory)?;
     let socket = place::socket(arguments.directory.socket)?;
     let mut connection = place::connect(&socket)?;
@@ -41,6 +45,23 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
         return Ok(COMPLETE);
     }
     Err(nothing(&mut connection, &query, &listing.socket)?)
+}
+
+/// The sensors that are not heard.
+fn list_unheard(arguments: ListArguments) -> Result<u8, Failure> {
+    let socket = place::socket(arguments.directory.socket)?;
+    let sensors = place::connect(&socket)?.unheard().map_err(place::refused)?;
+    let listing = UnheardListing {
+        overhear_version: env!("CARGO_PKG_VERSION").to_string(),
+        socket: socket.display().to_string(),
+        sensors,
+    };
+    let width = Width::of(io::stdout());
+    match unheard::render(&listing, arguments.form.format(), width) {
+        Some(text) => print(&text)?,
+        None => say("overhear: no sensor that asked this directory is unheard\n"),
+    }
+    Ok(COMPLETE)
 }
 
 /// Connects to a directory from which this user may hear something, now or later.

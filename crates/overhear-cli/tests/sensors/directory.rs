@@ -2,6 +2,7 @@
 //! Programs whose directory is missing, switched off, or dies: they run on, and are told why
 //! nobody hears them.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::program::program;
@@ -76,6 +77,85 @@ fn a_directory_that_listens_but_never_answers_is_given_up() {
     rustix::net::bind(&mute, &rustix::net::SocketAddrUnix::new(&socket).unwrap()).unwrap();
     rustix::net::listen(&mute, 8).unwrap();
     alone(Some(path(&socket)), "cannot hear from");
+}
+
+/// The folders for sockets in a place.
+fn scratch_folders(place: &Path) -> Vec<std::path::PathBuf> {
+    let all = std::fs::read_dir(place).unwrap().flatten();
+    let ours = all.filter(|entry| entry.file_name().to_string_lossy().starts_with("overhear-"));
+    ours.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn what_a_killed_command_left_is_removed_by_the_next() {
+    let folder = folder();
+    let started = folder.path().join("started");
+    let stop = folder.path().join("stop");
+    // Whatever somebody has made there beforehand.
+    let foreign = folder
+        .path()
+        .join(format!("overhear-{}-0", std::process::id()));
+    std::fs::create_dir(&foreign).unwrap();
+    let run = |verb: &[&str]| {
+        let mut command = overhear(&["run", "--kernel", "off", "--"]);
+        command.args(verb).env("XDG_RUNTIME_DIR", folder.path());
+        command
+    };
+    let patient = [path(program()), "patient", path(&started), path(&stop)];
+    let killed = Started::spawn(&mut run(&patient));
+    let pid: i32 = awaited(&started).trim().parse().unwrap();
+    assert_eq!(scratch_folders(folder.path()).len(), 2);
+    // One that runs meanwhile keeps its own, and leaves that of the other.
+    assert_eq!(finish(&mut run(&["true"])).status, 0);
+    assert_eq!(scratch_folders(folder.path()).len(), 2);
+    killed.signal(libc::SIGKILL);
+    assert_eq!(killed.end().status, 128 + libc::SIGKILL);
+    assert_eq!(
+        scratch_folders(folder.path()).len(),
+        2,
+        "nobody could remove it"
+    );
+    assert_eq!(finish(&mut run(&["true"])).status, 0);
+    assert_eq!(scratch_folders(folder.path()), [foreign]);
+    std::fs::write(&stop, "").unwrap();
+    eventually("the program ends", || !lives(pid));
+    send(pid, libc::SIGKILL);
+}
+
+#[test]
+fn a_program_says_on_request_that_it_is_not_heard_and_the_directory_lists_it() {
+    let folder = folder();
+    let socket = folder.path().join("directory.sock");
+    let builder = overhear_directory::Directory::builder().standalone();
+    let directory = builder.quota_bytes(1000).start(&socket).unwrap();
+    let list = |more: &[&str]| {
+        let mut command = overhear(&["list", "--unheard", "--socket", path(&socket)]);
+        finish(command.args(more))
+    };
+    let ended = list(&[]);
+    assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
+    assert!(ended.stderr.contains("no sensor"), "{ended:#?}");
+    let mut command = Command::new(program());
+    command.arg("two").stdin(Stdio::null());
+    command.env("OVERHEAR_DIRECTORY", &socket);
+    command.env("OVERHEAR_UNHEARD", "stderr");
+    let ended = finish(&mut command);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    // Once, whatever the number of sensors.
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert_eq!(lines.len(), 1, "{ended:#?}");
+    assert!(lines[0].starts_with("overhear: sensor `"), "{ended:#?}");
+    assert!(lines[0].contains("left of the quota of 1000"), "{ended:#?}");
+    let ended = list(&["--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let sensors = listed["sensors"].as_array().unwrap();
+    assert_eq!(sensors.len(), 2, "{ended:#?}");
+    assert!(sensors.iter().all(|sensor| sensor["count"] == 1));
+    let text = list(&[]).stdout;
+    assert!(text.contains("left of the quota of 1000"), "{text}");
+    let refused = list(&["--type", "any"]);
+    assert_eq!(refused.status, 2, "{refused:#?}");
+    drop(directory);
 }
 
 #[test]
