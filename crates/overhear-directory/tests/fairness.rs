@@ -5,14 +5,16 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
 
 use overhear_directory::client::{register_at, Registration};
 use overhear_directory::{MonitorConnection, Query};
+use serde_json::json;
 
 use support::mallory::{attack, WAYS};
-use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
-use support::{eventually, request};
+use support::users::{directory_of_root, is_root, socket, Other, Prepared, ALICE, MALLORY};
+use support::{eventually, request, Raw};
 
 /// Names the way to a process of another user.
 const WAY: &str = "OVERHEAR_TEST_WAY";
@@ -121,4 +123,80 @@ fn connections_and_requests_without_end_delay_nobody() {
 #[test]
 fn all_ways_together_delay_nobody() {
     everybody_else_is_heard(&WAYS);
+}
+
+/// What another user runs; nothing otherwise. It opens connections, asks over each if it is told to, and
+/// says how many are served.
+#[test]
+fn one_of_many_connects() {
+    let Some(socket) = socket() else { return };
+    let count = std::env::var("OVERHEAR_TEST_CONNECTIONS").unwrap();
+    let count: usize = count.parse().unwrap();
+    let asks = std::env::var("OVERHEAR_TEST_ASKS").is_ok();
+    let all: Vec<Raw> = (0..count).map(|_| Raw::connect(&socket)).collect();
+    if asks {
+        let status = json!({ "status": { "version": 1 } });
+        let served = all.iter().filter(|raw| {
+            raw.send(&status);
+            raw.receive().0["status"].is_object()
+        });
+        println!("@ {} served", served.count());
+    } else {
+        println!("@ connected");
+    }
+    let _ = std::io::stdout().flush();
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+fn connections(uid: u32, count: usize, asks: bool, socket: &Path) -> Prepared {
+    let mut other = Other::prepare(uid, "one_of_many_connects", socket);
+    other.env("OVERHEAR_TEST_CONNECTIONS", &count.to_string());
+    if asks {
+        other.env("OVERHEAR_TEST_ASKS", "1");
+    }
+    other
+}
+
+#[test]
+fn ordinary_users_leave_monitors_to_root() {
+    if !is_root() {
+        return;
+    }
+    let manager = directory_of_root("");
+    // Each has a quarter of 256, and all together leave an eighth.
+    let served = [
+        "@ 64 served",
+        "@ 64 served",
+        "@ 64 served",
+        "@ 32 served",
+        "@ 0 served",
+    ];
+    let mut users = Vec::new();
+    for (uid, served) in (60_001..).zip(served) {
+        users.push(connections(uid, 80, true, &manager.socket).begin(served));
+    }
+    let mut root = MonitorConnection::connect(&manager.socket).unwrap();
+    assert!(root.status().is_ok());
+    // And sensors are registered all the same.
+    let (_sensors, attempts) = register_all(&manager.socket, "root");
+    println!("root: {attempts} attempts");
+    drop(users);
+}
+
+#[test]
+fn the_largest_user_makes_room_for_another() {
+    if !is_root() {
+        return;
+    }
+    let quota = "[quota]\ntotal_connections = 16\nconnections = 8\n";
+    let manager = directory_of_root(quota);
+    let users: Vec<Other> = [60_001, 60_002]
+        .map(|uid| connections(uid, 8, false, &manager.socket).begin("@ connected"))
+        .into();
+    // All that ordinary users may have is in use; one of theirs goes for each of hers. Before they have
+    // been silent for too long, that is: it is tried as soon as they are connected.
+    Other::start(ALICE, "alice_registers_all", &manager.socket).passes();
+    let (_sensors, attempts) = register_all(&manager.socket, "root");
+    println!("root: {attempts} attempts");
+    drop(users);
 }

@@ -7,83 +7,16 @@ use overhear_directory::ProgramSource;
 use overhear_event::Source;
 use serde_json::{json, Value};
 
+use support::mutations::{mutate, Chance};
 use support::{register_packet, Heard, Here, Raw};
 
 const PACKETS: u64 = 4_000;
-
-/// Chance, the same in every run.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound.max(1) as u64) as usize
-    }
-}
-
-/// Values that number parsers, allocators and printers like least.
-fn nasty(chance: &mut Chance) -> Value {
-    match chance.below(16) {
-        0 => Value::Null,
-        1 => json!(-1),
-        2 => json!(u64::MAX),
-        3 => json!(i64::MIN),
-        4 => json!(1e308),
-        5 => json!(0.5),
-        6 => json!(""),
-        7 => json!("\u{0}\u{1b}[2J\n"),
-        8 => json!("x".repeat(20_000)),
-        9 => json!([]),
-        10 => json!({}),
-        11 => json!(true),
-        12 => json!(u64::from(u32::MAX) + 1),
-        13 => json!(1_u64 << chance.below(64)),
-        14 => json!({ "text": 65_535 }),
-        _ => (0..100).fold(json!(1), |inner, _| json!([inner])),
-    }
-}
-
-/// Changes one node somewhere in the tree.
-fn mutate(value: &mut Value, chance: &mut Chance) {
-    let children = match value {
-        Value::Array(items) => items.len(),
-        Value::Object(fields) => fields.len(),
-        _ => 0,
-    };
-    if children == 0 || chance.below(8) == 0 {
-        *value = nasty(chance);
-        return;
-    }
-    let pick = chance.below(children);
-    match value {
-        Value::Array(items) => match chance.below(6) {
-            0 => drop(items.remove(pick)),
-            1 => items.push(items[pick].clone()),
-            _ => mutate(&mut items[pick], chance),
-        },
-        Value::Object(fields) => {
-            let key = fields.keys().nth(pick).cloned().unwrap_or_default();
-            match chance.below(8) {
-                0 => drop(fields.remove(&key)),
-                1 => {
-                    if let Some(value) = fields.remove(&key) {
-                        fields.insert(format!("{key}_"), value);
-                    }
-                }
-                _ => mutate(&mut fields[&key], chance),
-            }
-        }
-        _ => {}
-    }
-}
 
 #[test]
 fn broken_packets_harm_nobody() {
     let here = Here::start();
     let mut source = ProgramSource::new(&here.directory);
-    let mut chance = Chance(0xD1B5_4A32_D192_ED03);
+    let mut chance = Chance::new(0xD1B5_4A32_D192_ED03);
     let seeds = [
         register_packet("victim"),
         json!("mapped"),

@@ -7,6 +7,7 @@ pub mod attempts;
 pub mod mallory;
 #[cfg(feature = "daemon")]
 pub mod manager;
+pub mod mutations;
 #[cfg(feature = "daemon")]
 pub mod users;
 
