@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz bench experiment stress docs install clean
+.PHONY: help demo test python lint loom miri fuzz bench experiment stress hostile docs install clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -29,6 +29,8 @@ experiment: ## runs fifteen periodic tasks for SECONDS=60, and prints response t
 	@$(XTASK) experiment $(SECONDS)
 stress: ## keeps a guarantee while every CPU is loaded, for SECONDS=600, assuming LATENESS=20 ms
 	@$(XTASK) stress $(or $(SECONDS),600) $(LATENESS)
+hostile: ## measures the directory under attack, then holds CONVERSATIONS=50000 broken talks and KILLS=1000 (as root)
+	@$(XTASK) hostile $(or $(CONVERSATIONS),50000) $(or $(KILLS),1000)
 docs: ## builds the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)

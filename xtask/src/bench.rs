@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verbs `bench` and `stress`: what is measured, and not asserted by a test.
+//! The verbs `bench`, `stress` and `hostile`: what is measured, and not asserted by a test.
 //!
 //! `bench` builds the package `benches` with the peers that build here, and runs it. The package is a
 //! workspace of its own, so that nobody else compiles the peers. One that does not
@@ -151,6 +151,35 @@ pub(crate) fn stress(workspace: &Workspace, arguments: &[String]) -> Result<()> 
     cargo.args(["run", "--release", "-p", "overhear-monitor"]);
     cargo.args(["--example", "stress", "--"]);
     shell::run(cargo.args(arguments))
+}
+
+/// A directory under attack: how long others wait for it, then the long forms of two tests, with as many
+/// conversations and kills as the arguments say.
+pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let [conversations, kills] = [("50000", 0), ("1000", 1)].map(|(standard, index)| {
+        let given = arguments.get(index);
+        given.map_or(standard, String::as_str)
+    });
+    let mut bench = shell::cargo(&workspace.root);
+    bench.args(["bench", "--quiet", "-p", "overhear-directory"]);
+    let measured = shell::run(bench.args(["--bench", "hostile"]));
+    let forms = [
+        (
+            "conversations",
+            "OVERHEAR_TEST_CONVERSATIONS",
+            conversations,
+        ),
+        ("kills", "OVERHEAR_TEST_KILLS", kills),
+    ];
+    for (test, variable, count) in forms {
+        println!("\n{count} {test}:");
+        let mut cargo = shell::cargo(&workspace.root);
+        cargo.env(variable, count);
+        cargo.args(["test", "--quiet", "-p", "overhear-directory"]);
+        shell::run(cargo.args(["--test", test, "--", "--nocapture"]))?;
+    }
+    measured
 }
 
 /// Where peers keep what processes share.

@@ -31,13 +31,14 @@ pub(crate) enum Verb {
     Bench,
     Experiment,
     Stress,
+    Hostile,
     Docs,
     Install,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -48,6 +49,7 @@ impl Verb {
         Self::Bench,
         Self::Experiment,
         Self::Stress,
+        Self::Hostile,
         Self::Docs,
         Self::Install,
         Self::Clean,
@@ -65,6 +67,7 @@ impl Verb {
             Self::Bench => "bench",
             Self::Experiment => "experiment",
             Self::Stress => "stress",
+            Self::Hostile => "hostile",
             Self::Docs => "docs",
             Self::Install => "install",
             Self::Clean => "clean",
@@ -89,6 +92,7 @@ impl Verb {
             Self::Bench => bench::bench(&workspace, arguments),
             Self::Experiment => bench::experiment(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
+            Self::Hostile => bench::hostile(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One user at full effort against a directory of root: how long the programs of others take to be heard, and
+//! how long a list takes. Each way alone, then all together.
+//!
+//! The promise: of 100 programs all are heard within half a second, and a list comes within a second, on a
+//! calm machine. Whether it is calm is measured before: how late a thread wakes up that sleeps for a
+//! millisecond at a time. On any other the table is printed and nothing is concluded.
+//!
+//! `cargo bench -p overhear-directory --bench hostile`, as root; `make hostile` runs it with the long forms
+//! of the tests.
+#![allow(missing_docs)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use overhear_directory::client::register_at;
+use overhear_directory::{MonitorConnection, Query};
+
+use support::mallory::{attack, WAYS};
+use support::request;
+use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
+
+/// Programs of the other user, and as many of root.
+const PROGRAMS: usize = 50;
+/// The promise.
+const HEARD_WITHIN: Duration = Duration::from_millis(500);
+const LISTED_WITHIN: Duration = Duration::from_secs(1);
+/// A machine whose threads wake up later than this has other things to do.
+const CALM: Duration = Duration::from_millis(20);
+const WAY: &str = "OVERHEAR_TEST_WAY";
+
+fn main() -> ExitCode {
+    if let Some(socket) = socket() {
+        match std::env::var(WAY) {
+            Ok(way) => attack(&way, &socket),
+            Err(_) => {
+                println!("test one ... ok\n1 passed");
+                for took in register_all(&socket, "alice") {
+                    println!("@ {}", took.as_micros());
+                }
+            }
+        }
+        return ExitCode::SUCCESS;
+    }
+    if !is_root() {
+        return ExitCode::SUCCESS;
+    }
+    let late = lateness();
+    println!("calm before: a thread that sleeps wakes up {late:.1?} late at most");
+    println!(
+        "{:<10} {:>8} {:>10} {:>10} {:>10}",
+        "way", "heard", "median", "longest", "list"
+    );
+    let mut holds = true;
+    let mut ways: Vec<Vec<&str>> = WAYS.iter().map(|way| vec![*way]).collect();
+    ways.insert(0, Vec::new());
+    ways.push(WAYS.to_vec());
+    for ways in &ways {
+        holds &= measure(ways);
+    }
+    match (holds, late <= CALM) {
+        (true, _) => println!("The promise holds."),
+        (false, true) => println!("The promise does NOT hold."),
+        (false, false) => println!("INCONCLUSIVE: the machine is not calm."),
+    }
+    match holds || late > CALM {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// The longest time that a thread was late in a second.
+fn lateness() -> Duration {
+    let begun = Instant::now();
+    let mut worst = Duration::ZERO;
+    while begun.elapsed() < Duration::from_secs(1) {
+        let before = Instant::now();
+        std::thread::sleep(Duration::from_millis(1));
+        worst = worst.max(before.elapsed().saturating_sub(Duration::from_millis(1)));
+    }
+    worst
+}
+
+/// How long each program took; one that was not heard has taken all its patience, and more.
+fn register_all(socket: &Path, of: &str) -> Vec<Duration> {
+    let mut sensors = Vec::new();
+    let each = (0..PROGRAMS).map(|number| {
+        let begun = Instant::now();
+        match register_at(socket, request(&format!("of {of} {number}"))) {
+            Ok(registration) if !registration.is_deferred() => {
+                sensors.push(registration);
+                begun.elapsed()
+            }
+            _ => 2 * HEARD_WITHIN,
+        }
+    });
+    each.collect()
+}
+
+fn measure(ways: &[&str]) -> bool {
+    let manager = directory_of_root("");
+    let mallory: Vec<Other> = ways
+        .iter()
+        .map(|way| {
+            let mut mallory = Other::prepare(MALLORY, "mallory", &manager.socket);
+            mallory.env(WAY, way);
+            if *way == "lanes" {
+                mallory.in_pid_namespace();
+            }
+            mallory.begin("@ begun")
+        })
+        .collect();
+    let alice = Other::start(ALICE, "alice", &manager.socket);
+    let mut all = register_all(&manager.socket, "root");
+    let text = alice.passes();
+    let hers = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("@ ")?.parse().ok());
+    all.extend(hers.map(Duration::from_micros));
+    let begun = Instant::now();
+    let own = Query::parse("of root*").unwrap();
+    let listed = MonitorConnection::connect(&manager.socket).map(|mut it| it.list(&own));
+    let list = match listed {
+        Ok(Ok(_)) => begun.elapsed(),
+        _ => 2 * LISTED_WITHIN,
+    };
+    drop(mallory);
+    all.sort_unstable();
+    let heard = all.iter().filter(|took| **took <= HEARD_WITHIN).count();
+    let name = match ways {
+        [] => "nobody",
+        [way] => way,
+        _ => "together",
+    };
+    println!(
+        "{:<10} {:>8} {:>7.2} ms {:>7.2} ms {:>7.2} ms",
+        name,
+        format!("{heard}/{}", 2 * PROGRAMS),
+        all[all.len() / 2].as_secs_f64() * 1e3,
+        all[all.len() - 1].as_secs_f64() * 1e3,
+        list.as_secs_f64() * 1e3,
+    );
+    all.len() == 2 * PROGRAMS && heard == all.len() && list <= LISTED_WITHIN
+}
