@@ -267,25 +267,15 @@ impl Journal {
         }
     }
 
-    /// Keeps a sensor's file, and writes down what it is.
-    pub(crate) fn keep_sensor(&mut self, stream: u32, file: impl AsFd, sensor: KeptSensor) {
-        self.keep(&sensor_name(stream), file);
-        self.write(&Entry::Sensor(Box::new(sensor)));
-    }
-
-    /// Keeps the file of a sensor no longer that nobody has read and nobody wanted to.
-    pub(crate) fn forget_sensor(&mut self, stream: u32) {
-        let unread = false;
-        self.write(&Entry::Freed { stream, unread });
-        self.forget(&sensor_name(stream));
-    }
-
-    /// Keeps a control page and returns the name.
-    pub(crate) fn keep_page(&mut self, file: impl AsFd) -> String {
+    /// The name of the next control page.
+    pub(crate) fn next_page_name(&mut self) -> String {
         self.pages += 1;
-        let name = format!("c{}", base36(self.pages));
-        self.keep(&name, file);
-        name
+        format!("c{}", base36(self.pages))
+    }
+
+    /// Remembers that something is not kept for want of room.
+    pub(crate) fn note_unkept(&mut self, sentence: &str) {
+        self.fail(&io::Error::other(sentence));
     }
 
     pub(crate) fn forget(&self, name: &str) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The registry's part of the journal: what it writes down, and how it comes back from it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::control::{ControlPage, Place};
 use crate::file_watch::{FileWatch, WatchId};
 use crate::journal::{self, sensor_name, Entry, Journal, KeptFile, KeptSensor, Store};
 use crate::memory::{Mapping, MemoryFile};
-use crate::opening::Opening;
 use crate::quota::{Amounts, Resource};
 use crate::record::{shape_of, SensorState};
 use crate::registry::{Registered, Registry, Sensor};
@@ -19,6 +18,7 @@ use crate::task;
 
 /// The name of the clock page's file.
 pub(crate) const CLOCK_NAME: &str = "clock";
+const ONE_KEPT: Amounts = Amounts::of(Resource::Kept, 1);
 /// The name of the instance that watches all other files.
 const WATCH_NAME: &str = "watch";
 
@@ -186,18 +186,22 @@ impl Registry {
                     greatest = greatest.max(number.unwrap_or(0));
                     let page = page.and_then(|page| ControlPage::adopt(page).ok());
                     // A process that has ended meanwhile has no use for its pages.
-                    if let Some(page) = page {
-                        self.restore_page((pid, uid), index, page, &name);
+                    if page.is_some_and(|page| self.restore_page((pid, uid), index, page, &name)) {
+                        self.is_kept(uid, &name);
                     }
                 }
                 for sensor in account.sensors.into_values() {
                     let name = sensor_name(sensor.descriptor.id.as_raw());
                     match files.remove(&name) {
-                        Some(file) if sensor.deferred.is_some() => {
-                            self.restore_deferred(sensor, MemoryFile::adopt(file));
-                        }
                         Some(file) => {
-                            self.restore_sensor(sensor, file);
+                            self.is_kept(sensor.uid, &name);
+                            let is_restored = match sensor.deferred {
+                                Some(_) => self.restore_deferred(sensor, MemoryFile::adopt(file)),
+                                None => self.restore_sensor(sensor, file).is_some(),
+                            };
+                            if !is_restored {
+                                self.forget_file(&name);
+                            }
                         }
                         None => self.count_lost(1, 0),
                     }
@@ -209,8 +213,8 @@ impl Registry {
         let journal = begun
             .map_err(|error| format!("what is registered does not outlive a restart: {error}"))?;
         // What nobody knows any more, and what was freed at once because nobody waits for it now.
-        let in_use: HashSet<String> = self.kept_names().collect();
-        outdated.extend(given.into_iter().filter(|name| !in_use.contains(name)));
+        let is_unused = |name: &String| !self.kept.contains_key(name);
+        outdated.extend(given.into_iter().filter(is_unused));
         for name in outdated {
             journal.forget(&name);
         }
@@ -220,23 +224,40 @@ impl Registry {
         Ok(())
     }
 
-    /// The names of files that are kept for sensors and control pages.
-    fn kept_names(&self) -> impl Iterator<Item = String> + '_ {
-        let first = StreamId::from_raw(0);
-        let sensors = self
-            .sensors_from(first)
-            .filter(|sensor| sensor.file.is_some());
-        let sensors = sensors.map(|sensor| sensor.registered.descriptor.id);
-        let deferred = self.deferred_from(first).map(Opening::stream);
-        let streams = sensors.chain(deferred);
-        let pages = self.pages_from(0).flat_map(|(_, pages)| pages);
-        let pages = pages.filter_map(|entry| match entry {
-            Entry::Page { name, .. } => Some(name),
-            _ => None,
-        });
-        streams
-            .map(|stream| sensor_name(stream.as_raw()))
-            .chain(pages)
+    /// Keeps a file of a user over a restart, if there is somebody who does and a place for it.
+    pub(crate) fn keep_file(&mut self, uid: u32, name: String, file: impl AsFd) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        // A sensor that has waited is kept already.
+        if self.kept.contains_key(&name) {
+            return;
+        }
+        match self.quotas.charge(uid, ONE_KEPT) {
+            Ok(()) => {
+                journal.keep(&name, file);
+                self.kept.insert(name, uid);
+            }
+            Err(shortage) => journal.note_unkept(&shortage.sentence),
+        }
+    }
+
+    /// Keeps it no longer.
+    pub(crate) fn forget_file(&mut self, name: &str) {
+        if let Some(uid) = self.kept.remove(name) {
+            self.quotas.release(uid, ONE_KEPT);
+            // While a directory takes over what another one left there is no journal: what is of no use
+            // then is forgotten in the end.
+            if let Some(journal) = &self.journal {
+                journal.forget(name);
+            }
+        }
+    }
+
+    /// A file that was kept.
+    fn is_kept(&mut self, uid: u32, name: &str) {
+        self.quotas.count(uid, ONE_KEPT);
+        self.kept.insert(name.to_string(), uid);
     }
 
     /// Keeps the watch over a restart.

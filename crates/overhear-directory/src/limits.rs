@@ -6,6 +6,9 @@ use crate::quota::{Limit, Limits, LimitsOfUsers, Quotas, Resource};
 
 /// Descriptors that are neither of connections nor of sensors: sockets, clock, journal, pipes.
 const OTHER_DESCRIPTORS: u64 = 64;
+/// Files that the service manager keeps: with the longest names all of them go into one variable of 128 KiB,
+/// without which the directory could not be started again.
+const KEPT_FILES: u64 = 14_000;
 /// Descriptors of a connection: the socket, and the process at its other end.
 const DESCRIPTORS_PER_CONNECTION: u64 = 2;
 const GIB: u64 = 1 << 30;
@@ -65,6 +68,7 @@ impl LimitSettings {
             (Resource::Monitors, monitors),
             (Resource::Patterns, 256 * 1024),
             (Resource::Deferred, 1024),
+            (Resource::Kept, KEPT_FILES),
         ];
         let mut limits = Limits::NONE;
         for (resource, standard) in standard {
@@ -114,6 +118,7 @@ impl LimitSettings {
 #[cfg(test)]
 mod tests {
     use super::{LimitSettings, Machine, GIB};
+    use crate::journal::sensor_name;
     use crate::quota::{Limit, Resource};
 
     const SERVER: Machine = Machine {
@@ -164,6 +169,10 @@ mod tests {
         assert_eq!(of(Resource::Monitors), (64, 256));
         assert_eq!(of(Resource::Patterns), (65_536, 262_144));
         assert_eq!(of(Resource::Deferred), (256, 1_024));
+        assert_eq!(of(Resource::Kept), (3_500, 14_000));
+        // With the letter and the comma, of the largest number that a stream can have.
+        let longest = sensor_name((1 << 30) - 1).len() as u64 + 1;
+        assert!(of(Resource::Kept).1 * longest < 120 * 1024);
         // A sensor takes one, and its process at most two more.
         assert!(of(Resource::Descriptors).0 >= 3 * 16_384);
     }

@@ -31,9 +31,11 @@ pub(crate) enum Resource {
     Patterns,
     /// Sensors that wait for memory.
     Deferred,
+    /// Files that outlive a restart.
+    Kept,
 }
 
-const RESOURCES: usize = 8;
+const RESOURCES: usize = 9;
 
 impl Resource {
     pub(crate) const ALL: [Self; RESOURCES] = [
@@ -45,6 +47,7 @@ impl Resource {
         Self::Monitors,
         Self::Patterns,
         Self::Deferred,
+        Self::Kept,
     ];
 }
 
@@ -300,6 +303,7 @@ fn phrase_for_all(resource: Resource, wanted: u64, left: u64, most: u64) -> Stri
              monitors; use fewer patterns"
         ),
         Resource::Deferred => format!("{most} sensors wait for memory already"),
+        Resource::Kept => format!("the service manager keeps {most} files already"),
     }
 }
 
@@ -334,6 +338,9 @@ fn phrase_for_user(resource: Resource, wanted: u64, used: u64, most: u64, uid: u
         ),
         Resource::Deferred => {
             format!("user {uid} has {used} sensors already that wait for memory")
+        }
+        Resource::Kept => {
+            format!("the service manager keeps {used} files of user {uid} already")
         }
     }
 }

@@ -110,10 +110,14 @@ pub(crate) struct Registry {
     // Live sensors with lanes, whose threads are looked after.
     pub(crate) laned: BTreeSet<StreamId>,
     poller: Arc<Poller>,
+    /// Files that the service manager keeps, by their names: whose they are.
+    pub(crate) kept: BTreeMap<String, u32>,
     /// What the next directory is to know; none where nobody keeps files.
     pub(crate) journal: Option<Journal>,
     // How far the next journal has come.
     pub(crate) rewritten: Snapshot,
+    // When the log may say again that something is not kept.
+    next_complaint: Instant,
     // Where the next look for unmapped sensors begins.
     looked_at: StreamId,
     deferred: DeferredSensors,
@@ -165,8 +169,10 @@ impl Registry {
             retained_of: BTreeMap::new(),
             laned: BTreeSet::new(),
             poller,
+            kept: BTreeMap::new(),
             journal: None,
             rewritten: Snapshot::default(),
+            next_complaint: Instant::now(),
             looked_at: StreamId::default(),
             deferred: DeferredSensors::default(),
             unheard: UnheardSensors::default(),

@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -19,6 +20,7 @@ use overhear_stream::sync::Ordering;
 use overhear_stream::{Shape, Words};
 
 use support::manager::Manager;
+use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
 use support::{eventually, register_patiently, request, Heard, Writer};
 
 fn connect(manager: &Manager) -> MonitorConnection {
@@ -351,6 +353,48 @@ fn what_is_freed_while_a_directory_starts_is_not_kept() {
         kept[0] == "clock" && kept[1].starts_with('j') && kept[2] == "watch",
         "{kept:?}"
     );
+}
+
+#[test]
+fn no_user_takes_the_store_of_others() {
+    if !is_root() {
+        return;
+    }
+    // Mallory's share is ten of sixteen, and two are reserved for root. Each process has a control page, too.
+    let mut manager = directory_of_root("[quota]\ntotal_kept_files = 16\nkept_files = 10\n");
+    let begin = |uid| Other::prepare(uid, "one_who_registers_ten", &manager.socket);
+    let others = [MALLORY, ALICE].map(|uid| begin(uid).begin("@ registered"));
+    let _own = register(&manager, "of root");
+    let count = |manager: &Manager| {
+        let listed = connect(manager).list(&Query::all()).unwrap();
+        let of = |uid| listed.iter().filter(|sensor| sensor.uid == uid).count();
+        [of(MALLORY), of(ALICE), of(0)]
+    };
+    // All are served. What the store has room for outlives the restart, and the rest is counted.
+    assert_eq!(count(&manager), [10, 10, 1]);
+    // The clock, the journal and the watch are nobody's.
+    let shelf = || manager.shelf.lock().unwrap().len();
+    eventually(shelf, |files| *files == 16 + 3);
+    manager.kill();
+    manager.start();
+    assert_eq!(count(&manager), [9, 3, 1]);
+    let status = connect(&manager).status().unwrap();
+    assert_eq!(status.freed_unread, 8);
+    // Who is gone makes room.
+    drop(others);
+    let look = || connect(&manager).status().unwrap().retained;
+    eventually(look, |retained| *retained == 12);
+}
+
+/// What another user runs; nothing otherwise.
+#[test]
+fn one_who_registers_ten() {
+    let Some(socket) = socket() else { return };
+    let one = |number| register_patiently(&socket, &format!("sensor {number}")).unwrap();
+    let _sensors: Vec<Registration> = (0..10).map(one).collect();
+    println!("@ registered");
+    let _ = std::io::stdout().flush();
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
 
 #[test]

@@ -62,6 +62,7 @@ struct QuotaSettings {
     total_monitors: Option<u64>,
     total_pattern_characters: Option<u64>,
     total_deferred: Option<u64>,
+    total_kept_files: Option<u64>,
     bytes: Option<u64>,
     record_bytes: Option<u64>,
     sensors: Option<u64>,
@@ -69,6 +70,7 @@ struct QuotaSettings {
     monitors: Option<u64>,
     pattern_characters: Option<u64>,
     deferred: Option<u64>,
+    kept_files: Option<u64>,
     /// For single users, by name or number.
     user: BTreeMap<String, UserQuota>,
 }
@@ -83,6 +85,7 @@ struct UserQuota {
     monitors: Option<u64>,
     pattern_characters: Option<u64>,
     deferred: Option<u64>,
+    kept_files: Option<u64>,
 }
 
 /// The resources of which an amount is given.
@@ -103,6 +106,7 @@ impl QuotaSettings {
             (Resource::Monitors, self.total_monitors),
             (Resource::Patterns, self.total_pattern_characters),
             (Resource::Deferred, self.total_deferred),
+            (Resource::Kept, self.total_kept_files),
         ]);
         let each = UserQuota {
             bytes: self.bytes,
@@ -112,6 +116,7 @@ impl QuotaSettings {
             monitors: self.monitors,
             pattern_characters: self.pattern_characters,
             deferred: self.deferred,
+            kept_files: self.kept_files,
         };
         let mut of_users = BTreeMap::new();
         for (user, own) in self.user {
@@ -140,6 +145,7 @@ impl UserQuota {
             (Resource::Monitors, self.monitors),
             (Resource::Patterns, self.pattern_characters),
             (Resource::Deferred, self.deferred),
+            (Resource::Kept, self.kept_files),
         ])
     }
 }
@@ -307,6 +313,7 @@ mod tests {
             sensors = 10
             monitors = 3
             total_monitors = 5
+            kept_files = 6
             [quota.user.root]
             sensors = 1
             [quota.user.4711]
@@ -343,6 +350,7 @@ mod tests {
         let amount = Amounts::of;
         assert!(quotas.charge(1, amount(Resource::Monitors, 4)).is_err());
         assert!(quotas.charge(4711, amount(Resource::Monitors, 3)).is_err());
+        assert!(quotas.charge(1, amount(Resource::Kept, 7)).is_err());
         quotas.charge(1, amount(Resource::Monitors, 3)).unwrap();
         assert!(
             quotas.charge(2, amount(Resource::Monitors, 3)).is_err(),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use overhear_event::StreamId;
 
 use super::Registry;
-use crate::journal::KeptSensor;
+use crate::journal::{sensor_name, Entry, KeptSensor};
 use crate::memory::MemoryFile;
 use crate::opening::Opening;
 
@@ -49,8 +49,9 @@ impl Registry {
     /// A sensor waits for memory from now on. Its program has mapped it.
     pub(crate) fn defer(&mut self, file: MemoryFile, opening: Opening) {
         let (stream, uid, pid) = (opening.stream(), opening.uid, opening.pid);
+        self.keep_file(uid, sensor_name(stream.as_raw()), &file);
         if let Some(journal) = &mut self.journal {
-            journal.keep_sensor(stream.as_raw(), &file, opening.kept());
+            journal.write(&Entry::Sensor(Box::new(opening.kept())));
         }
         let deferred = Deferred {
             allocated_bytes: file.allocated_bytes(),
@@ -180,8 +181,10 @@ impl Registry {
     /// What was kept of a sensor that waited is not kept any more.
     pub(crate) fn forget_kept(&mut self, stream: StreamId) {
         if let Some(journal) = &mut self.journal {
-            journal.forget_sensor(stream.as_raw());
+            let (stream, unread) = (stream.as_raw(), false);
+            journal.write(&Entry::Freed { stream, unread });
         }
+        self.forget_file(&sensor_name(stream.as_raw()));
     }
 
     /// Takes a deferred sensor out if the token fits; says whether it did.

@@ -154,8 +154,10 @@ impl Registry {
         let pid = sensor.pid;
         let own = self.needs.as_ref();
         sensor.is_needed_here = own.is_some_and(|own| own.matches(&sensor.registered.descriptor));
-        if let (Some(journal), Some(file)) = (&mut self.journal, &sensor.file) {
-            journal.keep(&sensor_name(stream.as_raw()), file);
+        if let Some(file) = &sensor.file {
+            self.keep_file(sensor.uid, sensor_name(stream.as_raw()), file);
+        }
+        if let (Some(journal), Some(_)) = (&mut self.journal, &sensor.file) {
             journal.write(&Entry::Sensor(Box::new(sensor.kept())));
         }
         self.insert(sensor);
@@ -310,8 +312,8 @@ impl Registry {
         if let (Some(journal), Some(_)) = (&mut self.journal, &sensor.file) {
             let stream = stream.as_raw();
             journal.write(&Entry::Freed { stream, unread });
-            journal.forget(&sensor_name(stream));
         }
+        self.forget_file(&sensor_name(stream.as_raw()));
         for id in sensor.holders.keys() {
             if let Some(monitor) = self.monitors.get_mut(id) {
                 monitor.holds.remove(&stream);

@@ -98,9 +98,10 @@ impl Registry {
         let charge = self.charge_file(page.file(), peer.uid, memory)?;
         page.set_charge(charge);
         let name = match &mut self.journal {
-            Some(journal) => journal.keep_page(page.file()),
+            Some(journal) => journal.next_page_name(),
             None => String::new(),
         };
+        self.keep_file(peer.uid, name.clone(), page.file());
         let Some(task) = self.tasks.get_mut(&peer.pid) else {
             return Ok(());
         };
@@ -219,9 +220,7 @@ impl Registry {
         self.release(task.uid, descriptors);
         for page in task.control.into_pages() {
             let (name, charge) = page.close();
-            if let Some(journal) = &mut self.journal {
-                journal.forget(&name);
-            }
+            self.forget_file(&name);
             self.file_closed(charge);
         }
         task.sensors

@@ -3,16 +3,19 @@
 //! served in between.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use overhear_event::StreamId;
 
 use super::{Registry, Sensor};
+use crate::journal::Journal;
 use crate::kept::Snapshot;
 use crate::record::SensorState;
 
 /// How many sensors are ended, let go of or freed in a slice.
 const SLICE: u32 = 64;
+/// How often it is said that something does not outlive a restart.
+const COMPLAINTS: Duration = Duration::from_secs(60);
 /// How many sensors are looked at at a tick, whether their programs still have them mapped.
 const SWEEP: usize = 16;
 
@@ -104,8 +107,10 @@ impl Registry {
     /// What the directory's log should say.
     pub(crate) fn take_complaints(&mut self, now: Instant) -> Vec<String> {
         let mut complaints: Vec<String> = Vec::new();
-        if let Some(journal) = &mut self.journal {
-            complaints.extend(journal.take_failure());
+        let journal = self.journal.as_mut().filter(|_| self.next_complaint <= now);
+        if let Some(failure) = journal.and_then(Journal::take_failure) {
+            complaints.push(failure);
+            self.next_complaint = now + COMPLAINTS;
         }
         // An embedded directory lives as long as one program, and `doctor` tells its user.
         if !self.has_embedded_monitor() {
