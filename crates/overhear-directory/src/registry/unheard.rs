@@ -65,7 +65,8 @@ impl UnheardSensors {
             self.not_taken.sentences.push(record.to_string());
         }
         if self.of_users.len() == MAX_USERS && !self.of_users.contains_key(&record.uid) {
-            self.of_users.pop_first();
+            // Numbers of subordinate users are large, and those of root and of accounts small.
+            self.of_users.pop_last();
         }
         let of_user = self.of_users.entry(record.uid).or_default();
         of_user.unmentioned += 1;
@@ -133,5 +134,29 @@ impl Registry {
             }
         }
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{UnheardSensors, MAX_USERS};
+    use crate::record::UnheardRecord;
+
+    #[test]
+    fn many_users_do_not_displace_root() {
+        let mut all = UnheardSensors::default();
+        for uid in [0, 1000].into_iter().chain(100_000..101_000) {
+            all.push(UnheardRecord {
+                pid: 1,
+                uid,
+                comm: "program".to_string(),
+                sensor: "sensor".to_string(),
+                sentence: "there is no room".to_string(),
+                count: 1,
+            });
+        }
+        assert_eq!(all.of_users.len(), MAX_USERS);
+        assert!(all.of_users.contains_key(&0) && all.of_users.contains_key(&1000));
+        assert_eq!(all.total(), 1002);
     }
 }
