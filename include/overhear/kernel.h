@@ -82,7 +82,8 @@ enum {
     OH_SWITCH_PREEMPTED = 1,    /* the leaving thread did not call the scheduler itself */
     OH_SWITCH_PREV_TRACKED = 2, /* the leaving thread is tracked by this monitor */
     OH_SWITCH_NEXT_TRACKED = 4, /* the entering one is */
-    OH_SWITCH_VOLUNTARY = 8     /* the kernel counts it as voluntary; of tracked threads */
+    OH_SWITCH_VOLUNTARY = 8,    /* the kernel counts it as voluntary; of tracked threads */
+    OH_SWITCH_RESUMED = 16      /* the first of its stream since the suspended monitor was resumed */
 };
 
 /* A wake-up: sched_wake. */

@@ -54,6 +54,9 @@ impl Switch {
     /// The kernel counted this departure in `voluntary_ctxt_switches`. It differs from
     /// `prev_state != 0` where a pending signal kept the thread from falling asleep.
     pub const VOLUNTARY: u16 = 8;
+    /// The first of its stream since the monitor was resumed, which had been suspended: where threads are
+    /// does not follow from the elements before it.
+    pub const RESUMED: u16 = 16;
 
     /// Whether the leaving thread asked to wait, sleep or end.
     #[must_use]
@@ -62,6 +65,7 @@ impl Switch {
     }
 
     /// From a payload, `None` if it has another size.
+    #[inline]
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let [prev_tid, next_tid, prev_pid, next_pid, state_and_flags, prev_run_ns] =
@@ -340,6 +344,7 @@ impl SchedStat {
 }
 
 /// Six words of a payload of exactly 24 bytes.
+#[inline]
 fn words(payload: &[u8]) -> Option<[u32; 6]> {
     let payload: &[u8; 24] = payload.try_into().ok()?;
     let mut words = [0; 6];

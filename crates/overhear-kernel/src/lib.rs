@@ -51,7 +51,8 @@
 //!
 //! Be prepared for a thread that leaves a CPU on which its arrival was not seen: in some virtual
 //! machines no tracepoint fires (neither for BPF nor for ftrace) when certain threads of the
-//! guest's own agent leave a CPU. Departures of followed threads are never missed.
+//! guest's own agent leave a CPU. With BPF the departure says when the thread arrived (`prev_run_ns`). Monitors find what is
+//! lost beyond that, and count it with the cause `inconsistent`.
 //!
 //! # Design constraints
 //!
@@ -76,6 +77,7 @@ mod order;
 mod passing;
 mod perf;
 mod probe;
+mod resumptions;
 mod runs;
 mod schedstat;
 mod sensor;

@@ -43,6 +43,7 @@ use stream::KernelStream;
 
 use crate::machine;
 use crate::passing::{self, Packer, Unpacker};
+use crate::schedstat::now_ns;
 use crate::streams::{Feed, Hook, Numbering};
 use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor};
 
@@ -92,6 +93,8 @@ struct Place {
 pub(crate) struct BpfSource {
     streams: Vec<KernelStream>,
     phase: Phase,
+    /// Whether it was suspended after it had recorded, or may have.
+    is_paused: bool,
     notes: Vec<String>,
     granted_bytes: u64,
     /// What was not entered of each hook's programs; not yet reported.
@@ -143,6 +146,7 @@ impl BpfSource {
         Ok(Self {
             streams,
             phase: Phase::New,
+            is_paused: false,
             notes,
             granted_bytes,
             not_entered: NotEntered::new(),
@@ -265,6 +269,8 @@ impl BpfSource {
         let source = Self {
             streams,
             phase: Phase::New,
+            // The giver may have suspended it.
+            is_paused: true,
             notes: Vec::new(),
             granted_bytes,
             not_entered: NotEntered::new(),
@@ -314,6 +320,12 @@ impl BpfSource {
 
     /// Resumes or suspends.
     pub(crate) fn set_active(&mut self, active: bool) {
+        if active && self.is_paused {
+            let now_ns = now_ns();
+            let switches = self.streams.iter_mut().filter(|it| it.hook == Hook::Switch);
+            switches.for_each(|stream| stream.resumptions.add(now_ns, now_ns));
+        }
+        self.is_paused = !active;
         if let Some(seat) = &self.seat {
             seat.set_active(active);
         }

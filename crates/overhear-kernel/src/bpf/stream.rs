@@ -11,6 +11,7 @@ use super::hand_over::Progress;
 use super::layout;
 use crate::mapping::MappedWords;
 use crate::order::Order;
+use crate::resumptions::Resumptions;
 use crate::streams::Hook;
 
 /// One ring and what its stream has delivered so far.
@@ -24,6 +25,8 @@ pub(crate) struct KernelStream {
     refused: u64,
     nested_seen: u64,
     inherit_seen: u64,
+    /// Of a stream of switches.
+    pub(crate) resumptions: Resumptions,
     /// What was committed when the poll began.
     pub(crate) limit: u64,
     /// Nothing more can be said about it.
@@ -45,6 +48,7 @@ impl KernelStream {
             refused: 0,
             nested_seen: 0,
             inherit_seen: 0,
+            resumptions: Resumptions::default(),
             limit: 0,
             damaged: false,
         }
@@ -96,11 +100,16 @@ impl KernelStream {
         self.inherit_seen = inherit;
 
         let (refused, order) = (self.refused, &mut self.order);
+        let resumptions = &mut self.resumptions;
         let result = self.reader.poll_until(until, |found| match found {
             Found::Element(element) => {
                 let sequence = element.sequence + refused;
-                match order.admit(element.stamp.as_raw()) {
-                    Some(time) => inbox.element(id, sequence, time, element.payload),
+                let stamp = element.stamp.as_raw();
+                match order.admit(stamp) {
+                    Some(time) => {
+                        let payload = resumptions.mark(stamp, element.payload);
+                        inbox.element(id, sequence, time, &payload);
+                    }
                     None => inbox.gap(id, sequence, 1, GapCause::Corrupt),
                 }
             }

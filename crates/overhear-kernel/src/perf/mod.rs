@@ -200,9 +200,22 @@ impl PerfSource {
 
     /// Resumes or suspends all events.
     pub(crate) fn set_active(&mut self, active: bool) {
-        self.active = active;
+        let from_ns = now_ns();
         for (_, event) in self.rings.iter().flat_map(|ring| &ring.events) {
             sys::set_enabled(event.as_fd(), active);
+        }
+        if active != self.active {
+            self.changed_since(from_ns);
+        }
+        self.active = active;
+    }
+
+    /// Events were enabled or disabled from this time until now, CPU by CPU: some of a thread's switches are
+    /// recorded, others are not.
+    fn changed_since(&mut self, from_ns: u64) {
+        let until_ns = now_ns();
+        for ring in self.rings.iter_mut().filter(|ring| !ring.events.is_empty()) {
+            ring.switches.resumptions.add(from_ns, until_ns);
         }
     }
 
@@ -213,6 +226,7 @@ impl PerfSource {
 
     /// Opens the events of one thread, all or none.
     fn observe(&mut self, tid: u32, inherit: bool) -> Result<(), Errno> {
+        let from_ns = now_ns();
         let mut events = Vec::with_capacity(self.rings.len());
         let target = sys::Target::Thread {
             tid,
@@ -233,7 +247,26 @@ impl PerfSource {
                 ring.events.push((tid, event));
             }
         }
+        if self.active && self.has_switched(tid, from_ns) {
+            self.changed_since(from_ns);
+        }
         Ok(())
+    }
+
+    /// Whether switches of this thread were recorded since then. Records are fetched.
+    fn has_switched(&mut self, tid: u32, since_ns: u64) -> bool {
+        self.rings.iter_mut().any(|ring| {
+            ring.fetch();
+            let mut fresh = ring
+                .pending
+                .iter()
+                .rev()
+                .take_while(|it| it.time_ns >= since_ns);
+            fresh.any(|record| match record.what {
+                What::Departure { who, .. } | What::Arrival { who } => who.tid == tid,
+                _ => false,
+            })
+        })
     }
 
     pub(crate) fn poll(&mut self, inbox: &mut dyn Inbox) {

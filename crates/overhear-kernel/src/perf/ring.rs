@@ -18,6 +18,7 @@ use super::sys;
 use crate::machine;
 use crate::mapping::{Access, MappedWords, Mapping};
 use crate::order::Order;
+use crate::resumptions::Resumptions;
 use crate::schedstat::Clerk;
 use crate::streams::{Hook, Numbering};
 
@@ -35,6 +36,8 @@ pub(super) struct Output {
     descriptor: Arc<StreamDescriptor>,
     order: Order,
     next: u64,
+    /// Of a stream of switches.
+    pub(super) resumptions: Resumptions,
 }
 
 impl Output {
@@ -44,6 +47,7 @@ impl Output {
             descriptor,
             order: Order::after(last_ns),
             next,
+            resumptions: Resumptions::default(),
         }
     }
 
@@ -55,7 +59,8 @@ impl Output {
     fn element(&mut self, time_ns: u64, payload: &[u8], inbox: &mut dyn Inbox) {
         match self.order.admit(time_ns) {
             Some(time) => {
-                inbox.element(self.descriptor.id, self.next, time, payload);
+                let payload = self.resumptions.mark(time_ns, payload);
+                inbox.element(self.descriptor.id, self.next, time, &payload);
                 self.next += 1;
             }
             None => self.gap(1, GapCause::Corrupt, inbox),
