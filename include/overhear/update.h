@@ -119,14 +119,15 @@ enum {
     OH_GAP_FULL = 4,        /* a write found no free element, or no lane */
     OH_GAP_KERNEL = 5,      /* the kernel reported a loss of its own */
     OH_GAP_CORRUPT = 6,     /* the writer's process damaged the stream */
-    OH_GAP_EPOCH = 7        /* the clock began a new epoch */
+    OH_GAP_EPOCH = 7,       /* the clock began a new epoch */
+    OH_GAP_INCONSISTENT = 8 /* elements contradict each other: at least so many were never recorded */
 };
 
 /* Elements of one stream that no evaluation saw. */
 typedef struct oh_gap {
     const oh_stream *stream;
     uint64_t first;   /* the position of the first */
-    uint64_t missed;  /* how many; 0 is a damage of unknown extent */
+    uint64_t missed;  /* how many; 0 is a damage of unknown extent; at least so many with OH_GAP_INCONSISTENT */
     uint64_t from_ns; /* the time of the last element before them */
     uint64_t to_ns;   /* the time of the first element after them */
     uint32_t cause;   /* OH_GAP_* */

@@ -32,13 +32,14 @@ class Gap(NamedTuple):
     stream: Stream
     #: The position of the first.
     first: int
-    #: How many; exact for honest writers. 0 is a damage of unknown extent.
+    #: How many; exact for honest writers. 0 is a damage of unknown extent. With ``inconsistent`` the least number.
     missed: int
     #: The time of the last element before them, or the start of the observation.
     from_ns: int
     #: The time of the first element after them, or the end of the observation.
     to_ns: int
-    #: Why: one of `CAUSES`: ``overwritten``, ``late``, ``nested``, ``full``, ``kernel``, ``corrupt``, ``epoch``.
+    #: Why: one of `CAUSES`: ``overwritten``, ``late``, ``nested``, ``full``, ``kernel``, ``corrupt``, ``epoch``,
+    #: ``inconsistent``.
     cause: str
 
 

@@ -55,11 +55,14 @@ pub enum GapCause {
     Corrupt,
     /// The clock began a new epoch (suspend, restored virtual machine).
     Epoch,
+    /// Elements of the stream, or of those beside it, contradict each other: one between them was never recorded, and
+    /// nobody counted it. The number of missed elements is the least that is certain.
+    Inconsistent,
 }
 
 impl GapCause {
     /// Every cause, in the order in which losses are shown.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Overwritten,
         Self::Late,
         Self::Nested,
@@ -67,6 +70,7 @@ impl GapCause {
         Self::Kernel,
         Self::Corrupt,
         Self::Epoch,
+        Self::Inconsistent,
     ];
 
     /// The number that C has for it, `OH_GAP_*` of `update.h`: in their order, from 1 on.
@@ -86,6 +90,7 @@ impl GapCause {
             Self::Kernel => "kernel",
             Self::Corrupt => "corrupt",
             Self::Epoch => "epoch",
+            Self::Inconsistent => "inconsistent",
         }
     }
 }
@@ -103,7 +108,7 @@ pub struct Gap {
     pub stream: StreamId,
     /// The position of the first missed element.
     pub first: u64,
-    /// How many were missed; exact for honest writers.
+    /// How many were missed; exact for honest writers, but of [`GapCause::Inconsistent`] the least number.
     pub missed: u64,
     /// The time of the last element before them, or the start of the observation.
     pub from: Timestamp,

@@ -71,6 +71,7 @@
 
 mod batch;
 mod clock;
+mod continuity;
 pub mod executor;
 mod fanout;
 mod group;
@@ -89,9 +90,11 @@ pub mod reaction;
 pub mod scheduler;
 mod sentinel;
 mod updates;
+mod watch;
 pub mod yardstick;
 
 pub use clock::{Clock, SystemClock};
+pub use continuity::{Continuity, CpuIndex, Holes, Scope};
 pub use executor::best_effort;
 pub use fanout::Fanout;
 pub use group::{Group, UpdateFunction};

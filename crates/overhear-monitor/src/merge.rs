@@ -16,6 +16,11 @@
 //! round, is missed with the cause *corrupt*. So is one that finds its queue full: an honest stream
 //! holds back no more than a few rounds can read.
 //!
+//! Streams of context switches can prove by themselves that elements are missing which nobody counted
+//! ([`Continuity`](crate::Continuity)). Such a gap is released before the element that proves it, with the cause
+//! *inconsistent*, in the stream in which the switch is missing, and takes a position there: positions of later elements
+//! move by one.
+//!
 //! # Memory
 //!
 //! Queues grow with what they hold, up to a limit. With [`Room::Reserved`] each has all of its
@@ -33,6 +38,7 @@ use overhear_event::{
 
 use crate::batch::{Batch, Everything, Lost, Portion, Released, Until};
 use crate::queue::{Limits, Queue};
+use crate::watch::{Role, Watches};
 
 /// By how much an element's time may lie after the round's begin: the error of a clock segment, and
 /// the time between the reading of the clock and the poll. That is long where the machine does not
@@ -77,6 +83,7 @@ pub struct Merge {
     closing: bool,
     // What the last release has taken out and not delivered, because it ended with a panic.
     lost: RefCell<Vec<Lost>>,
+    watches: Watches,
     opened: Vec<Arc<StreamDescriptor>>,
     // How many of them were announced.
     announced: usize,
@@ -136,6 +143,12 @@ impl Merge {
     #[must_use]
     pub fn bytes_for(payload: u32, capacity: u64) -> usize {
         Queue::reserved_bytes(payload, reserved_elements(capacity))
+    }
+
+    /// The streams that are opened from now on come from the source of this number. Kernel streams of one source
+    /// are of one kernel monitor.
+    pub fn begin_source(&mut self, number: u32) {
+        self.watches.begin_source(number);
     }
 
     /// Begins a round: everything that comes in from now on was read after `now`.
@@ -265,6 +278,8 @@ impl Merge {
         let first = self.turns.top()?;
         let end = Turn::begin_of(until);
         let queues = &self.queues;
+        let (watches, places) = (&mut self.watches, &self.places);
+        let find = |id| Some(&queues[*places.get(&id)? as usize]);
         let mut batch = Batch::new(&queues[first.index()].descriptor, &self.lost, portion, sink);
         let mut left = None;
         while let Some(turn) = self.turns.top() {
@@ -275,7 +290,10 @@ impl Merge {
                 false => self.turns.reach().min(end),
                 true => self.turns.runner_up().min(end),
             };
-            let rest = queue.release(turn, others, &mut batch);
+            let rest = match queue.role {
+                Role::Unwatched => queue.release(turn, others, &mut batch),
+                _ => queue.release_watched(turn, others, &mut batch, watches, find),
+            };
             if rest.is_some_and(|rest| rest < others) {
                 // Nothing older than this is left, of any stream: its turn was the first.
                 left = queue.head();
@@ -304,13 +322,17 @@ impl Merge {
     ) {
         self.opened.push(Arc::clone(&descriptor));
         let id = descriptor.id;
-        let queue = match self.room {
+        let mut queue = match self.room {
             Room::Growing => {
                 let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
                 let limit = capacity.max(LEAST_LIMIT).saturating_mul(ROUNDS);
                 Queue::growing(descriptor, places, limit)
             }
             Room::Reserved => reserved_queue(descriptor, places),
+        };
+        queue.role = match queue.lies_elsewhere() {
+            true => Role::Unwatched,
+            false => self.watches.open(&queue.descriptor, self.room),
         };
         match self.places.get(&id) {
             Some(&place) => self.queues[place as usize] = queue,
@@ -335,6 +357,7 @@ impl Merge {
                 .map(|(queue, at)| (queue.descriptor.id, at)),
         );
         self.closing = queues.iter().any(|queue| queue.closed);
+        self.watches.retain(queues.iter().map(|queue| queue.role));
     }
 }
 
@@ -392,5 +415,7 @@ impl Inbox for Merge {
     }
 }
 
+#[cfg(test)]
+mod switch_tests;
 #[cfg(test)]
 mod tests;

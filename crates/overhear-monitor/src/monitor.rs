@@ -168,6 +168,7 @@ impl Monitor {
         self.merge.begin_round(now);
         for attended in &mut self.sources {
             let known = self.merge.opened().len();
+            self.merge.begin_source(attended.key.0);
             let mut asking = Asking {
                 merge: &mut self.merge,
                 update,

@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 use overhear_event::{GapCause, Places, Run, StreamDescriptor, Timestamp};
 
+use crate::watch::Role;
+
 /// Words of a slot before its payload: time and sequence.
 const HEAD_WORDS: usize = 2;
 /// Slots of a queue that grows, at the beginning.
@@ -53,6 +55,10 @@ pub(crate) struct Queue {
     released: Cell<Timestamp>,
     // Position and time of an element that is held; of none at the end of all positions.
     seen: Cell<(u64, Timestamp)>,
+    // What is checked of its elements. Of one that is watched: by how much positions are moved, and the next one.
+    pub(crate) role: Role,
+    moved: Cell<u64>,
+    next: Cell<u64>,
     pub(crate) closed: bool,
 }
 
@@ -122,6 +128,9 @@ impl Queue {
             queued: Timestamp::ZERO,
             released: Cell::default(),
             seen: Cell::new(NOTHING_SEEN),
+            role: Role::Unwatched,
+            moved: Cell::new(0),
+            next: Cell::new(0),
             closed: false,
         }
     }
@@ -336,6 +345,7 @@ impl Queue {
         from: Timestamp,
         to: Timestamp,
     ) {
+        let first = first - self.moved.get();
         // They are the newest that were released.
         self.released.set(from);
         let before = self.head.get();

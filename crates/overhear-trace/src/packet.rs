@@ -128,6 +128,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
         GapCause::Corrupt => 5,
         GapCause::Epoch => 6,
         GapCause::Full => 7,
+        GapCause::Inconsistent => 8,
     }
 }
 

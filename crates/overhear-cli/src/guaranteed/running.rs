@@ -483,7 +483,8 @@ fn kernel_losses(monitor: &Monitor, streams: &[Arc<StreamDescriptor>]) -> u64 {
     };
     let all = monitor.losses().iter();
     let lost = all.filter(|(stream, _, cause, _)| {
-        matches!(cause, GapCause::Kernel | GapCause::Nested) && of_kernel(*stream)
+        let unrecorded = [GapCause::Kernel, GapCause::Nested, GapCause::Inconsistent];
+        unrecorded.contains(cause) && of_kernel(*stream)
     });
     lost.map(|(_, _, _, loss)| loss.missed).sum()
 }

@@ -5,6 +5,7 @@
 //! (`roles`). Where the machine or the user does not permit a test it says "skipped: why".
 
 mod bpf;
+mod continuity;
 mod fallback;
 mod hand_over;
 mod harness;

@@ -343,6 +343,7 @@ impl Breach {
                     GapCause::Corrupt => "damaged",
                     GapCause::Kernel => "lost by the kernel",
                     GapCause::Overwritten => "overwritten",
+                    GapCause::Inconsistent => "never recorded, as those beside them prove",
                 };
                 format!("at {at} {elements} of sensor `{}` were {why}", terms.sensor(sensor))
             }

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Places, Timestamp, Turn,
+    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Places, StreamId, Timestamp, Turn,
 };
 use zerocopy::IntoBytes as _;
 
 use super::{Queue, HEAD_WORDS};
 use crate::batch::{Batch, Portion, Released};
+use crate::watch::Watches;
 
 impl Queue {
     /// Releases what comes before `until` in the total order, and returns the place of the rest;
@@ -80,6 +81,110 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// As [`Queue::release`], for a stream of which proofs of missing elements are looked for. `find` finds the queue of
+    /// another stream.
+    pub(crate) fn release_watched<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        turn: Turn,
+        until: Turn,
+        batch: &mut Batch<'q, P, S>,
+        watches: &mut Watches,
+        find: impl Fn(StreamId) -> Option<&'q Self> + Copy,
+    ) -> Option<Turn> {
+        while let Some(before) = self.first_gap() {
+            let time = self.head()?;
+            if turn.at(time) >= until {
+                return Some(turn.at(time));
+            }
+            if before == self.head.get() {
+                watches.gap(self.role);
+                self.release_gap(batch);
+            } else if self.release_checked(turn, until, before, batch, watches, find) {
+                return self.head().map(|time| turn.at(time));
+            }
+        }
+        // Nearly always all of it. Whether there were enough shows in the place of the rest.
+        self.release_checked(turn, until, self.tail, batch, watches, find);
+        let head = self.head.get();
+        (head != self.tail).then(|| turn.at(self.coming(head)))
+    }
+
+    /// As [`Queue::release_elements`], for a stream that is watched.
+    #[inline(always)]
+    fn release_checked<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        turn: Turn,
+        until: Turn,
+        end: u64,
+        batch: &mut Batch<'q, P, S>,
+        watches: &mut Watches,
+        find: impl Fn(StreamId) -> Option<&'q Self> + Copy,
+    ) -> bool {
+        let mut head = self.head.get();
+        while head != end {
+            let start = self.start(head);
+            let slot = &self.slots[start..start + self.stride];
+            let time = Timestamp::from_monotonic_ns(slot[0]);
+            if turn.at(time) >= until {
+                return false;
+            }
+            if batch.is_enough() {
+                return true;
+            }
+            let payload = &slot[HEAD_WORDS..].as_bytes()[..self.payload];
+            if !watches.take(self.role, payload) {
+                self.release_proven(time, payload, batch, watches, find);
+            }
+            head += 1;
+            self.head.set(head);
+            self.released.set(time);
+            let sequence = slot[1].wrapping_add(self.moved.get());
+            self.next.set(sequence.wrapping_add(1));
+            batch.push(ElementView {
+                stream: &self.descriptor,
+                sequence,
+                time,
+                payload,
+            });
+        }
+        false
+    }
+
+    /// Releases the gaps that an element proves, and takes it. If an evaluation fails, the element is looked at again.
+    #[cold]
+    #[inline(never)]
+    fn release_proven<'q, P: Portion, S: FnMut(Released<'_>)>(
+        &'q self,
+        time: Timestamp,
+        payload: &[u8],
+        batch: &mut Batch<'q, P, S>,
+        watches: &mut Watches,
+        find: impl Fn(StreamId) -> Option<&'q Self>,
+    ) {
+        batch.hand_over();
+        while let Some((stream, role)) = watches.next_hole(self.role, payload) {
+            watches.gap(role);
+            let Some(queue) = find(stream) else { continue };
+            // One that was counted already, and is not released yet, explains as much.
+            if queue.first_gap() == Some(queue.head.get()) {
+                continue;
+            }
+            let first = queue.next.get();
+            queue.next.set(first.wrapping_add(1));
+            queue.moved.set(queue.moved.get().wrapping_add(1));
+            let gap = Gap {
+                stream: queue.descriptor.id,
+                first,
+                missed: 1,
+                from: queue.released.replace(time),
+                to: time,
+                cause: GapCause::Inconsistent,
+            };
+            batch.pass(Released::Gap(&queue.descriptor, gap));
+        }
+        watches.take(self.role, payload);
     }
 
     /// The position that the oldest gap stands before.
@@ -212,9 +317,11 @@ impl Queue {
             return;
         };
         let from = self.released.get();
+        let first = queued.first.wrapping_add(self.moved.get());
+        self.next.set(first.wrapping_add(queued.missed));
         let gap = Gap {
             stream: self.descriptor.id,
-            first: queued.first,
+            first,
             missed: queued.missed,
             from,
             to: queued.to.max(from),
