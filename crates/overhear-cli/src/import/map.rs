@@ -15,6 +15,7 @@ use overhear_trace::{ForeignEvent as Event, ForeignValue as Foreign};
 
 use super::hook::Hook;
 use super::kernel::{number, Kernel, Thread, Woken};
+use super::order::SwitchOrder;
 
 /// A text field holds this many bytes at most; longer texts are cut.
 const TEXT: usize = 256;
@@ -115,6 +116,28 @@ impl Kind {
     }
 }
 
+/// A switch between threads, whose processes are not known by it.
+fn switch_of(event: &Event) -> Switch {
+    let prev = number(event, &["prev_tid", "prev_pid"]);
+    let next = number(event, &["next_tid", "next_pid"]);
+    // Bits from 8 on say how it was displaced, in ways that differ between kernels.
+    let prev_state = (number(event, &["prev_state"]) & 0xff) as u16;
+    let how = match prev_state {
+        0 => Switch::PREEMPTED,
+        _ => Switch::VOLUNTARY,
+    };
+    let tracked = |tid, flag| if tid == 0 { 0 } else { flag };
+    Switch {
+        prev_tid: prev,
+        next_tid: next,
+        prev_pid: prev,
+        next_pid: next,
+        prev_state,
+        flags: how | tracked(prev, Switch::PREV_TRACKED) | tracked(next, Switch::NEXT_TRACKED),
+        prev_run_ns: Switch::UNKNOWN,
+    }
+}
+
 /// The CPU on which an event happened.
 fn cpu(event: &Event) -> u32 {
     let cpu = aside(event, &["cpu_id", "perf_cpu"]);
@@ -136,13 +159,14 @@ fn aside(event: &Event, names: &[&str]) -> Option<u32> {
 }
 
 impl Shapes {
-    /// Learns the fields of an event.
-    pub(super) fn learn(&mut self, event: &Event) {
+    /// Learns the fields of an event, and the order of switches.
+    pub(super) fn learn(&mut self, event: &Event, order: &mut SwitchOrder) {
         if let Some(hook) = self.hooks.of(event) {
             let cpu = cpu(event);
             if hook == Hook::Switch {
-                let first = number(event, &["prev_tid", "prev_pid"]);
-                self.running.entry(cpu).or_insert(first);
+                let switch = switch_of(event);
+                self.running.entry(cpu).or_insert(switch.prev_tid);
+                order.survey_switch(cpu, &switch);
             }
             self.woken.learn(hook, event, cpu);
             return;
@@ -278,33 +302,17 @@ impl Mapping {
     }
 
     fn switch(&mut self, event: &Event, cpu: u32) -> Vec<Mapped> {
-        let prev = number(event, &["prev_tid", "prev_pid"]);
-        let next = number(event, &["next_tid", "next_pid"]);
+        let switch = switch_of(event);
+        let (prev, next) = (switch.prev_tid, switch.next_tid);
         let mut elements = Vec::new();
         for (tid, comm) in [(prev, "prev_comm"), (next, "next_comm")] {
             elements.extend(self.name(tid, &text(event, comm), cpu));
         }
-        // Bits from 8 on say how it was displaced, in ways that differ between kernels.
-        let state = (number(event, &["prev_state"]) & 0xff) as u16;
-        let mut flags = match state {
-            0 => Switch::PREEMPTED,
-            _ => Switch::VOLUNTARY,
-        };
-        if prev != 0 {
-            flags |= Switch::PREV_TRACKED;
-        }
-        if next != 0 {
-            flags |= Switch::NEXT_TRACKED;
-        }
         self.running.insert(cpu, next);
         let switch = Switch {
-            prev_tid: prev,
-            next_tid: next,
             prev_pid: self.process(prev),
             next_pid: self.process(next),
-            prev_state: state,
-            flags,
-            prev_run_ns: Switch::UNKNOWN,
+            ..switch
         };
         elements.push(self.kernel(
             SCHED_SWITCH,
@@ -411,6 +419,11 @@ impl Mapping {
             encode(*kind, found.map(|(_, value)| value), &mut payload);
         }
         Ok((place, payload))
+    }
+
+    /// The place of the stream of a CPU's switches.
+    pub(super) fn switches_of(&self, cpu: u32) -> Option<usize> {
+        self.hooks_at.get(&(SCHED_SWITCH, cpu)).copied()
     }
 
     /// Adds a stream; its place.

@@ -9,6 +9,7 @@
 mod hook;
 mod kernel;
 mod map;
+mod order;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -24,6 +25,7 @@ use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::recording::{Ending, Recording};
 use crate::report::SourceReport;
 use map::{Mapping, Shapes};
+use order::SwitchOrder;
 
 /// The recording's writer learns the time once this span of it has passed, so that packets of slow streams do not stay
 /// in memory until they are full.
@@ -42,6 +44,8 @@ pub struct Imported {
     pub discarded: u64,
     /// Whether these are only the least that is certain.
     pub at_least: bool,
+    /// Switches that were never recorded, as the others prove: at least so many.
+    pub unrecorded: u64,
     /// What could not be taken over, as sentences.
     pub notes: Vec<String>,
 }
@@ -55,9 +59,10 @@ struct Loss {
 }
 
 /// What the first reading finds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Survey {
     shapes: Shapes,
+    order: SwitchOrder,
     events: u64,
     times: Option<(Timestamp, Timestamp)>,
     losses: Vec<Loss>,
@@ -66,13 +71,25 @@ struct Survey {
 }
 
 impl Survey {
+    fn new() -> Self {
+        Self {
+            shapes: Shapes::default(),
+            order: SwitchOrder::survey(),
+            events: 0,
+            times: None,
+            losses: Vec::new(),
+            at_least: false,
+            timeless: 0,
+        }
+    }
+
     fn take(&mut self, message: &ForeignMessage) {
         match message {
             ForeignMessage::Event(event) => {
                 self.events += 1;
                 let (first, last) = self.times.unwrap_or((event.time, event.time));
                 self.times = Some((first, last.max(event.time)));
-                self.shapes.learn(event);
+                self.shapes.learn(event, &mut self.order);
             }
             ForeignMessage::Loss(loss) => {
                 self.at_least |= loss.at_least;
@@ -140,7 +157,7 @@ pub fn several(foreign: &Path) -> Option<String> {
 /// [`Failure`] if libbabeltrace2 is not there or cannot read the trace, or if the recording cannot be
 /// written.
 pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
-    let mut survey = Survey::default();
+    let mut survey = Survey::new();
     read(foreign, |message| {
         survey.take(&message);
         Ok(())
@@ -157,10 +174,13 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
         writer: TraceWriter::create(out, TraceIdentity::default())
             .map_err(|error| Failure::new(USAGE, error.to_string()))?,
         mapping: Mapping::new(survey.shapes),
+        order: SwitchOrder::after(&survey.order),
         written: Vec::new(),
+        first,
         losses: survey.losses.into(),
         before: None,
         elements: 0,
+        unrecorded: 0,
         told: Timestamp::ZERO,
     };
     let mut notes: Vec<String> = Vec::new();
@@ -176,6 +196,9 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
         }
         Ok(())
     })?;
+    for cpu in import.order.unfinished() {
+        import.miss_switch(cpu, last);
+    }
     import.lose(Timestamp::MAX);
     if import.mapping.nameless > 0 {
         notes.push(format!(
@@ -195,6 +218,7 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
         streams: import.mapping.streams.len(),
         discarded,
         at_least: survey.at_least,
+        unrecorded: import.unrecorded,
         notes,
     };
     import.finish(foreign, first, last, &imported)?;
@@ -204,12 +228,17 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
 struct Import {
     writer: TraceWriter,
     mapping: Mapping,
-    // Per stream, the next sequence.
-    written: Vec<u64>,
+    order: SwitchOrder,
+    // Per stream, the next sequence, and the time of the last element or gap.
+    written: Vec<(u64, Timestamp)>,
+    // When the trace begins.
+    first: Timestamp,
     // In the order of their ends; those that are over lie in `before`, as one.
     losses: VecDeque<Loss>,
     before: Option<Loss>,
     elements: u64,
+    // Switches that others prove to be missing.
+    unrecorded: u64,
     // The time that the writer has learned. It is that of an element in it, so the recording does not end later.
     told: Timestamp,
 }
@@ -224,23 +253,27 @@ impl Import {
             while self.written.len() < self.mapping.streams.len() {
                 let stream = &self.mapping.streams[self.written.len()];
                 self.writer.open(stream).map_err(unwritten)?;
-                self.written.push(0);
+                self.written.push((0, self.first));
                 // What was discarded before may have been its first elements.
                 if let Some(loss) = &self.before {
                     let written = self.written.last_mut().expect("it was pushed");
-                    gap(&mut self.writer, stream, written, loss);
+                    gap(&mut self.writer, stream, written, loss, GapCause::Kernel);
                 }
             }
             let stream: Arc<StreamDescriptor> = Arc::clone(&self.mapping.streams[place]);
+            for cpu in self.order.take(&stream, &payload) {
+                self.miss_switch(cpu, event.time);
+            }
             let element = ElementView {
                 stream: &stream,
-                sequence: self.written[place],
+                sequence: self.written[place].0,
                 time: event.time,
                 payload: &payload,
             };
             // What could not be written comes out at the end.
             let is_written = self.writer.element(&element).is_ok();
-            self.written[place] += 1;
+            let (next, last) = &mut self.written[place];
+            (*next, *last) = (*next + 1, event.time);
             self.elements += 1;
             if is_written && event.time > self.told.plus(ADVANCE) {
                 self.told = event.time;
@@ -250,13 +283,34 @@ impl Import {
         Ok(Ok(()))
     }
 
+    /// A switch of this CPU is missing before this time.
+    fn miss_switch(&mut self, cpu: u32, time: Timestamp) {
+        // What the tracer has counted explains as much.
+        if self.losses.iter().any(|loss| loss.from <= time) {
+            return;
+        }
+        let Some(place) = self.mapping.switches_of(cpu) else {
+            return;
+        };
+        let (stream, written) = (&self.mapping.streams[place], &mut self.written[place]);
+        let loss = Loss {
+            from: written.1,
+            to: time,
+            missed: 1,
+        };
+        self.unrecorded += 1;
+        let writer = &mut self.writer;
+        gap(writer, stream, written, &loss, GapCause::Inconsistent);
+    }
+
     /// Writes the losses that end before this time: a gap in every stream, because what was discarded
     /// is not known.
     fn lose(&mut self, now: Timestamp) {
         while let Some(loss) = self.losses.front().copied().filter(|loss| loss.to <= now) {
             self.losses.pop_front();
+            self.order.forget();
             for (stream, written) in self.mapping.streams.iter().zip(&mut self.written) {
-                gap(&mut self.writer, stream, written, &loss);
+                gap(&mut self.writer, stream, written, &loss, GapCause::Kernel);
             }
             let before = self.before.get_or_insert(Loss { missed: 0, ..loss });
             before.from = before.from.min(loss.from);
@@ -302,16 +356,23 @@ fn unwritten(error: impl std::error::Error) -> Failure {
 }
 
 /// Writes a loss as a gap of a stream.
-fn gap(writer: &mut TraceWriter, stream: &StreamDescriptor, written: &mut u64, loss: &Loss) {
+fn gap(
+    writer: &mut TraceWriter,
+    stream: &StreamDescriptor,
+    (next, last): &mut (u64, Timestamp),
+    loss: &Loss,
+    cause: GapCause,
+) {
     let gap = Gap {
         stream: stream.id,
-        first: *written,
+        first: *next,
         missed: loss.missed,
         from: loss.from,
         to: loss.to,
-        cause: GapCause::Kernel,
+        cause,
     };
-    *written += loss.missed;
+    *next += loss.missed;
+    *last = loss.to.max(*last);
     Update::gap(writer, stream, &gap);
 }
 
@@ -338,7 +399,7 @@ impl Imported {
     /// The exit status: 0, or 3 if something is missing.
     #[must_use]
     pub fn status(&self) -> u8 {
-        match self.discarded == 0 && self.notes.is_empty() {
+        match self.discarded == 0 && self.unrecorded == 0 && self.notes.is_empty() {
             true => COMPLETE,
             false => INCONCLUSIVE,
         }
@@ -362,6 +423,13 @@ pub fn render(imported: &Imported, out: &Path) -> String {
             imported.discarded
         ));
     }
+    if imported.unrecorded > 0 {
+        text.push_str(&format!(
+            "inconclusive: at least {} context switches were never recorded: without them the others contradict each \
+             other\n",
+            imported.unrecorded
+        ));
+    }
     for note in &imported.notes {
         text.push_str(&format!("note: {}\n", crate::columns::printable(note)));
     }
@@ -377,7 +445,7 @@ mod tests {
         ForeignEvent, ForeignMessage, ForeignValue, TraceIdentity, TraceReader, TraceWriter,
     };
 
-    use super::{Import, Survey};
+    use super::{Import, Survey, SwitchOrder};
     use crate::import::map::Mapping;
 
     #[test]
@@ -389,16 +457,19 @@ mod tests {
             context: vec![("vpid".into(), ForeignValue::Whole(7))],
             payload: vec![("number".into(), ForeignValue::Whole(number.into()))],
         };
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         (0..400).for_each(|number| survey.take(&ForeignMessage::Event(event(number))));
         let folder = tempfile::tempdir().unwrap();
         let mut import = Import {
             writer: TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap(),
             mapping: Mapping::new(survey.shapes),
+            order: SwitchOrder::after(&survey.order),
             written: Vec::new(),
+            first: begin,
             losses: VecDeque::new(),
             before: None,
             elements: 0,
+            unrecorded: 0,
             told: Timestamp::ZERO,
         };
         for number in 0..400 {

@@ -75,34 +75,79 @@ fn period(bytes: &mut Vec<u8>, period: u64) {
     // As newer kernels say that it was displaced.
     switch(bytes, us + 200, (7, 0x100), 9);
     switch(bytes, us + 250, (9, 1), 7);
-    event(bytes, 3, us + 260);
+    request(bytes, period);
+    switch(bytes, us + 400, (7, 1), 0);
+}
+
+/// The program's event of a period.
+fn request(bytes: &mut Vec<u8>, period: u64) {
+    event(bytes, 3, 1_000 * (period + 1) + 260);
     bytes.extend(7_u32.to_le_bytes());
     bytes.extend(7_u32.to_le_bytes());
     text(bytes, "worker");
     bytes.extend((period as i64 - 5).to_le_bytes());
     text(bytes, "a \"quoted\", } word");
-    switch(bytes, us + 400, (7, 1), 0);
 }
 
 /// Two packets of ten periods; before the second so many events, and so many packets, were discarded.
 fn foreign(dir: &Path, discarded: u64, packets: u64) {
-    fs::create_dir(dir).unwrap();
-    fs::write(dir.join("metadata"), METADATA).unwrap();
+    foreign_of(dir, discarded, packets, period);
+}
+
+/// As [`foreign`], with these events in each period.
+fn foreign_of(dir: &Path, discarded: u64, packets: u64, period: impl Fn(&mut Vec<u8>, u64)) {
     let mut stream = Vec::new();
     for (packet, number, lost) in [(0, 0, 0), (1, 1 + packets, discarded)] {
         let mut events = Vec::new();
         (packet * 10..packet * 10 + 10).for_each(|number| period(&mut events, number));
-        let bits = (8 + 6 * 8 + 4 + events.len() as u64) * 8;
-        stream.extend(0xC1FC_1FC1_u32.to_le_bytes());
-        stream.extend(0_u32.to_le_bytes());
-        let begin = 1_000_000 * (packet * 10 + 1);
-        for word in [begin, begin + 9_400_000, bits, bits, number, lost] {
-            stream.extend(word.to_le_bytes());
-        }
-        stream.extend(0_u32.to_le_bytes());
-        stream.extend(events);
+        let begin = 1_000 * (packet * 10 + 1);
+        stream.extend(packet_of(
+            0,
+            (begin, begin + 9_400),
+            (number, lost),
+            &events,
+        ));
     }
-    fs::write(dir.join("channel0_0"), stream).unwrap();
+    trace_of(dir, &[stream]);
+}
+
+/// A packet of a CPU between two times in microseconds, with its number and how many events were discarded until then.
+fn packet_of(
+    cpu: u32,
+    (begin, end): (u64, u64),
+    (number, lost): (u64, u64),
+    events: &[u8],
+) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let bits = (8 + 6 * 8 + 4 + events.len() as u64) * 8;
+    packet.extend(0xC1FC_1FC1_u32.to_le_bytes());
+    packet.extend(0_u32.to_le_bytes());
+    for word in [1_000 * begin, 1_000 * end, bits, bits, number, lost] {
+        packet.extend(word.to_le_bytes());
+    }
+    packet.extend(cpu.to_le_bytes());
+    packet.extend(events);
+    packet
+}
+
+fn trace_of(dir: &Path, streams: &[Vec<u8>]) {
+    fs::create_dir(dir).unwrap();
+    fs::write(dir.join("metadata"), METADATA).unwrap();
+    for (cpu, stream) in streams.iter().enumerate() {
+        fs::write(dir.join(format!("channel0_{cpu}")), stream).unwrap();
+    }
+}
+
+/// Switches on two CPUs: time in microseconds, who leaves, who enters.
+fn two_cpus(dir: &Path, switches: [&[(u64, u32, u32)]; 2]) {
+    let streams = [0, 1].map(|cpu: u32| {
+        let mut events = Vec::new();
+        for &(us, prev, next) in switches[cpu as usize] {
+            switch(&mut events, us, (prev, 1), next);
+        }
+        packet_of(cpu, (1_000, 9_000_000), (0, 0), &events)
+    });
+    trace_of(dir, &streams);
 }
 
 fn json(arguments: &[&str], status: i32) -> Value {
@@ -214,10 +259,10 @@ fn traces_below_a_folder_are_one_recording() {
     let (traces, out) = (folder.path().join("session"), folder.path().join("out"));
     fs::create_dir_all(traces.join("deeper")).unwrap();
     foreign(&traces.join("kernel"), 0, 0);
-    foreign(&traces.join("deeper/ust"), 0, 0);
+    foreign_of(&traces.join("deeper/ust"), 0, 0, request);
     let import = ["import", path(&traces), "--out", path(&out)];
     let ended = finish(&mut overhear(&import));
-    ended.says(0, &["from 280 events"]);
+    ended.says(0, &["from 160 events"]);
     // They are listed, for the folder may hold those of several sessions.
     ended.says(
         0,
@@ -234,10 +279,98 @@ fn traces_below_a_folder_are_one_recording() {
     fs::remove_dir_all(traces.join("kernel")).unwrap();
     let out = folder.path().join("one");
     let import = ["import", path(&traces), "--out", path(&out)];
-    finish(&mut overhear(&import)).says_only(0, &["from 140 events"]);
+    finish(&mut overhear(&import)).says_only(0, &["from 20 events"]);
     let (_, report) = report_json(&out);
     let source = report["sources"][0]["sentence"].as_str().unwrap();
     assert!(source.ends_with(": deeper/ust"), "{source}");
+}
+
+/// Imports a trace and reports on it, both with this status.
+fn reported(trace: &Path, out: &Path, status: i32, says: &[&str]) -> Value {
+    let ended = finish(&mut overhear(&["import", path(trace), "--out", path(out)]));
+    ended.says(status, says);
+    json(&["report", path(out), "--json"], status)
+}
+
+/// The time that a thread has run.
+fn run_ns(report: &Value, tid: u32) -> u64 {
+    let threads = report["threads"].as_array().unwrap();
+    let row = threads.iter().find(|row| row["tid"] == tid).unwrap();
+    row["run_ns"].as_u64().unwrap()
+}
+
+#[test]
+fn switches_that_were_never_recorded_are_missed() {
+    if !has_libbabeltrace() {
+        return;
+    }
+    let folder = folder();
+    let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
+    // Of the sixth period the last switch is missing: 7 would run until the next one begins.
+    foreign_of(&trace, 0, 0, |bytes, number| {
+        let before = bytes.len();
+        period(bytes, number);
+        if number == 5 {
+            let mut last = Vec::new();
+            switch(&mut last, 1_000 * (number + 1) + 400, (7, 1), 0);
+            assert!(bytes.len() - before > last.len());
+            bytes.truncate(bytes.len() - last.len());
+        }
+    });
+    let says = ["at least 1 context switches were never recorded"];
+    let report = reported(&trace, &out, 3, &says);
+    let losses = report["losses"].as_array().unwrap();
+    assert_eq!(losses.len(), 1, "{losses:?}");
+    assert_eq!(losses[0]["cause"], "inconsistent");
+    assert_eq!(
+        (&losses[0]["missed"], &losses[0]["gaps"]),
+        (&1.into(), &1.into())
+    );
+    // 250 us in each of the 19 whole periods, and 100 in the other one.
+    assert_eq!(run_ns(&report, 7), 19 * 250_000 + 100_000);
+    let arguments = ["metrics", path(&out), "--metric", "run_delay", "--json"];
+    assert_eq!(json(&arguments, 3)["metrics"][0]["missed"], 1);
+    let ended = finish(&mut overhear(&["report", path(&out)]));
+    let table = &ended.stdout;
+    assert!(
+        table.contains("sched_switch@0: 1 inconsistent in 1 gap"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn run_that_never_was_is_not_counted() {
+    if !has_libbabeltrace() {
+        return;
+    }
+    let folder = folder();
+    let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
+    // 7 has left CPU 0 unseen, and nothing happens there any more. That it ran for 3.7 s on CPU 0 is not so.
+    let elsewhere: &[_] = &[(3_702_000, 0, 7), (3_702_100, 7, 0)];
+    two_cpus(&trace, [&[(1_500, 9, 0), (2_000, 0, 7)], elsewhere]);
+    let report = reported(&trace, &out, 3, &["at least 1 context switches"]);
+    assert_eq!(report["losses"][0]["cause"], "inconsistent", "{report:#}");
+    assert_eq!(run_ns(&report, 7), 100_000);
+}
+
+#[test]
+fn clocks_of_cpus_that_disagree_prove_nothing() {
+    if !has_libbabeltrace() {
+        return;
+    }
+    let folder = folder();
+    let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
+    // The clock of CPU 1 is behind: 7 enters it before it has left CPU 0.
+    let first: &[_] = &[(1_500, 9, 0), (2_000, 0, 7), (3_000, 7, 0), (4_000, 0, 9)];
+    two_cpus(&trace, [first, &[(2_990, 0, 7), (3_990, 7, 0)]]);
+    let report = reported(&trace, &out, 0, &["elements in"]);
+    assert_eq!(report["losses"], Value::Array(Vec::new()));
+    // What only its CPU proves is found all the same, at the latest at the end.
+    let (trace, out) = (folder.path().join("second"), folder.path().join("again"));
+    let second: &[_] = &[(2_990, 0, 7), (3_990, 7, 0), (4_500, 0, 9)];
+    two_cpus(&trace, [first, second]);
+    let report = reported(&trace, &out, 3, &["at least 1 context switches"]);
+    assert_eq!(report["losses"][0]["cause"], "inconsistent");
 }
 
 #[test]
