@@ -24,7 +24,10 @@ use std::process::ExitCode;
 use overhear_event::Nanos;
 use overhear_monitor::executor::{SensorFigures, Terms};
 
-use scenario::{Judgement, LoadProof, Stress, Try, ASSUMED, TRIES};
+use scenario::{Judgement, LoadProof, Stress, Try, ASSUMED};
+
+/// How often it is tried while an assumption does not hold.
+const TRIES: usize = 3;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -127,8 +130,9 @@ fn described(attempt: &Try, terms: &Terms) -> String {
     let Try {
         ended,
         seen,
-        written,
+        produced,
     } = attempt;
+    let written = produced.written;
     let run = &ended.run;
     format!(
         "{}; {written} elements written; {}; bound {}; latest wake-up {}, latest sentinel {}, stolen {}, \

@@ -103,7 +103,26 @@ impl Source for Rings {
 /// pause after every `burst` that saves up for the next one.
 pub(crate) struct Producer {
     stop: Sender<()>,
-    thread: JoinHandle<u64>,
+    thread: JoinHandle<Produced>,
+}
+
+/// What a producer did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Produced {
+    /// Elements written.
+    pub(crate) written: u64,
+    /// The longest time between a stamp and its publication.
+    pub(crate) held_up: Nanos,
+}
+
+impl Produced {
+    /// Of several producers.
+    pub(crate) fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |sum, one| Self {
+            written: sum.written + one.written,
+            held_up: sum.held_up.max(one.held_up),
+        })
+    }
 }
 
 impl Producer {
@@ -111,9 +130,9 @@ impl Producer {
         let (stop, told) = channel();
         let thread = std::thread::spawn(move || {
             let mut pacer = Pacer::new(stream, Nanos::ZERO);
-            let mut written = 0;
+            let mut produced = Produced::default();
             while !is_stopped(&told) {
-                if written % burst == 0 {
+                if produced.written % burst == 0 {
                     // Until all earliness has been paid back.
                     let pause = stream.jitter().as_ns() + stream.period().as_ns();
                     std::thread::sleep(std::time::Duration::from_nanos(pause));
@@ -123,18 +142,21 @@ impl Producer {
                 if wait > Nanos::ZERO {
                     std::thread::sleep(std::time::Duration::from_nanos(wait.as_ns()));
                 }
-                ring.write(written);
+                let begun = now();
+                ring.write(produced.written);
                 // Not before the stamp.
-                pacer.written(now());
-                written += 1;
+                let ended = now();
+                pacer.written(ended);
+                produced.written += 1;
+                produced.held_up = produced.held_up.max(ended.since(begun));
             }
-            written
+            produced
         });
         Self { stop, thread }
     }
 
-    /// How many elements were written.
-    pub(crate) fn stop(self) -> u64 {
+    /// Ends it.
+    pub(crate) fn stop(self) -> Produced {
         drop(self.stop);
         self.thread.join().unwrap()
     }

@@ -18,10 +18,8 @@ use overhear_monitor::{best_effort, Monitor, Room, Sentinel, SystemClock, Watchf
 
 use crate::admitted::{lasting, run, sensor_of, streams, terms, terms_with, Ended, Sum};
 use crate::load::{Load, RealTimeHogs};
-use crate::rings::{now, rings, Producer, Rings};
+use crate::rings::{now, rings, Produced, Producer, Rings};
 
-/// How often it is tried while an assumption does not hold.
-pub(crate) const TRIES: usize = 3;
 /// How late a machine may be that nobody said more of: what a virtual machine among others does now and
 /// then.
 pub(crate) const ASSUMED: Nanos = Nanos::from_ms(20);
@@ -49,8 +47,8 @@ pub(crate) struct Try {
     /// What the executor knows, with what the sentinel saw.
     pub(crate) ended: Ended,
     pub(crate) seen: Watchfulness,
-    /// Elements that the sensors wrote, a few of them after the end.
-    pub(crate) written: u64,
+    /// What the sensors wrote, a few elements of it after the end.
+    pub(crate) produced: Produced,
 }
 
 /// What a try shows.
@@ -128,7 +126,7 @@ impl Stress {
             last(monitor, guarantee) && (self.to_the_end || !decided)
         });
         let seen = sentinel.stop();
-        let written = producers.into_iter().map(Producer::stop).sum();
+        let produced = Produced::of_all(producers.into_iter().map(Producer::stop));
         let mut ended = ended.map_err(|refusal| refusal.to_string())?;
         for &breach in &seen.breaches {
             ended.guarantee.breach(breach);
@@ -137,7 +135,7 @@ impl Stress {
         Ok(Try {
             ended,
             seen,
-            written,
+            produced,
         })
     }
 
@@ -173,8 +171,8 @@ impl Stress {
         best_effort(&mut monitor, &mut watch, now, std::thread::sleep, |_| {
             now().since(begun) < length
         });
-        let written: u64 = producers.into_iter().map(Producer::stop).sum();
-        assert!(written > 0, "the sensors write");
+        let produced = Produced::of_all(producers.into_iter().map(Producer::stop));
+        assert!(produced.written > 0, "the sensors write");
         ask(&watch)
     }
 }
@@ -197,8 +195,8 @@ impl Try {
             Verdict::Violated => Judgement::Broken(because),
             Verdict::Held => {
                 let evaluated: u64 = figures.iter().map(|sensor| sensor.elements).sum();
-                if failed || evaluated == 0 || evaluated > self.written {
-                    let written = self.written;
+                let written = self.produced.written;
+                if failed || evaluated == 0 || evaluated > written {
                     let sentence = format!("held, but {figures:?} of {written}, bound {bound}");
                     return Judgement::Broken(sentence);
                 }

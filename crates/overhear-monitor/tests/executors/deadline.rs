@@ -14,7 +14,9 @@ use overhear_monitor::{Clock, PageFaults, SystemClock};
 use crate::admitted::{lasting, run, run_telling, streams, terms, Ended, Sum};
 use crate::alone;
 use crate::counting::calls;
-use crate::rings::{is_stopped, now, rings, Producer};
+use crate::excuse::{doubt, refused};
+use crate::rings::{is_stopped, now, rings, Produced, Producer};
+use crate::witness::{keeps, Doubt, Excuse, Witness};
 
 pub(crate) fn lateness() -> Lateness {
     Lateness {
@@ -50,8 +52,8 @@ fn what_was_admitted_is_kept() {
         return;
     }
     let terms = terms(Nanos::from_ms(50), lateness());
-    let mut seen = String::new();
-    for _ in 0..3 {
+    keeps(|| {
+        let witness = Witness::start();
         let (writers, source) = rings(&[("a", 512), ("b", 512)]);
         let mut producers = Vec::new();
         for (ring, (stream, burst)) in writers.into_iter().zip(streams().into_iter().zip([8, 5])) {
@@ -65,7 +67,9 @@ fn what_was_admitted_is_kept() {
             after = calls();
             last(monitor, guarantee)
         });
-        let ended = ended.unwrap();
+        let produced = Produced::of_all(producers.into_iter().map(Producer::stop));
+        let machine = witness.stop();
+        let ended = ended.map_err(|refusal| refused(&refusal, &machine))?;
         // Whatever the machine does.
         assert_eq!(
             (after, begun > 0),
@@ -73,34 +77,25 @@ fn what_was_admitted_is_kept() {
             "the guaranteed thread has called the allocator"
         );
         let elements: u64 = ended.figures.iter().map(|sensor| sensor.elements).sum();
-        drop(
-            producers
-                .into_iter()
-                .map(Producer::stop)
-                .collect::<Vec<_>>(),
-        );
         assert_eq!(elements, sum.0);
-        assert_ne!(
-            ended.guarantee.verdict(),
-            Verdict::Violated,
-            "{:?}",
-            ended.sentences
-        );
-        assert!(!ended.has(|cause| matches!(cause, BreachCause::SensorExceeds { .. })));
-        if ended.guarantee.verdict() == Verdict::Held {
-            assert!(ended.figures.iter().all(|sensor| sensor.missed == 0));
-            assert!(ended
-                .figures
-                .iter()
-                .all(|sensor| sensor.latency <= terms.latency));
-            let none = PageFaults::default();
-            assert_eq!(ended.run.faults, none);
-            assert!(ended.run.rounds > 0 && ended.run.longest_job <= terms.reservation.runtime);
-            return;
+        match ended.guarantee.verdict() {
+            Verdict::Violated => panic!("{:?}", ended.sentences),
+            Verdict::Inconclusive => return Err(doubt(&ended, &terms, &machine, produced)),
+            Verdict::Held => {}
         }
-        seen = ended.sentences.join("; ");
-    }
-    println!("skipped: {seen}");
+        assert!(elements > 0 && ended.figures.iter().all(|sensor| sensor.missed == 0));
+        let latest = ended.figures.iter().map(|sensor| sensor.latency).max();
+        assert!(latest <= Some(terms.latency), "{latest:?}");
+        let faults = ended.run.faults;
+        if faults != PageFaults::default() && machine.moved_pages() {
+            let reasons = format!("{faults:?}, and the kernel moved pages meanwhile");
+            let excuse = Excuse::Seen;
+            return Err(Doubt { excuse, reasons });
+        }
+        assert_eq!(faults, PageFaults::default());
+        assert!(ended.run.rounds > 0 && ended.run.longest_job <= terms.reservation.runtime);
+        Ok(())
+    });
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! does not let them.
 //!
 //! No machine is late here by the test's fault: a run in which the machine was later than the terms
-//! allow proves nothing about the executor but that it said so, and is tried again.
+//! allow proves nothing about the executor but that it said so, and is tried again. Whether it was is seen by a witness
+//! that is no part of the executor; where it was not, an inconclusive run is a failure.
 
 #[path = "../../examples/stress/admitted.rs"]
 mod admitted;
@@ -12,6 +13,7 @@ mod buffered;
 mod counting;
 mod deadline;
 mod exclusive;
+mod excuse;
 #[path = "../../examples/stress/load.rs"]
 mod load;
 #[path = "../../examples/stress/rings.rs"]
@@ -20,6 +22,8 @@ mod rings;
 mod scenario;
 mod stress;
 mod warm;
+#[path = "../support/witness.rs"]
+mod witness;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

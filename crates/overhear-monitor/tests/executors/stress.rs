@@ -11,7 +11,10 @@ use overhear_monitor::{CpuLateness, Watchfulness};
 use crate::admitted::{terms, Ended};
 use crate::alone;
 use crate::deadline::{lateness, may_reserve};
-use crate::scenario::{Judgement, LoadProof, Stress, Try, ASSUMED, TRIES};
+use crate::excuse::doubt;
+use crate::rings::Produced;
+use crate::scenario::{Judgement, LoadProof, Stress, Try, ASSUMED};
+use crate::witness::{keeps, Doubt, Excuse, Witness};
 
 #[test]
 fn every_element_is_evaluated_in_time_under_load() {
@@ -20,28 +23,32 @@ fn every_element_is_evaluated_in_time_under_load() {
         return;
     }
     let stress = Stress::begin(Nanos::from_ms(20_000), ASSUMED, false);
-    let mut worst = String::new();
-    for _ in 0..TRIES {
-        let attempt = match stress.attempt() {
-            Ok(attempt) => attempt,
-            Err(reason) => return println!("skipped: {reason}"),
-        };
-        match attempt.judge(&stress.terms) {
+    keeps(|| {
+        let witness = Witness::start();
+        let attempt = stress.attempt();
+        let machine = witness.stop();
+        let attempt = attempt.map_err(|reasons| Doubt {
+            excuse: Excuse::seen(machine.was_reserved()),
+            reasons,
+        })?;
+        let doubt = match attempt.judge(&stress.terms) {
             Judgement::Broken(sentence) => panic!("{sentence}"),
-            Judgement::Inconclusive(sentence) => worst = sentence,
-            Judgement::Kept => worst.clear(),
-        }
+            Judgement::Inconclusive(_) => Some(doubt(
+                &attempt.ended,
+                &stress.terms,
+                &machine,
+                attempt.produced,
+            )),
+            Judgement::Kept => None,
+        };
         let (proof, figures) = stress.without_guarantee();
         if proof == LoadProof::NoRealTime {
             println!("skipped: no real-time load here, so best effort may be in time");
         }
         let bound = stress.terms.latency;
         assert_ne!(proof, LoadProof::TooLight, "{figures:?}, bound {bound}");
-        if worst.is_empty() {
-            return;
-        }
-    }
-    println!("skipped: {worst}");
+        doubt.map_or(Ok(()), Err)
+    });
 }
 
 /// A try with these largest latencies and missed elements.
@@ -60,7 +67,10 @@ fn ended(terms: &Terms, latency: Nanos, missed: u64) -> Try {
             sentences: Vec::new(),
         },
         seen: Watchfulness::default(),
-        written: 20,
+        produced: Produced {
+            written: 20,
+            held_up: Nanos::ZERO,
+        },
     }
 }
 
@@ -75,7 +85,7 @@ fn tries_are_judged_by_what_the_machine_did() {
     assert!(is_broken(&ended(&terms, later, 0)));
     assert!(is_broken(&ended(&terms, bound, 1)));
     let mut nothing_written = ended(&terms, bound, 0);
-    nothing_written.written = 19;
+    nothing_written.produced.written = 19;
     assert!(is_broken(&nothing_written));
 
     let mut violated = ended(&terms, later, 0);

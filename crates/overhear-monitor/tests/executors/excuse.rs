@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which broken assumptions of a guarantee the machine can be blamed for, by what witnesses saw.
+
+use overhear_event::{GapCause, Nanos};
+use overhear_monitor::executor::{BreachCause, DeadlineRefusal, Terms};
+
+use crate::admitted::Ended;
+use crate::rings::Produced;
+use crate::witness::{Doubt, Excuse, Machine};
+
+/// The doubt in a guarantee that is inconclusive: each broken assumption needs its excuse.
+pub(crate) fn doubt(ended: &Ended, terms: &Terms, machine: &Machine, produced: Produced) -> Doubt {
+    let breaches = ended.guarantee.breaches();
+    Doubt {
+        excuse: Excuse::of_all(
+            breaches.map(|(breach, _)| excuse(&breach.cause, terms, machine, produced)),
+        ),
+        reasons: ended.sentences.join("; "),
+    }
+}
+
+fn excuse(cause: &BreachCause, terms: &Terms, machine: &Machine, produced: Produced) -> Excuse {
+    let lateness = terms.lateness;
+    // The witness wakes at other times than the executor, and may see half of it.
+    let was_late = |than: Nanos| machine.was_late(half(than));
+    // A CPU's clock counts interrupts for whoever runs, and what a hypervisor takes unseen.
+    let overran = |is_true: bool| match (is_true, was_late(lateness.tardiness)) {
+        (false, _) => Excuse::None,
+        (true, true) => Excuse::Seen,
+        (true, false) => Excuse::Unseen,
+    };
+    // What is not more than was assumed breaks nothing, whatever the machine does.
+    match *cause {
+        BreachCause::WakeUp { late } | BreachCause::Machine { late, .. } => {
+            Excuse::seen(late > lateness.wake_up && was_late(lateness.wake_up))
+        }
+        BreachCause::Tardy { after } => {
+            let late = lateness.wake_up.plus(lateness.tardiness);
+            let allowed = terms.reservation.deadline.plus(late);
+            Excuse::seen(after > allowed && was_late(lateness.tardiness))
+        }
+        BreachCause::Stolen { stolen, .. } => {
+            Excuse::seen(stolen > lateness.wake_up && was_late(lateness.wake_up))
+        }
+        BreachCause::UpdateOverrun { update, took, .. } => {
+            overran(took > terms.updates[update.0].wcet)
+        }
+        BreachCause::JobOverrun { used } => overran(used > terms.reservation.runtime),
+        BreachCause::Lost {
+            cause: GapCause::Late,
+            ..
+        } => Excuse::seen(produced.held_up > lateness.hold_back),
+        BreachCause::Foreign { threads } => Excuse::seen(threads > 0 && machine.was_reserved()),
+        // Producers keep to their streams, and rings are as large as was admitted.
+        BreachCause::Lost { .. }
+        | BreachCause::SensorExceeds { .. }
+        | BreachCause::Unadmitted { .. } => Excuse::None,
+    }
+}
+
+/// The doubt in a guarantee that could not begin: whoever else reserves CPU time may leave too little.
+pub(crate) fn refused(refusal: &DeadlineRefusal, machine: &Machine) -> Doubt {
+    Doubt {
+        excuse: Excuse::seen(machine.was_reserved()),
+        reasons: refusal.to_string(),
+    }
+}
+
+fn half(length: Nanos) -> Nanos {
+    Nanos::from_ns(length.as_ns() / 2)
+}
