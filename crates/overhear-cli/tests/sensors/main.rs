@@ -20,6 +20,8 @@ mod support;
 mod system_calls;
 mod updates;
 mod verdicts;
+#[path = "../../../overhear-monitor/tests/support/witness.rs"]
+mod witness;
 
 use serde_json::Value;
 

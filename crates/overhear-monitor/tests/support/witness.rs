@@ -38,6 +38,7 @@ struct Looks {
     count: u64,
     crowded: u64,
     foreign: usize,
+    apart: usize,
 }
 
 /// What the machine did.
@@ -50,7 +51,7 @@ pub(crate) struct Machine {
 }
 
 impl Witness {
-    /// Begins to watch. This process and its children do not count as others.
+    /// Begins to watch. This process and its children are no others.
     pub(crate) fn start() -> Self {
         let (stop, stopped) = channel::<()>();
         let looks = std::thread::spawn(move || {
@@ -58,7 +59,9 @@ impl Witness {
             loop {
                 looks.count += 1;
                 looks.crowded += u64::from(running() > cpus());
-                looks.foreign = looks.foreign.max(foreign_reservations());
+                let (foreign, apart) = others();
+                looks.foreign = looks.foreign.max(foreign);
+                looks.apart = looks.apart.max(apart);
                 if stopped.recv_timeout(LOOKS) != Err(RecvTimeoutError::Timeout) {
                     return looks;
                 }
@@ -94,6 +97,11 @@ impl Machine {
     /// Whether somebody else had reserved CPU time.
     pub(crate) const fn was_reserved(&self) -> bool {
         self.looks.foreign > 0
+    }
+
+    /// Whether somebody else had set CPUs apart.
+    pub(crate) const fn was_set_apart(&self) -> bool {
+        self.looks.apart > 0
     }
 
     /// Whether more threads wanted a CPU than there are, at one of ten looks or more.
@@ -182,12 +190,12 @@ fn moved_pages() -> u64 {
         .sum()
 }
 
-/// Threads of other processes that have reserved CPU time.
-fn foreign_reservations() -> usize {
+/// Threads of other processes that have reserved CPU time, and the partitions of CPUs that other processes made.
+fn others() -> (usize, usize) {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut parents = BTreeMap::new();
-    let mut holders = Vec::new();
+    let mut reserving = Vec::new();
     for pid in pids {
         let place = format!("/proc/{pid}");
         let Some((parent, _)) = stat(&format!("{place}/stat")) else {
@@ -200,7 +208,7 @@ fn foreign_reservations() -> usize {
             Some(stat(place.to_str()?)?.1)
         });
         let count = policies.filter(|policy| *policy == DEADLINE).count();
-        holders.push((pid, count));
+        reserving.push((pid, count));
     }
     // The kernel's own, which are children of this one, are nobody's reservations.
     let (own, kernel) = (std::process::id(), 2);
@@ -211,10 +219,28 @@ fn foreign_reservations() -> usize {
             None => return false,
         }
     };
-    let foreign = holders
+    let foreign = reserving.iter().filter(|(pid, _)| !is_own(*pid));
+    let foreign = foreign.map(|(_, count)| count).sum();
+    // Of a process that has ended nobody knows whose it was.
+    let apart = partitions().filter(|pid| parents.contains_key(pid) && !is_own(*pid));
+    (foreign, apart.count())
+}
+
+/// The processes that made the partitions of CPUs that there are.
+fn partitions() -> impl Iterator<Item = u32> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let cgroups = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let places: Vec<String> = cgroups
+        .filter_map(|line| line.split(' ').nth(4).map(str::to_string))
+        .collect();
+    let entries = places
         .into_iter()
-        .filter(|(pid, count)| *count > 0 && !is_own(*pid));
-    foreign.map(|(_, count)| count).sum()
+        .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let (pid, _) = name.strip_prefix("overhear-")?.split_once('-')?;
+        pid.parse().ok()
+    })
 }
 
 /// The parent and the scheduling policy that a `stat` of /proc says.
