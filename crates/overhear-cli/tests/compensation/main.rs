@@ -7,10 +7,12 @@
 //! work that each lap contains and that no observation changes, by one measure for both halves.
 //!
 //! As a test it makes few pairs, and asserts what holds on any machine that is calm enough to show a difference at
-//! all; where it is not it says so. With `OVERHEAR_COMPENSATION_BENCH=41` it makes so many pairs, prints
+//! all; where it is not, laps that were disturbed by their own measure, or a crowded machine, must say why. With `OVERHEAR_COMPENSATION_BENCH=41` it makes so many pairs, prints
 //! what came of them, and fails if the workload was too weak or the compensation has missed (`make bench`).
 
 mod recorded;
+#[path = "../../../overhear-monitor/tests/support/witness.rs"]
+mod witness;
 mod workload;
 
 use std::path::Path;
@@ -25,11 +27,12 @@ use overhear_monitor::yardstick::{is_undisturbed, median, Yardstick};
 use tempfile::TempDir;
 
 use recorded::Monitored;
+use witness::{keeps, Doubt, Excuse, Machine, Witness};
 use workload::{cpus, Lap, Workload};
 
 const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
 
-/// A try that takes longer is not repeated.
+/// A disturbed try that takes longer is not repeated: the machine will not become calm soon.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A process of the workload works with the byte for so many tenths of what a bare round trip takes, so that the monitor adds
@@ -64,6 +67,12 @@ struct Pair {
     monitored: Monitored,
 }
 
+impl Pair {
+    fn laps(&self) -> impl Iterator<Item = &Lap> {
+        self.plain.iter().chain(&self.monitored.laps)
+    }
+}
+
 /// What the pairs have in common: differences by the plain half's time.
 #[derive(Clone, Copy, Debug)]
 struct Differences {
@@ -77,6 +86,43 @@ struct Differences {
     discounted: usize,
     /// The standard deviation of the prices of switches and wake-ups by their means; the larger one.
     prices_vary: f64,
+    seen: Seen,
+}
+
+/// What was seen of the machine while pairs were made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Laps, and those that were undisturbed as told by their own work.
+    laps: usize,
+    undisturbed: usize,
+    /// Runs in which the monitor missed elements.
+    missed: usize,
+}
+
+impl Seen {
+    fn of(pairs: &[Pair], missed: usize) -> Self {
+        let laps = || pairs.iter().flat_map(Pair::laps);
+        let shortest_ns = laps().map(|lap| lap.work_ns).min().unwrap_or(0);
+        let undisturbed = laps().filter(|lap| is_undisturbed(lap.work_ns, shortest_ns));
+        Self {
+            laps: laps().count(),
+            undisturbed: undisturbed.count(),
+            missed,
+        }
+    }
+
+    /// Whether another one used the core for half of the time or more.
+    const fn is_disturbed(&self) -> bool {
+        self.undisturbed * 2 <= self.laps
+    }
+}
+
+/// Why there are no differences.
+enum Lack {
+    /// This user or kernel cannot monitor, or calibrate.
+    Refused(String),
+    /// Too few pairs count.
+    Pairs(Seen),
 }
 
 impl Differences {
@@ -115,9 +161,7 @@ fn medians(pair: &Pair, shortest_ns: u64) -> Option<[f64; 3]> {
 /// What the usable ones of these pairs show. A pair is discounted if one of its halves took unusually long or short for its kind,
 /// as where others observed the machine meanwhile.
 fn evaluate(pairs: &[Pair]) -> Vec<[f64; 3]> {
-    let laps = pairs
-        .iter()
-        .flat_map(|pair| pair.plain.iter().chain(&pair.monitored.laps));
+    let laps = pairs.iter().flat_map(Pair::laps);
     let shortest_ns = laps.map(|lap| lap.work_ns).min().unwrap_or(0);
     let found = pairs.iter().filter_map(|pair| medians(pair, shortest_ns));
     let found: Vec<[f64; 3]> = found.collect();
@@ -171,7 +215,7 @@ fn half(workload: &mut Workload, shortest_ns: &mut u64) -> Vec<Lap> {
     laps
 }
 
-fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, String> {
+fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, Lack> {
     let out = place.path().join("out");
     let prices = place.path().join("calibration.json");
     let mut workload = Workload::start(plan.cpu, plan.steps);
@@ -180,17 +224,15 @@ fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, String> {
     let (mut made, mut missed, mut varies) = (Vec::new(), 0, Vec::new());
     while evaluate(&made).len() < plan.pairs {
         if made.len() + missed == 2 * plan.pairs {
-            let reason =
-                "machine lateness: the core is seldom undisturbed, or the monitor misses elements";
-            return Err(reason.to_string());
+            return Err(Lack::Pairs(Seen::of(&made, missed)));
         }
-        let (calibration, vary) = calibrate(plan.rounds, &prices)?;
+        let (calibration, vary) = calibrate(plan.rounds, &prices).map_err(Lack::Refused)?;
         varies.push(vary);
         let before = (made.len() % 2 == 0).then(|| half(&mut workload, &mut shortest_ns));
         let monitored = recorded::run(&mut workload, &out, &calibration, |workload| {
             half(workload, &mut shortest_ns)
         });
-        let Some(monitored) = monitored? else {
+        let Some(monitored) = monitored.map_err(Lack::Refused)? else {
             missed += 1;
             continue;
         };
@@ -212,6 +254,7 @@ fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, String> {
         lap_ns: median(&plain),
         discounted: made.len() - found.len(),
         prices_vary: median(&varies),
+        seen: Seen::of(&made, missed),
     })
 }
 
@@ -249,47 +292,65 @@ fn what_observing_adds_is_taken_away() {
         cpu,
         steps,
     };
-    let mut wrong = Vec::new();
-    for _ in 0..3 {
-        let begun = Instant::now();
-        let found = match self::pairs(plan, &place) {
-            Ok(found) => found,
-            Err(reason) => {
+    keeps(|| {
+        let (witness, begun) = (Witness::without_sentinel(), Instant::now());
+        let found = self::pairs(plan, &place);
+        let machine = witness.stop();
+        let ended = match found {
+            Ok(found) => takes_away(&found, &machine),
+            Err(Lack::Refused(reason)) => {
                 println!("skipped: {reason}");
-                return;
+                Ok(())
+            }
+            Err(Lack::Pairs(seen)) => {
+                let is_late = seen.missed > 0 && machine.was_crowded();
+                Err(Doubt {
+                    excuse: Excuse::seen(seen.is_disturbed() || is_late),
+                    reasons: format!("too few pairs count: {seen:?}"),
+                })
             }
         };
-        let (with, without) = (found.uncompensated, found.compensated);
-        let told = format!(
-            "uncompensated {}, compensated {}",
-            percent(&with),
-            percent(&without)
-        );
-        println!("{told}");
-        if !found.is_calm() {
-            // Where it takes so long, the machine will not become calm soon.
-            if begun.elapsed() > PATIENCE {
-                break;
+        match ended {
+            Err(doubt) if doubt.excuse == Excuse::Seen && begun.elapsed() > PATIENCE => {
+                println!("skipped: machine lateness: {}", doubt.reasons);
+                Ok(())
             }
-            continue;
+            ended => ended,
         }
-        assert!(with.mean_ns > 0.03, "workload too weak: {told}");
-        // The prices come from few rounds here. Most of what was added has to go all the same.
-        if without.mean_ns.abs() < with.mean_ns / 2.0 {
-            return;
-        }
-        // Wrong is what lies outside with its whole interval.
-        if without.mean_ns.abs() - without.within_ns > with.mean_ns / 2.0 {
-            wrong.push(told);
-        }
+    });
+}
+
+/// Most of what observing adds is taken away, or the doubt in it.
+fn takes_away(found: &Differences, machine: &Machine) -> Result<(), Doubt> {
+    let (with, without) = (found.uncompensated, found.compensated);
+    let reasons = format!(
+        "uncompensated {}, compensated {}, prices vary by {:.2}; {:?}",
+        percent(&with),
+        percent(&without),
+        found.prices_vary,
+        found.seen
+    );
+    println!("{reasons}");
+    if !found.is_calm() {
+        let is_seen = found.seen.is_disturbed() || machine.was_crowded();
+        return Err(Doubt {
+            excuse: if is_seen {
+                Excuse::Seen
+            } else {
+                Excuse::Unseen
+            },
+            reasons,
+        });
     }
-    assert!(
-        wrong.len() < 3,
-        "compensated three times by the wrong time: {wrong:?}"
-    );
-    println!(
-        "skipped: machine lateness: what observing adds cannot be told from what else happens"
-    );
+    assert!(with.mean_ns > 0.03, "workload too weak: {reasons}");
+    // The prices come from few rounds here, and may be wrong for once.
+    match without.mean_ns.abs() < with.mean_ns / 2.0 {
+        true => Ok(()),
+        false => Err(Doubt {
+            excuse: Excuse::Unseen,
+            reasons,
+        }),
+    }
 }
 
 /// As many pairs as asked for.
@@ -302,8 +363,12 @@ fn bench(pairs: usize, cpu: u32, steps: u64, place: &TempDir) {
     };
     let found = match self::pairs(plan, place) {
         Ok(found) => found,
-        Err(reason) => {
+        Err(Lack::Refused(reason)) => {
             println!("left out: {reason}");
+            return;
+        }
+        Err(Lack::Pairs(seen)) => {
+            println!("left out: machine lateness, too few pairs count: {seen:?}");
             return;
         }
     };

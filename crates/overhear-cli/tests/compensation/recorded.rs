@@ -102,7 +102,10 @@ fn compensated(reader: &TraceReader, costs: Costs, laps: &[Lap]) -> Vec<u64> {
         let last = behind.checked_sub(1).expect("no switch before a lap");
         plain.0[last].since(moved.0[last]).as_ns()
     };
-    laps.iter()
-        .map(|lap| lap.end_ns - lap.begin_ns - (delay_ns(lap.end_ns) - delay_ns(lap.begin_ns)))
-        .collect()
+    // Prices of a machine that is crowded can be more than a lap is long.
+    let compensated_ns = |lap: &Lap| {
+        let until_end_ns = lap.end_ns - lap.begin_ns + delay_ns(lap.begin_ns);
+        until_end_ns.saturating_sub(delay_ns(lap.end_ns))
+    };
+    laps.iter().map(compensated_ns).collect()
 }

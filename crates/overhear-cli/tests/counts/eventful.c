@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Does each thing that a built-in metric measures TURNS times, in threads whose names say what they do:
- * sleeps, calls, faults, waits for futexes with and without priority inheritance, and is displaced on its CPU.
+ * sleeps, calls, faults, waits for futexes with and without priority inheritance and for a lock of the kernel, and is
+ * displaced on its CPU.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -24,6 +25,7 @@ static unsigned word;
 static pthread_mutex_t lock;
 static pthread_barrier_t both;
 static const char *file;
+static int channel[2];
 
 static long futex(unsigned *at, int operation, unsigned value, const struct timespec *limit)
 {
@@ -117,6 +119,20 @@ static void *wants(void *nothing)
 	return nothing;
 }
 
+/* Two of these want the lock of one pipe at the same time, on two CPUs. */
+static void *pushes(void *nothing)
+{
+	char bytes[64] = {0};
+
+	for (int turn = 0; turn < 100 * TURNS; turn++) {
+		if (write(channel[1], bytes, sizeof(bytes)) < 0 && errno != EAGAIN)
+			abort();
+		if (read(channel[0], bytes, sizeof(bytes)) < 0 && errno != EAGAIN)
+			abort();
+	}
+	return nothing;
+}
+
 /* Two of these displace each other. */
 static void *computes(void *nothing)
 {
@@ -180,6 +196,9 @@ int main(int count, char **words)
 	together((struct role){"faults", faults}, (struct role){"writes", writes});
 	together((struct role){"waits", waits}, (struct role){"wakes", wakes});
 	together((struct role){"holds", holds}, (struct role){"wants", wants});
+	if (pipe2(channel, O_NONBLOCK) != 0)
+		abort();
+	together((struct role){"pushes", pushes}, (struct role){"pushes", pushes});
 	sched_getaffinity(0, sizeof(first), &first);
 	while (!CPU_ISSET(cpu, &first))
 		cpu++;

@@ -18,3 +18,5 @@ mod run_time;
 mod sensing;
 mod strace;
 mod unmodified;
+#[path = "../../../overhear-monitor/tests/support/witness.rs"]
+mod witness;

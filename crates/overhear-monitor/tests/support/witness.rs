@@ -21,6 +21,8 @@ use overhear_monitor::{Sentinel, Watchfulness};
 const LOOKS: Duration = Duration::from_millis(20);
 /// The scheduling policy SCHED_DEADLINE.
 const DEADLINE: u32 = 6;
+/// A machine that is later than this disturbs what is compared to microseconds.
+pub(crate) const LATE: Nanos = Nanos::from_ms(1);
 /// How often a promise is tried.
 const TRIES: usize = 3;
 
@@ -44,7 +46,7 @@ struct Looks {
 /// What the machine did.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// `None` where this user may have no sentinel.
+    /// `None` without sentinel: this user may have none, or it was not wished for.
     seen: Option<Watchfulness>,
     looks: Looks,
     moved: u64,
@@ -53,6 +55,15 @@ pub(crate) struct Machine {
 impl Witness {
     /// Begins to watch. This process and its children are no others.
     pub(crate) fn start() -> Self {
+        Self {
+            // What it is late by is asked afterwards.
+            sentinel: Sentinel::start(Nanos::from_ms(1_000_000)).ok(),
+            ..Self::without_sentinel()
+        }
+    }
+
+    /// One that does not know whether the machine is late: a sentinel would disturb what is measured to nanoseconds.
+    pub(crate) fn without_sentinel() -> Self {
         let (stop, stopped) = channel::<()>();
         let looks = std::thread::spawn(move || {
             let mut looks = Looks::default();
@@ -68,8 +79,7 @@ impl Witness {
             }
         });
         Self {
-            // What it is late by is asked afterwards.
-            sentinel: Sentinel::start(Nanos::from_ms(1_000_000)).ok(),
+            sentinel: None,
             stop,
             looks,
             moved: moved_pages(),
