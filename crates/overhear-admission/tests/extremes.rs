@@ -71,6 +71,11 @@ prop_compose! {
     }
 }
 
+/// A nanosecond less, if there is any.
+fn less_than(span: Span) -> Option<Span> {
+    Span::from_signed_ns(span.as_ns().checked_sub(1)?).filter(|less| *less >= Span::ZERO)
+}
+
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -200,14 +205,41 @@ proptest! {
     fn several_sensors_answer(
         loads in prop::collection::vec(any_load(), 0..4), m in any_task(), l in any_span(), q in any_span(),
     ) {
-        let _ = reserve(&loads, m, l, m.deadline());
-        let _ = runtime_for_whole_evaluations(&loads, q);
+        let reservation = reserve(&loads, m, l, m.deadline());
+        if let Ok(whole) = runtime_for_whole_evaluations(&loads, q) {
+            let longest = loads.iter().map(|load| load.wcet.as_ns()).max().unwrap_or(0);
+            prop_assert_eq!(whole.as_ns() - q.as_ns(), i128::from(longest.saturating_sub(1)));
+        }
         if let Ok(pool) = Pool::new(&loads, m) {
             let pool = pool.with_steps(500);
-            let _ = pool.latency(q);
-            let _ = pool.least_runtime(l);
-            let _ = pool.backlog(0, q);
-            let _ = pool.backlog(9, q);
+            // What is exact keeps the latency, and less would not.
+            let latency = |q: Span| match pool.latency(q) {
+                Ok(Some(bound)) if bound.exact => Some(bound.value),
+                _ => None,
+            };
+            if let Ok(shared) = &reservation {
+                prop_assert_eq!(shared.shares.len(), loads.len());
+                prop_assert!(shared.runtime >= shared.evaluations);
+                let found = latency(shared.evaluations).filter(|_| !loads.is_empty());
+                prop_assert!(found.is_none_or(|found| found <= l));
+            }
+            match pool.least_runtime(l) {
+                Ok(None) => prop_assert!(l < m.l_min()),
+                Ok(Some(least)) => {
+                    prop_assert!(l >= m.l_min());
+                    prop_assert!(latency(least.value).is_none_or(|found| found <= l));
+                    if let (true, Some(less)) = (least.exact, less_than(least.value)) {
+                        prop_assert!(latency(less).is_none_or(|found| found > l));
+                    }
+                }
+                Err(_) => {}
+            }
+            for place in [0, 9] {
+                if let Ok(Some(backlog)) = pool.backlog(place, q) {
+                    // There is no tenth sensor; every other may have one element waiting.
+                    prop_assert_eq!(backlog.value > 0, place < loads.len(), "{:?}", backlog);
+                }
+            }
         }
     }
 

@@ -47,15 +47,19 @@ impl Update for Summing {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The second level: what it hears are results.
+/// How long each level holds elements back.
+const HOLD_BACK: Nanos = Nanos::from_ms(2);
+
+/// The second level: what it hears are results; and when it has heard them.
 #[derive(Default)]
-struct Heard(Vec<(Timestamp, String)>);
+struct Heard(Vec<(Timestamp, Timestamp, String)>);
 
 impl Update for Heard {
     fn element(&mut self, element: &ElementView<'_>) {
         let field = |name| element.field(name).map(|value| value.to_string());
         let told = [field("of"), field("value")].map(Option::unwrap_or_default);
-        self.0.push((element.time, told.join(": ")));
+        let now = monotonic_now();
+        self.0.push((element.time, now, told.join(": ")));
     }
 
     fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {
@@ -76,7 +80,7 @@ fn results_of_one_monitor_are_elements_of_the_next() {
     let attach = |names: &str| {
         let connection = MonitorConnection::connect(&socket).unwrap();
         let query = Query::parse(names).unwrap();
-        let mut monitor = Monitor::new(Nanos::from_ms(2));
+        let mut monitor = Monitor::new(HOLD_BACK);
         monitor.add_source(Box::new(connection.attach(query, Begin::Now).unwrap()));
         monitor
     };
@@ -93,8 +97,12 @@ fn results_of_one_monitor_are_elements_of_the_next() {
     let _summing = set.add(summing, Binding::new("summing")).unwrap();
     let mut heard = Heard::default();
 
-    let begun = monotonic_now();
+    // Before the last element of each sum.
+    let mut begun = Vec::new();
     for value in 0..40 {
+        if value % 10 == 9 {
+            begun.push(monotonic_now());
+        }
         levels.write(&Level { value });
     }
     let written = monotonic_now();
@@ -109,11 +117,17 @@ fn results_of_one_monitor_are_elements_of_the_next() {
         );
         std::thread::yield_now();
     }
-    let told: Vec<&str> = heard.0.iter().map(|(_, told)| told.as_str()).collect();
+    let told: Vec<&str> = heard.0.iter().map(|(.., told)| told.as_str()).collect();
     assert_eq!(told, ["10: 45", "10: 145", "10: 245", "10: 345"]);
-    // A result is stamped when it was found: after what it was found from.
-    assert!(heard.0.iter().all(|(time, _)| *time > begun));
-    assert!(heard.0.last().is_some_and(|(time, _)| *time > written));
+    // A result is stamped when it was found: each level adds its hold-back to what it was found from.
+    for ((found, evaluated, _), begun) in heard.0.iter().zip(begun) {
+        assert!(*found >= begun.plus(HOLD_BACK), "{found} of {begun}");
+        assert!(
+            *evaluated >= found.plus(HOLD_BACK),
+            "{evaluated} of {found}"
+        );
+    }
+    assert!(heard.0.last().is_some_and(|(found, ..)| *found > written));
     assert_eq!((first.elements(), first.losses().missed()), (40, 0));
 }
 
