@@ -55,7 +55,14 @@ def test_measurements_are_those_of_the_elements(run):
 
 
 def test_gaps_that_fell_into_measurements_are_named(run):
-    _, out = run(LAPS)
+    for _ in range(5):
+        _, out = run(LAPS)
+        if overhear.read(out).gaps.size > 1:
+            break
+    else:
+        # Then whoever reads the ring had no CPU before it was lapped for the last time.
+        assert os.getloadavg()[0] > os.cpu_count()
+        pytest.skip("machine lateness: nothing was read before the ring was lapped, five times")
     # From each element to the next one: whatever is missed behind the first one falls into a measurement.
     text = REQUEST.replace("user:phase [number == 1]", "user:fast").replace("ends, i", "begins, i")
     text = text.replace("done  -> idle:", "done  -> first:")
@@ -63,8 +70,6 @@ def test_gaps_that_fell_into_measurements_are_named(run):
     [result] = overhear.measure(out, overhear.Metric("\n".join(lines)))
     gaps = overhear.read(out).gaps
     assert result.missed == gaps["missed"].sum() > 0
-    if gaps.size == 1:
-        pytest.skip("machine lateness: nothing was read before the ring was lapped")
     assert result.gaps.size and set(result.gaps["cause"]) == {"overwritten"}
     # Each is one of the recording's, and lies in its measurement; together they are what that has missed.
     assert set(result.gaps["first"]) <= set(gaps["first"])

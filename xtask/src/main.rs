@@ -15,6 +15,7 @@ mod native;
 mod packages;
 mod python;
 mod shell;
+mod skips;
 mod sources;
 mod tally;
 mod verbs;

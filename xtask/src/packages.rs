@@ -94,23 +94,25 @@ pub(crate) const TEST: &[Need] = &[
     program("cmake", "cmake", "the build system cmake"),
     program("strace", "strace", "the system call tracer strace"),
     program("linux-perf", "perf", "the kernel's profiler perf"),
+    LTTNG_TOOLS,
+    LTTNG_UST,
     // Debian's python3 alone cannot make environments: it lacks ensurepip.
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
 /// What the benches compare with besides what they compile themselves.
-pub(crate) const PEERS: &[Need] = &[
-    program(
-        "lttng-tools",
-        "lttng-sessiond",
-        "LTTng's session daemon and its commands",
-    ),
-    header(
-        "liblttng-ust-dev",
-        "lttng/tracepoint.h",
-        "the headers of LTTng-UST",
-    ),
-];
+pub(crate) const PEERS: &[Need] = &[LTTNG_TOOLS, LTTNG_UST];
+
+const LTTNG_TOOLS: Need = program(
+    "lttng-tools",
+    "lttng-sessiond",
+    "LTTng's session daemon and its commands",
+);
+const LTTNG_UST: Need = header(
+    "liblttng-ust-dev",
+    "lttng/tracepoint.h",
+    "the headers of LTTng-UST",
+);
 
 /// Makes sure that all of these are there.
 pub(crate) fn ensure(needs: &[&[Need]]) -> Result<()> {

@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use crate::skips::Policy;
+
 const SKIPPED: &str = "skipped:";
 /// The verdict on a function that tests start as another process: `#[ignore = "started by ..."]`.
 const HELPER: &str = "ignored, started by";
@@ -20,9 +22,24 @@ pub(crate) struct Tally {
     /// Those that failed, by name.
     failed: Vec<String>,
     /// Those that did not run, by name and reason.
-    skipped: Vec<String>,
+    skipped: Vec<Skip>,
     /// What the runners said of themselves at the end of each run.
     summaries: Vec<String>,
+}
+
+/// A test that did not run, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Skip {
+    name: String,
+    reason: String,
+    /// The test has said another reason before, and is counted.
+    is_another: bool,
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
 }
 
 impl Tally {
@@ -35,7 +52,32 @@ impl Tally {
     }
 
     pub(crate) fn skip(&mut self, name: &str, reason: &str) {
-        self.skipped.push(format!("{name}: {}", reason.trim()));
+        self.skipped.push(Skip {
+            name: name.to_owned(),
+            reason: reason.trim().to_owned(),
+            is_another: false,
+        });
+    }
+
+    /// Another reason of a test that was skipped already.
+    fn skip_for_more(&mut self, name: &str, reason: &str) {
+        self.skip(name, reason);
+        self.skipped.last_mut().expect("one was added").is_another = true;
+    }
+
+    /// Skips that this machine has no reason for become failures.
+    pub(crate) fn judge_skips(&mut self, policy: Policy) {
+        let unexpected = self
+            .skipped
+            .iter()
+            .filter(|skip| !policy.permits(&skip.reason));
+        let sentences = unexpected.map(|skip| {
+            format!(
+                "{skip} (a skip that is not listed in xtask/src/skips.rs, with all permissions)"
+            )
+        });
+        let sentences: Vec<String> = sentences.collect();
+        self.failed.extend(sentences);
     }
 
     /// Keeps a runner's own last line.
@@ -71,7 +113,8 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (failed, skipped) = (self.failed.len(), self.skipped.len());
+        let skips = self.skipped.iter().filter(|skip| !skip.is_another);
+        let (failed, skipped) = (self.failed.len(), skips.count());
         write!(
             f,
             "{} passed, {failed} failed, {skipped} skipped",
@@ -88,6 +131,8 @@ pub(crate) struct CargoReader {
     in_successes: bool,
     /// Whose output is being shown.
     test: String,
+    /// Whether it has called itself skipped.
+    is_skipped: bool,
     /// Tests of this binary that called themselves skipped.
     self_skipped: usize,
 }
@@ -127,12 +172,17 @@ impl CargoReader {
         }
         if let Some(name) = output_of(line) {
             name.clone_into(&mut self.test);
+            self.is_skipped = false;
         } else if let Some(reason) = line.strip_prefix(SKIPPED) {
             // A test may give several reasons; it is one skipped test.
-            if !self.test.is_empty() {
+            if self.test.is_empty() {
+                return false;
+            }
+            if std::mem::replace(&mut self.is_skipped, true) {
+                self.tally.skip_for_more(&self.test, reason);
+            } else {
                 self.tally.skip(&self.test, reason);
                 self.self_skipped += 1;
-                self.test.clear();
             }
         }
         false
@@ -167,6 +217,10 @@ pub(crate) fn read_tap(test: &str, output: &str, code: Option<i32>) -> Tally {
     };
     let mut seen = 0;
     for line in output.lines() {
+        // A part of the test, which has no number.
+        if let Some(reason) = line.strip_prefix("# skipped:") {
+            tally.skip_for_more(test, reason);
+        }
         let (good, rest) = match (line.strip_prefix("ok"), line.strip_prefix("not ok")) {
             (Some(rest), _) => (true, rest),
             (_, Some(rest)) => (false, rest),
@@ -270,6 +324,7 @@ fn number_before(text: &str, word: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{read_tap, CargoReader, PytestReader};
+    use crate::skips::Policy;
 
     const RUN: &str = "
 running 4 tests
@@ -311,13 +366,35 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let tally = reader.finish("cargo test", false);
         assert_eq!(tally.to_string(), "1 passed, 1 failed, 2 skipped");
         assert_eq!(tally.failed, ["a::broken"]);
+        let skipped: Vec<String> = tally.skipped.iter().map(ToString::to_string).collect();
         assert_eq!(
-            tally.skipped,
+            skipped,
             [
                 "a::slow: takes an hour",
-                "a::needs_perf: perf is not installed"
+                "a::needs_perf: perf is not installed",
+                "a::needs_perf: nor is it permitted"
             ]
         );
+    }
+
+    #[test]
+    fn skips_without_good_reason_are_failures_where_everything_is_permitted() {
+        let read = || {
+            let mut reader = CargoReader::default();
+            let run = RUN.replace("nor is it permitted", "machine lateness: 5 ms");
+            for line in run.lines() {
+                reader.line(line);
+            }
+            reader.finish("cargo test", false)
+        };
+        let mut lenient = read();
+        lenient.judge_skips(Policy::Lenient);
+        assert_eq!(lenient.failed.len(), 1);
+        let mut strict = read();
+        strict.judge_skips(Policy::Strict);
+        assert_eq!(strict.to_string(), "1 passed, 3 failed, 2 skipped");
+        assert!(strict.failed[1].starts_with("a::slow: takes an hour ("));
+        assert!(strict.failed[2].starts_with("a::needs_perf: perf is not installed ("));
     }
 
     #[test]
@@ -342,7 +419,10 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let tally = read(text, false);
         assert_eq!(tally.to_string(), "3 passed, 2 failed, 2 skipped");
         assert_eq!(tally.failed, ["tests/test_a.py::b[1]", "tests/test_c.py"]);
-        assert_eq!(tally.skipped[0], "tests/test_a.py:7: no numpy: none");
+        assert_eq!(
+            tally.skipped[0].to_string(),
+            "tests/test_a.py:7: no numpy: none"
+        );
         assert_eq!(
             tally.summaries,
             ["pytest: 1 failed, 3 passed, 2 skipped, 1 error in 1.44s"]
@@ -361,6 +441,10 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let count = |output, code| read_tap("t", output, code).to_string();
         let plan = "1..3\nok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP no perf\n";
         assert_eq!(count(plan, Some(1)), "1 passed, 1 failed, 1 skipped");
+        let mut part = read_tap("t", "ok 1\n# skipped: no perf\n1..1\n", Some(0));
+        assert_eq!(part.to_string(), "1 passed, 0 failed, 0 skipped");
+        part.judge_skips(Policy::Strict);
+        assert!(part.has_failures());
         assert_eq!(
             count("1..2\nok 1\n", Some(0)),
             "1 passed, 1 failed, 0 skipped"

@@ -11,6 +11,7 @@ use anyhow::{bail, ensure, Context, Result};
 use crate::install::{kernel_library, Installation};
 use crate::packages::{self, BUILD, DEMO, TEST};
 use crate::shell::{self, Missing};
+use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{bench, layers, native, python, sources};
@@ -117,6 +118,7 @@ fn test(workspace: &Workspace) -> Result<()> {
     tally.add(python::tests(workspace)?);
     tally.add(loom(workspace)?);
     tally.add(lint(workspace)?);
+    tally.judge_skips(Policy::here());
     conclude(&tally)
 }
 
