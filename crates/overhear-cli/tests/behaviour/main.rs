@@ -22,3 +22,5 @@ mod statuses;
 mod support;
 mod terminal;
 mod view;
+#[path = "../../../overhear-monitor/tests/support/witness.rs"]
+mod witness;
