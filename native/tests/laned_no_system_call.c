@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * links: overhear. After oh_laned_prepare_thread ten million writes neither enter the kernel, nor
- * fault, nor allocate. Without it a thread enters the kernel once, with gettid.
+ * fault in the sensor's memory, nor allocate. Without it a thread enters the kernel once, with gettid.
  *
  * Each case runs in a child of its own. One filter kills at any system call but exit_group; the other
- * counts system calls, by the signal that it sends for each. Both are shown to bite.
+ * counts system calls, by the signal that it sends for each. Both are shown to bite, as is the log of faults.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -21,6 +20,7 @@
 
 #include <overhear/sensor.h>
 
+#include "page_faults.h"
 #include "system_calls.h"
 #include "tap.h"
 
@@ -125,20 +125,56 @@ static int prepared_writes(void)
     return write_all(sensor) != 0 || allocations != before;
 }
 
+/* The exit status of a child whose writes faulted, and of one that may not log faults. */
+enum { FAULTED = 98, UNLOGGED = 97, TRIES = 5 };
+
+static int write_and_log_faults(int prepares)
+{
+    oh_laned_sensor *first = begin(), *sensor = begin();
+    struct fault_log faults;
+    const uint64_t value = 1;
+    if (first == NULL || sensor == NULL || (prepares && !oh_laned_prepare_thread(sensor)))
+        return 1;
+    /* The pages of code and stack are the program's own affair: another sensor maps them. */
+    if (!oh_laned_put(first, &value) || fault_log_begin(&faults) != 0)
+        return UNLOGGED;
+    if (write_all(sensor) != 0)
+        return 1;
+    return fault_log_of_data(&faults) == 0 ? 0 : FAULTED;
+}
+
 static int prepared_writes_do_not_fault(void)
 {
-    oh_laned_sensor *sensor = begin();
-    struct rusage before, after;
-    uint64_t refused;
-    if (sensor == NULL || !oh_laned_prepare_thread(sensor))
-        return 1;
-    /* Once for the stack of getrusage itself. */
-    getrusage(RUSAGE_THREAD, &after);
-    getrusage(RUSAGE_THREAD, &before);
-    refused = write_all(sensor);
-    getrusage(RUSAGE_THREAD, &after);
-    return refused != 0 || after.ru_minflt != before.ru_minflt ||
-           after.ru_majflt != before.ru_majflt;
+    const int status = write_and_log_faults(1);
+    fflush(stdout);
+    return status;
+}
+
+/* The thread is the first one in its lane's pages. */
+static int unprepared_writes_fault(void)
+{
+    return write_and_log_faults(0);
+}
+
+static int ended_with(int status, int code)
+{
+    return WIFEXITED(status) && WEXITSTATUS(status) == code;
+}
+
+/* A kernel that moves pages, or is short of memory, may take some away, once: each child begins anew, so that
+   a write that faults does so in all of them. */
+static void ten_million_writes_do_not_fault(void)
+{
+    int status, tries = TRIES;
+    do
+        status = in_child(prepared_writes_do_not_fault);
+    while (ended_with(status, FAULTED) && --tries > 0);
+    if (ended_with(status, UNLOGGED)) {
+        tap_skip("ten million writes without page fault", "perf events are refused here");
+        return;
+    }
+    tap_check(good(status), "ten million writes of a prepared thread without page fault");
+    tap_check(ended_with(in_child(unprepared_writes_fault), FAULTED), "faults are found");
 }
 
 static volatile int calls, last_call;
@@ -217,7 +253,6 @@ int main(void)
         tap_skip("ten million writes without system call", "this CPU's counter has no clock id");
 #endif
     }
-    tap_check(good(in_child(prepared_writes_do_not_fault)),
-              "ten million writes of a prepared thread without page fault");
+    ten_million_writes_do_not_fault();
     return tap_done();
 }
