@@ -204,6 +204,7 @@ impl Entry<'_> {
             constraint: self.load.stream,
             wcet: self.load.wcet,
             count: self.count,
+            buffer: self.buffer,
         }
     }
 

@@ -65,6 +65,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
                 constraint,
                 wcet,
                 count: 1,
+                buffer: 0,
             })
             .collect(),
         updates: vec![UpdateTerms {

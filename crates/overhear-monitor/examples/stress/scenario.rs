@@ -244,6 +244,7 @@ fn named(cause: BreachCause, late: Nanos, terms: &Terms) -> String {
             format!("a sensor was held up between stamp and publication ({lateness})")
         }
         BreachCause::Unadmitted { .. } => format!("a sensor was not admitted ({lateness})"),
+        BreachCause::SmallBuffer { .. } => format!("a buffer was small ({lateness})"),
         BreachCause::Foreign { .. } => format!("somebody else reserved CPU time ({lateness})"),
     }
 }

@@ -110,6 +110,13 @@ pub enum BreachCause {
         /// Which.
         stream: StreamId,
     },
+    /// The buffer of a sensor holds less than admission assumed.
+    SmallBuffer {
+        /// Which.
+        sensor: SensorIndex,
+        /// Elements that it holds.
+        holds: u64,
+    },
     /// A sentinel woke later than assumed.
     Machine {
         /// On which CPU.
@@ -161,8 +168,8 @@ pub enum FailureKind {
     },
 }
 
-/// Kinds of breaches, for counting; the order of [`BreachCause`].
-const KINDS: usize = 10;
+/// Kinds of breaches, for counting.
+const KINDS: usize = 11;
 
 impl BreachCause {
     const fn kind(&self) -> usize {
@@ -177,6 +184,7 @@ impl BreachCause {
             Self::Machine { .. } => 7,
             Self::Stolen { .. } => 8,
             Self::Foreign { .. } => 9,
+            Self::SmallBuffer { .. } => 10,
         }
     }
 }
@@ -353,6 +361,12 @@ impl Breach {
             BreachCause::Machine { cpu, late } => {
                 format!("at {at} the sentinel of CPU {cpu} woke {late} late")
             }
+            BreachCause::SmallBuffer { sensor, holds } => format!(
+                "the buffer of sensor `{}` holds {holds} elements, admission assumed {}: give `buffer = {holds}`, \
+                 or declare the rate of the file in the program",
+                terms.sensor(sensor),
+                terms.sensors.get(sensor.0).map_or(0, |it| it.buffer)
+            ),
             BreachCause::Stolen { cpu, stolen } => format!(
                 "between {from} and {at} the hypervisor took {stolen} from CPU {cpu}"
             ),

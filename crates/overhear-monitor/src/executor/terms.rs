@@ -38,6 +38,9 @@ pub struct SensorTerms {
     /// How many sensors were admitted under this term, each with (T, D, tau) and W: where a pattern names
     /// several. None is waited for where it is 0: the monitor does not read them.
     pub count: u32,
+    /// B, the elements that admission assumed the buffer of each of these sensors to hold at least; 0 where it
+    /// assumed nothing.
+    pub buffer: u64,
 }
 
 /// What was said of an update.

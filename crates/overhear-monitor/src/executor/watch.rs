@@ -79,6 +79,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             stream: None,
             label: String::new(),
             of_kernel: false,
+            holds: None,
             last: Timestamp::ZERO,
             lost: 0,
             figures: SensorFigures::default(),
@@ -234,6 +235,19 @@ impl<'a, C: Clock> Watch<'a, C> {
                     from: now,
                     at: now,
                     cause: BreachCause::Unadmitted { stream: *stream },
+                });
+            }
+        }
+        for account in &self.accounts {
+            let assumed = self.terms.sensors[account.sensor.0].buffer;
+            if let Some(holds) = account.holds.filter(|holds| *holds < assumed) {
+                self.guarantee.breach(Breach {
+                    from: now,
+                    at: now,
+                    cause: BreachCause::SmallBuffer {
+                        sensor: account.sensor,
+                        holds,
+                    },
                 });
             }
         }

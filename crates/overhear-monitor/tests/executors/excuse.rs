@@ -54,6 +54,7 @@ fn excuse(cause: &BreachCause, terms: &Terms, machine: &Machine, produced: Produ
         // Producers keep to their streams, and rings are as large as was admitted.
         BreachCause::Lost { .. }
         | BreachCause::SensorExceeds { .. }
+        | BreachCause::SmallBuffer { .. }
         | BreachCause::Unadmitted { .. } => Excuse::None,
     }
 }

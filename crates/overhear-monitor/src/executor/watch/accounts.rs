@@ -130,6 +130,8 @@ pub(super) struct Account {
     pub(super) label: String,
     // Whether it is a kernel sensor: its streams, one per CPU, have it together.
     pub(super) of_kernel: bool,
+    /// Elements that the sensor's buffer holds; `None` until it appears, and for kernel sensors.
+    pub(super) holds: Option<u64>,
     // The time of its last element: until then it kept to its stream.
     pub(super) last: Timestamp,
     // Elements that existed and were not seen since then.
@@ -155,6 +157,8 @@ impl Account {
             true => format!("kernel/{}", stream.sensor),
             false => stream.sensor_label(),
         };
+        // One slot may be in the making. The monitor made the rings of the kernel's sensors itself.
+        self.holds = (!self.of_kernel).then(|| stream.capacity.saturating_sub(1));
     }
 }
 

@@ -101,6 +101,7 @@ fn terms() -> Terms {
             constraint: Constraint::new(ns(100), ns(100), ns(0), ns(0)).unwrap(),
             wcet: ns(50),
             count: 1,
+            buffer: 7,
         }],
         updates: vec![UpdateTerms {
             name: "u".to_string(),
@@ -135,6 +136,28 @@ fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
     assert!(watch.is_complete());
     watch.begin_judging();
     test(&made, &takes, &mut watch);
+}
+
+#[test]
+fn smaller_buffer_than_assumed_is_inconclusive() {
+    let (made, mut terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
+    // Of 64 slots one may be in the making.
+    for (assumed, verdict) in [(63, Verdict::Held), (64, Verdict::Inconclusive)] {
+        terms.sensors[0].buffer = assumed;
+        let mut update = Takes(&made, &takes);
+        let watched = Watched {
+            update: &mut update,
+            sensors: None,
+            in_place: None,
+        };
+        let mut watch = Watch::new(&terms, vec![watched], &made, |_| Some(SensorIndex(0)));
+        watch.open(&stream(1, "a"));
+        watch.begin_judging();
+        assert_eq!(watch.guarantee().verdict(), verdict);
+        let sentences = watch.guarantee().sentences(&terms, at(0));
+        let small = |it: &String| it.contains("holds 63 elements, admission assumed 64");
+        assert_eq!(sentences.iter().any(small), verdict != Verdict::Held);
+    }
 }
 
 /// Nothing but zeros, whole or not.
