@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use overhear_event::Nanos;
+use overhear_monitor::executor::MAX_SHARE_PERCENT;
 use overhear_monitor::MissedPolicy;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
@@ -91,7 +92,7 @@ pub struct MonitorConfig {
     /// How old an element must be before it is evaluated.
     #[serde(default = "hold_back")]
     pub hold_back: Length,
-    /// The most of a CPU that the monitor may reserve, in per cent.
+    /// The most of a CPU that the monitor may reserve, in per cent. The share of the executor `bandwidth`: at most 95.
     #[serde(default = "cpu_percent")]
     #[schemars(range(min = 1, max = 100))]
     pub cpu_percent: u32,
@@ -202,7 +203,8 @@ pub struct SensorConfig {
     /// then. A `period` given beside it is the period that is fitted.
     #[serde(default)]
     pub fitted: Option<PathBuf>,
-    /// Elements that the shared buffer holds; by default as many as the directory would give.
+    /// Elements that the shared buffer holds; by default as many as the directory gives a sensor that declares the stream of
+    /// this entry as its rate. A sensor whose buffer holds less makes the guarantee inconclusive.
     #[serde(default)]
     pub buffer: Option<u64>,
     /// How many sensors the id stands for, where it is a pattern or several have it: all of them have this
@@ -457,6 +459,12 @@ impl Config {
                 ));
             }
             let executor = self.executor_of(update);
+            if Runner::from(executor) == Runner::Bandwidth && cpu_percent > MAX_SHARE_PERCENT {
+                return Err(format!(
+                    "[monitor] `cpu_percent` is {cpu_percent}, and update `{name}` has the executor \"bandwidth\", which \
+                     reserves that share; give 1 to {MAX_SHARE_PERCENT}"
+                ));
+            }
             let is_kept = matches!(
                 Runner::from(executor),
                 Runner::Guaranteed | Runner::Buffered

@@ -44,7 +44,8 @@ pub(super) fn reserve_beside(
         );
     }
     if bandwidth.is_some() && is_beside {
-        present.push(share_of_cpu(monitor.cpu_percent));
+        // A file with another share was refused.
+        present.extend(share_of_cpu(monitor.cpu_percent));
     }
     let Some(selection) = buffered else {
         return Ok(None);

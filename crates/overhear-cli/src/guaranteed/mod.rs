@@ -135,7 +135,9 @@ impl Plan {
             match runner {
                 Runner::Guaranteed => plan.add_guaranteed(selection)?,
                 Runner::Bandwidth => {
-                    may_reserve(share_of_cpu(plan.config.monitor.cpu_percent))?;
+                    let percent = plan.config.monitor.cpu_percent;
+                    let refusal = DeadlineRefusal::Share { percent }.to_string();
+                    may_reserve(share_of_cpu(percent).ok_or(Failure::new(USAGE, refusal))?)?;
                     plan.add(selection, Executor::Bandwidth)?;
                 }
                 Runner::Buffered => {

@@ -268,6 +268,24 @@ fn each_mistake_in_a_file_is_a_sentence_that_names_the_entry() {
 }
 
 #[test]
+fn share_that_cannot_be_reserved_is_refused() {
+    let text = RIGHT.replacen(LATENCY, "latency = \"50ms\"\ncpu_percent = 96", 1);
+    let of = |executor| text.replacen("best_effort", executor, 1);
+    let (ended, ran) = guaranteed::refused(&of("bandwidth"));
+    assert!(!ran, "{ended:#?}");
+    ended.says(
+        2,
+        &[
+            "[monitor] `cpu_percent` is 96",
+            "\"bandwidth\"",
+            "give 1 to 95",
+        ],
+    );
+    let (ended, ran) = guaranteed::refused(&of("best_effort"));
+    assert!(ran, "{ended:#?}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_under_every_executor() {
     for executor in ["best_effort", "bandwidth", "buffered", "auto"] {
         let text = RIGHT.replacen("best_effort", executor, 1);

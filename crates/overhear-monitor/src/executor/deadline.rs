@@ -81,6 +81,12 @@ pub enum DeadlineRefusal {
     /// With the reservations that are present now, deadlines cannot be promised.
     #[error(transparent)]
     NotAdmitted(#[from] DeadlineError),
+    /// The share of a CPU is none.
+    #[error("a share of {percent} % of a CPU cannot be reserved; give 1 to 95")]
+    Share {
+        /// In per cent.
+        percent: u32,
+    },
     /// The end came before all sensors had appeared.
     #[error("the end came before sensor {0} had appeared: nothing was guaranteed")]
     Absent(String),

@@ -23,7 +23,7 @@ mod periods;
 mod terms;
 mod watch;
 
-pub use bandwidth::{bandwidth, share_of_cpu};
+pub use bandwidth::{bandwidth, share_of_cpu, MAX_SHARE_PERCENT};
 pub use best_effort::best_effort;
 pub use buffered::{buffer, copy_reserved, Copier, Copies, Horizon};
 pub use deadline::{deadline, may_guarantee, DeadlineRefusal, DeadlineRun};
