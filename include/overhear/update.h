@@ -33,7 +33,7 @@
  *     OH_EXPORT_UPDATES(&count)
  *
  * Build it with `cc -shared -fPIC -Iinclude`; it links against nothing. examples/updates has one
- * update in C, C++, Rust and Python.
+ * update in C, C++ and Rust.
  *
  * Rules. Calls for one update never overlap, and come from one thread at a time. `element`, `gap` and
  * `advance` may run in a real-time thread: there they do not allocate, block or print. All time comes in

@@ -134,7 +134,7 @@ pub enum Item<'a> {
 
 /// An evaluation: ordinary code that sees every item of the streams in total order.
 ///
-/// It runs unchanged live, guaranteed, remote or over a trace, so it must not read clocks of its
+/// It runs unchanged live, guaranteed or over a trace, so it must not read clocks of its
 /// own: all time comes in through its arguments.
 pub trait Update {
     /// The events this evaluation needs; an empty set stands for all that there are.
