@@ -151,41 +151,34 @@ impl Figures {
             text,
             "\nOf {run} batches {disturbed} were left out: a sentinel beside them was slow.\n"
         );
-        let judged = self.rows.iter().filter(|row| row.met.is_some()).count();
-        let missed: Vec<_> = self
-            .rows
-            .iter()
-            .filter(|row| row.met == Some(false))
-            .collect();
-        let _ = write!(
-            text,
-            "\nTargets met: {} of {judged}.",
-            judged - missed.len()
-        );
-        let undecided = self
-            .rows
-            .iter()
-            .filter(|row| row.inconclusive && row.target.is_some())
-            .count();
-        if undecided > 0 {
-            let _ = write!(
-                text,
-                " Inconclusive: {undecided}, the machine was too busy."
-            );
-        }
-        for row in &missed {
-            let _ = write!(
-                text,
-                " Missed: {} ({}): {:.2} instead of {:.2}.",
-                row.name,
-                row.section,
-                row.ratio.unwrap_or_default(),
-                row.target.unwrap_or_default(),
-            );
-        }
+        text.push_str(&targets(&self.rows));
         text.push('\n');
         text
     }
+}
+
+/// How many targets are met, missed and inconclusive, and which are missed.
+fn targets(rows: &[Row]) -> String {
+    let with_target = || rows.iter().filter(|row| row.target.is_some());
+    let judged_as = |met: Option<bool>| with_target().filter(move |row| row.met == met);
+    let mut text = format!(
+        "\nTargets: {}; met: {}, missed: {}, inconclusive: {} (too few calm batches).",
+        with_target().count(),
+        judged_as(Some(true)).count(),
+        judged_as(Some(false)).count(),
+        judged_as(None).count(),
+    );
+    for row in judged_as(Some(false)) {
+        let _ = write!(
+            text,
+            " Missed: {} ({}): {:.2} instead of {:.2}.",
+            row.name,
+            row.section,
+            row.ratio.unwrap_or_default(),
+            row.target.unwrap_or_default(),
+        );
+    }
+    text
 }
 
 fn line(row: &Row) -> String {
@@ -236,7 +229,7 @@ pub(crate) fn keep(page: &str, tables: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{figure, keep, rows};
+    use super::{figure, keep, rows, targets};
     use crate::race::{Batches, Outcome};
 
     fn outcome(name: &str, median: f64, target: Option<f64>) -> Outcome {
@@ -261,6 +254,25 @@ mod tests {
         ];
         let met: Vec<_> = rows(&outcomes).iter().map(|row| row.met).collect();
         assert_eq!(met, [None, Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn inconclusive_targets_are_counted_apart() {
+        let mut outcomes = [
+            outcome("floor", 10.0, None),
+            outcome("good", 10.0, Some(1.1)),
+            outcome("bad", 12.0, Some(1.1)),
+            outcome("busy", 10.0, Some(1.1)),
+            outcome("no target", 10.0, None),
+        ];
+        outcomes[3].batches.inconclusive = true;
+        let text = targets(&rows(&outcomes));
+        let counts = "Targets: 3; met: 1, missed: 1, inconclusive: 1 ";
+        assert!(text.contains(counts), "{text}");
+        assert!(
+            text.ends_with(" Missed: bad (one): 1.20 instead of 1.10."),
+            "{text}"
+        );
     }
 
     #[test]
