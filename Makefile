@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz bench experiment stress hostile docs install clean
+.PHONY: help demo test python lint loom miri fuzz mutants bench experiment stress hostile docs install clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -23,6 +23,8 @@ miri: ## looks for undefined behaviour in the pure crates (needs a nightly toolc
 	@$(XTASK) miri
 fuzz: ## feeds arbitrary bytes to what parses, SECONDS=60 per target (needs a nightly toolchain)
 	@$(XTASK) fuzz $(SECONDS)
+mutants: ## plants each fault of xtask/mutants.json in a scratch copy, ONLY="WORD ..." some of them: the test named for it must fail
+	@$(XTASK) mutants $(ONLY)
 bench: ## measures sensors and readers against a floor and other tools, PAGE=FILE keeps the tables
 	@$(XTASK) bench $(PAGE)
 experiment: ## runs fifteen periodic tasks for SECONDS=60, and prints response times computed and observed

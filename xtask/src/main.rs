@@ -11,6 +11,7 @@
 mod bench;
 mod install;
 mod layers;
+mod mutants;
 mod native;
 mod packages;
 mod python;

@@ -14,7 +14,7 @@ use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{bench, layers, native, python, sources};
+use crate::{bench, layers, mutants, native, python, sources};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -29,6 +29,7 @@ pub(crate) enum Verb {
     Loom,
     Miri,
     Fuzz,
+    Mutants,
     Bench,
     Experiment,
     Stress,
@@ -39,7 +40,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -47,6 +48,7 @@ impl Verb {
         Self::Loom,
         Self::Miri,
         Self::Fuzz,
+        Self::Mutants,
         Self::Bench,
         Self::Experiment,
         Self::Stress,
@@ -65,6 +67,7 @@ impl Verb {
             Self::Loom => "loom",
             Self::Miri => "miri",
             Self::Fuzz => "fuzz",
+            Self::Mutants => "mutants",
             Self::Bench => "bench",
             Self::Experiment => "experiment",
             Self::Stress => "stress",
@@ -90,6 +93,7 @@ impl Verb {
             Self::Loom => conclude(&loom(&workspace)?),
             Self::Miri => miri(&workspace),
             Self::Fuzz => fuzz(&workspace, arguments),
+            Self::Mutants => conclude(&mutants::run(&workspace, arguments)?),
             Self::Bench => bench::bench(&workspace, arguments),
             Self::Experiment => bench::experiment(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
