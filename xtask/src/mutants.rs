@@ -7,7 +7,6 @@
 //! `docs/testing.md` shows the list; a test compares them.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,36 +117,6 @@ fn planted(source: &str, mutant: &Mutant) -> Result<String> {
     Ok(source.replacen(&mutant.from, &mutant.to, 1))
 }
 
-/// The table of `docs/testing.md`.
-fn table(mutants: &[Mutant]) -> String {
-    let code = |text: &str| {
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("`{}`", line.replace('|', "\\|"))
-    };
-    let mut table =
-        "| part | file | correct | fault | test that fails |\n|---|---|---|---|---|\n".to_owned();
-    for mutant in mutants {
-        let test = &mutant.test;
-        let target = test.target.as_deref().map(|it| format!("{it}::"));
-        let _ = writeln!(
-            table,
-            "| {} | [{}](../{}) | {} | {} | {}: `{}{}` |",
-            mutant.part,
-            mutant.file.rsplit('/').next().unwrap_or_default(),
-            mutant.file,
-            code(&mutant.from),
-            match mutant.to.trim() {
-                "" => "(removed)".to_owned(),
-                text => code(text),
-            },
-            test.package,
-            target.unwrap_or_default(),
-            test.name,
-        );
-    }
-    table
-}
-
 /// A worktree of HEAD, which goes when this does.
 struct Scratch<'a> {
     root: &'a Path,
@@ -242,10 +211,11 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<Tally> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fmt::Write as _;
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use super::{parse, planted, table, Mutant, LIST};
+    use super::{parse, planted, Mutant, LIST};
 
     const BEGIN: &str = "<!-- faults: begin -->\n";
     const END: &str = "<!-- faults: end -->\n";
@@ -256,6 +226,37 @@ mod tests {
 
     fn list() -> Vec<Mutant> {
         parse(&fs::read_to_string(root().join(LIST)).unwrap()).unwrap()
+    }
+
+    /// The table of `docs/testing.md`.
+    fn table(mutants: &[Mutant]) -> String {
+        let code = |text: &str| {
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("`{}`", line.replace('|', "\\|"))
+        };
+        let mut table =
+            "| part | file | correct | fault | test that fails |\n|---|---|---|---|---|\n"
+                .to_owned();
+        for mutant in mutants {
+            let test = &mutant.test;
+            let target = test.target.as_deref().map(|it| format!("{it}::"));
+            let _ = writeln!(
+                table,
+                "| {} | [{}](../{}) | {} | {} | {}: `{}{}` |",
+                mutant.part,
+                mutant.file.rsplit('/').next().unwrap_or_default(),
+                mutant.file,
+                code(&mutant.from),
+                match mutant.to.trim() {
+                    "" => "(removed)".to_owned(),
+                    text => code(text),
+                },
+                test.package,
+                target.unwrap_or_default(),
+                test.name,
+            );
+        }
+        table
     }
 
     #[test]
