@@ -109,8 +109,12 @@ impl Prepared {
         let mut other = self.start();
         let child = other.0.as_mut().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let begun = lines.any(|found| found.is_ok_and(|found| found.ends_with(line)));
-        assert!(begun, "it has not begun");
+        // Whatever else it announces it would wait for its end after that, and so would this.
+        let announced = lines.find_map(|found| found.ok().filter(|found| found.contains("@ ")));
+        let begun = announced
+            .as_ref()
+            .is_some_and(|found| found.ends_with(line));
+        assert!(begun, "{announced:?} instead of {line}");
         other
     }
 }
