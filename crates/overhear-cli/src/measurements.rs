@@ -98,11 +98,15 @@ pub(crate) struct Each {
     results: Option<Results>,
 }
 
+/// Memory of the histograms, in bytes: nothing else of a run competes with them.
+const HISTOGRAM_BYTES: usize = 48 << 20;
+
 impl Each {
     pub(crate) fn new(costs: Costs, each: bool) -> Self {
+        let summaries = Summaries::default().with_histogram_bytes(HISTOGRAM_BYTES);
         Self {
             results: each.then(|| Results::default().less(costs.clone())),
-            summaries: Summaries::default().less(costs),
+            summaries: summaries.less(costs),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::kinds::Kinds;
 use crate::measurements::{Each, MeasurementReport};
 use crate::other_threads;
 use crate::recording::{self, Recording};
+use crate::report::quantile_sentence;
 use crate::width::Width;
 
 /// Document of a recording that keeps the metrics of its run.
@@ -38,6 +39,9 @@ pub struct MetricsReport {
     // From when on the text counts the times of measurements.
     #[serde(skip)]
     pub(crate) start: Timestamp,
+    /// The largest relative error of a quantile.
+    #[serde(default)]
+    pub quantile_error: f64,
 }
 
 /// One metric.
@@ -158,7 +162,8 @@ pub fn metrics(
     for metric in metrics {
         engine.add(metric);
     }
-    let mut names_of_threads = Scheduling::new(());
+    // Nobody asks for its histograms.
+    let mut names_of_threads = Scheduling::new(()).with_histogram_bytes(0);
     let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut names_of_threads];
     let replayed = compensation::replay(&reader, costs, updates);
     engine.finish();
@@ -243,6 +248,7 @@ pub(crate) fn report_of<S: Sink>(
         metrics: reports.collect(),
         notes: engine.complaints().to_vec(),
         start: Timestamp::ZERO,
+        quantile_error: summaries.quantile_error(),
     };
     if summaries.refused() > 0 {
         let refused = summaries.refused();
@@ -391,6 +397,9 @@ pub fn render(report: &MetricsReport, width: Width) -> String {
     }
     for note in &report.notes {
         let _ = writeln!(text, "{}", printable(note));
+    }
+    if let Some(inexact) = quantile_sentence("tasks", report.quantile_error) {
+        let _ = writeln!(text, "{inexact}");
     }
     text
 }

@@ -172,6 +172,9 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         });
     }
     let histograms: Vec<HistogramReport> = report::histograms(found.scheduling, found.statistics);
+    let quantile_error = found.statistics.quantile_error();
+    let quantile_error = quantile_error.max(found.scheduling.quantile_error());
+    let inexact = report::quantile_sentence("threads and sensors", quantile_error);
     Report {
         overhear_version: recording.overhear_version.clone(),
         command: recording.command.clone(),
@@ -193,7 +196,8 @@ pub(crate) fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -
         updates: Vec::new(),
         losses,
         missed_total: missed,
-        notes: recording.notes.clone(),
+        notes: recording.notes.iter().cloned().chain(inexact).collect(),
+        quantile_error,
         histograms,
         check: None,
         metrics: None,

@@ -65,6 +65,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What else should be known: sensors that were refused, streams that were damaged.
     pub notes: Vec<String>,
+    /// The largest relative error of a quantile of threads and sensors.
+    #[serde(default)]
+    pub quantile_error: f64,
     /// Distributions worth a picture.
     pub histograms: Vec<HistogramReport>,
     /// The verdicts, where the run was judged.
@@ -164,7 +167,7 @@ pub struct ThreadReport {
     pub cpu_at_exit_ns: Option<u64>,
 }
 
-/// A distribution in few numbers, exact to a thousandth.
+/// A distribution in few numbers, exact to a thousandth unless there are too many of them ([`Report::quantile_error`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// How many values.
@@ -177,6 +180,17 @@ pub struct Quantiles {
     pub p99: u64,
     /// The largest.
     pub max: u64,
+}
+
+/// The error of quantiles whose histograms are not bounded.
+const USUAL_ERROR: f64 = 0.001;
+
+/// Says that the quantiles of these are less exact than usual, if they are.
+pub(crate) fn quantile_sentence(of: &str, error: f64) -> Option<String> {
+    (error > USUAL_ERROR).then(|| {
+        let percent = crate::columns::number(error * 100.0);
+        format!("quantiles are exact to {percent} % only: the histograms of all {of} together would not fit into memory")
+    })
 }
 
 impl Quantiles {
@@ -585,21 +599,17 @@ pub(crate) fn histograms<O: Observer>(
     scheduling: &Scheduling<O>,
     statistics: &SensorStatistics,
 ) -> Vec<HistogramReport> {
-    let (mut latencies, mut slices) = (Histogram::new(), Histogram::new());
-    for thread in scheduling.threads() {
-        latencies.add(&thread.wakeup_latency);
-        slices.add(&thread.slices);
-    }
+    let (latencies, runs) = (scheduling.wakeup_latencies(), scheduling.runs());
     let mut histograms = Vec::new();
     if scheduling.sees_wakeups() && latencies.count() > 0 {
         histograms.push(HistogramReport::new(
             "Wake-up latency, all threads",
             "ns",
-            &latencies,
+            latencies,
         ));
     }
-    if slices.count() > 0 {
-        histograms.push(HistogramReport::new("Time on a CPU per run", "ns", &slices));
+    if runs.count() > 0 {
+        histograms.push(HistogramReport::new("Time on a CPU per run", "ns", runs));
     }
     for account in statistics
         .accounts()

@@ -432,6 +432,7 @@ mod tests {
             ],
             notes: Vec::new(),
             start: overhear_event::Timestamp::ZERO,
+            quantile_error: 0.0,
         };
         assert_eq!(
             open(&measured),

@@ -108,6 +108,11 @@ impl Buckets {
         self.powers.iter().flatten().count() * size_of::<Counts>()
     }
 
+    /// Bytes of the list of buckets whose count has come to 2^16: nothing until billions of values came.
+    pub(crate) fn carried_bytes(&self) -> usize {
+        self.carried.capacity() * size_of::<(usize, u64)>()
+    }
+
     /// The largest values of the buckets in which something was counted, ascending, and how much.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let powers = self.powers.iter().enumerate();
@@ -127,18 +132,22 @@ impl Buckets {
             .find(|(known, _)| *known == bucket)
             .map_or(0, |it| it.1)
     }
+}
 
-    /// The largest value of the first bucket up to which at least this fraction of the values was counted.
-    pub(crate) fn quantile(&self, fraction: f64) -> u64 {
-        let rank = (fraction.clamp(0.0, 1.0) * self.total as f64).ceil() as u64;
-        let mut up_to = 0;
-        let mut counted = self.counted();
-        let found = counted.find(|&(_, count)| {
-            up_to += count;
-            up_to >= rank.max(1)
-        });
-        found.map_or(0, |(value, _)| value)
-    }
+/// The first of these values, which ascend and are `total` with their counts, that at least this fraction
+/// of all does not exceed.
+pub(crate) fn quantile(
+    mut counted: impl Iterator<Item = (u64, u64)>,
+    total: u64,
+    fraction: f64,
+) -> u64 {
+    let rank = (fraction.clamp(0.0, 1.0) * total as f64).ceil() as u64;
+    let mut up_to = 0;
+    let found = counted.find(|&(_, count)| {
+        up_to += count;
+        up_to >= rank.max(1)
+    });
+    found.map_or(0, |(value, _)| value)
 }
 
 fn none() -> Box<Counts> {
@@ -153,7 +162,7 @@ mod tests {
         any, prop, prop_assert_eq, prop_oneof, proptest, ProptestConfig, Strategy,
     };
 
-    use super::Buckets;
+    use super::{quantile, Buckets};
 
     fn value() -> impl Strategy<Value = u64> {
         prop_oneof![
@@ -183,7 +192,8 @@ mod tests {
             for buckets in [&buckets, &whole] {
                 prop_assert_eq!(buckets.total(), library.len());
                 for fraction in [fraction, 0.5, 0.99, 1.0] {
-                    prop_assert_eq!(buckets.quantile(fraction), library.value_at_quantile(fraction));
+                    let found = quantile(buckets.counted(), buckets.total(), fraction);
+                    prop_assert_eq!(found, library.value_at_quantile(fraction));
                 }
                 let recorded = library.iter_recorded();
                 let recorded = recorded.map(|it| (it.value_iterated_to(), it.count_at_value()));
@@ -202,6 +212,6 @@ mod tests {
         assert_eq!(buckets.total(), most);
         let counted: Vec<_> = buckets.counted().map(|(_, count)| count).collect();
         assert_eq!(counted, [most - 1, 1]);
-        assert_eq!(buckets.quantile(0.999), 5_003);
+        assert_eq!(quantile(buckets.counted(), buckets.total(), 0.999), 5_003);
     }
 }

@@ -11,6 +11,8 @@
 
 use std::borrow::Cow;
 
+use crate::histogram::{Bounded, HistogramMemory};
+
 /// Bits of the place within a power of two.
 const BITS: u32 = 10;
 /// Buckets of a power of two.
@@ -41,7 +43,12 @@ struct Counted {
     max: f64,
     sum: f64,
     is_whole: bool,
+    /// How often buckets were made twice as wide: from 0 to [`MOST_SHIFT`].
+    shift: u32,
 }
+
+/// A bucket is not made wider than a quarter of its values.
+const MOST_SHIFT: u32 = 8;
 
 /// Stands for the number of a table that does not exist.
 const NO_TABLE: u8 = u8::MAX;
@@ -57,9 +64,10 @@ const fn bucket(value: f64) -> (usize, usize) {
 }
 
 /// The numbers of a bucket: the one next to zero, and the border behind the others, without their sign.
-fn magnitudes(power: usize, place: usize) -> (f64, f64) {
-    let first = ((power % NEGATIVE) as u64) << (f64::MANTISSA_DIGITS - 1) | (place as u64) << BELOW;
-    let behind = f64::from_bits(first + (1 << BELOW));
+fn magnitudes(power: usize, place: usize, shift: u32) -> (f64, f64) {
+    let first = ((power % NEGATIVE) as u64) << (f64::MANTISSA_DIGITS - 1)
+        | (place as u64) << (BELOW + shift);
+    let behind = f64::from_bits(first + (1 << (BELOW + shift)));
     (f64::from_bits(first), behind.min(f64::MAX))
 }
 
@@ -97,6 +105,37 @@ impl Counted {
             max: f64::NEG_INFINITY,
             sum: 0.0,
             is_whole: true,
+            shift: 0,
+        }
+    }
+
+    /// Buckets of each power of two.
+    #[inline(always)]
+    const fn places(&self) -> usize {
+        PLACES >> self.shift
+    }
+
+    /// Makes buckets twice as wide until the counts take no more than so many bytes. Count, minimum, maximum and sum stay
+    /// exact.
+    fn bound(&mut self, bytes: usize) {
+        while self.memory_bytes() > bytes && self.shift < MOST_SHIFT {
+            self.shift += 1;
+            let mut counts = Vec::with_capacity(self.counts.len() / 2);
+            let mut carries = Vec::new();
+            for (at, pair) in self.counts.chunks_exact(2).enumerate() {
+                let sum = u64::from(pair[0]) + u64::from(pair[1]);
+                counts.push(sum as u32);
+                if sum >> u32::BITS != 0 {
+                    carries.push((at, sum >> u32::BITS));
+                }
+            }
+            self.counts = counts;
+            for (power, place, carry) in std::mem::take(&mut self.carried) {
+                self.carry(power, usize::from(place) / 2, carry);
+            }
+            for (at, carry) in carries {
+                self.carry(self.powers[at / self.places()], at % self.places(), carry);
+            }
         }
     }
 
@@ -126,9 +165,10 @@ impl Counted {
         (self.min, self.max) = (min, max);
         self.sum += sum;
         self.is_whole = self.is_whole && are_whole(values);
+        let (places, shift) = (self.places(), self.shift);
         for &value in values {
             let (power, place) = bucket(value);
-            let at = usize::from(self.numbers[power]) * PLACES + place;
+            let at = usize::from(self.numbers[power]) * places + (place >> shift);
             match self.counts.get_mut(at) {
                 Some(count) if *count < u32::MAX => *count += 1,
                 _ => self.add(value, 1),
@@ -149,7 +189,8 @@ impl Counted {
             true => (power, place),
             false => (0, 0),
         };
-        let at = usize::from(self.numbers[power]) * PLACES + place;
+        let place = place >> self.shift;
+        let at = usize::from(self.numbers[power]) * self.places() + place;
         let sum = u64::from(self.counts[at]) + count;
         self.counts[at] = sum as u32;
         if sum >> u32::BITS != 0 {
@@ -175,7 +216,7 @@ impl Counted {
     #[inline(never)]
     fn take_table(&mut self, power: usize) {
         if self.powers.len() <= TABLES {
-            self.counts.resize(self.counts.len() + PLACES, 0);
+            self.counts.resize(self.counts.len() + self.places(), 0);
             self.numbers[power] = self.powers.len() as u8;
             self.powers.push(power as u16);
             return;
@@ -190,7 +231,8 @@ impl Counted {
             return;
         }
         // What is so much smaller counts as zero.
-        let counts = &mut self.counts[number * PLACES..][..PLACES];
+        let places = self.places();
+        let counts = &mut self.counts[number * places..][..places];
         let mut zeros: u64 = counts.iter().map(|count| u64::from(*count)).sum();
         counts.fill(0);
         let carried = self.carried.iter().filter(|it| it.0 == least);
@@ -204,7 +246,7 @@ impl Counted {
 
     /// How many values a table has at a place.
     fn count_at(&self, number: usize, place: usize) -> u64 {
-        let count = u64::from(self.counts[number * PLACES + place]);
+        let count = u64::from(self.counts[number * self.places() + place]);
         let power = self.powers[number];
         let mut carried = self.carried.iter();
         let carried = carried.find(|it| it.0 == power && usize::from(it.1) == place);
@@ -224,23 +266,23 @@ impl Counted {
         let positive = powers.partition_point(|power| is_negative(*power));
         let positives = powers.split_off(positive);
         let negatives = powers.into_iter().flat_map(move |power| {
-            let places = (0..PLACES).rev();
+            let places = (0..self.places()).rev();
             places.map(move |place| self.found_at(power, place))
         });
-        let zeros = (0..PLACES).map(|place| self.count_at(0, place));
+        let zeros = (0..self.places()).map(|place| self.count_at(0, place));
         let zero = Found {
             greatest: 0.0,
             count: zeros.sum(),
         };
-        let positives = positives
-            .into_iter()
-            .flat_map(move |power| (0..PLACES).map(move |place| self.found_at(power, place)));
+        let positives = positives.into_iter().flat_map(move |power| {
+            (0..self.places()).map(move |place| self.found_at(power, place))
+        });
         let all = negatives.chain([zero]).chain(positives);
         all.filter(|found| found.count > 0)
     }
 
     fn found_at(&self, power: u16, place: usize) -> Found {
-        let (nearest, behind) = magnitudes(usize::from(power), place);
+        let (nearest, behind) = magnitudes(usize::from(power), place, self.shift);
         let number = usize::from(self.numbers[usize::from(power)]);
         let count = self.count_at(number, place);
         if usize::from(power) & NEGATIVE != 0 {
@@ -355,7 +397,7 @@ impl Distribution {
     }
 
     #[inline(never)]
-    fn make_room(&mut self, value: f64) {
+    pub(crate) fn make_room(&mut self, value: f64) {
         let places = self.places.len();
         if self.counted.is_none() && places < FEW {
             self.places.resize((2 * places).max(4), 0.0);
@@ -369,6 +411,27 @@ impl Distribution {
             }
         }
         self.places[self.taken] = value;
+    }
+
+    /// As [`Distribution::record`], within the memory of an owner of several.
+    #[inline]
+    pub(crate) fn record_within(&mut self, value: f64, memory: &mut HistogramMemory) -> bool {
+        if !value.is_finite() {
+            return false;
+        }
+        match self.places.get_mut(self.taken) {
+            Some(place) => *place = value,
+            None => memory.make_room_of(self, value),
+        }
+        self.taken += 1;
+        true
+    }
+
+    /// The largest relative error of a quantile.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        let counted = self.counted.as_ref();
+        counted.map_or(0.0, |it| f64::from(1 << it.shift) / PLACES as f64)
     }
 
     /// Records everything that another one has recorded.
@@ -627,6 +690,19 @@ fn cut(edges: Vec<f64>, low: f64, high: f64, is_up_to: impl Fn(f64, f64) -> bool
         cut.push(high);
     }
     cut
+}
+
+impl Bounded for Distribution {
+    fn bound(&mut self, bytes: usize) {
+        let places = self.places.capacity() * size_of::<f64>();
+        if let Some(counted) = &mut self.counted {
+            counted.bound(bytes.saturating_sub(places));
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.memory_bytes()
+    }
 }
 
 #[cfg(test)]

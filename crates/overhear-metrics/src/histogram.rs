@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use crate::buckets::Buckets;
+use crate::buckets::{quantile, Buckets};
+use crate::coarse::CoarseBuckets;
+use crate::distribution::Distribution;
 
 /// A histogram of whole numbers with three significant digits, as HdrHistogram has them.
 ///
@@ -12,21 +14,23 @@ use crate::buckets::Buckets;
 /// many at once: of histograms that are used by turns, the caches hold what was collected, but not all
 /// buckets.
 ///
-/// Minimum, maximum and mean are exact; quantiles are exact to a thousandth. Values above 2^48
-/// (78 hours in nanoseconds) count as 2^48.
+/// Minimum, maximum and mean are exact; quantiles are exact to a thousandth, unless the histogram is
+/// [bounded](Self::bound). Values above 2^48 (78 hours in nanoseconds) count as 2^48.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     /// Places for values that are not counted yet.
     places: Vec<u64>,
-    /// How many of them are taken: the values in the order of their coming.
-    taken: usize,
+    /// How many of them are taken: the values in the order of their coming. At most [`FEW`].
+    taken: u32,
+    /// Bytes that places and counts may take.
+    most_bytes: u32,
     /// All others, if there are any.
     counted: Option<Box<Counted>>,
 }
 
 #[derive(Clone, Debug)]
 struct Counted {
-    buckets: Buckets,
+    counts: Counts,
     // Exact, where the buckets are not.
     min: u64,
     max: u64,
@@ -42,10 +46,73 @@ const COLLECTED: usize = 128;
 /// More than are ever counted at once.
 const MANY: u64 = 4 * FEW as u64;
 
+/// Values by size: to a thousandth, or to as much as the bound on their memory permits.
+#[derive(Clone, Debug)]
+enum Counts {
+    Fine(Buckets),
+    Coarse(CoarseBuckets),
+}
+
+impl Counts {
+    fn record_many(&mut self, value: u64, count: u64) {
+        match self {
+            Self::Fine(buckets) => buckets.record_many(value, count),
+            Self::Coarse(buckets) => buckets.record_many(value, count),
+        }
+    }
+
+    fn record_all(&mut self, values: impl ExactSizeIterator<Item = u64>) {
+        match self {
+            Self::Fine(buckets) => buckets.record_all(values),
+            Self::Coarse(buckets) => values.for_each(|value| buckets.record_many(value, 1)),
+        }
+    }
+
+    const fn total(&self) -> u64 {
+        match self {
+            Self::Fine(buckets) => buckets.total(),
+            Self::Coarse(buckets) => buckets.total(),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Fine(buckets) => buckets.memory_bytes(),
+            Self::Coarse(buckets) => buckets.memory_bytes(),
+        }
+    }
+
+    /// Bytes of all memory blocks.
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Fine(buckets) => buckets.memory_bytes() + buckets.carried_bytes(),
+            Self::Coarse(buckets) => buckets.memory_bytes(),
+        }
+    }
+
+    /// The largest values of the buckets in which something was counted, ascending, and how much.
+    fn counted(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let (fine, coarse) = match self {
+            Self::Fine(buckets) => (Some(buckets.counted()), None),
+            Self::Coarse(buckets) => (None, Some(buckets.counted())),
+        };
+        let fine = fine.into_iter().flatten();
+        fine.chain(coarse.into_iter().flatten())
+    }
+
+    /// Takes at most `bytes`, with as many significant digits as these permit.
+    fn bound(&mut self, bytes: usize) {
+        let is_coarsest = matches!(self, Self::Coarse(buckets) if buckets.is_coarsest());
+        if self.heap_bytes() > bytes && !is_coarsest {
+            *self = Self::Coarse(CoarseBuckets::fitting(bytes, || self.counted()));
+        }
+    }
+}
+
 impl Counted {
     const fn new(buckets: Buckets) -> Self {
         Self {
-            buckets,
+            counts: Counts::Fine(buckets),
             min: u64::MAX,
             max: 0,
             sum: 0,
@@ -61,7 +128,7 @@ impl Counted {
         // Nearly all values lie between those that came before. What is larger than the buckets never does.
         let span = |min: u64, max: u64| (max.min(LARGEST) + 1).saturating_sub(min);
         let (mut low, mut between) = (*min, span(*min, *max));
-        self.buckets.record_all(values.iter().map(|&value| {
+        self.counts.record_all(values.iter().map(|&value| {
             if value.wrapping_sub(low) >= between {
                 (*min, *max) = (value.min(*min), value.max(*max));
                 (low, between) = (*min, span(*min, *max));
@@ -104,6 +171,7 @@ impl Histogram {
         Self {
             places: Vec::new(),
             taken: 0,
+            most_bytes: u32::MAX,
             counted: None,
         }
     }
@@ -114,6 +182,7 @@ impl Histogram {
         Self {
             places: vec![0; COLLECTED],
             taken: 0,
+            most_bytes: u32::MAX,
             counted: Some(Box::new(Counted::new(Buckets::up_to(LARGEST)))),
         }
     }
@@ -121,16 +190,54 @@ impl Histogram {
     /// Bytes that its counts take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let counted = self.counted.as_ref().map(|it| it.buckets.memory_bytes());
+        let counted = self.counted.as_ref().map(|it| it.counts.memory_bytes());
         self.places.capacity() * size_of::<u64>() + counted.unwrap_or(0)
+    }
+
+    /// Bytes of all its memory blocks.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let counted = self.counted.as_ref();
+        let counted = counted.map(|it| size_of::<Counted>() + it.counts.heap_bytes());
+        self.places.capacity() * size_of::<u64>() + counted.unwrap_or(0)
+    }
+
+    /// Bounds its memory, now and later. Quantiles lose significant digits for it; count,
+    /// minimum, maximum and sum stay exact. Below 512 bytes the bound is not kept.
+    pub fn bound(&mut self, bytes: usize) {
+        self.most_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if self.heap_bytes() > bytes {
+            self.count_taken();
+            self.keep_bound();
+        }
+    }
+
+    /// The largest relative error of a quantile.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        match self.counted.as_deref().map(|it| &it.counts) {
+            None => 0.0,
+            Some(Counts::Fine(_)) => 0.001,
+            Some(Counts::Coarse(buckets)) => buckets.error(),
+        }
     }
 
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        match self.places.get_mut(self.taken) {
+        match self.places.get_mut(self.taken as usize) {
             Some(place) => *place = value,
             None => self.make_room(value),
+        }
+        self.taken += 1;
+    }
+
+    /// Counts a value. The memory that it takes, and what `memory` prescribes, are considered only when
+    /// the places are full.
+    #[inline(always)]
+    pub(crate) fn record_within(&mut self, value: u64, memory: &mut HistogramMemory) {
+        match self.places.get_mut(self.taken as usize) {
+            Some(place) => *place = value,
+            None => memory.make_room(self, value),
         }
         self.taken += 1;
     }
@@ -139,27 +246,47 @@ impl Histogram {
     #[inline(never)]
     fn make_room(&mut self, value: u64) {
         self.find_room();
-        self.places[self.taken] = value;
+        self.places[self.taken as usize] = value;
     }
 
     fn find_room(&mut self) {
         let places = self.places.len();
-        if self.counted.is_none() && places < FEW {
-            self.places.resize((2 * places).max(4), 0);
+        let few = FEW.min(self.most_bytes as usize / size_of::<u64>());
+        if self.counted.is_none() && places < few {
+            self.places.resize((2 * places).clamp(4, few.max(4)), 0);
             return;
         }
+        self.count_taken();
+        self.keep_bound();
+    }
+
+    /// Counts what was collected.
+    fn count_taken(&mut self) {
         let counted = self.counted.get_or_insert_with(Counted::none);
-        counted.count(&self.places[..self.taken]);
+        counted.count(&self.places[..self.taken as usize]);
         self.taken = 0;
+        // A quarter of a bounded histogram at most.
+        let collected = self.most_bytes as usize / (4 * size_of::<u64>());
+        let collected = collected.clamp(4, COLLECTED);
         // There may have been more, or fewer than it is worth to count together.
-        if places != COLLECTED {
-            self.places = vec![0; COLLECTED];
+        if self.places.len() != collected {
+            self.places = vec![0; collected];
+        }
+    }
+
+    /// Coarsens the buckets until they fit.
+    fn keep_bound(&mut self) {
+        let places = self.places.capacity() * size_of::<u64>();
+        let places = places + size_of::<Counted>();
+        let rest = (self.most_bytes as usize).saturating_sub(places);
+        if let Some(counted) = &mut self.counted {
+            counted.counts.bound(rest);
         }
     }
 
     /// The values that are not counted yet.
     fn recent(&self) -> &[u64] {
-        &self.places[..self.taken]
+        &self.places[..self.taken as usize]
     }
 
     /// Counts everything that another histogram has counted.
@@ -169,20 +296,21 @@ impl Histogram {
         }
         if let Some(other) = &other.counted {
             let counted = self.counted.get_or_insert_with(Counted::none);
-            for (value, count) in other.buckets.counted() {
-                counted.buckets.record_many(value.min(LARGEST), count);
+            for (value, count) in other.counts.counted() {
+                counted.counts.record_many(value.min(LARGEST), count);
             }
             counted.min = counted.min.min(other.min);
             counted.max = counted.max.max(other.max);
             counted.sum += other.sum;
         }
+        self.keep_bound();
     }
 
     /// How many values were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
-        let counted = self.counted.as_ref().map(|it| it.buckets.total());
-        self.taken as u64 + counted.unwrap_or(0)
+        let counted = self.counted.as_ref().map(|it| it.counts.total());
+        u64::from(self.taken) + counted.unwrap_or(0)
     }
 
     /// The smallest value, `None` if there was none.
@@ -220,7 +348,7 @@ impl Histogram {
     pub fn quantile(&self, fraction: f64) -> Option<u64> {
         let (min, max) = (self.min()?, self.max()?);
         let found = match self.all_counted() {
-            Some(buckets) => buckets.quantile(fraction),
+            Some(counts) => quantile(counts.counted(), counts.total(), fraction),
             None => {
                 let mut sorted = self.recent().to_vec();
                 sorted.sort_unstable();
@@ -233,15 +361,15 @@ impl Histogram {
         Some(found.clamp(min, max))
     }
 
-    /// The buckets with what is not counted yet, `None` if nothing is counted.
-    fn all_counted(&self) -> Option<Cow<'_, Buckets>> {
-        let counted = self.counted.as_ref().filter(|it| it.buckets.total() > 0)?;
-        let mut buckets = Cow::Borrowed(&counted.buckets);
+    /// The counts with what is not counted yet, `None` if nothing is counted.
+    fn all_counted(&self) -> Option<Cow<'_, Counts>> {
+        let counted = self.counted.as_ref().filter(|it| it.counts.total() > 0)?;
+        let mut counts = Cow::Borrowed(&counted.counts);
         if self.taken > 0 {
             let recent = self.recent().iter().map(|&value| value.min(LARGEST));
-            buckets.to_mut().record_all(recent);
+            counts.to_mut().record_all(recent);
         }
-        Some(buckets)
+        Some(counts)
     }
 
     /// Values and how often each occurred; a value may be told more than once.
@@ -249,7 +377,7 @@ impl Histogram {
         for &value in self.recent() {
             told(value.min(LARGEST), 1);
         }
-        let counted = self.counted.iter().flat_map(|it| it.buckets.counted());
+        let counted = self.counted.iter().flat_map(|it| it.counts.counted());
         counted.for_each(|(value, count)| told(value, count));
     }
 
@@ -278,6 +406,104 @@ impl Histogram {
             buckets[index].count += count;
         });
         buckets
+    }
+}
+
+/// Bounds the memory of many histograms of one owner.
+///
+/// As long as all of them together need less, each is exact to a thousandth. Then the largest lose
+/// significant digits first: `each` is lowered until the sum fits.
+#[derive(Clone, Debug)]
+pub(crate) struct HistogramMemory {
+    /// Bytes of all histograms of the owner.
+    used: usize,
+    /// Bytes that they may take together.
+    most: usize,
+    /// Bytes that one of them may take.
+    each: usize,
+}
+
+/// No histogram is coarsened below this many bytes.
+const LEAST_BYTES: usize = 320;
+
+impl Default for HistogramMemory {
+    /// 24 MiB: room for three hundred histograms of every value there is, or for thousands of usual ones.
+    fn default() -> Self {
+        Self::bytes(24 << 20)
+    }
+}
+
+/// What shares a [`HistogramMemory`].
+pub(crate) trait Bounded {
+    /// Bounds its memory; quantiles lose significant digits for it.
+    fn bound(&mut self, bytes: usize);
+
+    /// Bytes of its memory.
+    fn bytes(&self) -> usize;
+}
+
+impl Bounded for Histogram {
+    fn bound(&mut self, bytes: usize) {
+        Self::bound(self, bytes);
+    }
+
+    fn bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+}
+
+impl HistogramMemory {
+    /// At most so many bytes.
+    pub(crate) const fn bytes(most: usize) -> Self {
+        Self {
+            used: 0,
+            most,
+            each: usize::MAX,
+        }
+    }
+
+    #[inline(never)]
+    fn make_room(&mut self, histogram: &mut Histogram, value: u64) {
+        let before = histogram.heap_bytes();
+        if self.each < histogram.most_bytes as usize {
+            histogram.bound(self.each);
+        }
+        histogram.make_room(value);
+        self.used = (self.used + histogram.heap_bytes()).saturating_sub(before);
+    }
+
+    #[inline(never)]
+    pub(crate) fn make_room_of(&mut self, distribution: &mut Distribution, value: f64) {
+        let before = distribution.memory_bytes();
+        distribution.make_room(value);
+        distribution.bound(self.each);
+        self.used = (self.used + distribution.memory_bytes()).saturating_sub(before);
+    }
+
+    /// Whether [`fit`](Self::fit) is due.
+    #[inline(always)]
+    pub(crate) const fn is_exceeded(&self) -> bool {
+        self.used > self.most
+    }
+
+    /// Coarsens the largest histograms until all fit. `visit` calls its argument with each histogram of
+    /// the owner.
+    #[cold]
+    pub(crate) fn fit(&mut self, mut visit: impl FnMut(&mut dyn FnMut(&mut dyn Bounded))) {
+        let mut each = self.each.min(1 << 17);
+        // To an eighth less, so that the next value does not begin it again.
+        while self.used > self.most / 8 * 7 && each > LEAST_BYTES {
+            each = (each / 4 * 3).max(LEAST_BYTES);
+            let mut used = 0;
+            visit(&mut |histogram| {
+                histogram.bound(each);
+                used += histogram.bytes();
+            });
+            self.used = used;
+        }
+        self.each = each;
+        // What cannot be made smaller is permitted: else each value would try again.
+        self.most = self.most.max(self.used);
     }
 }
 
@@ -315,7 +541,7 @@ fn edges(min: u64, max: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bucket, Histogram};
+    use super::{Bucket, Histogram, HistogramMemory};
 
     #[test]
     fn buckets_are_preferred_numbers_without_holes() {
@@ -431,6 +657,65 @@ mod tests {
         (0..1_000).for_each(|value| histogram.record(value));
         assert_eq!(histogram.count(), 1_000);
         assert_eq!((histogram.min(), histogram.max()), (Some(0), Some(999)));
+    }
+
+    #[test]
+    fn bounded_histogram_keeps_bound_and_counts_exactly() {
+        for bytes in [512, 1 << 10, 1 << 12, 1 << 15] {
+            let (mut early, mut late) = (Histogram::new(), Histogram::new());
+            let mut exact = Histogram::new();
+            early.bound(bytes);
+            for index in 0..50_000_u64 {
+                let value = (index * 48_271 % 65_537) << (index % 12);
+                for histogram in [&mut early, &mut late, &mut exact] {
+                    histogram.record(value);
+                }
+                assert!(early.heap_bytes() <= bytes, "{bytes}");
+            }
+            late.bound(bytes);
+            for histogram in [&early, &late] {
+                assert!(histogram.heap_bytes() <= bytes, "{bytes}");
+                assert_eq!(histogram.count(), exact.count());
+                assert_eq!(histogram.sum(), exact.sum());
+                assert_eq!(
+                    (histogram.min(), histogram.max()),
+                    (exact.min(), exact.max())
+                );
+                for fraction in [0.01, 0.5, 0.99] {
+                    let (found, exact) = (histogram.quantile(fraction), exact.quantile(fraction));
+                    let (found, exact) = (found.unwrap() as f64, exact.unwrap() as f64);
+                    let error = (found - exact).abs() / exact;
+                    assert!(error <= histogram.error() + 0.001, "{bytes}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn histogram_memory_coarsens_the_largest_histograms_only() {
+        let mut memory = HistogramMemory::bytes(200 << 10);
+        let mut histograms = vec![Histogram::new(); 40];
+        let mut exact = histograms.clone();
+        for index in 0..200_000_u64 {
+            // Half of the histograms have few values.
+            let place = (index % 20 + if index % 1_000 == 7 { 20 } else { 0 }) as usize;
+            let value = index * 48_271 % 16_777_213;
+            histograms[place].record_within(value, &mut memory);
+            if memory.is_exceeded() {
+                memory.fit(|bound| histograms.iter_mut().for_each(|it| bound(it)));
+            }
+            exact[place].record(value);
+            let bytes: usize = histograms.iter().map(Histogram::heap_bytes).sum();
+            assert!(bytes <= 200 << 10, "{bytes} after {index}");
+        }
+        for (histogram, exact) in histograms[..20].iter().zip(&exact) {
+            assert!(histogram.error() > 0.001 && histogram.error() < 0.1);
+            assert_eq!(histogram.count(), exact.count());
+        }
+        for (histogram, exact) in histograms[20..].iter().zip(&exact[20..]) {
+            assert!(histogram.error() <= 0.001);
+            assert_eq!(histogram.quantile(0.5), exact.quantile(0.5));
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@
 
 pub mod automaton;
 mod buckets;
+mod coarse;
 pub mod compensation;
 mod context;
 mod cost;

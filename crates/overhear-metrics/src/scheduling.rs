@@ -30,6 +30,7 @@ use overhear_event::{
     ElementView, EventName, EventSet, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update,
 };
 
+use crate::histogram::{Histogram, HistogramMemory};
 use crate::thread::{Reason, Thread, ThreadIndex, ThreadState};
 
 /// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
@@ -71,6 +72,10 @@ pub struct Scheduling<O = ()> {
     threads: Vec<Thread>,
     by_tid: HashMap<u32, ThreadIndex>,
     observer: O,
+    wakeup_latencies: Histogram,
+    runs: Histogram,
+    /// Of the threads' wake-up latencies.
+    memory: HistogramMemory,
     // Time of the newest element, and whether wake-ups can be seen at all.
     now: Timestamp,
     sees_wakeups: bool,
@@ -84,9 +89,38 @@ impl<O: Observer> Scheduling<O> {
             threads: Vec::new(),
             by_tid: HashMap::new(),
             observer,
+            wakeup_latencies: Histogram::new(),
+            runs: Histogram::new(),
+            memory: HistogramMemory::default(),
             now: Timestamp::ZERO,
             sees_wakeups: false,
         }
+    }
+
+    /// Bounds the memory of the threads' wake-up latencies, which is 24 MiB otherwise.
+    #[must_use]
+    pub fn with_histogram_bytes(mut self, bytes: usize) -> Self {
+        self.memory = HistogramMemory::bytes(bytes);
+        self
+    }
+
+    /// Wake-up latencies of all threads, in nanoseconds.
+    #[must_use]
+    pub const fn wakeup_latencies(&self) -> &Histogram {
+        &self.wakeup_latencies
+    }
+
+    /// Lengths of the runs of all threads, in nanoseconds.
+    #[must_use]
+    pub const fn runs(&self) -> &Histogram {
+        &self.runs
+    }
+
+    /// The largest relative error of a quantile of a thread's wake-up latencies.
+    #[must_use]
+    pub fn quantile_error(&self) -> f64 {
+        let errors = self.threads.iter().map(|it| it.wakeup_latency.error());
+        errors.fold(0.0, f64::max)
     }
 
     /// Every thread seen, in the order of appearance.
@@ -155,6 +189,9 @@ impl<O: Observer> Scheduling<O> {
         let span = now.since(thread.since);
         if span > Nanos::ZERO {
             thread.account(span);
+            if thread.state == ThreadState::Running {
+                self.runs.record(span.as_ns());
+            }
             let ran_on = thread.cpu.filter(|_| thread.state == ThreadState::Running);
             let (from, was) = (thread.since, thread.state);
             self.observer
@@ -258,7 +295,17 @@ impl<O: Observer> Scheduling<O> {
             thread.migrations += 1;
         }
         if let Some(waking) = thread.waking.take() {
-            thread.wakeup_latency.record(now.since(waking).as_ns());
+            let latency = now.since(waking).as_ns();
+            self.wakeup_latencies.record(latency);
+            let latencies = &mut thread.wakeup_latency;
+            latencies.record_within(latency, &mut self.memory);
+            if self.memory.is_exceeded() {
+                let threads = &mut self.threads;
+                self.memory.fit(|bound| {
+                    let all = threads.iter_mut();
+                    all.for_each(|it| bound(&mut it.wakeup_latency));
+                });
+            }
         }
         self.enter(index, now, ThreadState::Running, Some(cpu));
     }

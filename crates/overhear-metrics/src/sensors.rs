@@ -10,7 +10,7 @@ use overhear_event::{
 };
 
 use crate::distribution::Distribution;
-use crate::histogram::Histogram;
+use crate::histogram::{Bounded, Histogram, HistogramMemory};
 
 /// Statistics of one numeric field, of all values but those that are no numbers (NaN).
 #[derive(Clone, Debug, Default)]
@@ -57,9 +57,9 @@ impl FieldStatistics {
     }
 
     #[inline]
-    fn record(&mut self, value: Value<'_>) {
+    fn record(&mut self, value: Value<'_>, memory: &mut HistogramMemory) {
         if let Some(value) = value.as_f64() {
-            if !self.values.record(value) {
+            if !self.values.record_within(value, memory) {
                 self.infinities += u64::from(value == f64::INFINITY);
                 self.negative_infinities += u64::from(value == f64::NEG_INFINITY);
             }
@@ -123,19 +123,32 @@ impl SensorAccount {
         both.filter(|(field, _)| field.kind.is_number())
     }
 
-    fn element(&mut self, element: &ElementView<'_>) {
+    fn element(&mut self, element: &ElementView<'_>, memory: &mut HistogramMemory) {
         self.elements += 1;
         self.first.get_or_insert(element.time);
         let interrupted = std::mem::take(&mut self.interrupted);
         if let Some(last) = self.last.filter(|_| !interrupted) {
-            self.intervals.record(element.time.since(last).as_ns());
+            let interval = element.time.since(last).as_ns();
+            self.intervals.record_within(interval, memory);
         }
         self.last = Some(element.time);
         for &index in &self.counted {
             if let Some(value) = element.stream.schema.read(index, element.payload) {
-                self.fields[index].record(value);
+                self.fields[index].record(value, memory);
             }
         }
+    }
+
+    fn histograms(&mut self) -> impl Iterator<Item = &mut dyn Bounded> {
+        let values = self.fields.iter_mut();
+        let values = values.map(|field| &mut field.values as &mut dyn Bounded);
+        values.chain([&mut self.intervals as &mut dyn Bounded])
+    }
+
+    /// The largest relative error of a quantile of its intervals and values.
+    fn quantile_error(&self) -> f64 {
+        let values = self.fields.iter().map(|field| field.values.error());
+        values.fold(self.intervals.error(), f64::max)
     }
 
     /// Elements per second between the first and the last, missed ones included; `None` for fewer
@@ -152,40 +165,80 @@ impl SensorAccount {
 /// sensor share one, and so do the CPUs of one of the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct SensorStatistics {
-    accounts: BTreeMap<StreamId, SensorAccount>,
+    accounts: Accounts,
+    /// Of the intervals and values of all sensors.
+    memory: HistogramMemory,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Accounts {
+    programs: BTreeMap<StreamId, SensorAccount>,
     kernel: Vec<SensorAccount>,
     /// The kernel's accounts by the streams of the CPUs.
     of_kernel: BTreeMap<StreamId, usize>,
 }
 
 impl SensorStatistics {
+    /// Bounds the memory of the histograms of all sensors, which is 24 MiB otherwise.
+    #[must_use]
+    pub fn with_histogram_bytes(mut self, bytes: usize) -> Self {
+        self.memory = HistogramMemory::bytes(bytes);
+        self
+    }
+
     /// The accounts of programs' sensors in the order of registration.
     pub fn accounts(&self) -> impl Iterator<Item = &SensorAccount> {
-        self.accounts.values()
+        self.accounts.programs.values()
     }
 
     /// The accounts of the kernel's sensors beyond scheduling, probes among them, in the order of their first streams:
     /// the same whoever wrote first.
     pub fn kernel_accounts(&self) -> impl Iterator<Item = &SensorAccount> {
-        let mut seen = vec![false; self.kernel.len()];
-        let places = self.of_kernel.values().copied();
+        let Accounts {
+            kernel, of_kernel, ..
+        } = &self.accounts;
+        let mut seen = vec![false; kernel.len()];
+        let places = of_kernel.values().copied();
         let places = places.filter(move |&place| !std::mem::replace(&mut seen[place], true));
-        places.map(|place| &self.kernel[place])
+        places.map(|place| &kernel[place])
+    }
+
+    /// The largest relative error of a quantile.
+    #[must_use]
+    pub fn quantile_error(&self) -> f64 {
+        let all = self.accounts().chain(self.kernel_accounts());
+        all.map(SensorAccount::quantile_error).fold(0.0, f64::max)
     }
 
     /// Announces a sensor, so that it is listed even if it never writes.
     pub fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
-        self.account(stream, || Arc::clone(stream));
+        self.accounts.of(stream, || Arc::clone(stream));
     }
 
-    fn account(
+    /// Coarsens the largest histograms until all fit.
+    #[cold]
+    fn fit(&mut self) {
+        let Accounts {
+            programs, kernel, ..
+        } = &mut self.accounts;
+        self.memory.fit(|bound| {
+            let all = programs.values_mut().chain(&mut *kernel);
+            all.flat_map(SensorAccount::histograms)
+                .for_each(|it| bound(it));
+        });
+    }
+}
+
+impl Accounts {
+    /// The account of a stream's sensor; `None` if the accounts of threads have it.
+    fn of(
         &mut self,
         stream: &StreamDescriptor,
         shared: impl FnOnce() -> Arc<StreamDescriptor>,
     ) -> Option<&mut SensorAccount> {
         match stream.origin {
             Origin::Program(_) => {
-                let account = self.accounts.entry(stream.first_stream());
+                let account = self.programs.entry(stream.first_stream());
                 Some(account.or_insert_with(|| SensorAccount::new(shared())))
             }
             Origin::Kernel { .. } if !is_of_scheduling(stream) => {
@@ -224,13 +277,16 @@ fn is_of_scheduling(stream: &StreamDescriptor) -> bool {
 impl Update for SensorStatistics {
     fn element(&mut self, element: &ElementView<'_>) {
         let shared = || Arc::new(element.stream.clone());
-        if let Some(account) = self.account(element.stream, shared) {
-            account.element(element);
+        if let Some(account) = self.accounts.of(element.stream, shared) {
+            account.element(element, &mut self.memory);
+            if self.memory.is_exceeded() {
+                self.fit();
+            }
         }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        if let Some(account) = self.account(stream, || Arc::new(stream.clone())) {
+        if let Some(account) = self.accounts.of(stream, || Arc::new(stream.clone())) {
             account.missed = account.missed.saturating_add(gap.missed);
             account.interrupted = true;
         }
@@ -399,5 +455,62 @@ mod tests {
         assert_eq!((first.min(), first.max()), (Some(-3.0), Some(5.0)));
         assert_eq!(first.mean(), Some(2.0));
         assert_eq!(all[1].intervals.max(), Some(150));
+    }
+
+    #[test]
+    fn histograms_of_many_sensors_stay_within_their_memory() {
+        const BYTES: usize = 2 << 20;
+        const SENSORS: u32 = 60;
+        let schema = TypeSchema::builder("t").field("value", FieldKind::U64, "ns");
+        let schema = Arc::new(schema.build().unwrap());
+        let stream = |id| StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Program(Task {
+                pid: 1,
+                start: Timestamp::ZERO,
+                comm: "p".to_string(),
+            }),
+            sensor: format!("s{id}"),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::clone(&schema),
+            rate: None,
+            capacity: 64,
+        };
+        let streams: Vec<_> = (1..=SENSORS).map(stream).collect();
+        let mut statistics = SensorStatistics::default().with_histogram_bytes(BYTES);
+        for index in 0..2_000_u64 {
+            for stream in &streams {
+                let value = (index * 48_271 % 65_537) << (index % 9);
+                statistics.element(&ElementView {
+                    stream,
+                    sequence: index,
+                    time: Timestamp::from_monotonic_ns(index * index * 1_000),
+                    payload: &value.to_ne_bytes(),
+                });
+            }
+        }
+        let accounts = statistics.accounts.programs.values_mut();
+        let bytes: usize = accounts
+            .flat_map(|account| account.histograms())
+            .map(|histogram| histogram.bytes())
+            .sum();
+        assert!(bytes <= BYTES, "{bytes}");
+        let error = statistics.quantile_error();
+        assert!((0.001..0.2).contains(&error), "{error}");
+        for account in statistics.accounts() {
+            let intervals = &account.intervals;
+            assert_eq!((account.elements, intervals.count()), (2_000, 1_999));
+            assert_eq!(
+                (intervals.min(), intervals.max()),
+                (Some(1_000), Some(3_997_000))
+            );
+            // The distances grow from 1 us in steps of 2 us.
+            let median = intervals.quantile(0.5).unwrap() as f64;
+            assert!(
+                (median - 1_999_000.0).abs() <= 1_999_000.0 * error,
+                "{median}"
+            );
+        }
     }
 }

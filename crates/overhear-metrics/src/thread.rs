@@ -96,8 +96,6 @@ pub struct Thread {
     pub migrations: u64,
     /// From the waking to the first run, in nanoseconds.
     pub wakeup_latency: Histogram,
-    /// Lengths of its runs, in nanoseconds.
-    pub slices: Histogram,
     /// The newest sample of `schedstat`: run time and wait time.
     pub sampled: Option<(Nanos, Nanos)>,
     /// The thread's CPU time by the kernel's own account when it ended.
@@ -126,7 +124,6 @@ impl Thread {
             switches_involuntary: 0,
             migrations: 0,
             wakeup_latency: Histogram::new(),
-            slices: Histogram::new(),
             sampled: None,
             cpu_at_exit: None,
             ended: None,
@@ -165,10 +162,7 @@ impl Thread {
 
     pub(crate) fn account(&mut self, span: Nanos) {
         match self.state {
-            ThreadState::Running => {
-                self.run = self.run.plus(span);
-                self.slices.record(span.as_ns());
-            }
+            ThreadState::Running => self.run = self.run.plus(span),
             ThreadState::Runnable | ThreadState::Preempted => {
                 self.runnable = self.runnable.plus(span);
             }

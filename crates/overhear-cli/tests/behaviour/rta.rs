@@ -132,7 +132,7 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
     match besides {
         Besides::Unfit => write(3, 600_000, &switch(true, 0, 0)),
         Besides::Crowd => {
-            for tid in 10_000..15_000 {
+            for tid in 10_000..30_000 {
                 let begin = 600_000 + u64::from(tid) * 4;
                 let of = |mut payload: [u8; 24], place: usize| {
                     payload[place..place + 4].copy_from_slice(&u32::to_ne_bytes(tid));

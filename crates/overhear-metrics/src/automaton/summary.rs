@@ -7,10 +7,12 @@ use rustc_hash::FxHashMap;
 use super::measurement::{Doubt, Measurement, Sink};
 use super::metric::Metric;
 use crate::cost::Costs;
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, HistogramMemory};
 
-/// How many summaries are kept of each metric: a histogram takes up to 80 KiB.
-const SUMMARIES: usize = 4_096;
+/// Summaries kept of each metric.
+const SUMMARIES_OF_METRIC: usize = 16_384;
+/// Summaries kept of all metrics: some 40 MB, besides the counts of their histograms.
+const SUMMARIES: usize = 131_072;
 
 /// The measurements of one task and kind.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +30,18 @@ pub struct Summary {
 pub struct Summaries {
     /// By the index of the metric.
     metrics: Vec<Rows>,
-    refused: u64,
+    account: Account,
     costs: Costs,
+}
+
+/// What all metrics share.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    /// Rows of all metrics.
+    rows: usize,
+    /// Measurements that found no room.
+    refused: u64,
+    memory: HistogramMemory,
 }
 
 /// Places for rows that are found without asking the index.
@@ -87,8 +99,8 @@ struct Rows {
 
 impl Row {
     #[inline(always)]
-    fn count(&mut self, length: Nanos, is_complete: bool) {
-        self.lengths.record(length.as_ns());
+    fn count(&mut self, length: Nanos, is_complete: bool, memory: &mut HistogramMemory) {
+        self.lengths.record_within(length.as_ns(), memory);
         self.incomplete += u64::from(!is_complete);
     }
 }
@@ -112,16 +124,33 @@ impl Summaries {
         self
     }
 
+    /// Bounds the memory of the histograms of all summaries, which is 24 MiB otherwise.
+    #[must_use]
+    pub fn with_histogram_bytes(mut self, bytes: usize) -> Self {
+        self.account.memory = HistogramMemory::bytes(bytes);
+        self
+    }
+
+    /// The largest relative error of a quantile.
+    #[must_use]
+    pub fn quantile_error(&self) -> f64 {
+        let rows = self.metrics.iter().flat_map(|rows| &rows.all);
+        rows.map(|row| row.lengths.error()).fold(0.0, f64::max)
+    }
+
     /// The summaries of a metric by task and kind, in their order. The metric is named by its index among the metrics
     /// of its [`Metrics`](super::Metrics).
-    pub fn of(&self, metric_index: usize) -> impl Iterator<Item = (u32, Option<u64>, Summary)> {
-        let rows = self.metrics.get(metric_index);
-        let mut all: Vec<_> = rows.map_or(Vec::new(), |rows| rows.all.clone());
+    pub fn of(
+        &self,
+        metric_index: usize,
+    ) -> impl Iterator<Item = (u32, Option<u64>, Summary)> + '_ {
+        let rows = self.metrics.get(metric_index).into_iter();
+        let mut all: Vec<&Row> = rows.flat_map(|rows| &rows.all).collect();
         all.sort_by_key(|row| row.key);
         all.into_iter().map(|row| {
             let total = u64::try_from(row.lengths.sum()).unwrap_or(u64::MAX);
             let summary = Summary {
-                lengths: row.lengths,
+                lengths: row.lengths.clone(),
                 total: Nanos::from_ns(total),
                 incomplete: row.incomplete,
             };
@@ -131,18 +160,28 @@ impl Summaries {
 
     /// The summaries of a metric, and how many measurements found no room.
     #[inline(always)]
-    fn rows(&mut self, index: usize) -> (&mut Rows, &mut u64) {
+    fn rows(&mut self, index: usize) -> (&mut Rows, &mut Account) {
         if self.metrics.len() <= index {
             self.metrics.resize_with(index + 1, Rows::default);
         }
-        (&mut self.metrics[index], &mut self.refused)
+        (&mut self.metrics[index], &mut self.account)
+    }
+
+    /// Coarsens the largest histograms until all fit.
+    #[cold]
+    fn fit(&mut self) {
+        let metrics = &mut self.metrics;
+        self.account.memory.fit(|bound| {
+            let rows = metrics.iter_mut().flat_map(|rows| &mut rows.all);
+            rows.for_each(|row| bound(&mut row.lengths));
+        });
     }
 
     /// Measurements that found no room, because more tasks and kinds were measured than summaries
     /// are kept.
     #[must_use]
     pub const fn refused(&self) -> u64 {
-        self.refused
+        self.account.refused
     }
 }
 
@@ -161,23 +200,23 @@ impl Default for Rows {
 impl Rows {
     /// Counts a measurement, or that it was refused.
     #[inline(always)]
-    fn count(&mut self, measurement: &Measurement<'_>, refused: &mut u64) {
+    fn count(&mut self, measurement: &Measurement<'_>, account: &mut Account) {
         let key = RowKey::new(measurement.task, measurement.key);
         let length = measurement.adjusted();
         if let Some(row) = self.found_lately(key) {
-            return row.count(length, measurement.is_complete());
+            return row.count(length, measurement.is_complete(), &mut account.memory);
         }
         // What is rare must not ask for the whole measurement: then its values stay in registers.
-        match self.look_for(key) {
-            Some(row) => row.count(length, measurement.is_complete()),
-            None => *refused += 1,
+        match self.look_for(key, account) {
+            Some(row) => row.count(length, measurement.is_complete(), &mut account.memory),
+            None => account.refused += 1,
         }
     }
 
     /// The row of a task and kind, `None` if there is no room.
     #[inline(never)]
-    fn look_for(&mut self, key: RowKey) -> Option<&mut Row> {
-        let place = self.place(key)?;
+    fn look_for(&mut self, key: RowKey, account: &mut Account) -> Option<&mut Row> {
+        let place = self.place(key, account)?;
         Some(&mut self.all[place])
     }
 
@@ -189,18 +228,19 @@ impl Rows {
     }
 
     /// The place of the row of a task and kind, `None` if there is no room.
-    fn place(&mut self, key: RowKey) -> Option<usize> {
+    fn place(&mut self, key: RowKey, account: &mut Account) -> Option<usize> {
         // Who finds no room once never will.
         if self.refused[key.near()] == key {
             return None;
         }
         let place = match self.places.get(&key) {
             Some(&place) => place,
-            None if self.all.len() >= SUMMARIES => {
+            None if self.all.len() >= SUMMARIES_OF_METRIC || account.rows >= SUMMARIES => {
                 self.refused[key.near()] = key;
                 return None;
             }
             None => {
+                account.rows += 1;
                 self.places.insert(key, self.all.len());
                 self.all.push(Row {
                     key,
@@ -230,8 +270,11 @@ impl Sink for Summaries {
     }
 
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let (rows, refused) = self.rows(measurement.metric_index);
-        rows.count(measurement, refused);
+        let (rows, account) = self.rows(measurement.metric_index);
+        rows.count(measurement, account);
+        if self.account.memory.is_exceeded() {
+            self.fit();
+        }
     }
 
     fn measurements<'a>(
@@ -239,9 +282,12 @@ impl Sink for Summaries {
         metric_index: usize,
         measurements: impl Iterator<Item = Measurement<'a>>,
     ) {
-        let (rows, refused) = self.rows(metric_index);
+        let (rows, account) = self.rows(metric_index);
         for measurement in measurements {
-            rows.count(&measurement, refused);
+            rows.count(&measurement, account);
+        }
+        if self.account.memory.is_exceeded() {
+            self.fit();
         }
     }
 
@@ -251,6 +297,87 @@ impl Sink for Summaries {
             if let Some(&place) = rows.places.get(&RowKey::new(doubt.task, doubt.key)) {
                 rows.all[place].incomplete += 1;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{
+        ElementView, EventName, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+        Update,
+    };
+
+    use super::Summaries;
+    use crate::automaton::{new_user_metric, Catalogue, Metrics};
+
+    #[test]
+    fn summaries_of_many_tasks_stay_within_their_memory() {
+        const BYTES: usize = 256 << 10;
+        const TASKS: u32 = 100;
+        let (initial, r#final) = (EventName::user("begins"), EventName::user("ends"));
+        let metric =
+            new_user_metric("mine", &initial.into(), &r#final.into(), true, &Catalogue::linux()).unwrap();
+        let schema = Arc::new(TypeSchema::builder("t").build().unwrap());
+        let stream = |pid, sensor: &str, id| StreamDescriptor {
+            id: StreamId::from_raw(id),
+            origin: Origin::Program(Task {
+                pid,
+                start: Timestamp::ZERO,
+                comm: "p".to_owned(),
+            }),
+            sensor: sensor.to_owned(),
+            instance: String::new(),
+            lane: None,
+            schema: Arc::clone(&schema),
+            rate: None,
+            capacity: 8,
+        };
+        let streams: Vec<_> = (1..=TASKS)
+            .map(|pid| {
+                [
+                    stream(pid, "begins", 2 * pid),
+                    stream(pid, "ends", 2 * pid + 1),
+                ]
+            })
+            .collect();
+        let mut metrics = Metrics::new(Summaries::default().with_histogram_bytes(BYTES));
+        metrics.add(metric);
+        let mut now_ns = 1;
+        for round in 0..2_000 {
+            let length_ns = (1 + round * 48_271 % 65_537) << (round % 9);
+            for ends in [0, 1] {
+                for pair in &streams {
+                    metrics.element(&ElementView {
+                        stream: &pair[ends],
+                        sequence: round,
+                        time: Timestamp::from_monotonic_ns(now_ns),
+                        payload: &[],
+                    });
+                }
+                now_ns += length_ns;
+            }
+        }
+        let summaries = metrics.sink();
+        let rows = summaries.metrics.iter().flat_map(|rows| &rows.all);
+        let bytes: usize = rows.map(|row| row.lengths.heap_bytes()).sum();
+        assert!(bytes <= BYTES, "{bytes}");
+        let error = summaries.quantile_error();
+        assert!((0.001..0.2).contains(&error), "{error}");
+        let mut exact: Vec<u64> = (0..2_000)
+            .map(|round| (1 + round * 48_271 % 65_537) << (round % 9))
+            .collect();
+        exact.sort_unstable();
+        assert_eq!(summaries.of(0).count(), TASKS as usize);
+        for (_, _, summary) in summaries.of(0) {
+            let lengths = &summary.lengths;
+            assert_eq!(lengths.count(), 2_000);
+            assert_eq!(summary.total.as_ns(), exact.iter().sum::<u64>());
+            assert_eq!(lengths.max(), exact.last().copied());
+            let (found, exact) = (lengths.quantile(0.5).unwrap() as f64, exact[999] as f64);
+            assert!((found - exact).abs() <= exact * error, "{found}: {exact}");
         }
     }
 }

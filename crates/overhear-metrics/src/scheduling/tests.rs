@@ -290,7 +290,7 @@ fn an_arrival_that_was_not_seen_is_told_by_the_departure() {
     let thread = &script.0.threads()[0];
     assert_eq!(thread.run, Nanos::from_ns(100 + 60));
     assert_eq!(thread.runnable, Nanos::from_ns(40));
-    assert_eq!(thread.slices.min(), Some(60));
+    assert_eq!(script.0.runs().min(), Some(60));
     assert_eq!(thread.wakeup_latency.max(), Some(40));
     assert_eq!(thread.migrations, 1);
 }
@@ -382,4 +382,82 @@ fn thread_ids_that_come_again_are_new_threads() {
     script.switch(200, 0, (8, 0x80), 0, 0);
     script.switch(300, 0, (0, 0), 8, 0);
     assert_eq!(script.0.threads().len(), 2);
+}
+
+/// Wakes threads by turns, each after a latency of its own choice.
+fn wake_by_turns(scheduling: &mut Scheduling, threads: u32, turns: u64) -> Vec<Vec<u64>> {
+    let wakes = stream(SCHED_WAKE, 0, Wake::schema());
+    let switches = stream(SCHED_SWITCH, 0, Switch::schema());
+    let mut latencies = vec![Vec::new(); threads as usize];
+    let mut now_ns = 1;
+    let mut feed = |stream, ns, payload: &[u8]| {
+        scheduling.element(&ElementView {
+            stream,
+            sequence: 0,
+            time: Timestamp::from_monotonic_ns(ns),
+            payload,
+        });
+    };
+    for turn in 0..turns * u64::from(threads) {
+        let tid = 1 + (turn % u64::from(threads)) as u32;
+        let latency_ns = 1_000 + (turn * 48_271 % 65_537) * (1 << (turn % 9));
+        for kind in [Wake::WAKING, Wake::WAKEUP] {
+            let wake = Wake {
+                tid,
+                pid: 1,
+                waker_tid: 0,
+                waker_pid: 0,
+                target_cpu: 0,
+                kind,
+            };
+            feed(&wakes, now_ns, &wake.to_payload());
+        }
+        latencies[tid as usize - 1].push(latency_ns);
+        let switch = Switch {
+            prev_tid: if tid == 1 { threads } else { tid - 1 },
+            next_tid: tid,
+            prev_pid: 1,
+            next_pid: 1,
+            prev_state: 1,
+            flags: Switch::PREV_TRACKED | Switch::NEXT_TRACKED,
+            prev_run_ns: Switch::UNKNOWN,
+        };
+        feed(&switches, now_ns + latency_ns, &switch.to_payload());
+        now_ns += latency_ns + 1_000;
+    }
+    latencies
+}
+
+#[test]
+fn latencies_of_many_threads_stay_within_their_memory() {
+    const BYTES: usize = 256 << 10;
+    let mut scheduling = Scheduling::new(()).with_histogram_bytes(BYTES);
+    let latencies = wake_by_turns(&mut scheduling, 100, 1_000);
+    let threads = scheduling.threads();
+    let bytes: usize = threads
+        .iter()
+        .map(|it| it.wakeup_latency.heap_bytes())
+        .sum();
+    assert!(bytes <= BYTES, "{bytes}");
+    let error = scheduling.quantile_error();
+    assert!((0.001..0.1).contains(&error), "{error}");
+    let median = |values: &mut Vec<u64>| {
+        values.sort_unstable();
+        values[values.len() / 2 - 1] as f64
+    };
+    for thread in threads {
+        let mut latencies = latencies[thread.tid as usize - 1].clone();
+        let found = &thread.wakeup_latency;
+        assert_eq!(found.count(), latencies.len() as u64);
+        assert_eq!(found.max(), latencies.iter().copied().max());
+        let exact = median(&mut latencies);
+        let found = found.quantile(0.5).unwrap() as f64;
+        assert!((found - exact).abs() <= exact * error, "{found}: {exact}");
+    }
+    // All together they are as exact as ever.
+    let all = scheduling.wakeup_latencies();
+    let exact = median(&mut latencies.concat());
+    let found = all.quantile(0.5).unwrap() as f64;
+    assert!((found - exact).abs() <= exact * 0.001, "{found}: {exact}");
+    assert_eq!(all.error(), 0.001);
 }
