@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every interval of every thread, packed: fifteen bytes each.
+//! Intervals of every thread, packed: fifteen bytes each, in a bounded number.
+//!
+//! A time-line that is full ends: from that moment on it has no interval of any thread. So whatever it
+//! shows before is all there was, and no thread seems to rest while others do not fit.
 
 use overhear_event::{Nanos, Timestamp};
 
@@ -28,6 +31,8 @@ pub struct Row {
     pub shrinks: Vec<i64>,
     /// By how much the first interval begins earlier in compensated time.
     pub first_delay: Nanos,
+    /// Whether later intervals of the thread found no room.
+    pub is_cut: bool,
     end: Timestamp,
     // Where the entries that are settled end, as recorded and compensated.
     settled: (Timestamp, Timestamp),
@@ -64,6 +69,12 @@ impl Row {
             })
     }
 
+    /// Where the last interval ends.
+    #[must_use]
+    pub const fn end(&self) -> Timestamp {
+        self.end
+    }
+
     fn push(&mut self, mut length: u64, state: u8, cpu: u16, reason: Reason) {
         while length > 0 {
             let part = u32::try_from(length).unwrap_or(u32::MAX);
@@ -76,33 +87,70 @@ impl Row {
     }
 }
 
-/// Keeps the intervals of all threads, up to a limit.
+/// Keeps the intervals of all threads in a range of time, up to a limit.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     rows: Vec<Row>,
     kept: u64,
     limit: u64,
+    /// The range. Its end is where the limit was reached, if `is_cut`.
+    from: Timestamp,
+    until: Timestamp,
+    is_cut: bool,
+    /// Intervals of the range that found no room, in whole or in part.
     dropped: u64,
     borders: Option<Vec<Border>>,
 }
 
+/// Intervals kept unless told otherwise: 18 MB at most while the rows grow, 28 MB compensated.
+const MOST_INTERVALS: u64 = 600_000;
+
 impl Default for Timeline {
     fn default() -> Self {
-        Self::with_limit(20_000_000)
+        Self::with_limit(MOST_INTERVALS)
     }
 }
 
 impl Timeline {
-    /// A time-line that keeps at most this many intervals; the rest is counted.
+    /// A time-line that keeps about this many intervals, and ends then: one more of each thread that
+    /// has not ended. The others are counted.
     #[must_use]
     pub const fn with_limit(limit: u64) -> Self {
         Self {
             rows: Vec::new(),
             kept: 0,
             limit,
+            from: Timestamp::ZERO,
+            until: if limit == 0 {
+                Timestamp::ZERO
+            } else {
+                Timestamp::MAX
+            },
+            is_cut: limit == 0,
             dropped: 0,
             borders: None,
         }
+    }
+
+    /// The same, of this range of time. Intervals that reach beyond it are shortened.
+    #[must_use]
+    pub fn within(mut self, from: Timestamp, until: Timestamp) -> Self {
+        self.from = from;
+        self.until = self.until.min(until);
+        self
+    }
+
+    /// Ends the time-line here, as if it were full.
+    pub fn cut(&mut self, at: Timestamp) {
+        if at < self.until {
+            (self.until, self.is_cut) = (at, true);
+        }
+    }
+
+    /// From when on intervals are left out for want of room; `None` if all have room.
+    #[must_use]
+    pub fn cut_at(&self) -> Option<Timestamp> {
+        (self.is_cut && self.dropped > 0).then_some(self.until)
     }
 
     /// The same, with every interval's length in compensated time as well: [`Timeline::settle`] is
@@ -148,7 +196,7 @@ impl Timeline {
         &self.rows
     }
 
-    /// Intervals beyond the limit.
+    /// Intervals of the range that found no room, in whole or in part.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
@@ -165,10 +213,17 @@ impl Observer for Timeline {
         state: ThreadState,
         cpu: Option<u32>,
     ) {
-        if self.kept >= self.limit {
+        let (from, end) = (from.max(self.from), to.min(self.until));
+        if to > self.until && self.is_cut {
             self.dropped += 1;
+            if let Some(row) = self.rows.get_mut(index.get()) {
+                row.is_cut = row.start.is_some();
+            }
+        }
+        if from >= end {
             return;
         }
+        let to = end;
         self.kept += 1;
         if self.rows.len() <= index.get() {
             self.rows.resize_with(index.get() + 1, Row::default);
@@ -206,5 +261,78 @@ impl Observer for Timeline {
         row.push(to.since(from).as_ns(), state.code(), cpu, thread.reason());
         border(row, to);
         row.end = to;
+        if self.kept >= self.limit {
+            self.cut(to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::Timestamp;
+
+    use super::{Observer, Row, Timeline};
+    use crate::thread::{Thread, ThreadIndex, ThreadState};
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_monotonic_ns(ns)
+    }
+
+    /// Intervals of two threads that end by turns, ten nanoseconds apart.
+    fn fill(timeline: &mut Timeline) {
+        for end in (10..=100).step_by(10) {
+            let (index, tid) = ((end / 10) as usize % 2, 7);
+            let thread = Thread::new(tid, tid, at(0), ThreadState::Running);
+            let (from, state) = (at(end - end.min(20)), ThreadState::Running);
+            timeline.interval(ThreadIndex(index), &thread, from, at(end), state, Some(0));
+        }
+    }
+
+    fn spans(row: &Row) -> Vec<(u64, u64)> {
+        let mut begin = row.start.map_or(0, Timestamp::as_monotonic_ns);
+        let span = |interval: super::Interval| {
+            begin += interval.length;
+            (begin - interval.length, begin)
+        };
+        row.intervals().map(span).collect()
+    }
+
+    #[test]
+    fn full_timeline_ends_at_one_moment_for_all_threads() {
+        let mut timeline = Timeline::with_limit(4);
+        fill(&mut timeline);
+        let [even, odd] = timeline.rows() else {
+            panic!("{timeline:?}");
+        };
+        assert_eq!(spans(even), [(0, 20), (20, 40)]);
+        // The interval of the other thread that lasts longer is shortened.
+        assert_eq!(spans(odd), [(0, 10), (10, 30), (30, 40)]);
+        assert_eq!((even.end(), odd.end()), (at(40), at(40)));
+        assert!(even.is_cut && odd.is_cut);
+        assert_eq!(timeline.cut_at(), Some(at(40)));
+        assert_eq!(timeline.dropped(), 6);
+    }
+
+    #[test]
+    fn timeline_of_a_range_has_what_lies_in_it() {
+        let mut timeline = Timeline::default().within(at(25), at(45));
+        fill(&mut timeline);
+        let rows: Vec<_> = timeline.rows().iter().map(spans).collect();
+        assert_eq!(rows, [[(25, 40), (40, 45)], [(25, 30), (30, 45)]]);
+        assert_eq!((timeline.cut_at(), timeline.dropped()), (None, 0));
+        assert!(!timeline.rows()[0].is_cut);
+        // It can be full before the range ends.
+        let mut timeline = Timeline::with_limit(2).within(at(25), at(45));
+        fill(&mut timeline);
+        assert_eq!(timeline.cut_at(), Some(at(40)));
+        let rows: Vec<_> = timeline.rows().iter().map(spans).collect();
+        assert_eq!(rows, [vec![(25, 40)], vec![(25, 30), (30, 40)]]);
+    }
+
+    #[test]
+    fn timeline_without_room_takes_no_memory() {
+        let mut timeline = Timeline::with_limit(0);
+        fill(&mut timeline);
+        assert_eq!((timeline.rows().len(), timeline.dropped()), (0, 10));
     }
 }
