@@ -100,8 +100,9 @@ fn demonstrate(options: &Options) -> Result<()> {
     for note in &outcome.report.notes {
         println!("{}", fill(&format!("Note: {note}"), "  "));
     }
-    if let Some(page) = &outcome.page {
-        println!("The report, with the time-line of both: {}", page.display());
+    if let Some(page) = outcome.write_page()? {
+        let file = page.file.display();
+        println!("The report, with the time-line of both: {file}");
     }
     match outcome.exit {
         Exit::Code(0) => Ok(()),

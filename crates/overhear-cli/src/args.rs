@@ -9,7 +9,9 @@ use std::str::FromStr;
 
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_cli::calibrate::{Calibration, Sought};
+use overhear_cli::exit::{Failure, USAGE};
 use overhear_cli::metrics::ElementCost;
+use overhear_cli::offline::TimeRange;
 use overhear_cli::record::Wishes;
 use overhear_cli::session::{self, KernelChoice, KernelSensor, NamedSensors, Probe};
 use overhear_cli::updates::UpdateSpecification;
@@ -84,6 +86,9 @@ pub(crate) struct RunArguments {
     /// Keeps the trace and report.html in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Writes no report.html; `overhear report DIR --html FILE` writes it later.
+    #[arg(long, requires = "out")]
+    pub(crate) no_page: bool,
     /// What to hear of the kernel.
     #[arg(long, value_enum, default_value_t = KernelLevel::Sched)]
     pub(crate) kernel: KernelLevel,
@@ -270,6 +275,9 @@ pub(crate) struct RecordArguments {
     /// Keeps the trace and report.html in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Writes no report.html; `overhear report DIR --html FILE` writes it later.
+    #[arg(long, requires = "out")]
+    pub(crate) no_page: bool,
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
@@ -329,6 +337,8 @@ pub(crate) struct ReportArguments {
     /// Shows this recording beside it in the page, on the same scale.
     #[arg(long, value_name = "DIR", requires = "html")]
     pub(crate) beside: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shown: RangeArguments,
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
@@ -342,6 +352,39 @@ pub(crate) struct ViewArguments {
     /// Another recording, to be shown beside it on the same scale.
     #[arg(value_name = "BESIDE")]
     pub(crate) beside: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shown: RangeArguments,
+}
+
+/// The part of a run that a time-line shows.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RangeArguments {
+    /// Begins the page's time-line so long after the begin of the run: 500ms, 2s, 3m. Tables are of the
+    /// whole run.
+    #[arg(long, value_name = "TIME", value_parser = length)]
+    from: Option<Nanos>,
+    /// Ends the page's time-line so long after the begin of the run.
+    #[arg(long, value_name = "TIME", value_parser = positive)]
+    to: Option<Nanos>,
+}
+
+impl RangeArguments {
+    /// # Errors
+    /// [`Failure`] if it ends before it begins.
+    pub(crate) fn range(self) -> Result<TimeRange, Failure> {
+        let from = self.from.unwrap_or(Nanos::ZERO);
+        match self.to {
+            Some(to) if to <= from => {
+                let sentence = format!("--to {to} is not after --from {from}; name a later time");
+                Err(Failure::new(USAGE, sentence))
+            }
+            to => Ok(TimeRange { from, to }),
+        }
+    }
+
+    pub(crate) const fn is_named(self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,14 @@ pub fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// A number with the noun that it counts.
+pub(crate) fn counted(number: u64, one: &str, several: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {several}"),
+    }
+}
+
 /// One line of comma-separated values, quoted where need be.
 pub(crate) fn csv_line<I, T>(cells: I) -> Vec<u8>
 where

@@ -4,7 +4,7 @@
 mod args;
 mod live;
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser};
 use overhear_cli::config::{self, constraints};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
+use overhear_cli::offline::{Page, PageRequest};
 use overhear_cli::reactions::Reactions;
 use overhear_cli::session::{NamedSensors, Outcome, Session};
 use overhear_cli::updates::Updates;
@@ -134,7 +135,10 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
             say(&format!("overhear: {failure}\n"));
         }
     }
-    let status = tell(&outcome, json.as_ref(), arguments.quiet);
+    let status = tell(&outcome, json.as_ref());
+    if !arguments.no_page {
+        write_page(&outcome, arguments.quiet);
+    }
     if let Some(shown) = shown.filter(Shown::stays) {
         say(&format!(
             "the run is shown at {} until you interrupt (Ctrl-C)\n",
@@ -157,11 +161,15 @@ fn record(arguments: &RecordArguments) -> Result<u8, Failure> {
     if let Some(place) = place {
         place.keep();
     }
-    Ok(tell(&outcome, json.as_ref(), arguments.quiet))
+    let status = tell(&outcome, json.as_ref());
+    if !arguments.no_page {
+        write_page(&outcome, arguments.quiet);
+    }
+    Ok(status)
 }
 
 /// Tells what was found, and returns the exit status.
-fn tell(outcome: &Outcome, json: Option<&JsonTarget>, quiet: bool) -> u8 {
+fn tell(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
     match json {
         Some(target) => {
             if let Err(failure) = print_json(&outcome.report, target) {
@@ -176,10 +184,29 @@ fn tell(outcome: &Outcome, json: Option<&JsonTarget>, quiet: bool) -> u8 {
             Width::of(std::io::stderr()),
         )),
     }
-    if let (Some(page), false) = (&outcome.page, quiet) {
-        say(&format!("report: {}\n", page.display()));
-    }
     outcome.status()
+}
+
+/// Writes the page, after all else: whatever becomes of it, the report was shown and the exit status is
+/// settled.
+fn write_page(outcome: &Outcome, quiet: bool) {
+    match outcome.write_page() {
+        Ok(Some(page)) if !quiet => say_page(&page.file, &page.left_out),
+        Ok(_) => {}
+        Err(failure) => say(&format!("overhear: {failure}\n")),
+    }
+}
+
+/// Says where a page is, and what it leaves out.
+fn say_page(file: &Path, left_out: &[String]) {
+    say(&format!("report: {}\n", file.display()));
+    say_left_out(left_out);
+}
+
+fn say_left_out(sentences: &[String]) {
+    for sentence in sentences {
+        say(&format!("overhear: {sentence}\n"));
+    }
 }
 
 fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Failure> {
@@ -211,7 +238,9 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Failure> {
 
 fn view(arguments: &ViewArguments) -> Result<u8, Failure> {
     let beside = arguments.beside.as_deref();
-    view::view(&arguments.directory, beside, |url| {
+    let range = arguments.shown.range()?;
+    view::view(&arguments.directory, beside, range, |url, left_out| {
+        say_left_out(left_out);
         // A reader that went away has no use for the address.
         let _ = print(&format!("{url}\n"));
     })?;
@@ -219,6 +248,11 @@ fn view(arguments: &ViewArguments) -> Result<u8, Failure> {
 }
 
 fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
+    let range = arguments.shown.range()?;
+    if arguments.shown.is_named() && arguments.html.is_none() {
+        let sentence = "--from and --to choose what the page shows; name its file by --html";
+        return Err(Failure::new(USAGE, sentence));
+    }
     for sentence in offline::mend(&arguments.directory)? {
         say(&format!("overhear: {sentence}\n"));
     }
@@ -233,21 +267,26 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         compensate: arguments.compensate,
     };
     let report = offline::evaluate(&arguments.directory, evaluation)?;
-    if let Some(html) = &arguments.html {
-        match &arguments.beside {
-            Some(beside) => {
-                let page = offline::page_beside(&arguments.directory, beside)?;
-                offline::write_html(html, &page)?;
-            }
-            None => {
-                offline::write_page(&arguments.directory, html, Some(&report), calibration)?;
-            }
-        }
-        say(&format!("report: {}\n", html.display()));
-    }
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| table::render(&report, width))?,
+    }
+    if let Some(html) = &arguments.html {
+        let beside = arguments.beside.as_deref();
+        let besides = beside.map(offline::read_report).transpose()?;
+        let besides = beside.zip(besides.as_ref());
+        let mut requests = vec![PageRequest {
+            calibration,
+            range,
+            ..PageRequest::of(&arguments.directory, &report)
+        }];
+        requests.extend(besides.map(|(dir, report)| PageRequest {
+            range,
+            ..PageRequest::of(dir, report)
+        }));
+        let page = Page::of(&requests)?;
+        page.write_to(html)?;
+        say_page(html, &page.left_out());
     }
     Ok(report.status())
 }
@@ -395,17 +434,30 @@ fn man(arguments: &ManArguments) -> Result<u8, Failure> {
     Ok(COMPLETE)
 }
 
+/// Writes a document without having it in memory.
 fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
+    fn write(report: &impl Serialize, out: impl Write) -> std::io::Result<()> {
+        let mut out = BufWriter::new(out);
+        serde_json::to_writer_pretty(&mut out, report)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    }
     match target {
-        JsonTarget::Stdout => print(&json),
-        JsonTarget::File(path) => write_file(path, &json),
+        JsonTarget::Stdout => printed(write(report, std::io::stdout().lock())),
+        JsonTarget::File(path) => {
+            let file = std::fs::File::create(path);
+            let written = file.and_then(|file| write(report, file));
+            written.map_err(|error| cannot_write(path, &error))
+        }
     }
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|error| Failure::new(USAGE, format!("cannot write {}: {error}", path.display())))
+    std::fs::write(path, text).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(USAGE, format!("cannot write {}: {error}", path.display()))
 }
 
 /// Says something on standard error. Where that is closed or full there is nobody to tell, and the
@@ -454,9 +506,15 @@ impl Drop for Place {
     }
 }
 
-/// Prints; a reader that went away (`overhear report ... | head`) is no error.
+/// Prints all of it at once, and nothing later.
 fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout().lock();
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// A reader that went away (`overhear report ... | head`) is no error.
+fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
             USAGE,
             format!("cannot write to standard output: {error}"),

@@ -2,14 +2,14 @@
 //! Reports from a recording.
 
 use std::fs;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Timestamp, Update};
 use overhear_metrics::compensation::{Compensation, Delays};
-use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
+use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Losses};
-use overhear_trace::{repair, TraceReader};
+use overhear_trace::{repair, ReplaySummary, TraceReader};
 use serde::de::DeserializeOwned;
 
 use crate::calibrate::Calibration;
@@ -20,43 +20,14 @@ use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{MetricsReport, METRICS};
 use crate::other_threads;
-use crate::page;
-use crate::picture::{self, PicturedGap, SensorColumns};
+use crate::page::{self, Run};
+use crate::picture::{Picture, Piece, Remedy, Room};
 use crate::reactions::{ReactionsReport, REACTIONS};
 use crate::recording::{self, report, Found, Recording};
-use crate::report::{HistogramReport, OtherThread, Report, TraceReport};
+use crate::report::{HistogramReport, Report, TraceReport};
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
-/// Everything that a recording says.
-struct Replayed {
-    recording: Recording,
-    scheduling: Scheduling<Timeline>,
-    statistics: SensorStatistics,
-    losses: Losses,
-    columns: SensorColumns,
-    gaps: Vec<PicturedGap>,
-    /// Where costs are known.
-    delays: Option<Delays>,
-    compensated: Option<Compensated>,
-    trace: TraceReport,
-    updates: Vec<UpdateReport>,
-    meter: Option<Meter>,
-    others: Vec<OtherThread>,
-    check: Option<CheckReport>,
-    metrics: Option<MetricsReport>,
-    guarantee: Option<GuaranteeReport>,
-    reactions: Option<ReactionsReport>,
-    own_histograms: Vec<HistogramReport>,
-    begin: Timestamp,
-    end: Timestamp,
-}
-
-/// What is found in compensated time.
-struct Compensated {
-    scheduling: Scheduling,
-    statistics: SensorStatistics,
-    delays: Delays,
-}
+pub use crate::picture::TimeRange;
 
 /// How a recording is evaluated.
 #[derive(Debug, Default)]
@@ -101,76 +72,203 @@ pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
 /// # Errors
 /// [`Failure`] if this is no recording.
 pub fn read_report(dir: &Path) -> Result<Report, Failure> {
-    Ok(replay(dir, Evaluation::default())?.report())
+    evaluate(dir, Evaluation::default())
 }
 
-/// The same, evaluated in this way.
-///
-/// # Errors
-/// [`Failure`] if this is no recording, or its times are to be compensated and there is no calibration.
-pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
-    Ok(replay(dir, evaluation)?.report())
+/// What a page shows of a recording.
+#[derive(Debug)]
+pub struct PageRequest<'a> {
+    /// The recording.
+    pub dir: &'a Path,
+    /// Its report.
+    pub report: &'a Report,
+    /// What sensors cost, instead of what the recording brings along.
+    pub calibration: Option<Calibration>,
+    /// The part of the run that the time-line shows.
+    pub range: TimeRange,
 }
 
-/// Writes the page of the recording in `dir`, by this calibration, if there is one, instead of the one that
-/// was recorded. A report that is known already is not computed again.
-///
-/// # Errors
-/// [`Failure`] if this is no recording or the page cannot be written.
-pub fn write_page(
-    dir: &Path,
-    page: &Path,
-    known: Option<&Report>,
-    calibration: Option<Calibration>,
-) -> Result<(), Failure> {
-    write_html(page, &self::page(dir, known, calibration)?)
-}
-
-/// The page of the recording in `dir`, as [`write_page`] writes it.
-///
-/// # Errors
-/// [`Failure`] if this is no recording.
-pub fn page(
-    dir: &Path,
-    known: Option<&Report>,
-    calibration: Option<Calibration>,
-) -> Result<String, Failure> {
-    let evaluation = Evaluation {
-        calibration,
-        ..Evaluation::default()
-    };
-    let replayed = replay(dir, evaluation)?;
-    let computed;
-    let report = match known {
-        Some(report) => report,
-        None => {
-            computed = replayed.report();
-            &computed
-        }
-    };
-    let report = serde_json::to_value(report).unwrap_or_default();
-    Ok(page::render(&report, &replayed.picture()))
-}
-
-/// One page of two recordings, on one scale.
-///
-/// # Errors
-/// [`Failure`] if one of them is no recording.
-pub fn page_beside(dir: &Path, beside: &Path) -> Result<String, Failure> {
-    let documents = |dir: &Path| {
-        let replayed = replay(dir, Evaluation::default())?;
-        let report = serde_json::to_value(replayed.report()).unwrap_or_default();
-        Ok((report, replayed.picture(), dir.display().to_string()))
-    };
-    let (one, other) = (documents(dir)?, documents(beside)?);
-    fn run(documents: &(serde_json::Value, serde_json::Value, String)) -> page::Run<'_> {
-        page::Run {
-            report: &documents.0,
-            timeline: &documents.1,
-            label: &documents.2,
+impl<'a> PageRequest<'a> {
+    /// All of the recording in `dir`.
+    #[must_use]
+    pub fn of(dir: &'a Path, report: &'a Report) -> Self {
+        Self {
+            dir,
+            report,
+            calibration: None,
+            range: TimeRange::default(),
         }
     }
-    Ok(page::render_beside(&run(&one), &run(&other)))
+}
+
+/// A page that can be written: the picture is in memory, within its bounds.
+#[derive(Debug)]
+pub struct Page<'a> {
+    runs: Vec<Pictured<'a>>,
+}
+
+/// A recording's picture and its report.
+#[derive(Debug)]
+struct Pictured<'a> {
+    request: &'a PageRequest<'a>,
+    picture: Picture,
+    begin: Timestamp,
+}
+
+impl<'a> Page<'a> {
+    /// The page of one recording, or of several beside each other, on one scale: two have room.
+    ///
+    /// # Errors
+    /// [`Failure`] if one of them is no recording.
+    pub fn of(requests: &'a [PageRequest<'a>]) -> Result<Self, Failure> {
+        let room = match requests.len() {
+            1 => Room::PAGE,
+            _ => Room::PAGE.half(),
+        };
+        let runs = requests.iter().map(|request| pictured(request, room));
+        Ok(Self {
+            runs: runs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Sentences about what the page leaves out of the recordings, for want of room.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<String> {
+        let pieces = self.runs.iter().map(Pictured::timeline);
+        pieces.flat_map(|piece| piece.left_out()).collect()
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let labels: Vec<String> = self.runs.iter().map(|run| run.label()).collect();
+        let timelines: Vec<Piece<'_>> = self.runs.iter().map(Pictured::timeline).collect();
+        let runs = self.runs.iter().zip(&timelines).zip(&labels);
+        let runs: Vec<_> = runs
+            .map(|((run, timeline), label)| Run {
+                report: run.request.report,
+                timeline,
+                program: run
+                    .request
+                    .report
+                    .command
+                    .first()
+                    .map_or("", String::as_str),
+                // One alone needs no name.
+                label: if labels.len() > 1 { label } else { "" },
+            })
+            .collect();
+        match runs.as_slice() {
+            [] => Ok(()),
+            [run, rest @ ..] => page::write(out, run, rest.first()),
+        }
+    }
+
+    /// Writes it to a file.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be written.
+    pub fn write_to(&self, file: &Path) -> Result<(), Failure> {
+        // A link stays a link: its target is replaced.
+        let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_path_buf());
+        let is_special = fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file());
+        // Written beside and renamed, so that a browser never sees half a page; but a device or a pipe
+        // is written into.
+        let beside = target.with_extension("html.tmp");
+        let written = if is_special {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&target)
+                .and_then(|out| self.write_all(out))
+        } else {
+            fs::File::create(&beside)
+                .and_then(|out| self.write_all(out))
+                .and_then(|()| fs::rename(&beside, &target))
+        };
+        written.map_err(|error| {
+            if !is_special {
+                let _ = fs::remove_file(&beside);
+            }
+            let status = match error.kind() {
+                io::ErrorKind::StorageFull => INCONCLUSIVE,
+                io::ErrorKind::PermissionDenied => UNAVAILABLE,
+                _ => USAGE,
+            };
+            Failure::new(status, format!("cannot write {}: {error}", file.display()))
+        })
+    }
+
+    fn write_all(&self, file: fs::File) -> io::Result<()> {
+        let mut out = BufWriter::new(file);
+        self.write(&mut out)?;
+        out.flush()
+    }
+}
+
+impl Pictured<'_> {
+    fn label(&self) -> String {
+        self.request.dir.display().to_string()
+    }
+
+    fn timeline(&self) -> Piece<'_> {
+        let piece = self.picture.whole(self.begin);
+        piece.with_remedy(Remedy::Recording(self.label()))
+    }
+}
+
+/// Replays a recording into a picture.
+fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>, Failure> {
+    let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
+    let reader = TraceReader::open(request.dir).map_err(usage)?;
+    let recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
+    let times = times(&reader, &recording);
+    let calibration = match &request.calibration {
+        None => kept(&reader, CALIBRATION)?,
+        Some(named) => Some(named.clone()),
+    };
+    let costs = calibration.map(|known: Calibration| {
+        let known = known.heard_by(recording.kernel_active());
+        Meter::new(known).costs()
+    });
+    let range = request.range.of_run(times.begin);
+    let mut picture = Picture::new(room, costs.map(Delays::new), range);
+    if recording.hears_wakeups() {
+        picture.expect_wakeups();
+    }
+    reader.streams().for_each(|stream| picture.announce(stream));
+    let count = |id| reader.count(id).map_or(0, |(elements, _)| elements);
+    let streams = reader.streams();
+    picture.expect(streams.map(|stream| (stream, count(stream.id))));
+    let _ = reader.replay(&mut [&mut picture]);
+    picture.end(times.ended);
+    picture.advance(times.end);
+    Ok(Pictured {
+        request,
+        picture,
+        begin: times.begin,
+    })
+}
+
+/// When what is recorded begins and ends.
+struct Times {
+    begin: Timestamp,
+    end: Timestamp,
+    /// When the program ended; `end` if that is not known.
+    ended: Timestamp,
+}
+
+fn times(reader: &TraceReader, recording: &Recording) -> Times {
+    let begin = recording::start_of(reader, Some(recording)).unwrap_or_default();
+    let (_, end) = reader.times().unwrap_or_default();
+    let ending = recording.end.map(|ending| ending.end_ns);
+    let ended = ending.map_or(end, Timestamp::from_monotonic_ns);
+    Times {
+        begin,
+        end: end.max(ended),
+        ended,
+    }
 }
 
 /// A report that says no more than which program is recorded in `dir`.
@@ -189,33 +287,6 @@ fn recording_of(dir: &Path) -> Recording {
     let reader = TraceReader::open(dir).ok();
     let run = reader.and_then(|reader| reader.document("run").ok().flatten());
     serde_json::from_value(run.unwrap_or_default()).unwrap_or_default()
-}
-
-/// Writes a page.
-///
-/// # Errors
-/// [`Failure`] if it cannot be written.
-pub fn write_html(page: &Path, html: &str) -> Result<(), Failure> {
-    // A link stays a link: its target is replaced.
-    let target = fs::canonicalize(page).unwrap_or_else(|_| page.to_path_buf());
-    let is_special = fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file());
-    // Written beside and renamed, so that a browser never sees half a page; but a device or a pipe
-    // is written into.
-    let beside = target.with_extension("html.tmp");
-    let written = if is_special {
-        fs::write(&target, html)
-    } else {
-        fs::write(&beside, html).and_then(|()| fs::rename(&beside, &target))
-    };
-    written.map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        let status = match error.kind() {
-            std::io::ErrorKind::StorageFull => INCONCLUSIVE,
-            std::io::ErrorKind::PermissionDenied => UNAVAILABLE,
-            _ => USAGE,
-        };
-        Failure::new(status, format!("cannot write {}: {error}", page.display()))
-    })
 }
 
 /// Adds histograms to the recording in `dir`, for every report made from it.
@@ -247,112 +318,106 @@ pub(crate) fn kept<T: DeserializeOwned>(
     })
 }
 
-fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
+/// The report of the recording in `dir`, evaluated in this way.
+///
+/// # Errors
+/// [`Failure`] if this is no recording, or its times are to be compensated and there is no calibration.
+pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
-    let run = reader.document("run").map_err(usage)?.unwrap_or_default();
-    let mut recording: Recording = serde_json::from_value(run).unwrap_or_default();
-    let own = reader
-        .document("histograms")
-        .map_err(usage)?
-        .unwrap_or_default();
-    let mut replayed = Replayed {
-        scheduling: Scheduling::new(Timeline::default()),
-        statistics: SensorStatistics::default(),
-        losses: Losses::default(),
-        columns: SensorColumns::default(),
-        gaps: Vec::new(),
-        delays: None,
-        compensated: None,
-        trace: TraceReport::default(),
-        updates: Vec::new(),
-        meter: match evaluation.calibration {
-            None => kept(&reader, CALIBRATION)?,
-            named => named,
-        }
-        .map(|known: Calibration| Meter::new(known.heard_by(recording.kernel_active()))),
-        others: other_threads::kept(&reader)?,
-        check: kept(&reader, CHECK)?,
-        metrics: kept(&reader, METRICS)?,
-        guarantee: kept(&reader, GUARANTEE)?,
-        reactions: kept(&reader, REACTIONS)?,
-        own_histograms: serde_json::from_value(own).unwrap_or_default(),
-        begin: Timestamp::ZERO,
-        end: Timestamp::ZERO,
-        recording: Recording::default(),
+    let mut recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
+    let own = reader.document("histograms").map_err(usage)?;
+    let own: Vec<HistogramReport> =
+        serde_json::from_value(own.unwrap_or_default()).unwrap_or_default();
+    let check: Option<CheckReport> = kept(&reader, CHECK)?;
+    let metrics: Option<MetricsReport> = kept(&reader, METRICS)?;
+    let others = other_threads::kept(&reader)?;
+    let guarantee: Option<GuaranteeReport> = kept(&reader, GUARANTEE)?;
+    let reactions: Option<ReactionsReport> = kept(&reader, REACTIONS)?;
+    let calibration = match evaluation.calibration {
+        None => kept(&reader, CALIBRATION)?,
+        named => named,
     };
-    if replayed.meter.is_some() {
-        let timeline = Timeline::default().compensated();
-        replayed.scheduling = Scheduling::new(timeline);
-    }
-    if recording.hears_wakeups() {
-        replayed.scheduling.expect_wakeups();
-    }
-    for stream in reader.streams() {
-        replayed.statistics.announce(stream);
-        replayed.columns.announce(stream);
-    }
-    let costs = replayed.meter.as_ref().map(Meter::costs);
-    let mut wanted = evaluation.updates;
-    let mut compensated = match (evaluation.compensate, &replayed.meter) {
+    let mut meter =
+        calibration.map(|known: Calibration| Meter::new(known.heard_by(recording.kernel_active())));
+    let costs = match (evaluation.compensate, &meter) {
         (false, _) => None,
         (true, None) => return Err(compensation::no_calibration()),
-        (true, Some(_)) => Some((Scheduling::new(()), SensorStatistics::default())),
+        (true, Some(meter)) => Some(meter.costs()),
     };
-    if let Some((scheduling, statistics)) = &mut compensated {
-        if recording.hears_wakeups() {
-            scheduling.expect_wakeups();
-        }
-        for stream in reader.streams() {
-            statistics.announce(stream);
-        }
+    let mut scheduling = Scheduling::new(());
+    if recording.hears_wakeups() {
+        scheduling.expect_wakeups();
     }
-    let mut pictured = Pictured {
-        delays: costs.clone().map(Delays::new),
-        scheduling: &mut replayed.scheduling,
-        columns: &mut replayed.columns,
-        gaps: &mut replayed.gaps,
-    };
-    let mut all: Vec<&mut dyn Update> = vec![
-        &mut pictured,
-        &mut replayed.statistics,
-        &mut replayed.losses,
-    ];
-    let meter = replayed.meter.as_mut();
-    all.extend(meter.map(|meter| meter as &mut dyn Update));
-    let summary = match &mut compensated {
+    let mut statistics = SensorStatistics::default();
+    for stream in reader.streams() {
+        statistics.announce(stream);
+    }
+    let (mut losses, mut wanted) = (Losses::default(), evaluation.updates);
+    let mut all: Vec<&mut dyn Update> = vec![&mut losses];
+    all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+    let (replayed, delays) = match costs {
         None => {
-            all.push(wanted.set());
-            reader.replay(&mut all)
+            let accounts: [&mut dyn Update; 3] = [&mut scheduling, &mut statistics, wanted.set()];
+            all.extend(accounts);
+            (reader.replay(&mut all), None)
         }
-        Some((scheduling, statistics)) => {
-            let moved: Vec<&mut dyn Update> = vec![scheduling, statistics, wanted.set()];
-            let mut compensation = Compensation::new(costs.unwrap_or_default(), Fanout(moved));
+        Some(costs) => {
+            let accounts = Fanout(vec![&mut scheduling, &mut statistics, wanted.set()]);
+            let mut compensation = Compensation::new(costs, accounts);
             all.push(&mut compensation);
-            let summary = reader.replay(&mut all);
-            compensation.finish();
-            summary
+            let replayed = reader.replay(&mut all);
+            (replayed, Some(compensation.finish()))
         }
     };
-    let delays = pictured.delays.take();
-    replayed.updates = match wanted.finish() {
+    let updates: Vec<UpdateReport> = match wanted.finish() {
         none if none.is_empty() => {
             let live = reader.document(UPDATES).map_err(usage)?;
             serde_json::from_value(live.unwrap_or_default()).unwrap_or_default()
         }
         found => found,
     };
-    let begin = recording::start_of(&reader, Some(&recording)).unwrap_or_default();
-    let (_, mut end) = reader.times().unwrap_or_default();
-    if let Some(ending) = recording.end {
-        end = end.max(Timestamp::from_monotonic_ns(ending.end_ns));
-        replayed.finish(
-            Timestamp::from_monotonic_ns(ending.end_ns),
-            delays,
-            compensated,
-        );
-    } else {
-        replayed.finish(end, delays, compensated);
+    let times = times(&reader, &recording);
+    scheduling.finish(compensation::end(times.ended, delays.as_ref()));
+    note_damage(&reader, &replayed, &mut recording);
+    let written = reader.summary();
+    let trace = TraceReport {
+        directory: Some(dir.display().to_string()),
+        events: reader.events(),
+        bytes: written.map_or_else(|| stream_bytes(dir), |summary| summary.bytes),
+        unrecorded: written.map_or(0, |summary| summary.unrecorded),
+    };
+    let found = Found {
+        scheduling: &scheduling,
+        statistics: &statistics,
+        losses: &losses,
+        meter: meter.as_ref(),
+        compensation: delays
+            .as_ref()
+            .map(|delays| CompensationReport::of(delays, &recording)),
+        trace,
+    };
+    let mut report = report(&recording, &found);
+    report.check = check;
+    report.metrics = metrics;
+    report.add_updates(updates);
+    report.add_guarantee(guarantee);
+    report.reactions = reactions;
+    report.add_other_threads(others);
+    if recording.end.is_none() {
+        let removed = report.compensation.map_or(0, |found| found.removed_ns);
+        let duration = times.end.since(times.begin).as_ns();
+        report.duration_ns = duration.saturating_sub(removed);
+    }
+    report.histograms.splice(0..0, own);
+    report.conclude();
+    Ok(report)
+}
+
+/// Adds what is damaged or missing of a recording that was replayed to its notes, and forgets its end where that
+/// is not known then.
+fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut Recording) {
+    if recording.end.is_none() {
         let sentence =
             "the recorder did not finish: what happened after the last element is not known";
         recording.notes.push(sentence.to_string());
@@ -363,7 +428,7 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
     let damage: Vec<String> = reader
         .corrupt()
         .iter()
-        .chain(&summary.corrupt)
+        .chain(&replayed.corrupt)
         .map(ToString::to_string)
         .collect();
     let is_damaged = !damage.is_empty();
@@ -372,9 +437,9 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
         // Part of the recording is gone, so its end is not known whatever the document says.
         recording.end = None;
     }
-    let (events, written) = (reader.events(), reader.summary());
+    let events = reader.events();
     // What a repair has cut is not torn any more, but the recorder has said how much there was.
-    if let Some(recorded) = written.map(|summary| summary.events) {
+    if let Some(recorded) = reader.summary().map(|summary| summary.events) {
         if recorded != events {
             recording.notes.push(format!(
                 "the recorder wrote {recorded} elements, {events} can be read: the recording was damaged later"
@@ -382,15 +447,6 @@ fn replay(dir: &Path, evaluation: Evaluation) -> Result<Replayed, Failure> {
             recording.end = None;
         }
     }
-    replayed.trace = TraceReport {
-        directory: Some(dir.display().to_string()),
-        events,
-        bytes: written.map_or_else(|| stream_bytes(dir), |summary| summary.bytes),
-        unrecorded: written.map_or(0, |summary| summary.unrecorded),
-    };
-    replayed.recording = recording;
-    (replayed.begin, replayed.end) = (begin, end);
-    Ok(replayed)
 }
 
 /// The size of the streams' files, where the recorder could not write it down.
@@ -406,135 +462,4 @@ fn stream_bytes(dir: &Path) -> u64 {
         .filter(|file| file.file_name().to_string_lossy().starts_with("stream-"))
         .filter_map(|file| Some(file.metadata().ok()?.len()))
         .sum()
-}
-
-impl Replayed {
-    /// Ends what goes on at `end`.
-    fn finish(
-        &mut self,
-        end: Timestamp,
-        delays: Option<Delays>,
-        compensated: Option<(Scheduling, SensorStatistics)>,
-    ) {
-        self.scheduling.finish(end);
-        if let Some(delays) = &delays {
-            let moved_end = compensation::end(end, Some(delays));
-            let moved = |tid: u32, at: Timestamp| match at == end {
-                true => moved_end,
-                false => delays.moved(tid, at),
-            };
-            self.scheduling.observer_mut().settle(moved);
-        }
-        if let (Some((mut scheduling, statistics)), Some(delays)) = (compensated, &delays) {
-            scheduling.finish(compensation::end(end, Some(delays)));
-            self.compensated = Some(Compensated {
-                scheduling,
-                statistics,
-                delays: delays.clone(),
-            });
-        }
-        self.delays = delays;
-    }
-
-    fn report(&self) -> Report {
-        let (losses, meter, trace) = (&self.losses, self.meter.as_ref(), self.trace.clone());
-        let mut report = match &self.compensated {
-            None => report(
-                &self.recording,
-                &Found {
-                    scheduling: &self.scheduling,
-                    statistics: &self.statistics,
-                    losses,
-                    meter,
-                    compensation: None,
-                    trace,
-                },
-            ),
-            Some(compensated) => report(
-                &self.recording,
-                &Found {
-                    scheduling: &compensated.scheduling,
-                    statistics: &compensated.statistics,
-                    losses,
-                    meter,
-                    compensation: Some(CompensationReport::of(
-                        &compensated.delays,
-                        &self.recording,
-                    )),
-                    trace,
-                },
-            ),
-        };
-        report.check.clone_from(&self.check);
-        report.metrics.clone_from(&self.metrics);
-        report.add_updates(self.updates.clone());
-        report.add_guarantee(self.guarantee.clone());
-        report.reactions.clone_from(&self.reactions);
-        report.add_other_threads(self.others.clone());
-        if self.recording.end.is_none() {
-            let removed = report.compensation.map_or(0, |found| found.removed_ns);
-            let duration = self.end.since(self.begin).as_ns();
-            report.duration_ns = duration.saturating_sub(removed);
-        }
-        report
-            .histograms
-            .splice(0..0, self.own_histograms.iter().cloned());
-        report.conclude();
-        report
-    }
-
-    fn picture(&self) -> serde_json::Value {
-        let parts = picture::Parts {
-            scheduling: &self.scheduling,
-            columns: &self.columns,
-            gaps: &self.gaps,
-            begin: self.begin,
-            end: self.end,
-        };
-        let mut timeline = picture::timeline(&parts);
-        if let (Some(delays), Some(timeline)) = (&self.delays, timeline.as_object_mut()) {
-            let end = compensation::end(self.end, Some(delays));
-            timeline.insert("moved_end_ns".to_string(), end.as_monotonic_ns().into());
-        }
-        timeline
-    }
-}
-
-/// Keeps what the picture shows, where costs are known both as recorded and compensated.
-struct Pictured<'a> {
-    delays: Option<Delays>,
-    scheduling: &'a mut Scheduling<Timeline>,
-    columns: &'a mut SensorColumns,
-    gaps: &'a mut Vec<PicturedGap>,
-}
-
-impl Pictured<'_> {
-    fn settle(&mut self) {
-        if let Some(delays) = &self.delays {
-            let timeline = self.scheduling.observer_mut();
-            timeline.settle(|tid, at| delays.moved(tid, at));
-        }
-    }
-}
-
-impl Update for Pictured<'_> {
-    fn element(&mut self, element: &ElementView<'_>) {
-        let moved = self.delays.as_mut().map(|delays| delays.element(element));
-        self.scheduling.element(element);
-        self.settle();
-        self.columns.push(element, moved.map(|moved| moved.time));
-    }
-
-    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        let moved = self.delays.as_mut().map(|delays| delays.gap(stream, gap));
-        self.scheduling.gap(stream, gap);
-        self.settle();
-        self.gaps.push(PicturedGap {
-            stream: Arc::new(stream.clone()),
-            gap: *gap,
-            moved,
-        });
-    }
-
-    fn advance(&mut self, _: Timestamp) {}
 }

@@ -53,7 +53,7 @@ pub struct Wishes {
     pub buffer_bytes: Option<u64>,
     /// At most this long.
     pub duration: Option<Nanos>,
-    /// Keeps the trace and the page there.
+    /// Keeps the trace there, where [`Outcome::write_page`] writes the page.
     pub out: Option<PathBuf>,
     /// The command as the recording remembers it.
     pub command: Vec<OsString>,
@@ -247,7 +247,11 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
     report.conclude();
     // The recording is finished, the page can be made again.
     drop(interrupts);
-    Ok(Outcome::kept(report, Exit::Code(0), wishes.out.clone()))
+    Ok(Outcome {
+        report,
+        exit: Exit::Code(0),
+        out: wishes.out.clone(),
+    })
 }
 
 /// Knows when to end.

@@ -42,7 +42,7 @@ use crate::updates::{UpdateSpecification, Updates, UPDATES};
 
 use keeping::Unused;
 pub(crate) use keeping::{close_trace, create_trace, keep};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, WrittenPage};
 
 pub use crate::named_sensors::NamedSensors;
 pub use overhear_kernel::Choice as KernelChoice;
@@ -111,7 +111,7 @@ impl Session {
 }
 
 impl SessionBuilder {
-    /// Keeps the trace and the page in this directory.
+    /// Keeps the trace in this directory, where [`Outcome::write_page`] writes the page.
     #[must_use]
     pub fn out(mut self, directory: Option<PathBuf>) -> Self {
         self.out = directory;
@@ -530,7 +530,11 @@ impl SessionBuilder {
         report.conclude();
         // The recording is finished, the page can be made again.
         drop(interrupts);
-        Ok(Outcome::kept(report, exit, self.out))
+        Ok(Outcome {
+            report,
+            exit,
+            out: self.out,
+        })
     }
 }
 

@@ -137,7 +137,8 @@ fn command_line(command: &[String]) -> String {
     }
 }
 
-fn quoted(word: &str) -> String {
+/// A word as one could type it.
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_string();

@@ -21,16 +21,12 @@ const LEGEND = [
   [HIDDEN, 'more switches than pixels'],
 ];
 
-/** What the page has no room for: said, so that an empty stretch is not taken for rest. */
-function showUndrawn(runs) {
-  const intervals = runs.reduce((sum, run) => sum + run.undrawn.intervals, 0);
-  const marks = runs.reduce((sum, run) => sum + run.undrawn.marks, 0);
-  const parts = [];
-  if (intervals) parts.push(plural(intervals, 'interval of a thread', 'intervals of threads'));
-  if (marks) parts.push(plural(marks, 'element of a sensor', 'elements of sensors'));
-  const holder = byId('undrawn');
-  holder.hidden = !parts.length;
-  if (parts.length) holder.textContent = `Not in the picture: the last ${parts.join(' and the last ')}, for want of room. Tables and histograms count them, and the trace has them all.`;
+/** What the time-line leaves out of the runs, so that an empty stretch is not taken for rest. */
+function showLeftOut(runs) {
+  const sentences = [...new Set(runs.flatMap((run) => run.leftOut))];
+  const holder = byId('left-out');
+  holder.hidden = !sentences.length;
+  holder.textContent = sentences.join(' ');
 }
 
 function showReport(report) {
@@ -159,7 +155,7 @@ function start() {
   if (runs.length && isTimeline(besideGiven)) add(besideGiven, besideReport, options.beside_label);
   showReport(report);
   showBeside(runs);
-  showUndrawn(runs);
+  showLeftOut(runs);
 
   const empty = (text) => {
     byId('panel').hidden = Boolean(text);
@@ -187,7 +183,7 @@ function start() {
           showReport(report);
         }
         const isNew = timeline ? time.append(timeline, moved) : false;
-        showUndrawn(runs);
+        showLeftOut(runs);
         if (!shown) {
           if (runs[0].isEmpty) return;
           draw(time);

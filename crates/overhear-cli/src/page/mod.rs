@@ -2,10 +2,11 @@
 //! The page: `report.html`, one file that shows what was heard.
 //!
 //! Two JSON documents flow in, the *report* (the same one that `--json`
-//! prints) and the *time-line* (the columns behind the picture). [`render`]
+//! prints) and the *time-line* (the columns behind the picture). [`write`]
 //! puts them, one style sheet and one script into one HTML file that is opened
 //! from disk. It needs no server and no network: a content security policy in
-//! its head forbids every connection.
+//! its head forbids every connection. The documents are serialised straight
+//! into the file, so the page takes no memory of its own.
 //!
 //! ```
 //! let report = serde_json::json!({ "command": ["true"], "duration_ns": 1_000_000 });
@@ -54,6 +55,7 @@
 //! | `threads` | list of `{index, pid, tid, comm, first_ns, lengths, states, cpus, reasons, reason_table, open?}` |
 //! | `sensors` | list of `{index, pid, comm, id, instance, type, first_ns, deltas, first_sequence, fields}` |
 //! | `gaps` | list of `{label, pid?, from_ns, to_ns, missed, cause, sensor?}` |
+//! | `left_out` | list of texts: what of the run the time-line does not show |
 //!
 //! A thread's `lengths` (u32, ns) are consecutive intervals from `first_ns` on;
 //! one longer than 4,294,967,295 ns is split into several with the same state
@@ -87,8 +89,10 @@
 //! too, and the sequence numbers behind it are moved on by `missed`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{json, Value};
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -123,35 +127,63 @@ const SCRIPTS: &[&str] = &[
     include_str!("main.js"),
 ];
 
-/// One run: its two documents, and what it is called where two stand beside each other.
+/// One run: its two documents, and what it is called.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct Run<'a, R: ?Sized, T: ?Sized> {
     /// The report.
-    pub report: &'a Value,
+    pub report: &'a R,
     /// The time-line, or null if none was recorded.
-    pub timeline: &'a Value,
-    /// A name to tell it from the other one.
+    pub timeline: &'a T,
+    /// The program, which the browser tab names.
+    pub program: &'a str,
+    /// A name to tell it from another run on the same page.
     pub label: &'a str,
 }
 
-/// Renders the page from the report and the time-line described above.
-///
-/// Nothing in either document can become markup or script: the data stand in
-/// JSON blocks in which `<` is written as an escape, the script puts them on the
-/// page as text only, and the policy runs no script but this one. Null stands
-/// for a time-line that was not recorded.
-pub fn render(report: &Value, timeline: &Value) -> String {
-    let run = Run {
-        report,
-        timeline,
-        label: "",
-    };
-    compose(&run, None, false)
+impl<'a> Run<'a, Value, Value> {
+    /// Of two documents as values.
+    #[must_use]
+    pub fn of_values(report: &'a Value, timeline: &'a Value) -> Self {
+        let program = report.pointer("/command/0").and_then(Value::as_str);
+        Self {
+            report,
+            timeline,
+            program: program.unwrap_or_default(),
+            label: "",
+        }
+    }
 }
 
-/// Renders one page of two runs: both time-lines on one scale, each from its own begin.
-pub fn render_beside(run: &Run<'_>, beside: &Run<'_>) -> String {
-    compose(run, Some(beside), false)
+/// Writes the page of a run, or of two runs: both time-lines on one scale, each from its own begin.
+///
+/// Nothing in a document can become markup or script: the data stand in
+/// JSON blocks in which `<` is written as an escape, the script puts them on the
+/// page as text only, and the policy runs no script but this one. Null stands
+/// for a time-line that was not recorded. Documents are serialised twice, and must
+/// be the same both times.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write<R, T>(
+    out: &mut dyn Write,
+    run: &Run<'_, R, T>,
+    beside: Option<&Run<'_, R, T>>,
+) -> io::Result<()>
+where
+    R: Serialize + ?Sized,
+    T: Serialize + ?Sized,
+{
+    compose(out, run, beside, false)
+}
+
+/// The page of a run as [`write`] writes it.
+pub fn render(report: &Value, timeline: &Value) -> String {
+    rendered(&Run::of_values(report, timeline), None, false)
+}
+
+/// The page of two runs as [`write`] writes it.
+pub fn render_beside(run: &Run<'_, Value, Value>, beside: &Run<'_, Value, Value>) -> String {
+    rendered(run, Some(beside), false)
 }
 
 /// Renders the page of a run that goes on. It is empty and asks the server that it came from for
@@ -159,105 +191,162 @@ pub fn render_beside(run: &Run<'_>, beside: &Run<'_>) -> String {
 /// time-line in compensated time), which may be absent, and `ended`. A time-line has then what came since
 /// the last one.
 pub fn render_live(report: &Value) -> String {
-    let run = Run {
-        report,
-        timeline: &Value::Null,
-        label: "",
-    };
-    compose(&run, None, true)
+    rendered(&Run::of_values(report, &Value::Null), None, true)
 }
 
-fn compose(run: &Run<'_>, beside: Option<&Run<'_>>, is_live: bool) -> String {
-    let report_json = json_block(run.report);
-    let timeline_json = json_block(run.timeline);
-    let beside_report = json_block(beside.map_or(&Value::Null, |run| run.report));
-    let beside_timeline = json_block(beside.map_or(&Value::Null, |run| run.timeline));
-    let options = json_block(&serde_json::json!({
+fn rendered(
+    run: &Run<'_, Value, Value>,
+    beside: Option<&Run<'_, Value, Value>>,
+    is_live: bool,
+) -> String {
+    let mut page = Vec::new();
+    compose(&mut page, run, beside, is_live).expect("values are written to memory");
+    String::from_utf8(page).expect("the template and JSON are UTF-8")
+}
+
+fn compose<R, T>(
+    out: &mut dyn Write,
+    run: &Run<'_, R, T>,
+    beside: Option<&Run<'_, R, T>>,
+    is_live: bool,
+) -> io::Result<()>
+where
+    R: Serialize + ?Sized,
+    T: Serialize + ?Sized,
+{
+    let report = |out: &mut dyn Write| json_block(out, run.report);
+    let timeline = |out: &mut dyn Write| json_block(out, run.timeline);
+    let beside_report = |out: &mut dyn Write| json_block(out, &beside.map(|run| run.report));
+    let beside_timeline = |out: &mut dyn Write| json_block(out, &beside.map(|run| run.timeline));
+    let options = json!({
         "label": run.label,
         "beside_label": beside.map(|run| run.label),
         "live": is_live,
-    }));
+    });
     let script = format!("(() => {{\n'use strict';\n{}\n}})();", SCRIPTS.join("\n"));
-    let nonce = nonce(&[
-        &report_json,
-        &timeline_json,
-        &beside_report,
-        &beside_timeline,
-        &script,
-    ]);
-    let title = title(run.report);
-
+    let documents: [Part<'_>; 4] = [&report, &timeline, &beside_report, &beside_timeline];
+    let nonce = nonce(&documents, &script)?;
+    let (nonce, script) = (text(&nonce), text(&script));
+    let title = title(run.program);
+    let title = text(&title);
     fill(
+        out,
         TEMPLATE,
         &[
             ("NONCE", &nonce),
-            ("CONNECT", if is_live { "'self'" } else { "'none'" }),
+            ("CONNECT", &text(if is_live { "'self'" } else { "'none'" })),
             ("TITLE", &title),
-            ("STYLE", STYLE),
-            ("REPORT", &report_json),
-            ("TIMELINE", &timeline_json),
+            ("STYLE", &text(STYLE)),
+            ("REPORT", &report),
+            ("TIMELINE", &timeline),
             ("BESIDE_REPORT", &beside_report),
             ("BESIDE_TIMELINE", &beside_timeline),
-            ("OPTIONS", &options),
+            ("OPTIONS", &|out: &mut dyn Write| json_block(out, &options)),
             ("SCRIPT", &script),
         ],
     )
 }
 
+/// A part of the page, which writes itself.
+type Part<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
+
+fn text(text: &str) -> impl Fn(&mut dyn Write) -> io::Result<()> + '_ {
+    move |out| out.write_all(text.as_bytes())
+}
+
 /// JSON that cannot end the block it stands in: `<` occurs only inside strings
 /// there, and a JSON string may spell it as an escape.
-fn json_block(value: &Value) -> String {
-    value.to_string().replace('<', "\\u003c")
+fn json_block(out: &mut dyn Write, document: &(impl Serialize + ?Sized)) -> io::Result<()> {
+    serde_json::to_writer(Escaped(out), document).map_err(io::Error::from)
+}
+
+/// Writes `<` as the escape of a JSON string.
+struct Escaped<'a>(&'a mut dyn Write);
+
+impl Write for Escaped<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for (place, piece) in bytes.split(|&byte| byte == b'<').enumerate() {
+            if place > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(piece)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The browser tab names the program, in text that is safe inside `<title>`.
-fn title(report: &Value) -> String {
-    let program = report
-        .pointer("/command/0")
-        .and_then(Value::as_str)
-        .map(|path| path.rsplit('/').next().unwrap_or(path))
-        .filter(|name| !name.is_empty());
-    let title = match program {
+fn title(program: &str) -> String {
+    let title = match program.rsplit('/').next() {
+        None | Some("") => "Overhear".to_owned(),
         Some(name) => format!("{name} - Overhear"),
-        None => "Overhear".to_owned(),
     };
     title.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+/// Two digests of what is written.
+struct Digest([DefaultHasher; 2]);
+
+impl Write for Digest {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for hasher in &mut self.0 {
+            hasher.write(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A nonce that ties the policy to this page's own script and style.
 ///
 /// It depends on every measured value, so text that was recorded cannot name
 /// it, and yet the same documents always give the same page.
-fn nonce(parts: &[&str]) -> String {
-    let digest = |salt: u64| {
+fn nonce(documents: &[Part<'_>], script: &str) -> io::Result<String> {
+    let salted = |salt: u64| {
         let mut hasher = DefaultHasher::new();
         salt.hash(&mut hasher);
-        parts.hash(&mut hasher);
-        hasher.finish()
+        hasher
     };
-    format!("{:016x}{:016x}", digest(1), digest(2))
+    // A serialiser writes few bytes at once.
+    let mut digest = io::BufWriter::new(Digest([salted(1), salted(2)]));
+    for document in documents {
+        document(&mut digest)?;
+        digest.write_all(b"\n")?;
+    }
+    digest.write_all(script.as_bytes())?;
+    let [one, other] = digest.into_inner().map_err(|error| error.into_error())?.0;
+    Ok(format!("{:016x}{:016x}", one.finish(), other.finish()))
 }
 
 /// Replaces each `{{NAME}}` of the template once, from left to right. What is put
 /// in is not looked at again, so data that contain a placeholder stay as they are.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let size: usize = values.iter().map(|(_, text)| text.len()).sum();
-    let mut page = String::with_capacity(template.len() + size);
+fn fill(out: &mut dyn Write, template: &str, values: &[(&str, Part<'_>)]) -> io::Result<()> {
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
         let (name, behind) = after
             .split_once("}}")
             .expect("the template closes what it opens");
-        let (_, text) = values
+        let (_, write) = values
             .iter()
             .find(|(known, _)| *known == name)
             .expect("the template names known values only");
-        page.push_str(before);
-        page.push_str(text);
+        out.write_all(before.as_bytes())?;
+        write(out)?;
         rest = behind;
     }
-    page.push_str(rest);
-    page
+    out.write_all(rest.as_bytes())
 }
 
 #[cfg(test)]
@@ -275,6 +364,17 @@ mod tests {
         assert_eq!(page.matches("<script").count(), 6);
         assert_eq!(page.matches("</script>").count(), 6);
         assert_eq!(page.matches("{{SCRIPT}}").count(), 3);
+    }
+
+    #[test]
+    fn documents_are_in_the_page_as_json_in_which_no_tag_can_begin() {
+        let report = json!({"command": ["<<a", "b<", "<"], "notes": ["<!-- </script>"]});
+        let page = render(&report, &Value::Null);
+        let (_, block) = page.split_once("id=\"report-data\"").unwrap();
+        let (block, _) = block.split_once("</script>").unwrap();
+        let block = block.split_once('>').unwrap().1;
+        assert!(!block.contains('<'));
+        assert_eq!(serde_json::from_str::<Value>(block).unwrap(), report);
     }
 
     #[test]

@@ -125,7 +125,7 @@ class Model {
     this.hostGaps = [];
     this.cpus = [];
     this.byTid = new Map();
-    this.undrawn = { intervals: 0, marks: 0 };
+    this.leftOut = [];
     this.extent = 1;
     this.append(raw);
   }
@@ -172,7 +172,7 @@ class Model {
     for (const thread of this.threads) if (thread?.intervals.count) extent = Math.max(extent, thread.intervals.end);
     for (const sensor of this.sensors) if (sensor) extent = Math.max(extent, sensor.elements.end);
     this.extent = extent;
-    this.undrawn = { intervals: Number(raw.dropped_intervals) || 0, marks: Number(raw.dropped_marks) || 0 };
+    this.leftOut = list(raw.left_out).map(String);
     this.#runs(now);
     return this.isNew;
   }

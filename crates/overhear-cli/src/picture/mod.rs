@@ -1,40 +1,279 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time-line as the columns that the page draws (`page/mod.rs` describes them): of a recording at
 //! once, of a run that goes on piece by piece.
+//!
+//! A [`Picture`] is an update that keeps intervals, elements and gaps, each up to a limit ([`Room`]), so
+//! that neither it nor the page grows with the run. A [`Piece`] of it serialises itself row by row: the
+//! document is never in memory as a whole.
 
+mod gaps;
+mod left_out;
 mod sensors;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::prelude::{Engine, BASE64_STANDARD};
-use overhear_event::{Gap, Origin, StreamDescriptor, Timestamp};
+use base64::display::Base64Display;
+use base64::prelude::BASE64_STANDARD;
+use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Reason, Row, Scheduling, Thread, ThreadState, Timeline};
-use serde_json::{json, Value as Json};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
-pub(crate) use sensors::SensorColumns;
+use gaps::Gaps;
+use sensors::{Seen, SensorColumns};
 
-/// Elements that were missed, as the picture shows them.
+pub(crate) use left_out::Remedy;
+
+/// What a picture may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Intervals of threads: some 14 bytes of the page each.
+    intervals: u64,
+    /// Bytes of the page that the elements of sensors take.
+    element_bytes: u64,
+    /// Gaps: some 200 bytes of the page each.
+    gaps: usize,
+}
+
+impl Room {
+    /// For a page of some 16 MB, besides what each thread takes in its tables.
+    pub(crate) const PAGE: Self = Self {
+        intervals: 600_000,
+        element_bytes: 6_000_000,
+        gaps: 4_000,
+    };
+
+    /// For one of two runs on a page.
+    pub(crate) const fn half(self) -> Self {
+        Self {
+            intervals: self.intervals / 2,
+            element_bytes: self.element_bytes / 2,
+            gaps: self.gaps / 2,
+        }
+    }
+}
+
+/// A part of a run, counted from its begin; all of it by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeRange {
+    /// Where it begins.
+    pub from: Nanos,
+    /// Where it ends; with the run if this is `None`.
+    pub to: Option<Nanos>,
+}
+
+impl TimeRange {
+    /// Its first and last moment in a run that began at `begin`.
+    pub(crate) fn of_run(self, begin: Timestamp) -> (Timestamp, Timestamp) {
+        let to = self.to.map_or(Timestamp::MAX, |to| begin.plus(to));
+        (begin.plus(self.from), to)
+    }
+}
+
+/// Keeps what the page draws: an update like any other. Where costs are known it keeps all times both as
+/// recorded and compensated.
 #[derive(Debug)]
-pub(crate) struct PicturedGap {
-    pub(crate) stream: Arc<StreamDescriptor>,
-    pub(crate) gap: Gap,
-    /// From when to when in compensated time, where costs are known.
-    pub(crate) moved: Option<(Timestamp, Timestamp)>,
+pub(crate) struct Picture {
+    scheduling: Scheduling<Timeline>,
+    columns: SensorColumns,
+    gaps: Gaps,
+    delays: Option<Delays>,
+    /// The first and the last moment that is shown.
+    from: Timestamp,
+    until: Timestamp,
+    /// Time of the newest item.
+    now: Timestamp,
+    moved_end: Option<Timestamp>,
 }
 
-use sensors::Seen;
+/// Memory of the threads' histograms in bytes, for the tables beside the picture of a run that goes on.
+const LIVE_HISTOGRAM_BYTES: usize = 6 << 20;
 
-/// What the picture is made of.
-pub(crate) struct Parts<'a> {
-    pub(crate) scheduling: &'a Scheduling<Timeline>,
-    pub(crate) columns: &'a SensorColumns,
-    pub(crate) gaps: &'a [PicturedGap],
-    pub(crate) begin: Timestamp,
-    pub(crate) end: Timestamp,
+impl Default for Picture {
+    /// Of a run that goes on: there may be another one of it in compensated time.
+    fn default() -> Self {
+        let all = (Timestamp::ZERO, Timestamp::MAX);
+        let mut picture = Self::new(Room::PAGE.half(), None, all);
+        picture.scheduling = picture
+            .scheduling
+            .with_histogram_bytes(LIVE_HISTOGRAM_BYTES);
+        picture
+    }
 }
 
-/// What a reader of the picture has seen of it, so that it is told the rest alone.
+impl Picture {
+    /// An empty one, of what happens between two moments. `delays` places items in compensated time, where
+    /// costs are known.
+    pub(crate) fn new(
+        room: Room,
+        delays: Option<Delays>,
+        (from, until): (Timestamp, Timestamp),
+    ) -> Self {
+        let mut timeline = Timeline::with_limit(room.intervals).within(from, until);
+        if delays.is_some() {
+            timeline = timeline.compensated();
+        }
+        Self {
+            // The report has its own.
+            scheduling: Scheduling::new(timeline).with_histogram_bytes(0),
+            columns: SensorColumns::with_room(room.element_bytes),
+            gaps: Gaps::with_room(room.gaps),
+            delays,
+            from,
+            until,
+            now: Timestamp::ZERO,
+            moved_end: None,
+        }
+    }
+
+    /// Divides the room among the sensors that are announced. `streams` is how many elements each of their
+    /// streams has at most.
+    pub(crate) fn expect<'a>(
+        &mut self,
+        streams: impl Iterator<Item = (&'a Arc<StreamDescriptor>, u64)>,
+    ) {
+        let first = streams.map(|(stream, elements)| (stream.first_stream(), elements));
+        self.columns.divide(first);
+    }
+
+    pub(crate) fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
+        self.columns.announce(stream);
+    }
+
+    pub(crate) fn expect_wakeups(&mut self) {
+        self.scheduling.expect_wakeups();
+    }
+
+    pub(crate) const fn scheduling(&self) -> &Scheduling<Timeline> {
+        &self.scheduling
+    }
+
+    /// Time of the newest item, or when it was ended.
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The program has ended at this time.
+    pub(crate) fn end(&mut self, end: Timestamp) {
+        self.now = self.now.max(end);
+        self.scheduling.finish(end);
+        if let Some(delays) = &self.delays {
+            let moved_end = end.minus(delays.last());
+            let moved = |tid: u32, at: Timestamp| match at == end {
+                true => moved_end,
+                false => delays.moved(tid, at),
+            };
+            self.scheduling.observer_mut().settle(moved);
+            self.moved_end = Some(moved_end);
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(delays) = &self.delays {
+            let timeline = self.scheduling.observer_mut();
+            timeline.settle(|tid, at| delays.moved(tid, at));
+        }
+    }
+
+    fn shows(&self, time: Timestamp) -> bool {
+        (self.from..=self.until).contains(&time)
+    }
+
+    /// The last moment of which something is shown.
+    fn end_of_shown(&self) -> Timestamp {
+        let timeline = self.scheduling.observer().cut_at();
+        let columns = self.columns.cut_at();
+        let all = match (timeline, columns) {
+            // The other one goes on.
+            (None, _) if !self.scheduling.threads().is_empty() => self.now,
+            (_, None) if !self.columns.is_empty() => self.now,
+            (timeline, columns) => timeline.max(columns).unwrap_or(self.now),
+        };
+        all.min(self.until)
+    }
+
+    /// All of it, of a run that began at `begin`.
+    pub(crate) fn whole(&self, begin: Timestamp) -> Piece<'_> {
+        self.piece(begin, &mut Cursor::default(), usize::MAX).0
+    }
+
+    /// What came after `seen`, which is brought up to date: about `most` intervals, and as many elements
+    /// of each sensor; and whether there is more.
+    pub(crate) fn piece(
+        &self,
+        begin: Timestamp,
+        seen: &mut Cursor,
+        most: usize,
+    ) -> (Piece<'_>, bool) {
+        let rows = self.scheduling.observer().rows();
+        let mut next = Cursor {
+            threads: Vec::with_capacity(rows.len()),
+            sensors: self.columns.after(&seen.sensors, most),
+            gaps: self.gaps.kept().len(),
+        };
+        let mut room = most;
+        let mut more = self.columns.has_more(&next.sensors);
+        for (index, row) in rows.iter().enumerate() {
+            let from = seen.threads.get(index).copied().unwrap_or(0);
+            let to = row.lengths.len().min(from.saturating_add(room));
+            room -= to - from;
+            more |= to < row.lengths.len();
+            next.threads.push(to);
+        }
+        let piece = Piece {
+            picture: self,
+            begin: begin.max(self.from),
+            run_begin: begin,
+            seen: std::mem::replace(seen, next.clone()),
+            next,
+            remedy: Remedy::None,
+        };
+        (piece, more)
+    }
+}
+
+impl Update for Picture {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        self.columns.announce(&Arc::new(stream.clone()));
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        self.now = self.now.max(element.time);
+        let moved = self.delays.as_mut().map(|delays| delays.element(element));
+        self.scheduling.element(element);
+        self.settle();
+        if self.shows(element.time) {
+            self.columns.push(element, moved.map(|moved| moved.time));
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        self.now = self.now.max(gap.from);
+        let moved = self.delays.as_mut().map(|delays| delays.gap(stream, gap));
+        self.scheduling.gap(stream, gap);
+        self.settle();
+        if !self.shows(gap.to) {
+            return;
+        }
+        if !self.gaps.push(stream, gap, moved) {
+            // What follows would look complete.
+            self.scheduling.observer_mut().cut(gap.from);
+            self.columns.close();
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        // The end of all observation is no moment of the run.
+        if now < Timestamp::MAX {
+            self.now = self.now.max(now);
+        }
+        self.scheduling.advance(now);
+    }
+}
+
+/// What a reader of the picture has seen of it, so that it is given the rest alone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cursor {
     // Intervals per thread.
@@ -43,170 +282,274 @@ pub(crate) struct Cursor {
     gaps: usize,
 }
 
-/// The whole time-line document.
-pub(crate) fn timeline(parts: &Parts<'_>) -> Json {
-    piece(parts, &mut Cursor::default(), usize::MAX).0
+/// The time-line document, or a piece of it: what lies between two cursors.
+#[derive(Debug)]
+pub(crate) struct Piece<'a> {
+    picture: &'a Picture,
+    /// What times count from, and where the run began.
+    begin: Timestamp,
+    run_begin: Timestamp,
+    seen: Cursor,
+    next: Cursor,
+    remedy: Remedy,
 }
 
-/// What came after `seen`, which is brought up to date: about `most` intervals, and as many elements
-/// of each sensor; and whether there is more.
-pub(crate) fn piece(parts: &Parts<'_>, seen: &mut Cursor, most: usize) -> (Json, bool) {
-    let mut room = most;
-    let since = |time: Timestamp| time.since(parts.begin).as_ns();
-    let all = parts.scheduling.threads();
-    let rows = parts.scheduling.observer().rows();
-    seen.threads.resize(all.len(), 0);
-    let threads: Vec<Json> = all
-        .iter()
-        .zip(rows)
-        .zip(&mut seen.threads)
-        .enumerate()
-        .filter_map(|(index, ((thread, row), seen))| {
-            let json = thread_json(index, thread, row, seen, room, parts)?;
-            room -= json.1;
-            Some(json.0)
-        })
-        .collect();
-    let sensors = parts.columns.json(&mut seen.sensors, most, parts.begin);
-    let more = (seen.threads.iter().zip(rows)).any(|(seen, row)| *seen < row.lengths.len())
-        || parts.columns.has_more(&seen.sensors);
-    let mut processes: Vec<(u32, String)> = Vec::new();
-    let mut place: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut add = |pid: u32, comm: &str| {
-        let at = *place.entry(pid).or_insert_with(|| {
-            processes.push((pid, String::new()));
-            processes.len() - 1
-        });
-        // The name that a process had last says most.
-        if !comm.is_empty() {
-            processes[at].1 = comm.to_string();
-        }
-    };
-    for thread in all {
-        let leader = thread.tid == thread.pid;
-        add(thread.pid, if leader { thread.comm.as_str() } else { "" });
+impl Piece<'_> {
+    /// The same. `remedy` is how to see what is left out.
+    pub(crate) fn with_remedy(self, remedy: Remedy) -> Self {
+        Self { remedy, ..self }
     }
-    for pid in parts.columns.pids() {
-        add(pid, "");
+
+    /// Sentences about what the picture leaves out.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        left_out::sentences(self.picture, self.run_begin, &self.remedy)
     }
-    let gaps: Vec<Json> = parts.gaps[seen.gaps..]
-        .iter()
-        .map(|PicturedGap { stream, gap, moved }| {
-            let pid = match &stream.origin {
-                Origin::Program(task) => Some(task.pid),
-                _ => None,
-            };
-            let mut json = json!({
-                "label": stream.label(),
-                "pid": pid,
-                "from_ns": since(gap.from),
-                "to_ns": since(gap.to),
-                "missed": gap.missed,
-                "cause": gap.cause.name(),
-                "sensor": parts.columns.index(stream),
+
+    fn since(&self, time: Timestamp) -> u64 {
+        time.since(self.begin).as_ns()
+    }
+
+    fn end(&self) -> Timestamp {
+        self.picture.end_of_shown().max(self.begin)
+    }
+
+    /// Processes in the order in which they are shown.
+    fn processes(&self) -> Vec<Process> {
+        let mut processes: Vec<Process> = Vec::new();
+        let mut place: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut add = |pid: u32, comm: &str| {
+            let at = *place.entry(pid).or_insert_with(|| {
+                let comm = String::new();
+                processes.push(Process { pid, comm });
+                processes.len() - 1
             });
-            if let (Some((from, to)), Some(json)) = (moved, json.as_object_mut()) {
-                json.insert("moved".to_string(), json!([since(*from), since(*to)]));
+            // The name that a process had last says most.
+            if !comm.is_empty() {
+                comm.clone_into(&mut processes[at].comm);
             }
-            json
+        };
+        for thread in self.picture.scheduling.threads() {
+            let leader = thread.tid == thread.pid;
+            add(thread.pid, if leader { thread.comm.as_str() } else { "" });
+        }
+        for pid in self.picture.columns.pids() {
+            add(pid, "");
+        }
+        processes
+    }
+
+    fn threads(&self) -> impl Iterator<Item = ThreadColumns<'_>> {
+        let rows = self.picture.scheduling.observer().rows().iter();
+        let threads = self.picture.scheduling.threads().iter().zip(rows);
+        let both = threads.zip(&self.next.threads).enumerate();
+        both.filter_map(|(index, ((thread, row), &to))| {
+            let from = self.seen.threads.get(index).copied().unwrap_or(0);
+            self.thread(index, thread, row, from, to)
         })
-        .collect();
-    seen.gaps = parts.gaps.len();
-    let json = json!({
-        "origin_ns": parts.begin.as_monotonic_ns(),
-        "end_ns": parts.end.as_monotonic_ns(),
-        "processes": processes
-            .iter()
-            .map(|(pid, comm)| json!({ "pid": pid, "comm": comm }))
-            .collect::<Vec<_>>(),
-        "threads": threads,
-        "sensors": sensors,
-        "gaps": gaps,
-        "dropped_intervals": parts.scheduling.observer().dropped(),
-        "dropped_marks": parts.columns.dropped(),
-    });
-    (json, more)
+    }
+
+    /// What a thread does at the end, if it goes on.
+    fn open(&self, thread: &Thread, row: &Row) -> Option<Open> {
+        if row.is_cut {
+            return (row.end() < self.end()).then(|| Open {
+                from_ns: self.since(row.end()),
+                state: ThreadState::Unknown.code(),
+                cpu: u32::from(u16::MAX),
+                reason: reason(Reason::Untold),
+            });
+        }
+        if thread.state() == ThreadState::Absent || thread.since() >= self.end() {
+            return None;
+        }
+        let cpu = thread.cpu();
+        let cpu = cpu.filter(|_| thread.state() == ThreadState::Running);
+        Some(Open {
+            from_ns: self.since(thread.since()),
+            state: thread.state().code(),
+            cpu: cpu.unwrap_or(u32::from(u16::MAX)),
+            reason: reason(thread.reason()),
+        })
+    }
+
+    /// The intervals of a thread between two places.
+    fn thread<'a>(
+        &self,
+        index: usize,
+        thread: &'a Thread,
+        row: &'a Row,
+        from: usize,
+        to: usize,
+    ) -> Option<ThreadColumns<'a>> {
+        let is_all = to == row.lengths.len();
+        let open = is_all.then(|| self.open(thread, row)).flatten();
+        let start = match row.start {
+            Some(start) => start,
+            None if open.is_some() => thread.since(),
+            None => return None,
+        };
+        if from == to && open.is_none() && from > 0 {
+            return None;
+        }
+        // Few reasons come again and again: a table, and a column of places in it.
+        let mut table: Vec<Reason> = Vec::new();
+        let mut places: BTreeMap<Reason, u16> = BTreeMap::new();
+        let reasons = row.reasons[from..to].iter().map(|&reason| {
+            let place = *places.entry(reason).or_insert_with(|| {
+                // The last place stands for what is not told: there, the table is full.
+                match u16::try_from(table.len()) {
+                    Ok(place) if place < u16::MAX && reason != Reason::Untold => {
+                        table.push(reason);
+                        place
+                    }
+                    _ => u16::MAX,
+                }
+            });
+            place.to_le_bytes()
+        });
+        let reasons = Column::of(reasons);
+        // Those of a time-line that is not compensated are missing, but for an empty row.
+        let shrinks = row.shrinks.get(from..to).filter(|_| to > from);
+        Some(ThreadColumns {
+            index,
+            pid: thread.pid,
+            tid: thread.tid,
+            comm: &thread.comm,
+            first_ns: self.since(start),
+            lengths: Column::of(
+                row.lengths[from..to]
+                    .iter()
+                    .map(|length| length.to_le_bytes()),
+            ),
+            states: Column(row.states[from..to].to_vec()),
+            cpus: Column::of(row.cpus[from..to].iter().map(|cpu| cpu.to_le_bytes())),
+            reasons,
+            reason_table: table.into_iter().map(reason).collect(),
+            open,
+            delay_ns: shrinks.map(|_| row.first_delay.as_ns()),
+            shrinks: shrinks.map(varints),
+        })
+    }
 }
 
-/// At most `room` intervals of a thread from `seen` on, with their number, and if these are all, what it
-/// does at the end if it goes on.
-fn thread_json(
-    index: usize,
-    thread: &Thread,
-    row: &Row,
-    seen: &mut usize,
-    room: usize,
-    parts: &Parts<'_>,
-) -> Option<(Json, usize)> {
-    let begin = parts.begin;
-    let from = *seen;
-    let to = row.lengths.len().min(from.saturating_add(room));
-    let is_all = to == row.lengths.len();
-    let open = (is_all && thread.state() != ThreadState::Absent && thread.since() < parts.end)
-        .then(|| {
-            let cpu = thread
-                .cpu()
-                .filter(|_| thread.state() == ThreadState::Running);
-            let (kind, value) = reason(thread.reason());
-            json!({
-                "from_ns": thread.since().since(begin).as_ns(),
-                "state": thread.state().code(),
-                "cpu": cpu.unwrap_or(u32::from(u16::MAX)),
-                "reason": [kind, value],
-            })
-        });
-    let start = match row.start {
-        Some(start) => start,
-        None if open.is_some() => thread.since(),
-        None => return None,
-    };
-    *seen = to;
-    if from == to && open.is_none() && from > 0 {
-        return None;
+impl Serialize for Piece<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut document = serializer.serialize_struct("Timeline", 8)?;
+        document.serialize_field("origin_ns", &self.begin.as_monotonic_ns())?;
+        document.serialize_field("end_ns", &self.end().as_monotonic_ns())?;
+        if let Some(moved_end) = self.picture.moved_end {
+            let moved_end = moved_end.min(self.end());
+            document.serialize_field("moved_end_ns", &moved_end.as_monotonic_ns())?;
+        }
+        document.serialize_field("processes", &self.processes())?;
+        document.serialize_field("threads", &Sequence(|| self.threads()))?;
+        let columns = &self.picture.columns;
+        let sensors = || columns.between(&self.seen.sensors, &self.next.sensors, self.begin);
+        document.serialize_field("sensors", &Sequence(sensors))?;
+        let gaps = || {
+            let gaps = &self.picture.gaps.kept()[self.seen.gaps..self.next.gaps];
+            gaps.iter().map(|kept| self.gap(kept))
+        };
+        document.serialize_field("gaps", &Sequence(gaps))?;
+        document.serialize_field("left_out", &self.left_out())?;
+        document.end()
     }
-    // Few reasons come again and again: a table, and a column of places in it.
-    let mut table: Vec<Reason> = Vec::new();
-    let mut places: BTreeMap<Reason, u16> = BTreeMap::new();
-    let reasons = row.reasons[from..to].iter().map(|&reason| {
-        let place = *places.entry(reason).or_insert_with(|| {
-            // The last place stands for what is not told: there, the table is full.
-            match u16::try_from(table.len()) {
-                Ok(place) if place < u16::MAX && reason != Reason::Untold => {
-                    table.push(reason);
-                    place
-                }
-                _ => u16::MAX,
-            }
-        });
-        place.to_le_bytes()
-    });
-    let reasons = packed(reasons);
-    let mut json = json!({
-        "index": index,
-        "pid": thread.pid,
-        "tid": thread.tid,
-        "comm": thread.comm,
-        "first_ns": start.since(begin).as_ns(),
-        "lengths": packed(row.lengths[from..to].iter().map(|length| length.to_le_bytes())),
-        "states": BASE64_STANDARD.encode(&row.states[from..to]),
-        "cpus": packed(row.cpus[from..to].iter().map(|cpu| cpu.to_le_bytes())),
-        "reasons": reasons,
-        "reason_table": table.iter().map(|&of| reason(of)).collect::<Vec<_>>(),
-        "open": open,
-    });
-    if let (Some(shrinks), Some(json)) = (row.shrinks.get(from..to), json.as_object_mut()) {
-        // Those of a time-line that is not compensated are missing, but for an empty row.
-        if to > from {
-            json.insert("shrinks".to_string(), varints(shrinks).into());
-            json.insert("delay_ns".to_string(), row.first_delay.as_ns().into());
+}
+
+impl Piece<'_> {
+    fn gap<'a>(&self, kept: &'a gaps::PicturedGap) -> GapColumns<'a> {
+        let pid = match &kept.stream.origin {
+            Origin::Program(task) => Some(task.pid),
+            _ => None,
+        };
+        GapColumns {
+            label: kept.stream.label(),
+            pid,
+            from_ns: self.since(kept.gap.from),
+            to_ns: self.since(kept.gap.to),
+            missed: kept.gap.missed,
+            cause: kept.gap.cause.name(),
+            sensor: self.picture.columns.index(&kept.stream),
+            moved: kept
+                .moved
+                .map(|(from, to)| [self.since(from), self.since(to)]),
         }
     }
-    Some((json, to - from))
+}
+
+/// What is made when it is serialised, one after the other.
+struct Sequence<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Sequence<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+/// Bytes that the document has as base64.
+#[derive(Clone, Debug)]
+struct Column(Vec<u8>);
+
+impl Column {
+    fn of<const N: usize>(values: impl Iterator<Item = [u8; N]>) -> Self {
+        Self(values.flatten().collect())
+    }
+}
+
+impl Serialize for Column {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(&self.0, &BASE64_STANDARD))
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Process {
+    pid: u32,
+    comm: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ThreadColumns<'a> {
+    index: usize,
+    pid: u32,
+    tid: u32,
+    comm: &'a str,
+    first_ns: u64,
+    lengths: Column,
+    states: Column,
+    cpus: Column,
+    reasons: Column,
+    reason_table: Vec<(&'static str, u32)>,
+    open: Option<Open>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shrinks: Option<Column>,
+}
+
+#[derive(Debug, Serialize)]
+struct Open {
+    from_ns: u64,
+    state: u8,
+    cpu: u32,
+    reason: (&'static str, u32),
+}
+
+#[derive(Debug, Serialize)]
+struct GapColumns<'a> {
+    label: String,
+    pid: Option<u32>,
+    from_ns: u64,
+    to_ns: u64,
+    missed: u64,
+    cause: &'a str,
+    sensor: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<[u64; 2]>,
 }
 
 /// Whole numbers, most of them small: seven bits in a byte, the low ones first, the sign in the lowest
 /// (as protobuf's sint64).
-fn varints(values: &[i64]) -> String {
+fn varints(values: &[i64]) -> Column {
     let mut bytes = Vec::with_capacity(values.len() * 2);
     for value in values {
         let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
@@ -216,7 +559,7 @@ fn varints(values: &[i64]) -> String {
         }
         bytes.push(rest as u8);
     }
-    BASE64_STANDARD.encode(bytes)
+    Column(bytes)
 }
 
 /// A reason as the page reads it.
@@ -231,7 +574,5 @@ const fn reason(reason: Reason) -> (&'static str, u32) {
     }
 }
 
-fn packed<const N: usize>(values: impl Iterator<Item = [u8; N]>) -> String {
-    let bytes: Vec<u8> = values.flatten().collect();
-    BASE64_STANDARD.encode(bytes)
-}
+#[cfg(test)]
+mod tests;

@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, FieldKind, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+    ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, Value,
 };
 use overhear_trace::name_of_number;
-use serde_json::{json, Value as Json};
+use serde::{Serialize, Serializer};
 
-use super::{packed, varints};
-
-/// Elements that are drawn; the rest is said to be left out.
-const MOST_MARKS: u64 = 4_000_000;
+use super::{varints, Column, Sequence};
 
 /// Fields of the kernel's elements of whose numbers some have names: there are few different ones.
 const NAMED_FIELDS: [&str; 4] = ["number", "kind", "operation", "family"];
@@ -23,23 +20,43 @@ const NAMED_FIELDS: [&str; 4] = ["number", "kind", "operation", "family"];
 const CONTINUED: u32 = u32::MAX;
 
 /// Keeps elements in columns: those of all program sensors, and of all that comes from the kernel
-/// or a clerk and is not drawn as states of threads. An update like any other. The lanes of a
-/// sensor share columns, and so do the CPUs of a hook: their elements come in the order of time.
+/// or a clerk and is not drawn as states of threads. The lanes of a sensor share columns, and so do the
+/// CPUs of a hook: their elements come in the order of time.
+///
+/// A sensor whose elements find no room is cut: none of its later ones is kept.
 #[derive(Debug, Default)]
-pub(crate) struct SensorColumns {
+pub(super) struct SensorColumns {
     of_stream: BTreeMap<StreamId, usize>,
     /// By name, and of probes the file.
     of_hook: BTreeMap<(String, String), usize>,
     sensors: Vec<Columns>,
-    kept: u64,
-    dropped: u64,
+    /// Bytes of the page that all elements may take, and do take.
+    room: u64,
+    used: u64,
+}
+
+/// A sensor of which not all elements are kept.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub(super) label: String,
+    /// Time of the first element that is not kept.
+    pub(super) at: Timestamp,
+    /// Elements that are not kept.
+    pub(super) dropped: u64,
 }
 
 /// What a reader of the columns has seen of a sensor.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(super) struct Seen {
     count: u64,
     deltas: usize,
+}
+
+#[cfg(test)]
+impl Seen {
+    pub(super) const fn count(self) -> u64 {
+        self.count
+    }
 }
 
 #[derive(Debug)]
@@ -50,19 +67,36 @@ struct Columns {
     count: u64,
     first_sequence: u64,
     deltas: Vec<u32>,
-    fields: Vec<Column>,
+    fields: Vec<Values>,
     // The CPU of each element, where the stream has one.
     cpus: Option<Vec<f64>>,
     // By how much more than the one before each element is moved in compensated time; empty where costs are
     // not known.
     shrinks: Vec<i64>,
     delay: i64,
+    /// Bytes of the page that the elements may take, and do take.
+    room: u64,
+    used: u64,
+    /// Time of the first element that is not kept, and how many are not.
+    cut_at: Option<Timestamp>,
+    dropped: u64,
 }
 
 #[derive(Debug)]
-enum Column {
+enum Values {
     Numbers(Vec<f64>),
-    Texts(Vec<String>),
+    /// Texts one after the other, and where each ends.
+    Texts(String, Vec<u32>),
+}
+
+/// Bytes that so many bytes of a column take as base64.
+const fn encoded(bytes: u64) -> u64 {
+    bytes.div_ceil(3) * 4
+}
+
+/// A text in the document, with its quotes and comma; escapes are not counted.
+const fn quoted(bytes: u64) -> u64 {
+    bytes + 3
 }
 
 impl Columns {
@@ -70,8 +104,8 @@ impl Columns {
         let fields = stream.schema.fields().iter();
         let fields = fields
             .map(|field| match field.kind.is_number() {
-                true => Column::Numbers(Vec::new()),
-                false => Column::Texts(Vec::new()),
+                true => Values::Numbers(Vec::new()),
+                false => Values::Texts(String::new(), Vec::new()),
             })
             .collect();
         let cpus = matches!(stream.origin, Origin::Kernel { .. }).then(Vec::new);
@@ -86,7 +120,32 @@ impl Columns {
             cpus,
             shrinks: Vec::new(),
             delay: 0,
+            room: u64::MAX,
+            used: 0,
+            cut_at: None,
+            dropped: 0,
         }
+    }
+
+    /// Bytes of the page that an element takes at most.
+    fn element_bytes(&self) -> u64 {
+        let fields = self.stream.schema.fields().iter();
+        let fields = fields.map(|field| match field.kind {
+            FieldKind::Text(bytes) => quoted(bytes.into()),
+            _ => encoded(8),
+        });
+        let cpu = self.cpus.as_ref().map_or(0, |_| encoded(8));
+        // A time, and what it is moved by.
+        encoded(4) + encoded(2) + cpu + fields.sum::<u64>()
+    }
+
+    /// Bytes that the distance of the next element takes beyond those of a usual one.
+    fn distance_bytes(&self, next: Timestamp) -> u64 {
+        let distance_ns = match self.count {
+            0 => 0,
+            _ => next.since(self.last).as_ns(),
+        };
+        distance_ns / u64::from(CONTINUED) * encoded(4)
     }
 
     fn push(&mut self, element: &ElementView<'_>, moved: Option<Timestamp>) {
@@ -110,9 +169,13 @@ impl Columns {
         for (index, column) in self.fields.iter_mut().enumerate() {
             let value = element.stream.schema.read(index, element.payload);
             match (column, value) {
-                (Column::Texts(texts), Some(Value::Text(text))) => texts.push(text.to_string()),
-                (Column::Texts(texts), _) => texts.push(String::new()),
-                (Column::Numbers(numbers), value) => {
+                (Values::Texts(texts, ends), value) => {
+                    if let Some(Value::Text(text)) = value {
+                        texts.push_str(text);
+                    }
+                    ends.push(u32::try_from(texts.len()).unwrap_or(u32::MAX));
+                }
+                (Values::Numbers(numbers), value) => {
                     numbers.push(value.and_then(|value| value.as_f64()).unwrap_or(f64::NAN));
                 }
             }
@@ -157,7 +220,13 @@ impl Columns {
     }
 
     /// What came after `seen` up to `next`; nothing if there is nothing new.
-    fn json(&self, index: usize, seen: Seen, next: Seen, begin: Timestamp) -> Option<Json> {
+    fn between(
+        &self,
+        index: usize,
+        seen: Seen,
+        next: Seen,
+        begin: Timestamp,
+    ) -> Option<SensorDocument<'_>> {
         if next.count == seen.count {
             return None;
         }
@@ -167,57 +236,157 @@ impl Columns {
         };
         let (from, to) = (seen.count as usize, next.count as usize);
         let schema = self.stream.schema.fields().iter();
-        let mut fields: Vec<Json> = schema
+        let fields = schema
             .zip(&self.fields)
             .map(|(field, column)| match column {
-                Column::Numbers(numbers) => json!({
-                    "name": field.name,
-                    "unit": field.unit,
-                    "kind": "number",
-                    "whole": !matches!(field.kind, FieldKind::F32 | FieldKind::F64),
-                    "values": packed(numbers[from..to].iter().map(|number| number.to_le_bytes())),
-                    "names": self.names(&field.name, &numbers[from..to]),
-                }),
-                Column::Texts(texts) => json!({
-                    "name": field.name,
-                    "unit": field.unit,
-                    "kind": "text",
-                    "values": texts[from..to],
-                }),
-            })
-            .collect();
+                Values::Numbers(numbers) => FieldDocument {
+                    name: &field.name,
+                    unit: &field.unit,
+                    kind: "number",
+                    whole: Some(!matches!(field.kind, FieldKind::F32 | FieldKind::F64)),
+                    values: ValuesDocument::numbers(&numbers[from..to]),
+                    names: self.names(&field.name, &numbers[from..to]),
+                },
+                Values::Texts(texts, ends) => FieldDocument {
+                    name: &field.name,
+                    unit: &field.unit,
+                    kind: "text",
+                    whole: None,
+                    values: ValuesDocument::Texts {
+                        texts,
+                        ends,
+                        from,
+                        to,
+                    },
+                    names: BTreeMap::new(),
+                },
+            });
+        let mut fields: Vec<FieldDocument<'_>> = fields.collect();
         if let Some(cpus) = &self.cpus {
-            fields.push(json!({
-                "name": "cpu",
-                "unit": "",
-                "kind": "number",
-                "whole": true,
-                "values": packed(cpus[from..to].iter().map(|cpu| cpu.to_le_bytes())),
-            }));
+            fields.push(FieldDocument {
+                name: "cpu",
+                unit: "",
+                kind: "number",
+                whole: Some(true),
+                values: ValuesDocument::numbers(&cpus[from..to]),
+                names: BTreeMap::new(),
+            });
         }
         // Positions in several lanes, or on several CPUs, have no order among themselves.
         let is_one = self.stream.lane.is_none() && self.cpus.is_none();
-        let mut json = json!({
-            "index": index,
-            "pid": pid,
-            "comm": comm,
-            "id": self.stream.sensor,
-            "instance": self.stream.instance,
-            "type": self.stream.schema.id(),
-            "first_ns": self.first.since(begin).as_ns(),
-            "deltas": packed(self.deltas[seen.deltas..next.deltas].iter().map(|delta| delta.to_le_bytes())),
-            "first_sequence": is_one.then_some(self.first_sequence),
-            "fields": fields,
-        });
-        if let (Some(shrinks), Some(json)) = (self.shrinks.get(from..to), json.as_object_mut()) {
-            json.insert("shrinks".to_string(), varints(shrinks).into());
+        let deltas = &self.deltas[seen.deltas..next.deltas];
+        Some(SensorDocument {
+            index,
+            pid,
+            comm,
+            id: &self.stream.sensor,
+            instance: &self.stream.instance,
+            type_id: self.stream.schema.id().to_string(),
+            first_ns: self.first.since(begin).as_ns(),
+            deltas: Column::of(deltas.iter().map(|delta| delta.to_le_bytes())),
+            first_sequence: is_one.then_some(self.first_sequence),
+            fields,
+            shrinks: self.shrinks.get(from..to).map(varints),
+        })
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SensorDocument<'a> {
+    index: usize,
+    pid: Option<u32>,
+    comm: &'a str,
+    id: &'a str,
+    instance: &'a str,
+    #[serde(rename = "type")]
+    type_id: String,
+    first_ns: u64,
+    deltas: Column,
+    first_sequence: Option<u64>,
+    fields: Vec<FieldDocument<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shrinks: Option<Column>,
+}
+
+#[derive(Debug, Serialize)]
+struct FieldDocument<'a> {
+    name: &'a str,
+    unit: &'a str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole: Option<bool>,
+    values: ValuesDocument<'a>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<String, &'static str>,
+}
+
+#[derive(Debug)]
+enum ValuesDocument<'a> {
+    Numbers(Column),
+    Texts {
+        texts: &'a str,
+        ends: &'a [u32],
+        from: usize,
+        to: usize,
+    },
+}
+
+impl ValuesDocument<'_> {
+    fn numbers(numbers: &[f64]) -> Self {
+        Self::Numbers(Column::of(
+            numbers.iter().map(|number| number.to_le_bytes()),
+        ))
+    }
+}
+
+impl Serialize for ValuesDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Numbers(column) => column.serialize(serializer),
+            &Self::Texts {
+                texts,
+                ends,
+                from,
+                to,
+            } => {
+                let end = |place: usize| ends[place] as usize;
+                let begin = |place: usize| place.checked_sub(1).map_or(0, end);
+                let texts = || (from..to).map(|place| &texts[begin(place)..end(place)]);
+                Sequence(texts).serialize(serializer)
+            }
         }
-        Some(json)
     }
 }
 
 impl SensorColumns {
-    pub(crate) fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
+    /// Without elements, which may take so many bytes of the page.
+    pub(super) fn with_room(room: u64) -> Self {
+        Self {
+            room,
+            ..Self::default()
+        }
+    }
+
+    /// Divides the room among the sensors that are announced: slow ones have room for all their
+    /// elements, and the others share what is left. `elements` is how many a stream has at most.
+    pub(super) fn divide(&mut self, streams: impl Iterator<Item = (StreamId, u64)>) {
+        let mut needs = vec![0_u64; self.sensors.len()];
+        for (stream, elements) in streams {
+            if let Some(&index) = self.of_stream.get(&stream) {
+                needs[index] += elements * self.sensors[index].element_bytes();
+            }
+        }
+        let mut ascending: Vec<usize> = (0..needs.len()).collect();
+        ascending.sort_by_key(|&index| needs[index]);
+        let mut left = self.room;
+        for (place, &index) in ascending.iter().enumerate() {
+            let share = left / (ascending.len() - place) as u64;
+            self.sensors[index].room = needs[index].min(share);
+            left -= self.sensors[index].room;
+        }
+    }
+
+    pub(super) fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
         let key = stream.first_stream();
         if self.of_stream.contains_key(&key) {
             return;
@@ -241,7 +410,7 @@ impl SensorColumns {
     }
 
     /// The processes that own a sensor of which there are elements.
-    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         let heard = self.sensors.iter().filter(|columns| columns.count > 0);
         heard.filter_map(|columns| match &columns.stream.origin {
             Origin::Program(task) => Some(task.pid),
@@ -250,54 +419,91 @@ impl SensorColumns {
     }
 
     /// Which of the sensors a stream belongs to.
-    pub(crate) fn index(&self, stream: &StreamDescriptor) -> Option<usize> {
+    pub(super) fn index(&self, stream: &StreamDescriptor) -> Option<usize> {
         self.of_stream.get(&stream.first_stream()).copied()
     }
 
-    /// What came after `seen`, which is brought up to date: at most so many elements of each sensor.
-    pub(crate) fn json(&self, seen: &mut Vec<Seen>, most: usize, begin: Timestamp) -> Vec<Json> {
-        seen.resize(self.sensors.len(), Seen::default());
-        let news = self.sensors.iter().zip(seen).enumerate();
-        news.filter_map(|(index, (columns, seen))| {
-            let next = columns.after(*seen, most);
-            columns.json(index, std::mem::replace(seen, next), next, begin)
+    /// Where a reader is who has seen this, and then at most so many elements of each sensor.
+    pub(super) fn after(&self, seen: &[Seen], most: usize) -> Vec<Seen> {
+        let seen = seen
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(Seen::default()));
+        let both = self.sensors.iter().zip(seen);
+        both.map(|(columns, seen)| columns.after(seen, most))
+            .collect()
+    }
+
+    /// What came between two places of a reader.
+    pub(super) fn between<'a>(
+        &'a self,
+        seen: &'a [Seen],
+        next: &'a [Seen],
+        begin: Timestamp,
+    ) -> impl Iterator<Item = SensorDocument<'a>> {
+        let seen = seen
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(Seen::default()));
+        let all = self.sensors.iter().zip(seen).zip(next).enumerate();
+        all.filter_map(move |(index, ((columns, seen), &next))| {
+            columns.between(index, seen, next, begin)
         })
-        .collect()
     }
 
     /// Whether there are elements beyond `seen`.
-    pub(crate) fn has_more(&self, seen: &[Seen]) -> bool {
+    pub(super) fn has_more(&self, seen: &[Seen]) -> bool {
         let mut pairs = self.sensors.iter().zip(seen);
         pairs.any(|(columns, seen)| columns.count > seen.count)
     }
 
-    /// Elements that had no room.
-    pub(crate) const fn dropped(&self) -> u64 {
-        self.dropped
+    /// Whether there are no elements.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sensors.iter().all(|columns| columns.count == 0)
     }
-}
 
-impl SensorColumns {
-    /// Keeps an element, with its compensated time where costs are known.
-    pub(crate) fn push(&mut self, element: &ElementView<'_>, moved: Option<Timestamp>) {
+    /// The sensors of which not all elements are kept, those first that lack most.
+    pub(super) fn cuts(&self) -> Vec<Cut> {
+        let all = self.sensors.iter().filter_map(|columns| {
+            Some(Cut {
+                label: columns.stream.sensor_label(),
+                at: columns.cut_at?,
+                dropped: columns.dropped,
+            })
+        });
+        let mut all: Vec<Cut> = all.collect();
+        all.sort_by_key(|cut| std::cmp::Reverse(cut.dropped));
+        all
+    }
+
+    /// When the last sensor was cut; `None` if there are elements of one that was not.
+    pub(super) fn cut_at(&self) -> Option<Timestamp> {
+        let heard = self.sensors.iter();
+        let heard = heard.filter(|columns| columns.count > 0 || columns.dropped > 0);
+        let cuts: Option<Vec<Timestamp>> = heard.map(|columns| columns.cut_at).collect();
+        cuts?.into_iter().max()
+    }
+
+    /// Keeps no element of any sensor from now on.
+    pub(super) fn close(&mut self) {
+        self.room = 0;
+    }
+
+    /// Keeps an element if there is room, with its compensated time where costs are known.
+    pub(super) fn push(&mut self, element: &ElementView<'_>, moved: Option<Timestamp>) {
         let Some(&index) = self.of_stream.get(&element.stream.first_stream()) else {
             return;
         };
-        if self.kept < MOST_MARKS {
-            self.kept += 1;
-            self.sensors[index].push(element, moved);
-        } else {
-            self.dropped += 1;
+        let columns = &mut self.sensors[index];
+        let bytes = columns.element_bytes() + columns.distance_bytes(element.time);
+        let has_room = columns.used + bytes <= columns.room && self.used + bytes <= self.room;
+        if columns.cut_at.is_some() || !has_room {
+            columns.cut_at.get_or_insert(element.time);
+            columns.dropped += 1;
+            return;
         }
+        columns.used += bytes;
+        self.used += bytes;
+        columns.push(element, moved);
     }
-}
-
-impl Update for SensorColumns {
-    fn element(&mut self, element: &ElementView<'_>) {
-        self.push(element, None);
-    }
-
-    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
-
-    fn advance(&mut self, _: Timestamp) {}
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of a session: the report, how the program ended, and the page.
+//! What came of a session: the report, how the program ended, and where the recording is.
 
 use std::path::PathBuf;
 
 use overhear_metrics::Histogram;
 
 use crate::exit::{Exit, Failure, COMPLETE, VIOLATED};
-use crate::offline;
+use crate::offline::{self, Page, PageRequest};
 use crate::report::{HistogramReport, Report};
 
 /// What a session found.
@@ -16,27 +16,23 @@ pub struct Outcome {
     pub report: Report,
     /// How the program ended.
     pub exit: Exit,
-    /// The page, if something was kept.
-    pub page: Option<PathBuf>,
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 }
-impl Outcome {
-    /// A report, with its page if something was kept.
-    pub(crate) fn kept(report: Report, exit: Exit, out: Option<PathBuf>) -> Self {
-        let mut outcome = Self {
-            report,
-            exit,
-            page: None,
-            out,
-        };
-        outcome.write_page();
-        outcome
-    }
 
-    /// Adds histograms of one's own to the report, the page and the recording.
+/// A page that was written.
+#[derive(Debug)]
+pub struct WrittenPage {
+    /// The file.
+    pub file: PathBuf,
+    /// Sentences about what it leaves out, for want of room.
+    pub left_out: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds histograms of one's own to the report and the recording.
     ///
     /// # Errors
-    /// [`Failure`] if the page or the recording cannot be written.
+    /// [`Failure`] if the recording cannot be written.
     pub fn add_histograms(
         &mut self,
         histograms: Vec<(&str, &str, &Histogram)>,
@@ -49,7 +45,6 @@ impl Outcome {
             offline::attach_histograms(out, &histograms)?;
         }
         self.report.histograms.splice(0..0, histograms);
-        self.write_page();
         Ok(())
     }
 
@@ -63,18 +58,20 @@ impl Outcome {
         }
     }
 
-    fn write_page(&mut self) {
-        let Some(out) = &self.out else { return };
-        let page = out.join("report.html");
-        match offline::write_page(out, &page, Some(&self.report), None) {
-            Ok(()) => self.page = Some(page),
-            // The program has run and its numbers are there: a page that cannot be written is a
-            // note, not a failure.
-            Err(failure) => {
-                self.report.notes.push(failure.sentence);
-                self.report.complete = false;
-                self.report.conclude();
-            }
-        }
+    /// Writes the page beside the recording; nothing if nothing was kept. It takes time and memory of its
+    /// own: whoever has the report to show does that first.
+    ///
+    /// # Errors
+    /// [`Failure`] if the page cannot be written.
+    pub fn write_page(&self) -> Result<Option<WrittenPage>, Failure> {
+        let Some(out) = &self.out else {
+            return Ok(None);
+        };
+        let file = out.join("report.html");
+        let requests = [PageRequest::of(out, &self.report)];
+        let page = Page::of(&requests)?;
+        page.write_to(&file)?;
+        let left_out = page.left_out();
+        Ok(Some(WrittenPage { file, left_out }))
     }
 }

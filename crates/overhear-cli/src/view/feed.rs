@@ -2,21 +2,24 @@
 //! What was heard so far of a run that goes on, shared by who hears it and who shows it: in recorded time,
 //! and, where it is known what observing costs, in compensated time, too.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::compensation::Compensation;
-use overhear_metrics::{Scheduling, SensorStatistics, Timeline};
+use overhear_metrics::SensorStatistics;
 use overhear_monitor::Losses;
 use serde_json::{json, Value as Json};
 
 use crate::calibrate::Calibration;
-use crate::picture::{self, Cursor, Parts, PicturedGap, SensorColumns};
+use crate::picture::{Cursor, Picture};
 use crate::report;
 
 /// Intervals and elements in one piece of news: the run waits while it is put together.
 const MOST_NEWS: usize = 50_000;
+/// Memory of the sensors' histograms in bytes: the run itself has others, which are more exact.
+const HISTOGRAM_BYTES: usize = 6 << 20;
 /// How often the tables change.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
@@ -28,15 +31,6 @@ pub struct Feed(Arc<Shared>);
 struct Shared {
     heard: Mutex<Heard>,
     ended: Condvar,
-}
-
-/// What is pictured, in one kind of time.
-#[derive(Debug, Default)]
-struct Picture {
-    scheduling: Scheduling<Timeline>,
-    columns: SensorColumns,
-    gaps: Vec<PicturedGap>,
-    now: Timestamp,
 }
 
 /// The picture in compensated time.
@@ -53,13 +47,18 @@ enum Compensated {
 
 impl Compensated {
     /// Where the items go. At the first one the picture begins, with the streams that are known.
-    fn begun(&mut self, streams: &[Arc<StreamDescriptor>]) -> Option<&mut Compensation<Picture>> {
+    fn begun(
+        &mut self,
+        streams: &BTreeMap<StreamId, Arc<StreamDescriptor>>,
+    ) -> Option<&mut Compensation<Picture>> {
         if let Self::Awaited(calibration) = self {
-            let by_perf = streams.iter().any(|stream| stream.origin == Origin::Clerk);
+            let by_perf = streams
+                .values()
+                .any(|stream| stream.origin == Origin::Clerk);
             let active = if by_perf { "perf" } else { "bpf" };
             let costs = calibration.as_ref().clone().heard_by(active).costs();
             let mut growing = Compensation::new(costs, Picture::default());
-            for stream in streams {
+            for stream in streams.values() {
                 growing.open(stream);
             }
             *self = Self::Growing(Box::new(growing));
@@ -91,7 +90,7 @@ impl Compensated {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Heard {
     plain: Picture,
     compensated: Compensated,
@@ -99,13 +98,30 @@ struct Heard {
     calibration: Option<Calibration>,
     statistics: SensorStatistics,
     losses: Losses,
-    streams: Vec<Arc<StreamDescriptor>>,
+    streams: BTreeMap<StreamId, Arc<StreamDescriptor>>,
     command: Vec<String>,
     begin: Option<Timestamp>,
     /// Counts how often everything was forgotten: readers begin again.
     epoch: u64,
     /// The final report.
     report: Option<Json>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self {
+            plain: Picture::default(),
+            compensated: Compensated::default(),
+            calibration: None,
+            statistics: SensorStatistics::default().with_histogram_bytes(HISTOGRAM_BYTES),
+            losses: Losses::default(),
+            streams: BTreeMap::new(),
+            command: Vec::new(),
+            begin: None,
+            epoch: 0,
+            report: None,
+        }
+    }
 }
 
 /// How far a reader is.
@@ -151,7 +167,7 @@ impl Feed {
     /// The run has ended, and this is its report.
     pub fn finish(&self, end: Option<Timestamp>, report: Json) {
         let mut heard = self.heard();
-        let end = end.unwrap_or(heard.plain.now);
+        let end = end.unwrap_or(heard.plain.now());
         heard.plain.end(end);
         heard.compensated.finish(end);
         heard.report = Some(report);
@@ -185,10 +201,10 @@ impl Feed {
         if *reader.epoch.get_or_insert(heard.epoch) != heard.epoch {
             return News::Again;
         }
-        let begin = heard.begin.unwrap_or(heard.plain.now);
-        let (timeline, more) = heard.plain.piece(begin, &mut reader.cursor);
+        let begin = heard.begin.unwrap_or(heard.plain.now());
+        let (timeline, more) = heard.plain.piece(begin, &mut reader.cursor, MOST_NEWS);
         let compensated = heard.compensated.picture();
-        let compensated = compensated.map(|it| it.piece(begin, &mut reader.compensated));
+        let compensated = compensated.map(|it| it.piece(begin, &mut reader.compensated, MOST_NEWS));
         let more = more || compensated.as_ref().is_some_and(|(_, more)| *more);
         let compensated = compensated.map(|(timeline, _)| timeline);
         let last = heard.report.is_some() && !more;
@@ -221,52 +237,6 @@ impl Feed {
     }
 }
 
-impl Picture {
-    /// What a reader has not seen of it yet, and whether there is more than that.
-    fn piece(&self, begin: Timestamp, cursor: &mut Cursor) -> (Json, bool) {
-        let parts = Parts {
-            scheduling: &self.scheduling,
-            columns: &self.columns,
-            gaps: &self.gaps,
-            begin,
-            end: self.now.max(begin),
-        };
-        picture::piece(&parts, cursor, MOST_NEWS)
-    }
-
-    fn end(&mut self, end: Timestamp) {
-        self.now = self.now.max(end);
-        self.scheduling.finish(end);
-    }
-}
-
-impl Update for Picture {
-    fn open(&mut self, stream: &StreamDescriptor) {
-        self.columns.announce(&Arc::new(stream.clone()));
-    }
-
-    fn element(&mut self, element: &ElementView<'_>) {
-        self.now = self.now.max(element.time);
-        self.scheduling.element(element);
-        self.columns.element(element);
-    }
-
-    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        self.now = self.now.max(gap.from);
-        self.scheduling.gap(stream, gap);
-        self.gaps.push(PicturedGap {
-            stream: Arc::new(stream.clone()),
-            gap: *gap,
-            moved: None,
-        });
-    }
-
-    fn advance(&mut self, now: Timestamp) {
-        self.now = self.now.max(now);
-        self.scheduling.advance(now);
-    }
-}
-
 impl Heard {
     fn expect_costs(&mut self, calibration: Option<Calibration>) {
         self.compensated = match &calibration {
@@ -282,12 +252,12 @@ impl Heard {
             "overhear_version": env!("CARGO_PKG_VERSION"),
             "goes_on": true,
             "command": self.command,
-            "duration_ns": self.plain.now.since(self.begin.unwrap_or(self.plain.now)).as_ns(),
-            "threads": report::threads(&self.plain.scheduling),
+            "duration_ns": self.plain.now().since(self.begin.unwrap_or(self.plain.now())).as_ns(),
+            "threads": report::threads(self.plain.scheduling()),
             "sensors": report::sensors(&self.statistics),
             "losses": report::losses(&self.losses),
             "missed_total": self.losses.missed(),
-            "histograms": report::histograms(&self.plain.scheduling, &self.statistics),
+            "histograms": report::histograms(self.plain.scheduling(), &self.statistics),
         })
     }
 
@@ -312,7 +282,7 @@ impl Update for FeedUpdate {
         if let Compensated::Growing(growing) = &mut heard.compensated {
             growing.open(&stream);
         }
-        heard.streams.push(stream);
+        heard.streams.insert(stream.id, stream);
     }
 
     fn element(&mut self, element: &ElementView<'_>) {

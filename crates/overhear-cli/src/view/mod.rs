@@ -21,21 +21,29 @@ use rustix::process::Signal;
 use crate::calibrate::{self, Calibration};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::interrupts::Interrupts;
+use crate::offline::{self, Page, PageRequest, TimeRange};
+use crate::page;
+use crate::report::Report;
 use crate::session::Outcome;
-use crate::{offline, page};
 
 pub use feed::{Feed, FeedUpdate};
 pub use server::{Content, Server};
 
 /// Serves the page of the recording in `dir`, perhaps with another one beside it, until SIGINT,
-/// SIGTERM or SIGHUP. `say` is told the address. A recording that is still being written is followed.
+/// SIGTERM or SIGHUP. The time-line shows this part of them, or all of a recording that is still being
+/// written, which is followed. `show` gets the address and what the page leaves out.
 ///
 /// # Errors
 /// [`Failure`] if there is no recording, or no address to listen on.
-pub fn view(dir: &Path, beside: Option<&Path>, say: impl FnOnce(&str)) -> Result<(), Failure> {
+pub fn view(
+    dir: &Path,
+    beside: Option<&Path>,
+    range: TimeRange,
+    show: impl FnOnce(&str, &[String]),
+) -> Result<(), Failure> {
+    let mut left_out = Vec::new();
     let mut tail = None;
     let content = match beside {
-        Some(beside) => Content::Page(offline::page_beside(dir, beside)?),
         None if overhear_trace::is_being_written(dir) => {
             // The recording has its own at its end, which is the same if it is made by this user.
             let feed = Feed::default().compensated_by(calibrate::recall(None)?);
@@ -45,15 +53,37 @@ pub fn view(dir: &Path, beside: Option<&Path>, say: impl FnOnce(&str)) -> Result
                 feed,
             }
         }
-        None => Content::Page(offline::page(dir, None, None)?),
+        beside => {
+            let dirs: Vec<&Path> = [dir].into_iter().chain(beside).collect();
+            let page = render(&dirs, range, &mut left_out)?;
+            Content::Page(page)
+        }
     };
     let server = Server::start(content)?;
     // Not before: a request ends the making of a long page at once.
     let mut interrupts = Interrupts::listen()?;
-    say(&server.url());
+    show(&server.url(), &left_out);
     interrupts.wait();
     drop(tail);
     Ok(())
+}
+
+/// The page of recordings, and what it leaves out.
+fn render(dirs: &[&Path], range: TimeRange, left_out: &mut Vec<String>) -> Result<String, Failure> {
+    let reports = dirs.iter().map(|dir| offline::read_report(dir));
+    let reports = reports.collect::<Result<Vec<Report>, _>>()?;
+    let requests = dirs.iter().zip(&reports);
+    let requests = requests.map(|(dir, report)| PageRequest {
+        range,
+        ..PageRequest::of(dir, report)
+    });
+    let requests: Vec<_> = requests.collect();
+    let page = Page::of(&requests)?;
+    *left_out = page.left_out();
+    let mut html = Vec::new();
+    page.write(&mut html)
+        .map_err(|error| cannot("put the page together", &error))?;
+    Ok(String::from_utf8(html).expect("the template and JSON are UTF-8"))
 }
 
 /// A run that is shown while it goes on, and after its end until somebody interrupts.

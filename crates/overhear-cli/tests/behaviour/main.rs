@@ -14,6 +14,7 @@ mod metrics;
 mod offline;
 mod on_terminal;
 mod other_threads;
+mod pages;
 mod record;
 mod recordings;
 mod rta;

@@ -210,6 +210,22 @@ fn a_run_is_shown_from_begin_to_end() {
 }
 
 #[test]
+fn picture_of_a_run_ends_with_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    // With elements of the kernel, where it can be heard.
+    let (mut child, stdin) = held_run(&folder.path().join("run"), &["--view"]);
+    let said = child.stderr.take().unwrap();
+    let viewer = Viewer::of(child, said);
+    drop(stdin);
+    let last = last_of(viewer.news());
+    let time = |name: &str| last["timeline"][name].as_u64().unwrap();
+    // A moment of this run, not the end of all time.
+    assert!(time("origin_ns") <= time("end_ns"), "{last}");
+    assert!(time("end_ns") < 1 << 62, "{last}");
+    assert_eq!(viewer.interrupt(), 0);
+}
+
+#[test]
 fn a_recording_that_is_being_written_is_followed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");

@@ -163,9 +163,8 @@ fn two_runs_are_compensated_together(browser: &Browser) {
     without.as_object_mut().unwrap().remove("moved_end_ns");
     let report = report(false);
     let run = |timeline, label| Run {
-        report: &report,
-        timeline,
         label,
+        ..Run::of_values(&report, timeline)
     };
     browser.open(&render_beside(
         &run(&with, "with"),

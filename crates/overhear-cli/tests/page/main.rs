@@ -542,21 +542,15 @@ fn what_is_not_drawn_is_said() {
     let Some(browser) = Browser::start() else {
         return;
     };
-    let undrawn = "document.getElementById('undrawn').innerText";
+    let left_out = "document.getElementById('left-out').innerText";
     let mut timeline = simple_timeline();
     browser.open(&render(&json!({}), &timeline));
-    assert_eq!(browser.text(undrawn), "");
-    timeline["dropped_intervals"] = json!(1_234_567);
-    timeline["dropped_marks"] = json!(1);
+    assert_eq!(browser.text(left_out), "");
+    timeline["left_out"] = json!(["Begin <b>.", "No room."]);
     // The elements of several lanes have no common sequence.
     timeline["sensors"][0]["first_sequence"] = Value::Null;
     browser.open(&render(&json!({}), &timeline));
-    let text = plain(&browser.text(undrawn));
-    assert!(
-        text.contains("1 234 567 intervals of threads")
-            && text.contains("the last 1 element of a sensor,"),
-        "{text}"
-    );
+    assert_eq!(browser.text(left_out), "Begin <b>. No room.");
     browser.hover(Plot::of(&browser).at(&browser, "load", 4_000_000.0));
     let text = browser.text("document.getElementById('tooltip').innerText");
     assert!(

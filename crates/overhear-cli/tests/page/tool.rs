@@ -632,14 +632,12 @@ fn two_runs_stand_on_one_scale(browser: &Browser) {
     longer["end_ns"] = json!(1_000_000_000_u64 + 20_000_000);
     let page = render_beside(
         &Run {
-            report: &a,
-            timeline: &pair(),
             label: "runs/old",
+            ..Run::of_values(&a, &pair())
         },
         &Run {
-            report: &b,
-            timeline: &longer,
             label: "runs/new",
+            ..Run::of_values(&b, &longer)
         },
     );
     browser.open(&page);
