@@ -435,7 +435,7 @@ pub(crate) struct MetricsArguments {
     #[arg(long, conflicts_with = "element_cost")]
     pub(crate) compensate: bool,
     /// Shows the measurements one by one: whose each is, its length, begin and end, and how many elements
-    /// lie in it (a million of each metric at most).
+    /// lie in it.
     #[arg(long)]
     pub(crate) each: bool,
     /// Draws the automata of the metrics instead, for `dot` of Graphviz; no recording is needed.

@@ -49,28 +49,27 @@ const LEAST_ROOM: usize = 16;
 /// first columns, which say whose row it is, and goes on with as many of the others as there is
 /// room for. No cell is lost or cut; texts that are longer than a line are broken between words.
 pub(crate) struct Table {
-    heads: Vec<(&'static str, bool)>,
+    layout: Layout,
     rows: Vec<Vec<String>>,
-    keys: usize,
 }
 
 impl Table {
     /// Each head with whether its column holds numbers, which are aligned on the right.
     pub(crate) fn new(heads: &[(&'static str, bool)]) -> Self {
         Self {
-            heads: heads.to_vec(),
+            layout: Layout::new(heads),
             rows: Vec::new(),
-            keys: 1,
         }
     }
 
     /// How many of the first columns say whose row it is; one unless told otherwise.
     pub(crate) fn keys(mut self, keys: usize) -> Self {
-        self.keys = keys;
+        self.layout = self.layout.keys(keys);
         self
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.layout.measure(&cells);
         self.rows.push(cells);
     }
 
@@ -80,24 +79,76 @@ impl Table {
     }
 
     pub(crate) fn render(&self, width: Width) -> String {
-        let widest = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.chain([self.heads[column].0.len()]).max().unwrap_or(0)
-        };
-        let mut widths: Vec<usize> = (0..self.heads.len()).map(widest).collect();
-        // A column that tells nothing takes no room.
-        let tells = |&column: &usize| self.rows.iter().any(|row| row[column] != "-");
-        let shown: Vec<usize> = (0..self.heads.len()).filter(tells).collect();
+        let parts = self.layout.parts(width);
+        let parts = parts.iter().map(|part| {
+            let rows = self.rows.iter().map(|row| part.row(row));
+            std::iter::once(part.head()).chain(rows).collect::<String>()
+        });
+        parts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How the rows of a table are laid out, known once all were measured: a table whose rows are too many for
+/// memory is measured first and written afterwards.
+pub(crate) struct Layout {
+    heads: Vec<(&'static str, bool)>,
+    widths: Vec<usize>,
+    /// Whether a column has anything but dashes: one that tells nothing takes no room.
+    tells: Vec<bool>,
+    keys: usize,
+}
+
+impl Layout {
+    /// As [`Table::new`].
+    pub(crate) fn new(heads: &[(&'static str, bool)]) -> Self {
+        Self {
+            heads: heads.to_vec(),
+            widths: heads.iter().map(|(head, _)| head.len()).collect(),
+            tells: vec![false; heads.len()],
+            keys: 1,
+        }
+    }
+
+    /// As [`Table::keys`].
+    pub(crate) fn keys(mut self, keys: usize) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Aligns a column on the right if it holds numbers.
+    pub(crate) fn align(mut self, column: usize, right: bool) -> Self {
+        self.heads[column].1 = right;
+        self
+    }
+
+    /// Makes room for a row.
+    pub(crate) fn measure(&mut self, row: &[String]) {
+        for (column, cell) in row.iter().enumerate() {
+            self.widths[column] = self.widths[column].max(cell.chars().count());
+            self.tells[column] |= cell != "-";
+        }
+    }
+
+    /// The parts in which the table is shown, one below the other.
+    pub(crate) fn parts(&self, width: Width) -> Vec<Part<'_>> {
+        let shown: Vec<usize> = (0..self.heads.len())
+            .filter(|&column| self.tells[column])
+            .collect();
+        let mut widths = self.widths.clone();
         let parts = match width.limit() {
-            Some(limit) if span(&shown, &widths) > limit => self.parts(&shown, &mut widths, limit),
+            Some(limit) if span(&shown, &widths) > limit => self.divide(&shown, &mut widths, limit),
             _ => vec![shown],
         };
-        let parts = parts.iter().map(|part| self.part(part, &widths));
-        parts.collect::<Vec<_>>().join("\n")
+        let parts = parts.into_iter().map(|columns| Part {
+            layout: self,
+            columns,
+            widths: widths.clone(),
+        });
+        parts.collect()
     }
 
     /// Divides columns that do not fit beside each other, and narrows those that fit into no line.
-    fn parts(&self, shown: &[usize], widths: &mut [usize], limit: usize) -> Vec<Vec<usize>> {
+    fn divide(&self, shown: &[usize], widths: &mut [usize], limit: usize) -> Vec<Vec<usize>> {
         let mut keys = self.keys.min(shown.len() - 1);
         // Long names leave room for what is said about them.
         while keys > 1 && 2 * span(&shown[..keys], widths) > limit {
@@ -120,32 +171,43 @@ impl Table {
         parts.push(part);
         parts
     }
+}
 
-    /// These columns, with their heads.
-    fn part(&self, columns: &[usize], widths: &[usize]) -> String {
+/// Some columns of a table beside each other.
+pub(crate) struct Part<'a> {
+    layout: &'a Layout,
+    columns: Vec<usize>,
+    widths: Vec<usize>,
+}
+
+impl Part<'_> {
+    /// The heads as lines of text.
+    pub(crate) fn head(&self) -> String {
+        let heads = self.layout.heads.iter();
+        let heads: Vec<String> = heads.map(|(head, _)| (*head).to_string()).collect();
+        self.row(&heads)
+    }
+
+    /// A row of the table as lines of text.
+    pub(crate) fn row(&self, row: &[String]) -> String {
+        let cells = self.columns.iter();
+        let cells = cells.map(|&column| broken(&row[column], self.widths[column]));
+        let cells: Vec<Vec<String>> = cells.collect();
+        let lines = cells.iter().map(Vec::len).max().unwrap_or(1);
         let mut text = String::new();
-        let heads = self.heads.iter();
-        let heads = heads.map(|(head, _)| (*head).to_string()).collect();
-        for row in std::iter::once(&heads).chain(&self.rows) {
-            let cells = columns
-                .iter()
-                .map(|&column| broken(&row[column], widths[column]));
-            let cells: Vec<Vec<String>> = cells.collect();
-            let lines = cells.iter().map(Vec::len).max().unwrap_or(1);
-            for number in 0..lines {
-                let mut line = String::new();
-                for (&column, cell) in columns.iter().zip(&cells) {
-                    let (width, right) = (widths[column], self.heads[column].1);
-                    let piece = cell.get(number).map_or("", String::as_str);
-                    if right {
-                        let _ = write!(line, "{piece:>width$}  ");
-                    } else {
-                        let _ = write!(line, "{piece:<width$}  ");
-                    }
+        for number in 0..lines {
+            let mut line = String::new();
+            for (&column, cell) in self.columns.iter().zip(&cells) {
+                let (width, right) = (self.widths[column], self.layout.heads[column].1);
+                let piece = cell.get(number).map_or("", String::as_str);
+                if right {
+                    let _ = write!(line, "{piece:>width$}  ");
+                } else {
+                    let _ = write!(line, "{piece:<width$}  ");
                 }
-                text.push_str(line.trim_end());
-                text.push('\n');
             }
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
         text
     }

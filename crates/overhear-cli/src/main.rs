@@ -350,7 +350,11 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
     )?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
-        None => show(|width| metrics::render(&report, width))?,
+        None => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            let written = metrics::write(&report, Width::of(std::io::stdout()), &mut out);
+            printed(written.and_then(|()| out.flush()))?;
+        }
     }
     Ok(if report.is_complete() {
         COMPLETE

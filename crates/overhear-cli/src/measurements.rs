@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear metrics --each`: measurements one by one, as in figure 1 of seed 004.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
 
-use overhear_event::{Gap, Nanos, StreamDescriptor, Timestamp};
+use overhear_event::{Gap, Nanos, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::automaton::{
-    Doubt, Measurement, Metric, MetricResult, MetricStatistics, Results, Sink, Summaries,
+    Doubt, Measurement, Metric, Metrics, Sink, MAX_DOUBTED_MEASUREMENTS,
 };
+use overhear_metrics::compensation::Compensation;
 use overhear_metrics::Costs;
-use serde::{Deserialize, Serialize};
+use overhear_monitor::Fanout;
+use overhear_trace::TraceReader;
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::columns::{printable, Table};
+use crate::columns::{printable, Layout};
 use crate::kinds::Kinds;
-use crate::metrics::{kind, MetricsReport};
+use crate::metrics::kind;
 use crate::width::Width;
 
 /// One measurement: the five values of the seed, its kind, and what was missed.
@@ -74,79 +82,141 @@ impl From<&Gap> for GapReport {
 }
 
 impl MeasurementReport {
-    fn new(result: &MetricResult, kinds: &Kinds<'_>, comms: &BTreeMap<u32, String>) -> Self {
-        Self {
-            task: result.task,
-            comm: comms.get(&result.task).cloned().unwrap_or_default(),
-            key: result.key,
-            key_name: result.key.and_then(|key| kinds.name(key)),
-            length_ns: result.length.as_ns(),
-            begin_ns: result.begin.as_monotonic_ns(),
-            end_ns: result.end.as_monotonic_ns(),
-            intermediate_events: result.intermediate_events,
-            own_events: result.own_events,
-            missed: result.missed,
-            gaps: Vec::new(),
-        }
-    }
-}
-
-/// Adds measurements up, and keeps them one by one if that is asked for.
-#[derive(Debug)]
-pub(crate) struct Each {
-    pub(crate) summaries: Summaries,
-    results: Option<Results>,
-}
-
-/// Memory of the histograms, in bytes: nothing else of a run competes with them.
-const HISTOGRAM_BYTES: usize = 48 << 20;
-
-impl Each {
-    pub(crate) fn new(costs: Costs, each: bool) -> Self {
-        let summaries = Summaries::default().with_histogram_bytes(HISTOGRAM_BYTES);
-        Self {
-            results: each.then(|| Results::default().less(costs.clone())),
-            summaries: summaries.less(costs),
-        }
-    }
-
-    /// Adds the measurements to the report, whose metrics are these.
-    pub(crate) fn tell<'a>(
-        &self,
-        metrics: impl Iterator<Item = (&'a Metric, MetricStatistics)>,
+    fn new(
+        measurement: &Measurement<'_>,
+        kinds: &Kinds<'_>,
         comms: &BTreeMap<u32, String>,
-        report: &mut MetricsReport,
-    ) {
-        let Some(results) = &self.results else {
-            return;
-        };
-        for (index, ((metric, _), told)) in metrics.zip(&mut report.metrics).enumerate() {
-            let kinds = Kinds::of(metric, comms);
-            let each = results.of(index).iter();
-            let each = each.map(|result| MeasurementReport::new(result, &kinds, comms));
-            let mut each: Vec<_> = each.collect();
-            for named in results.gaps_of(index) {
-                each[named.measurement].gaps.push((&named.gap).into());
-            }
-            told.measurements = Some(each);
+    ) -> Self {
+        let missed = &measurement.missed;
+        let counted = measurement.intermediate.unwrap_or_default();
+        Self {
+            task: measurement.task,
+            comm: comms.get(&measurement.task).cloned().unwrap_or_default(),
+            key: measurement.key,
+            key_name: measurement.key.and_then(|key| kinds.name(key)),
+            length_ns: measurement.adjusted().as_ns(),
+            begin_ns: measurement.begin.as_monotonic_ns(),
+            end_ns: measurement.end.as_monotonic_ns(),
+            intermediate_events: counted.all,
+            own_events: counted.own,
+            missed: missed.elements,
+            gaps: missed.gaps.iter().map(GapReport::from).collect(),
         }
-        if results.refused() > 0 {
-            let sentence = format!(
-                "{} measurements found no room in the list; name fewer metrics, or take the sums",
-                results.refused()
-            );
-            report.notes.push(sentence);
+    }
+
+    fn doubt(&mut self, gap: &Gap) {
+        self.missed = self.missed.saturating_add(gap.missed);
+        self.gaps.push(gap.into());
+    }
+}
+
+/// The measurements of a metric over a recording, one by one, however many there are: they are not in
+/// memory, but evaluated anew whenever somebody asks for them.
+#[derive(Clone)]
+pub struct Measurements {
+    recording: Arc<Recorded>,
+    metric: Metric,
+}
+
+/// What the metrics of a recording have in common.
+pub(crate) struct Recorded {
+    pub(crate) reader: TraceReader,
+    /// Subtracted from all times.
+    pub(crate) compensation: Option<Costs>,
+    /// Subtracted for the elements of the task itself.
+    pub(crate) element_costs: Costs,
+    /// What threads and processes are called.
+    pub(crate) comms: BTreeMap<u32, String>,
+}
+
+impl fmt::Debug for Measurements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Measurements of {}", self.metric.name())
+    }
+}
+
+/// Elements that are replayed before it is asked whether that is enough.
+const REPLAY_STEP: u64 = 65_536;
+
+impl Measurements {
+    pub(crate) fn new(recording: &Arc<Recorded>, metric: &Metric) -> Self {
+        Self {
+            recording: Arc::clone(recording),
+            metric: metric.clone(),
+        }
+    }
+
+    /// Calls `take` with each measurement in the order of their completion, until it fails.
+    ///
+    /// # Errors
+    /// The first of `take`.
+    pub fn try_for_each<E>(
+        &self,
+        mut take: impl FnMut(&MeasurementReport) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let recording = &*self.recording;
+        let kinds = Kinds::of(&self.metric, &recording.comms);
+        let failed = RefCell::new(Ok(()));
+        let mut metrics = Metrics::new(Delayed {
+            costs: &recording.element_costs,
+            kinds: &kinds,
+            comms: &recording.comms,
+            held: VecDeque::new(),
+            first: 0,
+            take: |measurement: &MeasurementReport| {
+                let mut failed = failed.borrow_mut();
+                if failed.is_ok() {
+                    *failed = take(measurement);
+                }
+            },
+        });
+        metrics.add(self.metric.clone());
+        let mut replay = recording.reader.begin_replay();
+        let mut run = |update: &mut dyn Update| {
+            while failed.borrow().is_ok() && replay.step(REPLAY_STEP, &mut [&mut *update]) {}
+        };
+        match &recording.compensation {
+            None => run(&mut metrics),
+            Some(costs) => {
+                let metrics = Fanout(vec![&mut metrics]);
+                let mut compensation = Compensation::new(costs.clone(), metrics);
+                run(&mut compensation);
+                compensation.finish();
+            }
+        }
+        metrics.finish();
+        metrics.sink_mut().release(0);
+        drop(metrics);
+        failed.into_inner()
+    }
+}
+
+/// Hands on measurements once no gap can concern them any more.
+struct Delayed<'a, F> {
+    costs: &'a Costs,
+    kinds: &'a Kinds<'a>,
+    comms: &'a BTreeMap<u32, String>,
+    held: VecDeque<MeasurementReport>,
+    /// The number of the first one that is held.
+    first: u64,
+    take: F,
+}
+
+impl<F: FnMut(&MeasurementReport)> Delayed<'_, F> {
+    /// Hands on all but the last ones.
+    fn release(&mut self, but: usize) {
+        while self.held.len() > but {
+            if let Some(measurement) = self.held.pop_front() {
+                self.first += 1;
+                (self.take)(&measurement);
+            }
         }
     }
 }
 
-impl Sink for Each {
-    fn counts_intermediate(&self, metric: &Metric) -> bool {
-        self.results.is_some() || self.summaries.counts_intermediate(metric)
-    }
-
+impl<F: FnMut(&MeasurementReport)> Sink for Delayed<'_, F> {
     fn element_cost_ns(&self, stream: &StreamDescriptor) -> f64 {
-        self.summaries.element_cost_ns(stream)
+        self.costs.of_stream_ns(stream)
     }
 
     fn wants_positions(&self, _: &Metric) -> bool {
@@ -154,30 +224,39 @@ impl Sink for Each {
     }
 
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        self.summaries.measurement(measurement);
-        if let Some(results) = &mut self.results {
-            results.measurement(measurement);
-        }
+        let report = MeasurementReport::new(measurement, self.kinds, self.comms);
+        self.held.push_back(report);
+        self.release(MAX_DOUBTED_MEASUREMENTS);
     }
 
     fn doubt(&mut self, doubt: &Doubt<'_>) {
-        self.summaries.doubt(doubt);
-        if let Some(results) = &mut self.results {
-            results.doubt(doubt);
+        let place = doubt.number.checked_sub(self.first);
+        let place = place.and_then(|place| usize::try_from(place).ok());
+        if let Some(measurement) = place.and_then(|place| self.held.get_mut(place)) {
+            measurement.doubt(doubt.gap);
         }
     }
 }
 
-/// The measurements of a metric as a table, with times counted from `start`.
-pub(crate) fn render(measurements: &[MeasurementReport], start: Timestamp, width: Width) -> String {
-    if measurements.is_empty() {
-        return "no measurement\n".to_owned();
+impl Serialize for Measurements {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut all = serializer.serialize_seq(None)?;
+        self.try_for_each(|measurement| all.serialize_element(measurement))?;
+        all.end()
     }
-    let named = measurements.iter().any(|one| one.key_name.is_some());
+}
+
+/// Writes the measurements of a metric as a table with times counted from `start`, for lines of this width.
+pub(crate) fn write(
+    measurements: &Measurements,
+    start: Timestamp,
+    width: Width,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let heads = [
         ("task", true),
         ("name", false),
-        ("by", !named),
+        ("by", false),
         ("length", true),
         ("begin", true),
         ("end", true),
@@ -185,23 +264,44 @@ pub(crate) fn render(measurements: &[MeasurementReport], start: Timestamp, width
         ("own", true),
         ("missed", true),
     ];
-    let mut table = Table::new(&heads).keys(2);
+    let mut named = false;
+    let mut layout = Layout::new(&heads).keys(2);
+    let mut is_empty = true;
+    measurements.try_for_each(|one| {
+        is_empty = false;
+        // Kinds without names are numbers.
+        named |= one.key_name.is_some();
+        layout.measure(&cells(one, start));
+        io::Result::Ok(())
+    })?;
+    if is_empty {
+        return out.write_all(b"no measurement\n");
+    }
+    let mut is_first = true;
+    for part in layout.align(2, !named).parts(width) {
+        if !std::mem::take(&mut is_first) {
+            out.write_all(b"\n")?;
+        }
+        out.write_all(part.head().as_bytes())?;
+        measurements.try_for_each(|one| out.write_all(part.row(&cells(one, start)).as_bytes()))?;
+    }
+    Ok(())
+}
+
+fn cells(one: &MeasurementReport, start: Timestamp) -> Vec<String> {
     let at = |ns| {
         let time = Timestamp::from_monotonic_ns(ns);
         time.relative_to(start).to_string()
     };
-    for one in measurements {
-        table.row(vec![
-            one.task.to_string(),
-            printable(&one.comm),
-            kind(one.key, one.key_name.as_deref()),
-            Nanos::from_ns(one.length_ns).to_string(),
-            at(one.begin_ns),
-            at(one.end_ns),
-            one.intermediate_events.to_string(),
-            one.own_events.to_string(),
-            one.missed.to_string(),
-        ]);
-    }
-    table.render(width)
+    vec![
+        one.task.to_string(),
+        printable(&one.comm),
+        kind(one.key, one.key_name.as_deref()),
+        Nanos::from_ns(one.length_ns).to_string(),
+        at(one.begin_ns),
+        at(one.end_ns),
+        one.intermediate_events.to_string(),
+        one.own_events.to_string(),
+        one.missed.to_string(),
+    ]
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use overhear_event::kernel::events::UNKNOWN;
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
@@ -20,7 +22,7 @@ use crate::columns::{printable, Table};
 use crate::compensation;
 use crate::exit::{Failure, USAGE};
 use crate::kinds::Kinds;
-use crate::measurements::{Each, MeasurementReport};
+use crate::measurements::{self, Measurements, Recorded};
 use crate::other_threads;
 use crate::recording::{self, Recording};
 use crate::report::quantile_sentence;
@@ -65,9 +67,10 @@ pub struct MetricReport {
     pub refused: u64,
     /// By task and kind.
     pub tasks: Vec<TaskReport>,
-    /// One by one, in the order in which they were completed, where that was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measurements: Option<Vec<MeasurementReport>>,
+    /// One by one, in the order in which they were completed, where that was asked for. They are not read
+    /// from JSON.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub measurements: Option<Measurements>,
 }
 
 /// The measurements of one task and kind. Lengths are in nanoseconds.
@@ -136,6 +139,9 @@ impl ElementCost {
     }
 }
 
+/// Memory of the histograms, in bytes: nothing else of a run competes with them.
+const HISTOGRAM_BYTES: usize = 48 << 20;
+
 /// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel sensors
 /// were switched on. `cost` is subtracted from the lengths for the task's own elements in them. With
 /// `compensate`, what observing has cost is subtracted from all times before. With `each`, the report has
@@ -152,9 +158,11 @@ pub fn metrics(
 ) -> Result<MetricsReport, Failure> {
     let usage = |sentence: String| Failure::new(USAGE, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
-    let costs = compensate.then(|| compensation::costs_of(&reader));
-    let costs = costs.transpose()?;
-    let mut engine = Metrics::new(Each::new(cost.of(&reader)?, each));
+    let compensation = compensate.then(|| compensation::costs_of(&reader));
+    let compensation = compensation.transpose()?;
+    let element_costs = cost.of(&reader)?;
+    let summaries = Summaries::default().with_histogram_bytes(HISTOGRAM_BYTES);
+    let mut engine = Metrics::new(summaries.less(element_costs.clone()));
     let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
     if metrics.is_empty() {
         metrics = usual(&heard);
@@ -165,18 +173,28 @@ pub fn metrics(
     // Nobody asks for its histograms.
     let mut names_of_threads = Scheduling::new(()).with_histogram_bytes(0);
     let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut names_of_threads];
-    let replayed = compensation::replay(&reader, costs, updates);
+    let replayed = compensation::replay(&reader, compensation.clone(), updates);
     engine.finish();
     let others = other_threads::kept(&reader)?;
     let mut comms: BTreeMap<u32, String> = other_threads::by_tid(&others).collect();
     comms.extend(self::comms(&reader, &names_of_threads));
-    let mut report = report_of(&engine, &engine.sink().summaries, &comms, &heard);
-    engine.sink().tell(engine.statistics(), &comms, &mut report);
+    let mut report = report_of(&engine, engine.sink(), &comms, &heard);
     let run = Recording::read(&reader).map_err(|error| usage(error.to_string()))?;
     report
         .notes
         .extend(recording::damage(&reader, run.as_ref(), &replayed));
     report.start = recording::start_of(&reader, run.as_ref()).unwrap_or_default();
+    if each {
+        let recorded = Arc::new(Recorded {
+            reader,
+            compensation,
+            element_costs,
+            comms,
+        });
+        for ((metric, _), report) in engine.statistics().zip(&mut report.metrics) {
+            report.measurements = Some(Measurements::new(&recorded, metric));
+        }
+    }
     Ok(report)
 }
 
@@ -344,64 +362,71 @@ fn report(
 /// The report as tables, for lines of this width.
 #[must_use]
 pub fn render(report: &MetricsReport, width: Width) -> String {
-    let mut text = String::new();
+    let mut text = Vec::new();
+    write(report, width, &mut text).expect("it is written to memory");
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Writes the report as tables, for lines of this width.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(report: &MetricsReport, width: Width, out: &mut dyn io::Write) -> io::Result<()> {
     for metric in &report.metrics {
-        let _ = writeln!(text, "{}: {}", metric.name, printable(&metric.description));
-        if let Some(measurements) = &metric.measurements {
-            text.push_str(&crate::measurements::render(
-                measurements,
-                report.start,
-                width,
-            ));
-            text.push_str(&shortcomings(metric));
-            text.push('\n');
-            continue;
+        let head = format!("{}: {}\n", metric.name, printable(&metric.description));
+        out.write_all(width.wrap(&head).as_bytes())?;
+        match &metric.measurements {
+            Some(measurements) => measurements::write(measurements, report.start, width, out)?,
+            None => out.write_all(width.wrap(&sums(metric, width)).as_bytes())?,
         }
-        let named = metric.tasks.iter().any(|row| row.key_name.is_some());
-        let heads = [
-            ("task", true),
-            ("name", false),
-            ("by", !named),
-            ("count", true),
-            ("sum", true),
-            ("median", true),
-            ("p99", true),
-            ("max", true),
-            ("incomplete", true),
-        ];
-        let mut table = Table::new(&heads);
-        let length = |ns| Nanos::from_ns(ns).to_string();
-        // What took longest comes first, whatever its number is.
-        let mut rows: Vec<&TaskReport> = metric.tasks.iter().collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
-        for row in rows {
-            table.row(vec![
-                row.task.to_string(),
-                printable(&row.comm),
-                kind(row.key, row.key_name.as_deref()),
-                row.count.to_string(),
-                length(row.total_ns),
-                length(row.median_ns),
-                length(row.p99_ns),
-                length(row.max_ns),
-                row.incomplete.to_string(),
-            ]);
-        }
-        if table.is_empty() {
-            text.push_str("no measurement\n");
-        } else {
-            text.push_str(&table.render(width));
-        }
-        text.push_str(&shortcomings(metric));
-        text.push('\n');
+        let text = shortcomings(metric) + "\n";
+        out.write_all(width.wrap(&text).as_bytes())?;
     }
-    for note in &report.notes {
-        let _ = writeln!(text, "{}", printable(note));
+    let inexact = quantile_sentence("tasks", report.quantile_error);
+    for note in report.notes.iter().chain(&inexact) {
+        let note = printable(note) + "\n";
+        out.write_all(width.wrap(&note).as_bytes())?;
     }
-    if let Some(inexact) = quantile_sentence("tasks", report.quantile_error) {
-        let _ = writeln!(text, "{inexact}");
+    Ok(())
+}
+
+/// The measurements of a metric by task and kind, as a table.
+fn sums(metric: &MetricReport, width: Width) -> String {
+    let named = metric.tasks.iter().any(|row| row.key_name.is_some());
+    let heads = [
+        ("task", true),
+        ("name", false),
+        ("by", !named),
+        ("count", true),
+        ("sum", true),
+        ("median", true),
+        ("p99", true),
+        ("max", true),
+        ("incomplete", true),
+    ];
+    let mut table = Table::new(&heads);
+    let length = |ns| Nanos::from_ns(ns).to_string();
+    // What took longest comes first, whatever its number is.
+    let mut rows: Vec<&TaskReport> = metric.tasks.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+    for row in rows {
+        table.row(vec![
+            row.task.to_string(),
+            printable(&row.comm),
+            kind(row.key, row.key_name.as_deref()),
+            row.count.to_string(),
+            length(row.total_ns),
+            length(row.median_ns),
+            length(row.p99_ns),
+            length(row.max_ns),
+            row.incomplete.to_string(),
+        ]);
     }
-    text
+    if table.is_empty() {
+        "no measurement\n".to_string()
+    } else {
+        table.render(width)
+    }
 }
 
 /// The cell that says of which kind measurements are.
@@ -483,6 +508,7 @@ mod tests {
             metrics: vec![metric],
             notes: Vec::new(),
             start: Timestamp::ZERO,
+            quantile_error: 0.0,
         };
         let text = render(&report, Width::UNLIMITED);
         let places = ["futex", "read", "write"].map(|name| text.find(name).unwrap());

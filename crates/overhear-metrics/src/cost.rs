@@ -159,7 +159,8 @@ impl Costs {
     }
 
     /// What an element of this stream costs, in nanoseconds; nothing where that is not known.
-    pub(crate) fn of_stream_ns(&self, stream: &StreamDescriptor) -> f64 {
+    #[must_use]
+    pub fn of_stream_ns(&self, stream: &StreamDescriptor) -> f64 {
         self.of(stream).unwrap_or(0.0)
     }
 

@@ -181,6 +181,7 @@ pub use measurement::{Doubt, Measurement, Missed, Position, Sink};
 pub use metric::Metric;
 pub use pattern::Pattern;
 pub(crate) use pattern::{process, BoundPattern};
+pub use reported::MAX_DOUBTED_MEASUREMENTS;
 pub use results::{MeasurementGap, MetricResult, Results};
 pub use shared::{SharedMetrics, Taken};
 pub use specification::{

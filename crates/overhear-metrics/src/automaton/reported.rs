@@ -6,8 +6,8 @@ use overhear_event::{Gap, Timestamp};
 use super::measurement::{Doubt, Measurement, Sink};
 use super::metric::Metric;
 
-/// How many reported measurements are remembered.
-const RECENT: usize = 1_024;
+/// Measurements of a metric that a [`Doubt`] can concern: the last ones that it has reported.
+pub const MAX_DOUBTED_MEASUREMENTS: usize = 1_024;
 
 /// A measurement that was reported.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,8 +24,8 @@ struct Recent {
 /// The measurements that one metric has reported.
 #[derive(Debug)]
 pub(super) struct Reported {
-    /// The last ones, each at the place that its number has modulo [`RECENT`].
-    recent: Box<[Recent; RECENT]>,
+    /// The last ones, each at the place that its number has modulo [`MAX_DOUBTED_MEASUREMENTS`].
+    recent: Box<[Recent; MAX_DOUBTED_MEASUREMENTS]>,
     /// The latest end that is no longer remembered, or the beginning of time.
     forgotten: Timestamp,
     completed: u64,
@@ -35,7 +35,7 @@ pub(super) struct Reported {
 impl Reported {
     pub(super) fn nothing() -> Self {
         // Not on the stack first.
-        let recent: Box<[Recent]> = vec![Recent::default(); RECENT].into();
+        let recent: Box<[Recent]> = vec![Recent::default(); MAX_DOUBTED_MEASUREMENTS].into();
         Self {
             recent: recent.try_into().expect("it is as long"),
             forgotten: Timestamp::ZERO,
@@ -66,7 +66,7 @@ impl Reported {
             is_complete,
         };
         // What was there before there was anything ended before all else.
-        let oldest = &mut self.recent[self.completed as usize % RECENT];
+        let oldest = &mut self.recent[self.completed as usize % MAX_DOUBTED_MEASUREMENTS];
         self.forgotten = self.forgotten.max(oldest.end);
         *oldest = recent;
         self.completed += 1;
@@ -83,9 +83,9 @@ impl Reported {
         sink: &mut S,
     ) -> bool {
         // From the oldest to the newest.
-        let kept = self.completed.min(RECENT as u64);
+        let kept = self.completed.min(MAX_DOUBTED_MEASUREMENTS as u64);
         for number in self.completed - kept..self.completed {
-            let recent = &mut self.recent[number as usize % RECENT];
+            let recent = &mut self.recent[number as usize % MAX_DOUBTED_MEASUREMENTS];
             if recent.end <= gap.from || only.is_some_and(|task| task != recent.task) {
                 continue;
             }

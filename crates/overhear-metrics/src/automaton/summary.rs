@@ -318,8 +318,14 @@ mod tests {
         const BYTES: usize = 256 << 10;
         const TASKS: u32 = 100;
         let (initial, r#final) = (EventName::user("begins"), EventName::user("ends"));
-        let metric =
-            new_user_metric("mine", &initial.into(), &r#final.into(), true, &Catalogue::linux()).unwrap();
+        let metric = new_user_metric(
+            "mine",
+            &initial.into(),
+            &r#final.into(),
+            true,
+            &Catalogue::linux(),
+        )
+        .unwrap();
         let schema = Arc::new(TypeSchema::builder("t").build().unwrap());
         let stream = |pid, sensor: &str, id| StreamDescriptor {
             id: StreamId::from_raw(id),
