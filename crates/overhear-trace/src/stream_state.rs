@@ -13,7 +13,9 @@ use crate::packet::{PacketLayout, BLOCK, TRAILER_BYTES};
 pub(crate) struct StreamState {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) layout: PacketLayout,
+    /// Closed before the first packet, and whenever too many files are open.
     pub(crate) file: Option<File>,
+    /// 0 before the first packet.
     pub(crate) file_bytes: u64,
     /// A packet in the making: room for its head, then records. Empty before the first record.
     pub(crate) packet: Vec<u8>,
@@ -60,10 +62,10 @@ impl StreamState {
         (self.room, self.ends_with_block) = (packet_bytes, false);
         if packet_bytes > 0 && packet_bytes.is_multiple_of(BLOCK) {
             let empty = self.layout.head_bytes() + TRAILER_BYTES;
-            let begun = match self.file {
-                Some(_) => (self.file_bytes % packet_bytes as u64) as usize,
-                // By an empty packet.
-                None => empty % packet_bytes,
+            let begun = match self.file_bytes {
+                // It begins with an empty packet.
+                0 => empty % packet_bytes,
+                bytes => (bytes % packet_bytes as u64) as usize,
             };
             let rest = packet_bytes - begun;
             self.ends_with_block = rest >= empty + self.layout.record_bytes();
@@ -86,15 +88,16 @@ impl StreamState {
     }
 
     /// Makes room for a record and what follows the last one. Doubles it, so that few records need more room, but not
-    /// beyond what a packet may have.
+    /// beyond what a packet may have. Returns by how many bytes the room has grown.
     #[inline]
-    pub(crate) fn reserve(&mut self, record_bytes: usize, packet_bytes: usize) {
+    pub(crate) fn reserve(&mut self, record_bytes: usize, packet_bytes: usize) -> usize {
         let needed = self.packet.len() + record_bytes + TRAILER_BYTES;
         let room = self.packet.capacity();
         if needed > room {
             let wanted = (2 * room).min(packet_bytes).max(needed);
             self.packet.reserve_exact(wanted - self.packet.len());
         }
+        self.packet.capacity() - room
     }
 }
 

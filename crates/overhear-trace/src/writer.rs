@@ -27,6 +27,10 @@ use crate::summary::TraceSummary;
 const DEFAULT_PACKET_BYTES: usize = 256 << 10;
 /// Unless told otherwise, a killed recorder loses at most this much of what it had been given.
 const DEFAULT_PENDING: Nanos = Nanos::from_ms(200);
+/// Memory of the packets in the making of all streams: they are written before they are full once it takes more.
+const MOST_PENDING_BYTES: usize = 16 << 20;
+/// Streams whose files are open at one time: sensors of the same process need files, too.
+const MOST_OPEN_FILES: usize = 256;
 /// Places for streams that are found without asking the index.
 const RECENT: usize = 64;
 
@@ -39,7 +43,8 @@ const RECENT: usize = 64;
 /// Each stream takes memory for its packet in the making: at most the bytes that packets may grow to
 /// ([`TraceWriter::with_packet_bytes`]), and for a slow stream at most some four times what comes from it
 /// within the time that elements may be pending ([`TraceWriter::with_pending`]). The latter holds only for those who
-/// advance: else the packet of every stream grows until it is full, however slow the stream is.
+/// advance: else the packet of every stream grows until it is full, however slow the stream is. All packets together take
+/// 16 MiB at most: where there are so many streams that this is not enough, packets are smaller.
 #[derive(Debug)]
 pub struct TraceWriter {
     place: Place,
@@ -56,6 +61,9 @@ pub struct TraceWriter {
     pending: Nanos,
     /// No pending record is older than this.
     oldest_pending: Timestamp,
+    /// Memory of all packets.
+    pending_bytes: usize,
+    open_files: usize,
     summary: TraceSummary,
     error: Option<WriteError>,
     /// Set where nothing more can be written.
@@ -98,6 +106,8 @@ impl TraceWriter {
             packet_bytes: DEFAULT_PACKET_BYTES,
             pending: DEFAULT_PENDING,
             oldest_pending: Timestamp::MAX,
+            pending_bytes: 0,
+            open_files: 0,
             summary: TraceSummary::default(),
             error: None,
             dead: None,
@@ -334,7 +344,11 @@ impl TraceWriter {
                 time: element.time,
             });
         }
+        if self.pending_bytes > MOST_PENDING_BYTES {
+            self.relieve()?;
+        }
         // The sequences of a packet follow one another, so that only the first is on disk.
+        let state = &self.streams[index];
         if state.records > 0 {
             let padding = state.padding(record_bytes);
             if padding.is_some() || element.sequence != state.next_sequence {
@@ -346,13 +360,29 @@ impl TraceWriter {
             state.begin_packet(element, self.packet_bytes);
             self.oldest_pending = self.oldest_pending.min(element.time);
         }
-        state.reserve(record_bytes, self.packet_bytes);
+        let more = state.reserve(record_bytes, self.packet_bytes);
         let time = element.time.as_monotonic_ns().to_ne_bytes();
         state.packet.extend_from_slice(&time);
         state.packet.extend_from_slice(element.payload);
         state.records += 1;
         state.next_sequence = element.sequence + 1;
         state.end = element.time;
+        self.pending_bytes += more;
+        Ok(())
+    }
+
+    /// Writes packets until half of their memory is free: those that have more than half of their share.
+    #[cold]
+    fn relieve(&mut self) -> Result<(), WriteError> {
+        let bytes: usize = self.streams.iter().map(|it| it.packet.capacity()).sum();
+        let share = bytes / self.streams.len().max(1) / 2;
+        for index in 0..self.streams.len() {
+            if self.streams[index].packet.capacity() > share {
+                self.flush(index, 0)?;
+                self.streams[index].packet = Vec::new();
+            }
+        }
+        self.pending_bytes = self.streams.iter().map(|it| it.packet.capacity()).sum();
         Ok(())
     }
 
@@ -363,7 +393,7 @@ impl TraceWriter {
         let state = &self.streams[index];
         // The packets of a stream must not overlap, whatever the gap says: of two gaps at the
         // same place the second lasts no time at all. The gap's own times are in the head.
-        let begin = if state.file.is_none() {
+        let begin = if state.file_bytes == 0 {
             gap.from.min(gap.to)
         } else {
             gap.from.max(state.end)
@@ -463,7 +493,9 @@ impl TraceWriter {
         let state = &mut self.streams[index];
         // Kept for its memory, if it was not much too large: the next record clears it.
         if packet.len() < packet.capacity() / 4 {
+            let before = packet.capacity();
             packet.shrink_to(2 * packet.len());
+            self.pending_bytes = (self.pending_bytes + packet.capacity()).saturating_sub(before);
         }
         state.packet = packet;
         result?;
@@ -496,50 +528,71 @@ impl TraceWriter {
         if self.unpublished {
             self.publish()?;
         }
-        let state = &mut self.streams[index];
-        let path = self.place.stream(state.descriptor.id);
-        let recorded = self.summary.events;
-        let failed = |cause: &io::Error, offset: u64| WriteError::Write {
-            file: path.clone(),
-            offset,
-            cause: cause.to_string(),
-            recorded,
-        };
-        let file = match &mut state.file {
+        let mut file = match self.streams[index].file.take() {
             Some(file) => file,
-            none => {
-                let mut file = File::options()
-                    .append(true)
-                    .create_new(true)
-                    .open(&path)
-                    .map_err(|cause| create_error(path.clone(), &cause))?;
-                // CTF readers count discarded events from packet to packet, so that a gap at the
-                // start needs a packet before it.
-                let first = state.layout.empty(&PacketHead {
-                    first_sequence: 0,
-                    gap: None,
-                    begin,
-                    end: begin,
-                    discarded: 0,
-                });
-                if let Err(cause) = file.write_all(&first) {
-                    let _ = fs::remove_file(&path);
-                    return Err(failed(&cause, 0));
-                }
-                state.file_bytes = first.len() as u64;
-                self.summary.bytes += first.len() as u64;
-                none.insert(file)
-            }
+            None => self.open_file(index, begin)?,
         };
-        if let Err(cause) = file.write_all(packet) {
+        let written = file.write_all(packet);
+        let state = &mut self.streams[index];
+        if let Err(cause) = written {
             // A part of the packet may be there. If it cannot be cut off now, it is a torn tail,
             // which readers know how to skip.
             let _ = file.set_len(state.file_bytes);
-            return Err(failed(&cause, state.file_bytes));
+            let offset = state.file_bytes;
+            return Err(self.failed(index, offset, &cause));
         }
+        state.file = Some(file);
         state.file_bytes += packet.len() as u64;
         self.summary.bytes += packet.len() as u64;
         Ok(())
+    }
+
+    fn failed(&self, index: usize, offset: u64, cause: &io::Error) -> WriteError {
+        WriteError::Write {
+            file: self.place.stream(self.streams[index].descriptor.id),
+            offset,
+            cause: cause.to_string(),
+            recorded: self.summary.events,
+        }
+    }
+
+    /// Opens the file of a stream: a new one, which begins with an empty packet, or the one to which it has
+    /// written before. Where many are open, all others are closed: each is opened again when its stream has a
+    /// packet.
+    fn open_file(&mut self, index: usize, begin: Timestamp) -> Result<File, WriteError> {
+        let path = self.place.stream(self.streams[index].descriptor.id);
+        let is_new = self.streams[index].file_bytes == 0;
+        if self.open_files >= MOST_OPEN_FILES {
+            for state in &mut self.streams {
+                state.file = None;
+            }
+            self.open_files = 0;
+        }
+        let mut options = File::options();
+        let opened = options.append(true).create_new(is_new).open(&path);
+        self.open_files += 1;
+        let state = &mut self.streams[index];
+        if !is_new {
+            let offset = state.file_bytes;
+            return opened.map_err(|cause| self.failed(index, offset, &cause));
+        }
+        let mut file = opened.map_err(|cause| create_error(path.clone(), &cause))?;
+        // CTF readers count discarded events from packet to packet, so that a gap at the
+        // start needs a packet before it.
+        let first = state.layout.empty(&PacketHead {
+            first_sequence: 0,
+            gap: None,
+            begin,
+            end: begin,
+            discarded: 0,
+        });
+        if let Err(cause) = file.write_all(&first) {
+            let _ = fs::remove_file(&path);
+            return Err(self.failed(index, 0, &cause));
+        }
+        state.file_bytes = first.len() as u64;
+        self.summary.bytes += first.len() as u64;
+        Ok(file)
     }
 }
 
@@ -589,6 +642,7 @@ mod tests {
 
     use super::TraceWriter;
     use crate::catalogue::TraceIdentity;
+    use crate::reader::TraceReader;
 
     fn stream() -> StreamDescriptor {
         let schema = TypeSchema::builder("s").field("value", FieldKind::U64, "");
@@ -646,5 +700,59 @@ mod tests {
         let mut writer = writer.with_packet_bytes(1);
         write(&mut writer, 9, 10);
         assert_eq!(writer.finish().unwrap().events, sequence);
+    }
+
+    /// Writes elements of many streams by turns; returns the most memory that their packets took.
+    fn write_by_turns(writer: &mut TraceWriter, streams: u32, elements: u64) -> usize {
+        let streams: Vec<_> = (1..=streams)
+            .map(|id| StreamDescriptor {
+                id: StreamId::from_raw(id),
+                ..stream()
+            })
+            .collect();
+        let mut most = 0;
+        for sequence in 0..elements {
+            for stream in &streams {
+                let element = ElementView {
+                    stream,
+                    sequence,
+                    time: Timestamp::from_monotonic_ns(sequence),
+                    payload: &sequence.to_ne_bytes(),
+                };
+                writer.element(&element).unwrap();
+            }
+            let packets = writer.streams.iter().map(|it| it.packet.capacity());
+            most = most.max(packets.sum());
+        }
+        most
+    }
+
+    #[test]
+    fn packets_of_many_streams_take_bounded_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
+        // Nobody advances: only the bound keeps packets from growing to 256 KiB each.
+        let most = write_by_turns(&mut writer, 500, 5_000);
+        // One turn of all streams may come before it is looked at.
+        assert!(most < super::MOST_PENDING_BYTES + (1 << 20), "{most}");
+        assert_eq!(writer.finish().unwrap().events, 500 * 5_000);
+        let reader = TraceReader::open(folder.path()).unwrap();
+        assert_eq!(reader.events(), 500 * 5_000);
+        assert_eq!(reader.replay(&mut []).corrupt, []);
+    }
+
+    #[test]
+    fn files_of_many_streams_are_not_all_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
+        let mut writer = writer.with_packet_bytes(1_000);
+        write_by_turns(&mut writer, 1_000, 200);
+        let open = writer.streams.iter().filter(|it| it.file.is_some()).count();
+        assert!((1..=super::MOST_OPEN_FILES).contains(&open), "{open}");
+        assert_eq!(writer.finish().unwrap().events, 200_000);
+        let reader = TraceReader::open(folder.path()).unwrap();
+        assert_eq!((reader.events(), reader.streams().len()), (200_000, 1_000));
+        let replayed = reader.replay(&mut []);
+        assert_eq!((replayed.events, replayed.corrupt), (200_000, Vec::new()));
     }
 }
