@@ -9,6 +9,7 @@ use overhear_trace::{ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, USAGE};
+use crate::format::counted;
 use crate::recording::Recording;
 
 /// What the compensation of a run did. All times in nanoseconds.
@@ -24,6 +25,9 @@ pub struct CompensationReport {
     /// each CPU.
     #[serde(default = "yes")]
     pub along_wakeups: bool,
+    /// Elements whose order is less exact, because too many were held back at one time.
+    #[serde(default)]
+    pub hurried: u64,
 }
 
 const fn yes() -> bool {
@@ -37,6 +41,7 @@ impl CompensationReport {
             greatest_ns: delays.greatest().as_ns(),
             rests: delays.rests(),
             along_wakeups: recording.hears_wakeups(),
+            hurried: delays.hurried(),
         }
     }
 }
@@ -143,8 +148,15 @@ pub(crate) fn render(report: &CompensationReport) -> String {
     } else {
         "; without wake-ups no delay is carried from who wakes to who is woken: the times of several CPUs are less exact"
     };
+    let hurried = match report.hurried {
+        0 => String::new(),
+        hurried => format!(
+            "; {} had to be placed before all that belongs before them was known: their times are less exact",
+            counted(hurried, "element", "elements")
+        ),
+    };
     format!(
-        "all times are compensated: without its observation the run would have ended about {} earlier{without_wakeups}\n",
+        "all times are compensated: without its observation the run would have ended about {} earlier{without_wakeups}{hurried}\n",
         time(report.removed_ns)
     )
 }

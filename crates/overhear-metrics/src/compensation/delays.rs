@@ -129,6 +129,7 @@ pub struct Delays {
     streams: HashMap<StreamId, Timestamp>,
     /// What is given out already: nothing can be placed before it.
     pub(super) released: Timestamp,
+    pub(super) hurried: u64,
     greatest: Nanos,
     last: Nanos,
     rests: u64,
@@ -155,6 +156,12 @@ impl Delays {
     #[must_use]
     pub const fn last(&self) -> Nanos {
         self.last
+    }
+
+    /// Items that were handed on early, because too many were held back: their order is less exact.
+    #[must_use]
+    pub const fn hurried(&self) -> u64 {
+        self.hurried
     }
 
     /// How often a CPU would have rested where it did not.

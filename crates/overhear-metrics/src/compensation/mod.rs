@@ -57,15 +57,23 @@ use crate::cost::Costs;
 ///
 /// Items are held back until none can come that belongs before them, at most as long as the
 /// greatest delay. [`Compensation::finish`] hands on the rest.
+///
+/// Where that would be more than 100,000 items, the oldest are handed on early. An item that belongs before
+/// one of them is then placed with it: later than it should be. [`Delays::hurried`] counts them.
 #[derive(Debug)]
 pub struct Compensation<U> {
     delays: Delays,
     update: U,
     streams: HashMap<StreamId, Arc<StreamDescriptor>>,
     held: BinaryHeap<Reverse<Held>>,
+    /// Items that may be held.
+    most_held: usize,
     order: u64,
     now: Timestamp,
 }
+
+/// Items that are held back at most: some 20 MB.
+const MOST_HELD: usize = 100_000;
 
 /// An item that waits for its turn. Items of one time keep their recorded order.
 #[derive(Debug)]
@@ -111,6 +119,7 @@ impl<U: Update> Compensation<U> {
             update,
             streams: HashMap::new(),
             held: BinaryHeap::new(),
+            most_held: MOST_HELD,
             order: 0,
             now: Timestamp::ZERO,
         }
@@ -148,6 +157,20 @@ impl<U: Update> Compensation<U> {
             stream: Arc::clone(stream),
             what,
         }));
+        if self.held.len() > self.most_held {
+            self.hurry();
+        }
+    }
+
+    /// Hands on the oldest items, although others may belong before them.
+    #[cold]
+    fn hurry(&mut self) {
+        let held = self.held.len();
+        if let Some(Reverse(oldest)) = self.held.peek() {
+            self.delays.released = self.delays.released.max(oldest.time);
+            self.release(self.delays.released);
+        }
+        self.delays.hurried += (held - self.held.len()) as u64;
     }
 
     /// Hands on all up to `until`.

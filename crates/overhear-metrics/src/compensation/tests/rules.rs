@@ -493,3 +493,59 @@ fn a_time_line_knows_both_lengths() {
     assert_eq!(row.shrinks, [200, -200, 200, -200, 200, 0]);
     assert_eq!(row.first_delay, Nanos::ZERO);
 }
+
+/// Checks the order of what it gets.
+#[derive(Default)]
+struct Ordered {
+    last: Timestamp,
+    elements: u64,
+}
+
+impl Update for Ordered {
+    fn element(&mut self, element: &ElementView<'_>) {
+        assert!(element.time >= self.last);
+        self.last = element.time;
+        self.elements += 1;
+    }
+
+    fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+#[test]
+fn items_held_back_are_bounded() {
+    let (switches, marks) = (switches(0), marks(1));
+    let nothing = TypeSchema::builder("t").build().unwrap();
+    let interrupts = stream(50, Origin::Kernel { cpu: 1 }, "interrupt", nothing);
+    let run = |most_held: usize, rounds: u64| {
+        let mut compensation = Compensation::new(costs(), Ordered::default());
+        compensation.most_held = most_held;
+        compensation.element(&ElementView {
+            stream: &switches,
+            sequence: 0,
+            time: at(1_000),
+            payload: &switch(0, 1, 0),
+        });
+        // One CPU never rests, and its delay grows; the other one's elements wait for it.
+        for round in 0..rounds {
+            for (stream, offset) in [(&marks, 0), (&interrupts, 500)] {
+                compensation.element(&ElementView {
+                    stream,
+                    sequence: round,
+                    time: at(2_000 + round * 1_000 + offset),
+                    payload: &[],
+                });
+                assert!(compensation.held.len() <= most_held);
+            }
+            compensation.advance(at(2_000 + round * 1_000 + 500));
+        }
+        let (delays, ordered) = compensation.into_parts();
+        assert_eq!(ordered.elements, 1 + 2 * rounds);
+        delays
+    };
+    // Few have room: nothing is handed on early.
+    assert_eq!(run(200, 1_000).hurried(), 0);
+    let delays = run(200, 20_000);
+    assert!(delays.hurried() > 1_000, "{}", delays.hurried());
+}
