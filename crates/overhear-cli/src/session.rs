@@ -48,6 +48,9 @@ pub use crate::named_sensors::NamedSensors;
 pub use overhear_kernel::Choice as KernelChoice;
 pub use overhear_kernel::{Probe, Sensor as KernelSensor};
 
+/// Memory of sensors that declare no rate, in bytes: those that do get what they need.
+const UNRATED_BYTES: u64 = 48 << 20;
+
 /// When a session ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
@@ -294,7 +297,9 @@ impl SessionBuilder {
         })?;
         let socket = self.socket.clone();
         let socket = socket.unwrap_or_else(|| scratch.path().join("directory.sock"));
-        let mut directory = Directory::builder().first_stream(behind);
+        let mut directory = Directory::builder()
+            .first_stream(behind)
+            .unrated_bytes(UNRATED_BYTES);
         if self.only_needed {
             let needs = Needs::events(required);
             directory = directory.needs(plugins.queries().fold(needs, Needs::and));

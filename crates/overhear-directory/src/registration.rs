@@ -84,7 +84,7 @@ impl Connection {
         request: Register,
         registry: &Mutex<Registry>,
     ) -> Result<(Grant, OwnedFd), Refusal> {
-        let sizing = lock(registry).sizing;
+        let sizing = lock(registry).sizing();
         let may_defer = request.may_defer;
         let (mut descriptor, shape) = self.checked(request, sizing)?;
         let reserved = self.reserve(&mut descriptor, &shape, may_defer, &mut lock(registry))?;

@@ -210,6 +210,14 @@ impl Registry {
         Ok(first.ok_or("all stream numbers of this directory are in use")?)
     }
 
+    /// What the next sensor is sized for.
+    pub(crate) fn sizing(&self) -> Sizing {
+        Sizing {
+            sensors: self.quotas.used().get(Resource::Sensors),
+            ..self.sizing
+        }
+    }
+
     pub(crate) fn give_back_streams(&mut self, first: StreamId) {
         self.numbers.give_back(first.as_raw());
     }

@@ -98,6 +98,14 @@ impl DirectoryBuilder {
         self
     }
 
+    /// About how many bytes the buffers of sensors without a declared rate take together: each gets less, the
+    /// more sensors there are. Without it, each gets 64 Ki elements or 4 MiB.
+    #[must_use]
+    pub const fn unrated_bytes(mut self, bytes: u64) -> Self {
+        self.sizing.unrated_bytes = Some(bytes);
+        self
+    }
+
     pub(crate) fn limits(mut self, limits: LimitSettings) -> Self {
         self.limits = limits;
         self

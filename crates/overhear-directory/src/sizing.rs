@@ -18,6 +18,9 @@ const DEFAULT_ELEMENTS: u64 = 64 * 1024;
 const DEFAULT_BYTES: u64 = 4 * 1024 * 1024;
 /// A ring smaller than this saves nothing: the header page alone is larger.
 const LEAST_ELEMENTS: u64 = 64;
+/// Of the bytes that sensors without a rate have together, the part that the n-th sensor gets is an n-th of
+/// one in this many: a hundred sensors get all of them, ten thousand twice as much.
+const HARMONIC_PART: u64 = 5;
 
 /// E(t): how many elements of a stream with this rate fall into any half-open interval of length
 /// `t` (seed 000, equation 2), at most `u64::MAX`.
@@ -51,12 +54,18 @@ pub fn suggested_capacity(
 pub(crate) struct Sizing {
     /// Monitors with longer periods may miss elements, even of sensors that keep their rate.
     pub(crate) largest_period: Nanos,
+    /// Bytes that sensors without a rate have together, about; no limit if this is `None`.
+    pub(crate) unrated_bytes: Option<u64>,
+    /// Sensors that there are already.
+    pub(crate) sensors: u64,
 }
 
 impl Default for Sizing {
     fn default() -> Self {
         Self {
             largest_period: LARGEST_PERIOD,
+            unrated_bytes: None,
+            sensors: 0,
         }
     }
 }
@@ -97,6 +106,13 @@ impl Sizing {
         all.min(MAX_CAPACITY).next_power_of_two()
     }
 
+    /// Bytes of a sensor without a rate.
+    fn default_bytes(&self) -> u64 {
+        let part = |all| all / HARMONIC_PART / (self.sensors + 1);
+        let share = self.unrated_bytes.map_or(DEFAULT_BYTES, part);
+        share.min(DEFAULT_BYTES)
+    }
+
     /// Elements that a ring should have room for, as far as the directory knows.
     fn wanted(&self, rate: Option<&Rate>, stride_bytes: u64, rings: u32) -> u64 {
         match rate {
@@ -109,7 +125,7 @@ impl Sizing {
             }
             None => {
                 let all = stride_bytes.max(8) * u64::from(rings.max(1));
-                let fitting = (DEFAULT_BYTES / all).max(LEAST_ELEMENTS);
+                let fitting = (self.default_bytes() / all).max(LEAST_ELEMENTS);
                 // Rounded down: the next power of two could double the memory.
                 let fitting = 1 << fitting.ilog2();
                 DEFAULT_ELEMENTS.min(fitting)
@@ -178,6 +194,7 @@ mod tests {
         let kilohertz = rate(1_000_000, 1_000_000, 0);
         let of = |ms| Sizing {
             largest_period: Nanos::from_ms(ms),
+            ..Sizing::default()
         };
         // E(2 T_M + H): 20,050 elements in 20.05 s, two spare.
         assert_eq!(of(10_000).capacity(Some(&kilohertz), 16, 1, 0), 32_768);
@@ -186,6 +203,32 @@ mod tests {
         assert_eq!(of(10_000).capacity(Some(&second), 16, 1, 0), 64);
         // Without a rate no period bounds anything.
         assert_eq!(of(10_000).capacity(None, 16, 1, 0), 65_536);
+    }
+
+    #[test]
+    fn sensors_without_a_rate_share_their_memory() {
+        const MIB: u64 = 1 << 20;
+        let stride = 32;
+        let capacity = |sensors, rate: Option<&Rate>| {
+            let sizing = Sizing {
+                unrated_bytes: Some(64 * MIB),
+                sensors,
+                ..Sizing::default()
+            };
+            sizing.capacity(rate, stride, 1, 0)
+        };
+        // The first ones have what one alone has.
+        assert_eq!(capacity(0, None), 65_536);
+        assert_eq!(capacity(5, None), 65_536);
+        assert!(capacity(6, None) < 65_536);
+        assert_eq!(capacity(1_000_000, None), 64);
+        for (sensors, most) in [(10, 64), (100, 64), (1_000, 96), (10_000, 128)] {
+            let bytes: u64 = (0..sensors).map(|it| capacity(it, None) * stride).sum();
+            assert!(bytes <= most * MIB, "{sensors}: {bytes}");
+        }
+        // One that has a rate gets what that needs.
+        let kilohertz = rate(1_000_000, 1_000_000, 0);
+        assert_eq!(capacity(10_000, Some(&kilohertz)), 4_096);
     }
 
     #[test]
