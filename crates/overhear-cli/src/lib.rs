@@ -36,6 +36,7 @@ pub mod fit;
 pub mod format;
 pub mod guaranteed;
 pub mod harness;
+mod heap;
 pub mod identity;
 pub mod import;
 mod interrupts;

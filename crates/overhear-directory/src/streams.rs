@@ -83,6 +83,8 @@ struct Ring {
     // Whether its elements stay where they are.
     in_place: bool,
     bound: u64,
+    // Whether elements before the bound were left for want of room.
+    left: bool,
     announced: bool,
     lost_nested: u64,
     epoch: u32,
@@ -189,7 +191,7 @@ impl StreamSet {
         let mut finished = Vec::new();
         self.sensors.retain(|&id, sensor| {
             let broken = sensor.poll(clock, inbox);
-            if broken || sensor.ended {
+            if broken || sensor.ended && !sensor.has_left() {
                 for ring in sensor.rings.iter().filter(|ring| ring.announced) {
                     inbox.close(ring.descriptor.id);
                 }
@@ -254,6 +256,10 @@ impl Sensor {
             rings,
             ended: false,
         })
+    }
+
+    fn has_left(&self) -> bool {
+        self.rings.iter().any(|ring| ring.left)
     }
 
     /// Delivers what can be read; says whether the sensor is beyond reading.
@@ -333,6 +339,7 @@ impl Ring {
             places,
             in_place: false,
             bound: 0,
+            left: false,
             announced: false,
             lost_nested,
             epoch,
@@ -371,10 +378,15 @@ impl Ring {
         inbox: &mut dyn Inbox,
     ) -> Result<Option<SourceError>, SourceError> {
         let id = self.descriptor.id;
+        let bound = self.reader.bound_within(self.bound, inbox.room(id));
+        self.left = bound != self.bound;
+        if self.left {
+            inbox.leave(id);
+        }
         let (last, in_place) = (&mut self.last, self.in_place);
         let mut jump = 0;
         let mut conversion = Conversion::new(clock.map(|clock| &clock.map), last);
-        let result = self.reader.poll_runs(self.bound, |found| match found {
+        let result = self.reader.poll_runs(bound, |found| match found {
             FoundRun::Elements(copied) => {
                 let run = copied.timed(|stamp| conversion.time_of(stamp));
                 match in_place {

@@ -251,6 +251,19 @@ pub trait Inbox {
     /// the times of the neighbours.
     fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause);
 
+    /// How many elements of a stream it takes in this poll. A source that can leave elements where they are
+    /// delivers no more, and calls [`Inbox::leave`] if there are others; any other source ignores it.
+    fn room(&mut self, stream: StreamId) -> u64 {
+        let _ = stream;
+        u64::MAX
+    }
+
+    /// Elements that were committed before the poll began were left for want of [room](Inbox::room). They
+    /// come with the next polls.
+    fn leave(&mut self, stream: StreamId) {
+        let _ = stream;
+    }
+
     /// The stream has ended: nothing of it can still come.
     fn close(&mut self, stream: StreamId);
 
@@ -265,14 +278,15 @@ pub trait Inbox {
 /// Something that yields streams: sensors of programs, kernel rings, a recorded trace.
 pub trait Source {
     /// Delivers what can be read now. Afterwards every element committed before the call began
-    /// has been delivered or accounted for by a gap.
+    /// has been delivered or accounted for by a gap, but for those of streams that it has
+    /// [left](Inbox::leave).
     ///
     /// # Errors
     /// [`SourceError`] if the whole source broke; the monitor reports it and goes on with the
     /// others.
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError>;
 
-    /// The next poll is the last one. A source that only knows at its end what it has lost, or has to be
+    /// The next poll is the last one, or the next ones until nothing is [left](Inbox::leave). A source that only knows at its end what it has lost, or has to be
     /// told to stop, learns of it here; this may wait.
     fn end(&mut self) {}
 }

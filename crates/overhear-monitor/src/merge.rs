@@ -49,6 +49,11 @@ const FUTURE: Nanos = Nanos::from_ms(10_000);
 /// How many rounds of a whole ring each may lie in a queue. Within the hold-back there are two or
 /// three; more come from stamps that lie in the future.
 const ROUNDS: usize = 8;
+/// Bytes of elements that are held at one time, about: streams have equal shares of them. Rings may have far
+/// more; what is left in them is read once what is held is evaluated.
+const HELD_BYTES: usize = 16 << 20;
+/// Elements of a stream that are held in any case, however many streams there are.
+const LEAST_SHARE: u64 = 256;
 /// Streams whose capacity is small or not known may hold back this much per round all the same.
 const LEAST_LIMIT: usize = 64 * 1024;
 /// More elements than a ring of a directory ever has; a descriptor that names more is not believed.
@@ -57,7 +62,8 @@ const MOST_RESERVED: usize = 1 << 22;
 /// How the queues of a merge get their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Room {
-    /// As much as is needed, when it is needed, within a generous limit.
+    /// As much as is needed, when it is needed, within a generous limit. Sources that can leave elements where
+    /// they are do so beyond some 16 MiB.
     #[default]
     Growing,
     /// Twice the capacity of the stream's ring, all of it when the stream is opened: what one round
@@ -79,6 +85,8 @@ pub struct Merge {
     turns: Turns,
     room: Room,
     limits: Limits,
+    // Whether a source has left elements in this round.
+    has_left: bool,
     // Whether a queue waits to be empty and forgotten.
     closing: bool,
     // What the last release has taken out and not delivered, because it ended with a panic.
@@ -155,6 +163,14 @@ impl Merge {
     pub fn begin_round(&mut self, now: Timestamp) {
         self.limits.round = self.limits.round.max(now);
         self.limits.latest = self.limits.round.plus(FUTURE);
+        if std::mem::take(&mut self.has_left) {
+            self.queues.iter_mut().for_each(|queue| queue.left = false);
+        }
+    }
+
+    /// Whether a source has left elements for want of room, which another round reads.
+    pub(crate) const fn has_left(&self) -> bool {
+        self.has_left
     }
 
     /// The streams that were opened since the last call.
@@ -233,6 +249,9 @@ impl Merge {
         portion: impl Portion,
         mut sink: impl FnMut(Released<'_>),
     ) {
+        // What was left of a stream is not older than what was read of it.
+        let left = self.queues.iter().filter(|queue| queue.left);
+        let until = left.map(Queue::newest).fold(until, Timestamp::min);
         let until = until.max(self.limits.watermark);
         if !self.lost.get_mut().is_empty() {
             self.miss_lost();
@@ -396,6 +415,25 @@ impl Inbox for Merge {
         match self.queue(stream) {
             Some((queue, limits)) => queue.push_gap(limits.round, first, missed, cause),
             None => self.stray(stream, missed),
+        }
+    }
+
+    fn room(&mut self, stream: StreamId) -> u64 {
+        let (streams, is_reserved) = (self.queues.len(), self.room == Room::Reserved);
+        let Some((queue, _)) = self.queue(stream).filter(|_| !is_reserved) else {
+            return u64::MAX;
+        };
+        let share = HELD_BYTES / streams / queue.element_bytes();
+        // What has the time of the newest element is released only with what follows.
+        let waits = queue.head() == Some(queue.newest());
+        let held = if waits { 0 } else { queue.held() };
+        LEAST_SHARE.max(share as u64).saturating_sub(held)
+    }
+
+    fn leave(&mut self, stream: StreamId) {
+        if let Some((queue, _)) = self.queue(stream) {
+            queue.left = true;
+            self.has_left = true;
         }
     }
 

@@ -57,6 +57,14 @@ impl Inbox for Asking<'_> {
         self.merge.gap(stream, first, missed, cause);
     }
 
+    fn room(&mut self, stream: StreamId) -> u64 {
+        self.merge.room(stream)
+    }
+
+    fn leave(&mut self, stream: StreamId) {
+        self.merge.leave(stream);
+    }
+
     fn close(&mut self, stream: StreamId) {
         self.merge.close(stream);
     }
@@ -65,6 +73,10 @@ impl Inbox for Asking<'_> {
         self.merge.complain(complaint);
     }
 }
+
+/// How often a round reads and evaluates by turns: a writer that is faster than the evaluation would keep it
+/// for ever.
+const MOST_TURNS: usize = 64;
 
 /// Reads sources and feeds an update in total order, one round at a time.
 pub struct Monitor {
@@ -129,12 +141,19 @@ impl Monitor {
         self.merge.memory_bytes()
     }
 
-    /// Reads all sources once and evaluates what is older than the hold-back.
+    /// Reads all sources and evaluates what is older than the hold-back. Where there is more than fits into
+    /// memory, it is read and evaluated by turns.
     ///
     /// `now` is the time just before the call.
     pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
-        self.read(now, update);
-        self.release(now.minus(self.hold_back), Everything, update);
+        let until = now.minus(self.hold_back);
+        for _ in 0..MOST_TURNS {
+            self.read(now, update);
+            self.release(until, Everything, update);
+            if !self.merge.has_left() || self.merge.watermark() >= until {
+                return;
+            }
+        }
     }
 
     /// Like [`Monitor::round`], but asks before each element whether there have been enough: the rest is
@@ -160,8 +179,13 @@ impl Monitor {
         for attended in &mut self.sources {
             attended.source.end();
         }
-        self.read(now, update);
-        self.release(Timestamp::MAX, Everything, update);
+        loop {
+            self.read(now, update);
+            self.release(Timestamp::MAX, Everything, update);
+            if !self.merge.has_left() {
+                return;
+            }
+        }
     }
 
     fn read(&mut self, now: Timestamp, update: &dyn Update) {

@@ -60,6 +60,8 @@ pub(crate) struct Queue {
     moved: Cell<u64>,
     next: Cell<u64>,
     pub(crate) closed: bool,
+    /// Whether the source has left elements of this round for want of room.
+    pub(crate) left: bool,
 }
 
 /// A gap before the element at position `before`.
@@ -132,6 +134,7 @@ impl Queue {
             moved: Cell::new(0),
             next: Cell::new(0),
             closed: false,
+            left: false,
         }
     }
 
@@ -148,6 +151,21 @@ impl Queue {
     pub(crate) fn memory_bytes(&self) -> usize {
         let gaps = self.gaps.borrow().capacity();
         self.slots.capacity() * size_of::<u64>() + gaps * size_of::<QueuedGap>()
+    }
+
+    /// Elements that are held.
+    pub(crate) fn held(&self) -> u64 {
+        self.tail - self.head.get()
+    }
+
+    /// Bytes that an element takes while it is held.
+    pub(crate) const fn element_bytes(&self) -> usize {
+        self.stride * size_of::<u64>()
+    }
+
+    /// Time of the newest element that was queued: none that follows is older.
+    pub(crate) const fn newest(&self) -> Timestamp {
+        self.queued
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -226,6 +226,21 @@ impl<W: Words> Reader<W> {
         }
     }
 
+    /// The bound for a poll that delivers at most so many of the elements before `end`: `end` itself if that are
+    /// all. What the writer has lapped is missed, and counts for nothing.
+    #[must_use]
+    pub fn bound_within(&self, end: u64, elements: u64) -> u64 {
+        // A counter that went back is found out by the poll.
+        let Ok(ahead) = self.distance(end) else {
+            return end;
+        };
+        let lapped = ahead.saturating_sub(self.geometry.capacity());
+        match ahead - lapped > elements {
+            true => self.position.wrapping_add(lapped + elements),
+            false => end,
+        }
+    }
+
     #[inline(always)]
     fn queue(&self) -> Option<QueueView<'_, W>> {
         let queue = self.queue.as_ref()?;

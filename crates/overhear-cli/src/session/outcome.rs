@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use overhear_metrics::Histogram;
 
 use crate::exit::{Exit, Failure, COMPLETE, VIOLATED};
+use crate::heap;
 use crate::offline::{self, Page, PageRequest};
 use crate::report::{HistogramReport, Report};
 
@@ -67,6 +68,8 @@ impl Outcome {
         let Some(out) = &self.out else {
             return Ok(None);
         };
+        // What the session had.
+        heap::give_back();
         let file = out.join("report.html");
         let requests = [PageRequest::of(out, &self.report)];
         let page = Page::of(&requests)?;

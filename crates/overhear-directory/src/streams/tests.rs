@@ -185,6 +185,68 @@ fn a_jump_of_the_clock_is_a_gap_in_every_stream_that_it_concerns() {
     assert_eq!(hear(&mut set).len(), 3);
 }
 
+/// Has room for some elements of each stream in each poll.
+struct Narrow {
+    room: u64,
+    said: Said,
+    left: Vec<u32>,
+    closed: u32,
+}
+
+impl Inbox for Narrow {
+    fn open(&mut self, _: Arc<StreamDescriptor>) {}
+
+    fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
+        self.said.element(stream, sequence, time, payload);
+    }
+
+    fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+        self.said.gap(stream, first, missed, cause);
+    }
+
+    fn room(&mut self, _: StreamId) -> u64 {
+        self.room
+    }
+
+    fn leave(&mut self, stream: StreamId) {
+        self.left.push(stream.as_raw());
+    }
+
+    fn close(&mut self, _: StreamId) {
+        self.closed += 1;
+    }
+}
+
+#[test]
+fn sensor_that_ended_is_closed_once_all_of_it_is_read() {
+    let mut set = StreamSet::new(None);
+    let (memory, record) = sensor(WriterKind::Simple, ClockId::Monotonic, 1);
+    set.admit(record.clone(), None).unwrap();
+    let geometry = *record.shape.elements();
+    let mut writer = SimpleWriter::new(memory.words(), geometry).unwrap();
+    // Two laps: of what is gone nothing is left.
+    for tick in 0..20 {
+        writer.write(&[], || Ticks::from_raw(tick));
+    }
+    set.end(StreamId::from_raw(1));
+    let mut inbox = Narrow {
+        room: 3,
+        said: Said::default(),
+        left: Vec::new(),
+        closed: 0,
+    };
+    let mut polls = 0;
+    while set.poll(&mut inbox).is_empty() {
+        polls += 1;
+        assert_eq!((inbox.left.len(), inbox.closed), (polls, 0));
+    }
+    assert_eq!((polls, inbox.closed), (2, 1));
+    let said: Vec<_> = inbox.said.0.into_iter().map(|(_, what)| what).collect();
+    let mut expected = vec!["13 missed from 0: Overwritten".to_owned()];
+    expected.extend((13..20).map(|tick| format!("{tick} at {tick}")));
+    assert_eq!(said, expected);
+}
+
 fn lane_words(memory: &Memory, at: usize) -> SharedWords {
     let bytes = memory.writer.bytes() - at;
     // SAFETY: within the map, aligned to a page; the test keeps the memory until its end.

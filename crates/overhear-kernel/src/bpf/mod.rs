@@ -522,12 +522,16 @@ impl BpfSource {
             stream.limit = stream.reader.published();
         }
         let mut complaint = None;
+        let mut is_all = true;
         for stream in &mut self.streams {
-            if let Err(error) = stream.poll(stream.limit, inbox) {
-                complaint.get_or_insert(error);
+            match stream.poll(stream.limit, inbox) {
+                Ok(read) => is_all &= read,
+                Err(error) => {
+                    complaint.get_or_insert(error);
+                }
             }
         }
-        if self.seat.is_none() {
+        if self.seat.is_none() && is_all {
             self.report_not_entered(inbox);
             for stream in self.streams.iter().filter(|stream| !stream.damaged) {
                 inbox.close(stream.descriptor.id);

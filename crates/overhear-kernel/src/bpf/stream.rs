@@ -84,10 +84,11 @@ impl KernelStream {
         word.load(Ordering::Relaxed)
     }
 
-    /// Delivers what was committed before the position `until`, and what was refused.
-    pub(crate) fn poll(&mut self, until: u64, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
+    /// Delivers what was committed before the position `until`, and what was refused; as much as the inbox
+    /// has room for. Returns whether it has left nothing.
+    pub(crate) fn poll(&mut self, until: u64, inbox: &mut dyn Inbox) -> Result<bool, SourceError> {
         if self.damaged {
-            return Ok(());
+            return Ok(true);
         }
         let id = self.descriptor.id;
         let nested = self.header_word(layout::LOST_NESTED_OFFSET);
@@ -99,9 +100,11 @@ impl KernelStream {
         self.refuse(fresh, GapCause::Kernel, inbox);
         self.inherit_seen = inherit;
 
+        let bound = self.reader.bound_within(until, inbox.room(id));
+        let is_all = bound == until;
         let (refused, order) = (self.refused, &mut self.order);
         let resumptions = &mut self.resumptions;
-        let result = self.reader.poll_until(until, |found| match found {
+        let result = self.reader.poll_until(bound, |found| match found {
             Found::Element(element) => {
                 let sequence = element.sequence + refused;
                 let stamp = element.stamp.as_raw();
@@ -118,7 +121,12 @@ impl KernelStream {
             }
         });
         // The ring is frozen and its programs only count upwards, so this needs a broken kernel.
-        let Err(error) = result else { return Ok(()) };
+        let Err(error) = result else {
+            if !is_all {
+                inbox.leave(id);
+            }
+            return Ok(is_all);
+        };
         self.damaged = true;
         inbox.gap(id, self.next_sequence(), 0, GapCause::Corrupt);
         inbox.close(id);
@@ -215,6 +223,45 @@ pub(crate) mod tests {
             Told::Gap(17, 1, GapCause::Corrupt),
         ];
         assert_eq!(log.0, expected);
+    }
+
+    /// Has room for two elements in each poll.
+    #[derive(Default)]
+    struct Narrow {
+        log: Log,
+        left: u32,
+    }
+
+    impl Inbox for Narrow {
+        fn open(&mut self, _: Arc<StreamDescriptor>) {}
+        fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
+            self.log.element(stream, sequence, time, payload);
+        }
+        fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
+            self.log.gap(stream, first, missed, cause);
+        }
+        fn room(&mut self, _: StreamId) -> u64 {
+            2
+        }
+        fn leave(&mut self, _: StreamId) {
+            self.left += 1;
+        }
+        fn close(&mut self, stream: StreamId) {
+            self.log.close(stream);
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_comes_with_the_next_polls() {
+        let (mut stream, memory) = wakes();
+        memory.word(COUNTER_OFFSET / 8).store(5, Ordering::Relaxed);
+        let mut inbox = Narrow::default();
+        assert!(!stream.poll(5, &mut inbox).unwrap());
+        assert_eq!((inbox.log.0.len(), inbox.left), (2, 1));
+        assert!(!stream.poll(5, &mut inbox).unwrap());
+        assert!(stream.poll(5, &mut inbox).unwrap());
+        let expected: Vec<_> = (0..5).map(Told::Element).collect();
+        assert_eq!((inbox.log.0, inbox.left), (expected, 2));
     }
 
     #[test]

@@ -53,6 +53,33 @@ fn a_lapped_reader_keeps_the_newest_and_counts_the_rest() {
 }
 
 #[test]
+fn bound_counts_elements_that_can_be_delivered() {
+    let (mut writer, mut reader) = stream(8, 4);
+    let poll = |reader: &mut Reader<OwnedWords>, elements| {
+        let end = reader.published();
+        let bound = reader.bound_within(end, elements);
+        let mut delivered = 0;
+        let report = reader.poll_until(bound, |found| {
+            delivered += u64::from(matches!(found, Found::Element(_)));
+        });
+        (delivered, report.unwrap().missed, bound == end)
+    };
+    write(&mut writer, 3);
+    assert_eq!(poll(&mut reader, 2), (2, 0, false));
+    assert_eq!(poll(&mut reader, 1), (1, 0, true));
+    assert_eq!(poll(&mut reader, 0), (0, 0, true));
+    // What was lapped takes no room, however much it is.
+    write(&mut writer, 1_000_000);
+    let (delivered, missed, is_all) = poll(&mut reader, 2);
+    assert!(delivered <= 2 && missed >= 999_996 && !is_all);
+    let (rest, _, is_all) = poll(&mut reader, 9);
+    assert_eq!((delivered + rest, is_all), (3, true));
+    // A counter that goes back is for the poll to find.
+    let position = reader.published();
+    assert_eq!(reader.bound_within(position - 1, 0), position - 1);
+}
+
+#[test]
 fn every_stride_is_read_alike_across_the_wrap() {
     // With no words between the elements, with a few, and with so many that they are left out.
     for (payload, stride) in [(8, 16), (8, 24), (20, 32), (8, 128), (72, 128)] {
