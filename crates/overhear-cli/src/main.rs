@@ -14,6 +14,7 @@ use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
 use overhear_cli::offline::{Page, PageRequest};
 use overhear_cli::reactions::Reactions;
+use overhear_cli::report::Report;
 use overhear_cli::session::{NamedSensors, Outcome, Session};
 use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
@@ -105,7 +106,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     let mut update = shown.as_ref().map(|shown| shown.update());
     let mut updates: Vec<&mut dyn Update> = Vec::new();
     updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
-    let outcome = Session::builder(arguments.command.clone())
+    let mut outcome = Session::builder(arguments.command.clone())
         .monitor(plan)
         .reactions(reactions)
         .constraints(constraints)
@@ -124,7 +125,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
         .run(&mut updates)?;
     if let Some(shown) = &mut shown {
-        shown.end(&outcome);
+        shown.end(&mut outcome);
     }
     if let Some(place) = place {
         place.keep();
@@ -137,7 +138,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     }
     let status = tell(&outcome, json.as_ref());
     if !arguments.no_page {
-        write_page(&outcome, arguments.quiet);
+        write_page(&mut outcome, arguments.quiet);
     }
     if let Some(shown) = shown.filter(Shown::stays) {
         say(&format!(
@@ -157,13 +158,13 @@ fn record(arguments: &RecordArguments) -> Result<u8, Failure> {
         _ => None,
     };
     let calibration = calibrate::recall(arguments.calibration.as_deref())?;
-    let outcome = record::record(&arguments.wishes(calibration, metrics))?;
+    let mut outcome = record::record(&arguments.wishes(calibration, metrics))?;
     if let Some(place) = place {
         place.keep();
     }
     let status = tell(&outcome, json.as_ref());
     if !arguments.no_page {
-        write_page(&outcome, arguments.quiet);
+        write_page(&mut outcome, arguments.quiet);
     }
     Ok(status)
 }
@@ -189,7 +190,7 @@ fn tell(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
 
 /// Writes the page, after all else: whatever becomes of it, the report was shown and the exit status is
 /// settled.
-fn write_page(outcome: &Outcome, quiet: bool) {
+fn write_page(outcome: &mut Outcome, quiet: bool) {
     match outcome.write_page() {
         Ok(Some(page)) if !quiet => say_page(&page.file, &page.left_out),
         Ok(_) => {}
@@ -266,14 +267,17 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         calibration: calibration.clone(),
         compensate: arguments.compensate,
     };
-    let report = offline::evaluate(&arguments.directory, evaluation)?;
+    let mut report = offline::evaluate(&arguments.directory, evaluation)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| table::render(&report, width))?,
     }
+    let status = report.status();
     if let Some(html) = &arguments.html {
+        report.take_long_metrics();
         let beside = arguments.beside.as_deref();
-        let besides = beside.map(offline::read_report).transpose()?;
+        let mut besides = beside.map(offline::read_report).transpose()?;
+        besides.as_mut().map(Report::take_long_metrics);
         let besides = beside.zip(besides.as_ref());
         let mut requests = vec![PageRequest {
             calibration,
@@ -288,7 +292,7 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         page.write_to(html)?;
         say_page(html, &page.left_out());
     }
-    Ok(report.status())
+    Ok(status)
 }
 
 fn export(arguments: &ExportArguments) -> Result<u8, Failure> {

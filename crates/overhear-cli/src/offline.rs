@@ -9,7 +9,7 @@ use overhear_event::{Timestamp, Update};
 use overhear_metrics::compensation::{Compensation, Delays};
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Losses};
-use overhear_trace::{repair, ReplaySummary, TraceReader};
+use overhear_trace::{repair, ReadError, ReplaySummary, TraceReader};
 use serde::de::DeserializeOwned;
 
 use crate::calibrate::Calibration;
@@ -306,14 +306,13 @@ pub(crate) fn kept<T: DeserializeOwned>(
     reader: &TraceReader,
     name: &str,
 ) -> Result<Option<T>, Failure> {
-    let document = reader
-        .document(name)
-        .map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    let parsed = document.map(serde_json::from_value).transpose();
-    parsed.map_err(|error| {
-        let sentence = format!(
-            "what the recording keeps in {name}.json cannot be read: {error}; remove the file to go on without it"
-        );
+    reader.document_as(name).map_err(|error| {
+        let sentence = match error {
+            ReadError::BadJson { cause, .. } => format!(
+                "what the recording keeps in {name}.json cannot be read: {cause}; remove the file to go on without it"
+            ),
+            error => error.to_string(),
+        };
         Failure::new(USAGE, sentence)
     })
 }

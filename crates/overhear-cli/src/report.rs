@@ -382,7 +382,18 @@ fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Erro
     }
 }
 
+/// Rows of metrics that the report of a page has at most: some 200 bytes each.
+const PAGE_METRIC_ROWS: usize = 20_000;
+
 impl Report {
+    /// Takes the metrics out of a report for a page if they have more rows than the page has room for. It shows
+    /// their findings all the same.
+    pub fn take_long_metrics(&mut self) -> Option<MetricsReport> {
+        let metrics = self.metrics.iter().flat_map(|all| &all.metrics);
+        let rows: usize = metrics.map(|metric| metric.tasks.len()).sum();
+        self.metrics.take_if(|_| rows > PAGE_METRIC_ROWS)
+    }
+
     /// Adds what updates have found. The report is complete only if they are.
     pub(crate) fn add_updates(&mut self, updates: Vec<UpdateReport>) {
         self.complete &= updates.iter().all(UpdateReport::is_complete);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report as text for a terminal.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use overhear_event::Nanos;
@@ -102,8 +103,8 @@ pub fn render(report: &Report, width: Width) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     // Names, notes and commands come from programs, or from somebody else's recording.
-    let lines = text.split('\n').map(printable);
-    let mut text = width.wrap(&lines.collect::<Vec<_>>().join("\n"));
+    let lines = text.split('\n').map(|line| Cow::Owned(printable(line)));
+    let mut text = width.wrap_lines(lines);
     if let Some(guarantee) = &report.guarantee {
         text.push_str(&guarantee.suggested_file());
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How wide lines may be: as wide as they are for files and pipes, as the window for people.
 
+use std::borrow::Cow;
 use std::os::fd::AsFd;
 
 /// Windows narrower than this are written to as if they had this many columns: what is arranged for
@@ -44,14 +45,24 @@ impl Width {
     /// to be copied.
     #[must_use]
     pub fn wrap(self, text: &str) -> String {
-        let lines = text.split('\n').map(|line| {
-            if is_configuration(line) {
-                return line.to_string();
+        self.wrap_lines(text.split('\n').map(Cow::Borrowed))
+    }
+
+    /// [`Width::wrap`] for lines that come one by one: a long text is in memory but once.
+    pub(crate) fn wrap_lines<'a>(self, lines: impl Iterator<Item = Cow<'a, str>>) -> String {
+        let mut text = String::new();
+        for (number, line) in lines.enumerate() {
+            if number > 0 {
+                text.push('\n');
+            }
+            if is_configuration(&line) || self.0.is_none() {
+                text.push_str(&line);
+                continue;
             }
             let indent = line.len() - line.trim_start_matches(' ').len();
-            self.wrap_line(line, indent + HANGING)
-        });
-        lines.collect::<Vec<_>>().join("\n")
+            text.push_str(&self.wrap_line(&line, indent + HANGING));
+        }
+        text
     }
 
     /// One line broken between words; later ones begin after `indent` columns. A word that is longer

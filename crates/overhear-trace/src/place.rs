@@ -4,7 +4,7 @@
 use std::fs;
 use std::fs::File;
 use std::io;
-use std::io::{Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use overhear_event::StreamId;
@@ -64,10 +64,23 @@ impl Place {
     /// It is not forced to the disk: the promise is about killed processes, and a recorder must
     /// not wait for disks.
     pub(crate) fn replace(&self, target: &Path, content: &[u8]) -> io::Result<()> {
+        self.replace_by(target, |file| file.write_all(content))
+    }
+
+    /// As [`Place::replace`], with content that is written piece by piece.
+    pub(crate) fn replace_by(
+        &self,
+        target: &Path,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let temporary = self.own().join(format!(".{name}.new"));
         let result = File::create(&temporary)
-            .and_then(|mut file| file.write_all(content))
+            .and_then(|file| {
+                let mut file = BufWriter::new(file);
+                write(&mut file)?;
+                file.flush()
+            })
             .and_then(|()| fs::rename(&temporary, target));
         if result.is_err() {
             // The first error is what the user needs to know.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use overhear_event::{StreamDescriptor, StreamId, Timestamp};
 
+use serde::de::DeserializeOwned;
+
 use crate::catalogue::{parse, Catalogue, CatalogueEntry, TraceIdentity};
 use crate::error::ReadError;
 use crate::map::Map;
@@ -247,6 +249,14 @@ impl TraceReader {
     /// # Errors
     /// [`ReadError`] if the name is no file name or the document is damaged.
     pub fn document(&self, name: &str) -> Result<Option<serde_json::Value>, ReadError> {
+        self.document_as(name)
+    }
+
+    /// As [`TraceReader::document`], parsed into a type of its own: large documents take far less memory so.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the name is no file name, or the document is damaged or of another type.
+    pub fn document_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ReadError> {
         if !is_document_name(name) {
             return Err(ReadError::DocumentName(name.to_owned()));
         }

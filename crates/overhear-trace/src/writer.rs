@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
 
+use serde::Serialize;
+
 use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity};
 use crate::error::WriteError;
 use crate::metadata::{render, StreamClass};
@@ -180,21 +182,24 @@ impl TraceWriter {
     }
 
     /// Attaches a document, `overhear/NAME.json`, replacing an earlier one of that name. Readers
-    /// see the old one or the new one, never a part.
+    /// see the old one or the new one, never a part. It is serialised into the file, and never in memory as a whole.
     ///
     /// # Errors
     /// [`WriteError`] if the name is no file name, or the document could not be written.
-    pub fn attach_document(
+    pub fn attach_document<T: Serialize + ?Sized>(
         &mut self,
         name: &str,
-        document: &serde_json::Value,
+        document: &T,
     ) -> Result<(), WriteError> {
         if !is_document_name(name) {
             return Err(WriteError::DocumentName(name.to_owned()));
         }
-        let mut json = document.to_string();
-        json.push('\n');
-        self.replace(&self.place.document(name), json.as_bytes())
+        let file = self.place.document(name);
+        let replaced = self.place.replace_by(&file, |out| {
+            serde_json::to_writer(&mut *out, document)?;
+            out.write_all(b"\n")
+        });
+        replaced.map_err(|cause| cannot_replace(&file, &cause))
     }
 
     /// Writes what is pending and closes the trace.
@@ -467,10 +472,7 @@ impl TraceWriter {
     fn replace(&self, file: &Path, content: &[u8]) -> Result<(), WriteError> {
         self.place
             .replace(file, content)
-            .map_err(|cause| WriteError::Replace {
-                file: file.to_path_buf(),
-                cause: cause.to_string(),
-            })
+            .map_err(|cause| cannot_replace(file, &cause))
     }
 
     /// Writes a stream's pending records as one packet, with so many bytes of padding.
@@ -600,6 +602,13 @@ fn conflict(descriptor: &StreamDescriptor) -> WriteError {
     WriteError::Conflict {
         stream: descriptor.id,
         label: descriptor.label(),
+    }
+}
+
+fn cannot_replace(file: &Path, cause: &io::Error) -> WriteError {
+    WriteError::Replace {
+        file: file.to_path_buf(),
+        cause: cause.to_string(),
     }
 }
 

@@ -81,9 +81,8 @@ pub(crate) fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
 /// Keeps what was found live and cannot be computed from the recording.
 pub(crate) fn keep(writer: &mut TraceWriter, name: &str, found: Option<&impl Serialize>) {
     if let Some(found) = found {
-        let document = serde_json::to_value(found).unwrap_or_default();
         // Errors are remembered by the writer and come out of `finish`.
-        let _ = writer.attach_document(name, &document);
+        let _ = writer.attach_document(name, found);
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What came of a session: the report, how the program ended, and where the recording is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use overhear_metrics::Histogram;
 
@@ -64,10 +64,17 @@ impl Outcome {
     ///
     /// # Errors
     /// [`Failure`] if the page cannot be written.
-    pub fn write_page(&self) -> Result<Option<WrittenPage>, Failure> {
-        let Some(out) = &self.out else {
+    pub fn write_page(&mut self) -> Result<Option<WrittenPage>, Failure> {
+        let Some(out) = self.out.clone() else {
             return Ok(None);
         };
+        let metrics = self.report.take_long_metrics();
+        let written = self.write_page_to(&out);
+        self.report.metrics = self.report.metrics.take().or(metrics);
+        written.map(Some)
+    }
+
+    fn write_page_to(&self, out: &Path) -> Result<WrittenPage, Failure> {
         // What the session had.
         heap::give_back();
         let file = out.join("report.html");
@@ -75,6 +82,6 @@ impl Outcome {
         let page = Page::of(&requests)?;
         page.write_to(&file)?;
         let left_out = page.left_out();
-        Ok(Some(WrittenPage { file, left_out }))
+        Ok(WrittenPage { file, left_out })
     }
 }

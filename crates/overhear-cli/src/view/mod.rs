@@ -71,7 +71,10 @@ pub fn view(
 /// The page of recordings, and what it leaves out.
 fn render(dirs: &[&Path], range: TimeRange, left_out: &mut Vec<String>) -> Result<String, Failure> {
     let reports = dirs.iter().map(|dir| offline::read_report(dir));
-    let reports = reports.collect::<Result<Vec<Report>, _>>()?;
+    let mut reports = reports.collect::<Result<Vec<Report>, _>>()?;
+    for report in &mut reports {
+        report.take_long_metrics();
+    }
     let requests = dirs.iter().zip(&reports);
     let requests = requests.map(|(dir, report)| PageRequest {
         range,
@@ -133,12 +136,14 @@ impl Shown {
     }
 
     /// The run has ended.
-    pub fn end(&mut self, outcome: &Outcome) {
+    pub fn end(&mut self, outcome: &mut Outcome) {
         // Whoever pressed Ctrl-C wants to see what the program did. SIGTERM and SIGHUP ask for the end of both.
         // From here on no request is lost: only after this the page shows that the run has ended.
         let requests = self.interrupts.take();
         self.is_over = requests.iter().any(|it| it.signal != Signal::INT);
+        let metrics = outcome.report.take_long_metrics();
         let report = serde_json::to_value(&outcome.report).unwrap_or_default();
+        outcome.report.metrics = outcome.report.metrics.take().or(metrics);
         self.feed.finish(None, report);
     }
 

@@ -90,7 +90,10 @@ impl Follower {
     fn finish(&self, is_over: bool) {
         if is_over {
             let report = offline::read_report(&self.dir).ok();
-            let report = report.and_then(|report| serde_json::to_value(report).ok());
+            let report = report.and_then(|mut report| {
+                report.take_long_metrics();
+                serde_json::to_value(report).ok()
+            });
             let end = offline::end_of(&self.dir);
             self.feed.finish(end, report.unwrap_or_default());
         }

@@ -55,12 +55,12 @@ fn ended(status: std::process::ExitStatus, stdout: File, stderr: File) -> Ended 
     }
 }
 
-/// The first megabyte of a file that was written.
+/// The first lines of a file that was written.
 fn first_of(mut file: File) -> String {
     use std::io::{Read, Seek, SeekFrom};
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).unwrap();
-    file.take(1 << 20).read_to_end(&mut bytes).unwrap();
+    file.take(1 << 16).read_to_end(&mut bytes).unwrap();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -16,7 +16,7 @@ use support::path;
 use tempfile::TempDir;
 
 use limits::{bounded, limited, run, BOUND};
-use recordings::Recording;
+use recordings::{Recording, OTHER_THREADS, TASKS};
 
 /// No page is larger than that.
 const PAGE_BYTES: u64 = 24 << 20;
@@ -142,6 +142,27 @@ fn report_of_a_thousand_sensors_is_bounded() {
     let written = sensors.iter().filter(|sensor| sensor["elements"] == 3_000);
     assert_eq!(written.count(), 1_000);
     assert!(timeline["left_out"].to_string().contains("of 1000 sensors"));
+}
+
+#[test]
+fn report_of_large_kept_documents_is_bounded() {
+    let folder = recorded(Recording {
+        threads: 10_000,
+        runs: 300_000,
+        metrics: 12,
+        ..Recording::default()
+    });
+    let (report, _) = report(folder.path(), 0);
+    let metrics = report["metrics"]["metrics"].as_array().unwrap().iter();
+    let tasks = metrics.map(|metric| metric["tasks"].as_array().unwrap().len());
+    assert_eq!(tasks.collect::<Vec<_>>(), [TASKS as usize; 12]);
+    let count = |list: &Value| list.as_array().unwrap().len();
+    assert_eq!(count(&report["other_threads"]), OTHER_THREADS as usize);
+    assert_eq!(count(&report["check"]["constraints"]), 1_000);
+    let ended = bounded(&["report", path(folder.path())]);
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    let size = live::viewed(limited(BOUND, &["view", path(folder.path())]));
+    assert!(size < PAGE_BYTES as usize, "{size}");
 }
 
 /// Ten thousand threads.
