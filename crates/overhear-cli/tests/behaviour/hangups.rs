@@ -129,24 +129,28 @@ fn requests_end_the_command_once_the_recording_is_finished() {
     let config = folder.path().join("check.toml");
     let text = "[[constraint]]\nname = \"quick\"\nmetric = \"time_slice\"\nmax = \"1h\"\n";
     fs::write(&config, text).unwrap();
-    // Nobody will ever read from it.
+    // Nobody will ever read from the page.
+    let blocked = folder.path().join("blocked");
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        &verdicts,
+        &blocked,
         rustix::fs::FileType::Fifo,
         0o600.into(),
         0,
     )
     .unwrap();
     for signal in [libc::SIGTERM, libc::SIGINT] {
+        fs::create_dir(&out).unwrap();
+        std::os::unix::fs::symlink(&blocked, out.join("report.html")).unwrap();
         let options = ["--check", path(&config), "--junit", path(&verdicts)];
         let words = [&["run", "--out", path(&out)], &options[..], &["--", "true"]].concat();
         let run = Started::spawn(&mut overhear(&words));
-        eventually("the page is there", || out.join("report.html").exists());
+        eventually("the verdicts are there", || verdicts.exists());
         run.signal(signal);
         assert_eq!(run.end().status, 128 + signal);
         let (_, report) = report_json(&out);
         assert_eq!(report["exit"]["code"], 0, "{report:#}");
         fs::remove_dir_all(&out).unwrap();
+        fs::remove_file(&verdicts).unwrap();
     }
 }
