@@ -702,7 +702,11 @@ mod tests {
             let value = index * 48_271 % 16_777_213;
             histograms[place].record_within(value, &mut memory);
             if memory.is_exceeded() {
-                memory.fit(|bound| histograms.iter_mut().for_each(|it| bound(it)));
+                memory.fit(|bound| {
+                    histograms
+                        .iter_mut()
+                        .for_each(|it: &mut Histogram| bound(it))
+                });
             }
             exact[place].record(value);
             let bytes: usize = histograms.iter().map(Histogram::heap_bytes).sum();

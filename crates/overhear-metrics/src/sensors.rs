@@ -224,7 +224,7 @@ impl SensorStatistics {
         self.memory.fit(|bound| {
             let all = programs.values_mut().chain(&mut *kernel);
             all.flat_map(SensorAccount::histograms)
-                .for_each(|it| bound(it));
+                .for_each(&mut *bound);
         });
     }
 }
