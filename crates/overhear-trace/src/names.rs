@@ -141,7 +141,15 @@ fn kind(sensor: &str, kind: usize) -> Option<&'static str> {
         SIGNAL => &["generated", "delivered"],
         IPC => &["sent", "received"],
         LOCK => &["waits", "goes on", "inherits a priority", "gives it back"],
-        TIMER => &["begin", "end", "begin", "end", "wakes", "has woken"],
+        TIMER => &[
+            "begin",
+            "end",
+            "begin",
+            "end",
+            "wakes",
+            "has woken",
+            "interrupt entered",
+        ],
         _ => return None,
     };
     names.get(kind.checked_sub(1)?).copied()
@@ -173,6 +181,8 @@ mod tests {
         }
         assert_eq!(number("softirq", 9), Some("RCU"));
         assert_eq!(number("softirq", 10), None);
+        assert_eq!(name("kind")("timer", 7), Some("interrupt entered"));
+        assert_eq!(name("kind")("timer", 8), None);
         assert_eq!(number("irq", 9), None);
         assert_eq!(name("kind")("signal", 2), Some("delivered"));
         assert_eq!(name("kind")("signal", 0), None);
