@@ -226,6 +226,9 @@ mod tests {
             sentence.contains("attach to `server(9)/secrets`"),
             "{sentence}"
         );
+        // A later rule that fits as well does not matter.
+        let refused = decide(Action::Attach, peer(5, &[]), 1000, "secrets").unwrap();
+        assert!(refused.unwrap_err().contains("no secrets"));
         let permitted = Some(Ok(()));
         assert_eq!(
             decide(Action::Attach, peer(5, &[]), 1000, "queue"),
