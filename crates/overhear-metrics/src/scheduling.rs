@@ -4,7 +4,7 @@
 //! # The automaton
 //!
 //! ```text
-//!            waking/wakeup                 switch in
+//!               wakeup                     switch in
 //!  Blocked ----------------> Runnable ------------------> Running
 //!     ^                                     switch in        |  |
 //!     |                      Preempted <------------------.  |  |
@@ -13,10 +13,15 @@
 //!     `------------------- switch out, asleep -------------------'
 //! ```
 //!
-//! Two races of the kernel's own need care. (1) A waker on another CPU may announce the *waking*
+//! A thread is runnable from its enqueue on: from the *wake-up* (`sched_wakeup`), as in the kernel's own
+//! account of waiting time (`schedstat`). Its wake-up latency counts from the beginning of the wake-up, the
+//! *waking* (`sched_waking`), which on another CPU may come much earlier: the interrupt that carries it over
+//! lies in between.
+//!
+//! Two races of the kernel's own need care. (1) A waker on another CPU may announce the waking
 //! of a thread that is just about to leave its CPU: the waking carries an earlier time than the
-//! departure. It is remembered, and the *wake-up* that follows decides: if the thread has left by
-//! then, it became runnable the moment it left. (2) A waking may find the thread still running; it
+//! departure. It is kept, and the wake-up that follows decides: if the thread has left by
+//! then, the latency counts from the waking. (2) A waking may find the thread still running; it
 //! then merely cancels the sleep, the wake-up follows at once and changes nothing.
 //!
 //! The perf fallback sees departures and arrivals alone. A thread that left asleep is then blocked
@@ -31,7 +36,7 @@ use overhear_event::{
 };
 
 use crate::histogram::{Histogram, HistogramMemory};
-use crate::thread::{Reason, Thread, ThreadIndex, ThreadState};
+use crate::thread::{Arrival, Reason, Thread, ThreadIndex, ThreadState};
 
 /// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
 /// TASK_DEAD.
@@ -230,6 +235,9 @@ impl<O: Observer> Scheduling<O> {
             return;
         };
         let index = self.find(tid, pid, element.time);
+        if self.threads[index.0].state != ThreadState::Running {
+            self.threads[index.0].arrival = None;
+        }
         self.enter(index, element.time, ThreadState::Running, Some(cpu));
         self.threads[index.0].reason = Reason::Again;
     }
@@ -253,9 +261,9 @@ impl<O: Observer> Scheduling<O> {
         if state == ThreadState::Absent {
             self.by_tid.remove(&switch.prev_tid);
         }
-        let before = self.threads[index.0].run;
         self.enter(index, now, state, Some(cpu));
-        self.threads[index.0].reason = match state {
+        let thread = &mut self.threads[index.0];
+        thread.reason = match state {
             ThreadState::Blocked => Reason::Asleep(switch.prev_state),
             ThreadState::Preempted if switch.flags & Switch::PREEMPTED == 0 => {
                 Reason::Yielded(switch.next_tid)
@@ -263,11 +271,11 @@ impl<O: Observer> Scheduling<O> {
             ThreadState::Preempted => Reason::Displaced(switch.next_tid),
             _ => Reason::Untold,
         };
-        if switch.prev_run_ns != Switch::UNKNOWN {
-            // The kernel's own account, where it is told. The stamps alone would differ from it by
-            // what a switch costs: it charges the thread from the wake-up's clock reading on.
-            let run = Nanos::from_ns(switch.prev_run_ns.into());
-            self.threads[index.0].run = before.plus(run);
+        if let Some(arrival) = thread.arrival.take() {
+            if switch.prev_run_ns != Switch::UNKNOWN {
+                let run = Nanos::from_ns(switch.prev_run_ns.into());
+                thread.settle(arrival.run.plus(run), arrival.waited_in);
+            }
         }
     }
 
@@ -285,7 +293,12 @@ impl<O: Observer> Scheduling<O> {
     ) {
         if switch.prev_run_ns != Switch::UNKNOWN {
             let arrived = now.minus(Nanos::from_ns(switch.prev_run_ns.into()));
-            self.arrive(index, arrived.max(self.threads[index.0].since), cpu);
+            let (since, state) = (self.threads[index.0].since, self.threads[index.0].state);
+            self.arrive(index, arrived.max(since), cpu);
+            // A part of this run may have been before the gap, and is in the account already.
+            if arrived < since && state == ThreadState::Unknown {
+                self.threads[index.0].arrival = None;
+            }
         }
     }
 
@@ -307,7 +320,11 @@ impl<O: Observer> Scheduling<O> {
                 });
             }
         }
+        let waited_in = self.threads[index.0].state;
         self.enter(index, now, ThreadState::Running, Some(cpu));
+        let thread = &mut self.threads[index.0];
+        let run = thread.run;
+        thread.arrival = Some(Arrival { run, waited_in });
     }
 
     fn wake(&mut self, wake: &Wake, now: Timestamp) {
@@ -324,8 +341,8 @@ impl<O: Observer> Scheduling<O> {
                 thread.waking = Some(now);
             }
             _ if asleep => {
-                let since = *thread.waking.get_or_insert(now);
-                self.enter(index, since, ThreadState::Runnable, None);
+                thread.waking.get_or_insert(now);
+                self.enter(index, now, ThreadState::Runnable, None);
                 self.threads[index.0].reason = Reason::Woken(wake.waker_tid);
             }
             // Already running or runnable: the waking cancelled a sleep (second race).
@@ -390,6 +407,8 @@ impl<O: Observer> Scheduling<O> {
         let heir = self.find(life.tid, life.pid, now);
         if let Some((ThreadState::Running, cpu)) = old {
             self.enter(heir, now, ThreadState::Running, cpu);
+            // The kernel's account of this run begins before the heir's.
+            self.threads[heir.0].arrival = None;
         }
     }
 }
@@ -445,7 +464,7 @@ impl<O: Observer> Update for Scheduling<O> {
                     // over short runs that adds up. Off a CPU the sample is the exact account; of
                     // a running thread it is as old as the last tick, so then the stamps stay.
                     if thread.state != ThreadState::Running {
-                        thread.run = sampled.0;
+                        thread.settle(sampled.0, ThreadState::Blocked);
                     }
                 }
             }
@@ -469,6 +488,7 @@ impl<O: Observer> Update for Scheduling<O> {
                 let from = thread.ended.map_or(from, |ended| ended.min(from));
                 self.enter(index, from, ThreadState::Unknown, None);
                 self.threads[index.0].waking = None;
+                self.threads[index.0].arrival = None;
             }
         }
         self.now = self.now.max(to);

@@ -80,9 +80,11 @@ pub struct Thread {
     pub pid: u32,
     /// Its newest short name; empty until one is known.
     pub comm: String,
-    /// Time on a CPU: by the kernel's own account where departures tell it, else by their stamps.
+    /// Time on a CPU: by the kernel's own account where departures carry it, else by their stamps. Run, runnable,
+    /// blocked and unknown time add up to the thread's life: see [`Thread::settle`].
     pub run: Nanos,
-    /// Time runnable but waiting for a CPU, after a wake-up or displaced.
+    /// Time runnable but waiting for a CPU: from the enqueue (`sched_wakeup`) or the preemption on, as
+    /// `schedstat` counts it.
     pub runnable: Nanos,
     /// Time asleep or waiting for something other than a CPU.
     pub blocked: Nanos,
@@ -108,6 +110,17 @@ pub struct Thread {
     pub(crate) cpu: Option<u32>,
     // A waking that has not led to a run yet.
     pub(crate) waking: Option<Timestamp>,
+    // The present run, where the account of its departure covers no more than this run.
+    pub(crate) arrival: Option<Arrival>,
+}
+
+/// What an account was when the present run began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// Run time up to here.
+    pub(crate) run: Nanos,
+    /// The state that ended with the arrival.
+    pub(crate) waited_in: ThreadState,
 }
 
 impl Thread {
@@ -132,6 +145,7 @@ impl Thread {
             since,
             cpu: None,
             waking: None,
+            arrival: None,
         }
     }
 
@@ -171,4 +185,33 @@ impl Thread {
             ThreadState::Absent => {}
         }
     }
+
+    /// Replaces the run time that the stamps gave by the kernel's account of it, and moves the difference out of
+    /// the state `from`, or into it, so that the sum of all states stays the length of the thread's life.
+    ///
+    /// The two clocks differ at each switch: the kernel charges a thread from the reading of its run queue's clock
+    /// on, which after a wake-up is that of the wake-up, and `sched_switch` is stamped only once the thread has
+    /// been picked, up to a few microseconds later. By the kernel's account the wait was shorter by as much.
+    pub(crate) fn settle(&mut self, run: Nanos, from: ThreadState) {
+        let by_stamps = std::mem::replace(&mut self.run, run);
+        let mut excess = less(run, by_stamps);
+        let runnable = &mut self.runnable;
+        let accounts = match from {
+            ThreadState::Blocked => [&mut self.blocked, runnable, &mut self.unknown],
+            ThreadState::Unknown => [&mut self.unknown, runnable, &mut self.blocked],
+            _ => [runnable, &mut self.blocked, &mut self.unknown],
+        };
+        *accounts[0] = accounts[0].plus(less(by_stamps, run));
+        // The wait before this run may have been shorter than the difference.
+        for account in accounts {
+            let taken = excess.min(*account);
+            *account = less(*account, taken);
+            excess = less(excess, taken);
+        }
+    }
+}
+
+/// The difference, or nothing.
+const fn less(from: Nanos, what: Nanos) -> Nanos {
+    Nanos::from_ns(from.as_ns().saturating_sub(what.as_ns()))
 }

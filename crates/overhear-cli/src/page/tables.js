@@ -10,14 +10,14 @@ const THREAD_COLUMNS = [
   { head: 'PID', value: (row) => row.pid, show: String, number: true },
   { head: 'TID', value: (row) => row.tid, show: String, number: true },
   { head: 'Running', value: (row) => row.run_ns, show: duration, number: true, bar: true },
-  { head: 'Waiting for CPU', value: (row) => row.runnable_ns, show: duration, number: true },
+  { head: 'Waiting for CPU', value: (row) => row.runnable_ns, show: duration, number: true, title: 'Runnable without a CPU: from the enqueue (sched_wakeup) or the preemption to the run, as schedstat counts it' },
   { head: 'Blocked', value: (row) => row.blocked_ns, show: duration, number: true },
   { head: 'Voluntary', value: (row) => row.switches_voluntary, show: count, number: true, title: 'Switches that the thread asked for by blocking', group: 'Switches' },
   { head: 'Involuntary', value: (row) => row.switches_involuntary, show: count, number: true, title: 'Switches by which another thread displaced it', group: 'Switches' },
   { head: 'Migrations', value: (row) => row.migrations, show: count, number: true },
-  { head: 'Median', value: (row) => row.wakeup_latency_ns?.median, show: duration, number: true, group: 'Wake-up latency' },
-  { head: '99 %', value: (row) => row.wakeup_latency_ns?.p99, show: duration, number: true, group: 'Wake-up latency' },
-  { head: 'Max', value: (row) => row.wakeup_latency_ns?.max, show: duration, number: true, group: 'Wake-up latency' },
+  { head: 'Median', value: (row) => row.wakeup_latency_ns?.median, show: duration, number: true, title: 'From the beginning of the wake-up (sched_waking) to the run', group: 'Wake-up latency' },
+  { head: '99 %', value: (row) => row.wakeup_latency_ns?.p99, show: duration, number: true, title: 'From the beginning of the wake-up (sched_waking) to the run', group: 'Wake-up latency' },
+  { head: 'Max', value: (row) => row.wakeup_latency_ns?.max, show: duration, number: true, title: 'From the beginning of the wake-up (sched_waking) to the run', group: 'Wake-up latency' },
 ];
 
 const SENSOR_COLUMNS = [

@@ -178,7 +178,7 @@ fn metrics_and_constraints_run_on_a_trace_of_lttng() {
         &[&["metrics", path(&out), "--json"], &options[..]].concat(),
         0,
     );
-    for (index, (count, longest)) in [(20, 100_000), (40, 100_000), (19, 400_000)]
+    for (index, (count, longest)) in [(20, 100_000), (40, 90_000), (19, 400_000)]
         .into_iter()
         .enumerate()
     {

@@ -18,5 +18,6 @@ mod run_time;
 mod sensing;
 mod strace;
 mod unmodified;
+mod waiting;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]
 mod witness;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use overhear_event::kernel::Wake;
 use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
 use overhear_trace::TraceReader;
@@ -102,16 +103,37 @@ fn unheard(heard: &Heard, deaf: &BTreeSet<u32>) -> BTreeSet<(u32, Timestamp)> {
     by_deaf.map(|(time, _, wake)| (wake.tid, *time)).collect()
 }
 
-/// Our measurements of a metric that timehist can know of.
-fn ours(results: &[MetricResult], told: &Told, unheard: &BTreeSet<(u32, Timestamp)>) -> Delays {
+/// When each wake-up began, by thread and enqueue: timehist counts from there.
+fn wakings(heard: &Heard) -> BTreeMap<(u32, Timestamp), Timestamp> {
+    let (mut latest, mut wakings) = (BTreeMap::new(), BTreeMap::new());
+    for (time, _, wake) in &heard.wakes {
+        if wake.kind == Wake::WAKING {
+            latest.insert(wake.tid, *time);
+        } else if let Some(waking) = latest.remove(&wake.tid) {
+            wakings.insert((wake.tid, *time), waking);
+        }
+    }
+    wakings
+}
+
+/// Our measurements of a metric that timehist can know of. One that begins with an enqueue is as long as if it
+/// began with the waking.
+fn ours(
+    results: &[MetricResult],
+    told: &Told,
+    unheard: &BTreeSet<(u32, Timestamp)>,
+    wakings: &BTreeMap<(u32, Timestamp), Timestamp>,
+) -> Delays {
     let mut delays = Delays::new();
     for result in results {
         let known = told.since.get(&result.task);
-        if known.is_some_and(|&since| result.begin > since) {
+        let waking = wakings.get(&(result.task, result.begin)).copied();
+        let begin = waking.unwrap_or(result.begin);
+        if known.is_some_and(|&since| begin > since) {
             delays.entry(result.task).or_default().push(Delay {
                 arrival: result.end,
-                length: result.length,
-                unheard: unheard.contains(&(result.task, result.begin)),
+                length: result.length.plus(result.begin.since(begin)),
+                unheard: unheard.contains(&(result.task, begin)),
             });
         }
     }
@@ -220,7 +242,8 @@ fn delays_are_those_of_perf_sched_timehist() {
         let deaf = HeardByPerf::read(&file).deaf();
         let unheard = unheard(&found.heard, &deaf);
         let is_deaf = !deaf.is_empty();
-        let of = |index| ours(engine.sink().of(index), &told, &unheard);
+        let wakings = wakings(&found.heard);
+        let of = |index| ours(engine.sink().of(index), &told, &unheard, &wakings);
         let compared = [
             compare("wakeup_latency", &of(0), &told.wakeup_latency, is_deaf),
             compare("run_delay", &of(1), &told.run_delay, is_deaf),

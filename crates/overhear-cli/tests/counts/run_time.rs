@@ -9,7 +9,7 @@ use crate::witness::{keeps, Doubt, Excuse};
 
 /// Time that the host took from this machine, in nanoseconds: the eighth number of the first line
 /// of /proc/stat, in ticks of 10 ms.
-fn steal_ns() -> u64 {
+pub(crate) fn steal_ns() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let mut words = stat.lines().next().unwrap().split_whitespace();
     let ticks: u64 = words.nth(8).map_or(0, |word| word.parse().unwrap());

@@ -10,6 +10,9 @@
  *                        times; FILE receives a line "TID NANOSECONDS" per thread, with its own
  *                        CPU clock read as its last act.
  *
+ *   workload pass FILE   Two threads pass a byte to and fro. FILE receives a line "TID RUN WAIT" per
+ *                        thread, with its schedstat in nanoseconds, read as its last act.
+ *
  *   workload calls       System calls of one thread, so many of each as the enumeration says.
  *
  * How often a thread leaves its CPU is bounded, so that the rings have room for all of it even
@@ -287,6 +290,57 @@ static int burn_all(const char *path)
 	return 0;
 }
 
+/* ---- pass ---- */
+
+enum { PASSES = 4000 };
+
+struct passer {
+	pthread_t thread;
+	int from, to;
+	int tid;
+	unsigned long long run_ns, wait_ns; /* by schedstat, at the thread's last act */
+};
+
+static void *pass(void *argument)
+{
+	struct passer *passer = argument;
+	char byte;
+
+	for (int turn = 0; turn < PASSES; turn++) {
+		check(read(passer->from, &byte, 1) == 1, "read");
+		check(write(passer->to, &byte, 1) == 1, "write");
+	}
+	FILE *file = fopen("/proc/thread-self/schedstat", "r");
+
+	check(file != NULL, "/proc/thread-self/schedstat");
+	check(fscanf(file, "%llu %llu", &passer->run_ns, &passer->wait_ns) == 2, "schedstat");
+	fclose(file);
+	passer->tid = (int)syscall(SYS_gettid);
+	return NULL;
+}
+
+static int pass_all(const char *path)
+{
+	struct passer passers[2];
+
+	check(pipe(there) == 0 && pipe(back) == 0, "pipe");
+	passers[0] = (struct passer){ .from = there[0], .to = back[1] };
+	passers[1] = (struct passer){ .from = back[0], .to = there[1] };
+	for (size_t i = 0; i < 2; i++)
+		check(pthread_create(&passers[i].thread, NULL, pass, &passers[i]) == 0, "pthread_create");
+	send_byte(there[1]);
+	for (size_t i = 0; i < 2; i++)
+		pthread_join(passers[i].thread, NULL);
+
+	FILE *file = fopen(path, "w");
+
+	check(file != NULL, path);
+	for (size_t i = 0; i < 2; i++)
+		fprintf(file, "%d %llu %llu\n", passers[i].tid, passers[i].run_ns, passers[i].wait_ns);
+	check(fclose(file) == 0, path);
+	return 0;
+}
+
 /* ---- calls ---- */
 
 enum { NOTHINGS = 300, SLEEPS = 50, WRITES = 200 };
@@ -312,8 +366,10 @@ int main(int argc, char **argv)
 		return park();
 	if (argc == 3 && strcmp(argv[1], "burn") == 0)
 		return burn_all(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "pass") == 0)
+		return pass_all(argv[2]);
 	if (argc == 2 && strcmp(argv[1], "calls") == 0)
 		return calls();
-	fprintf(stderr, "usage: workload park | workload burn FILE | workload calls\n");
+	fprintf(stderr, "usage: workload park | burn FILE | pass FILE | calls\n");
 	return 64;
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use overhear_event::kernel::{events, Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
+use overhear_event::kernel::{
+    events, Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
+};
 use overhear_event::{
     ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     Update,
@@ -128,8 +130,8 @@ fn a_life_adds_up() {
     let thread = &script.0.threads()[0];
     assert_eq!(thread.comm, "worker");
     assert_eq!(thread.run, Nanos::from_ns(100 + 100 + 40));
-    assert_eq!(thread.runnable, Nanos::from_ns(40 + 50 + 20));
-    assert_eq!(thread.blocked, Nanos::from_ns(100));
+    assert_eq!(thread.runnable, Nanos::from_ns(40 + 50 + 15));
+    assert_eq!(thread.blocked, Nanos::from_ns(105));
     assert_eq!(
         (thread.switches_voluntary, thread.switches_involuntary),
         (2, 1)
@@ -148,8 +150,8 @@ fn a_life_adds_up() {
             (1, 100),
             (4, 50),
             (1, 100),
-            (3, 100),
-            (2, 20),
+            (3, 105),
+            (2, 15),
             (1, 40)
         ]
     );
@@ -185,8 +187,8 @@ fn every_interval_says_why() {
         (1, 10, Reason::Again),
         (4, 10, Reason::Yielded(8)),
         (1, 30, Reason::Untold),
-        (3, 100, Reason::Asleep(1)),
-        (2, 20, Reason::Woken(1)),
+        (3, 105, Reason::Asleep(1)),
+        (2, 15, Reason::Woken(1)),
         (1, 80, Reason::Untold),
     ];
     assert_eq!(told, expected);
@@ -226,7 +228,7 @@ fn flutter_is_two_runs_side_by_side_and_no_switch() {
 }
 
 #[test]
-fn a_waking_that_overtakes_the_departure_makes_it_runnable_at_once() {
+fn waking_before_the_departure_counts_in_the_latency_alone() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 7, 0);
     script.wake(195, 7, Wake::WAKING);
@@ -234,8 +236,8 @@ fn a_waking_that_overtakes_the_departure_makes_it_runnable_at_once() {
     script.wake(204, 7, Wake::WAKEUP);
     script.switch(230, 0, (0, 0), 7, 0);
     let thread = &script.0.threads()[0];
-    assert_eq!(thread.blocked, Nanos::ZERO);
-    assert_eq!(thread.runnable, Nanos::from_ns(30));
+    assert_eq!(thread.blocked, Nanos::from_ns(4));
+    assert_eq!(thread.runnable, Nanos::from_ns(26));
     assert_eq!(thread.wakeup_latency.max(), Some(35));
 }
 
@@ -254,7 +256,7 @@ fn a_waking_that_cancels_a_sleep_is_no_wakeup() {
         (thread.wakeup_latency.count(), thread.wakeup_latency.max()),
         (1, Some(10))
     );
-    assert_eq!(thread.blocked, Nanos::from_ns(50));
+    assert_eq!(thread.blocked, Nanos::from_ns(51));
 }
 
 #[test]
@@ -289,7 +291,7 @@ fn an_arrival_that_was_not_seen_is_told_by_the_departure() {
     script.switch_after(400, 1, (7, 1), 0, 0, 60);
     let thread = &script.0.threads()[0];
     assert_eq!(thread.run, Nanos::from_ns(100 + 60));
-    assert_eq!(thread.runnable, Nanos::from_ns(40));
+    assert_eq!(thread.runnable, Nanos::from_ns(39));
     assert_eq!(script.0.runs().min(), Some(60));
     assert_eq!(thread.wakeup_latency.max(), Some(40));
     assert_eq!(thread.migrations, 1);
@@ -460,4 +462,88 @@ fn latencies_of_many_threads_stay_within_their_memory() {
     let found = all.quantile(0.5).unwrap() as f64;
     assert!((found - exact).abs() <= exact * 0.001, "{found}: {exact}");
     assert_eq!(all.error(), 0.001);
+}
+
+/// Run, runnable, blocked and unknown time.
+fn sums(script: &Script, index: usize) -> [u64; 4] {
+    let thread = &script.0.threads()[index];
+    [thread.run, thread.runnable, thread.blocked, thread.unknown].map(Nanos::as_ns)
+}
+
+#[test]
+fn accounts_add_up_to_the_life_where_the_kernel_charges_more_than_the_stamps_tell() {
+    let mut script = Script::default();
+    script.wake(0, 7, Wake::NEW);
+    script.switch(40, 0, (0, 0), 7, 0);
+    // The account began at the wake-up's clock, 30 before the stamp of the arrival.
+    script.switch_after(140, 0, (7, 0), 9, Switch::PREEMPTED, 130);
+    assert_eq!(sums(&script, 0), [130, 10, 0, 0]);
+    // It charges less as well.
+    script.switch(160, 0, (9, 0), 7, 0);
+    script.switch_after(260, 0, (7, 1), 0, 0, 95);
+    assert_eq!(sums(&script, 0), [225, 35, 0, 0]);
+    // More than the wait: the rest was asleep by the account.
+    script.wake(300, 7, Wake::WAKING);
+    script.wake(305, 7, Wake::WAKEUP);
+    script.switch(310, 0, (0, 0), 7, 0);
+    script.switch_after(410, 0, (7, 1), 0, 0, 150);
+    assert_eq!(sums(&script, 0), [375, 0, 35, 0]);
+    // Nobody woke it as far as was heard: it was asleep until it ran.
+    script.switch(460, 0, (0, 0), 7, 0);
+    script.switch_after(560, 0, (7, 1), 0, 0, 101);
+    assert_eq!(sums(&script, 0), [476, 0, 84, 0]);
+    assert_eq!(sums(&script, 0).iter().sum::<u64>(), 560);
+}
+
+#[test]
+fn one_account_of_several_runs_counts_once() {
+    // Two runs side by side, of which the kernel tells as one.
+    let mut script = Script::default();
+    script.wake(0, 7, Wake::NEW);
+    script.switch(20, 1, (0, 0), 7, 0);
+    let flutters = stream(events::FLUTTER, 1, events::flutter_schema());
+    let mut payload = [0; 8];
+    payload[..4].copy_from_slice(&7_u32.to_ne_bytes());
+    script.feed(&flutters, 70, &payload);
+    script.switch_after(120, 1, (7, 1), 0, 0, 110);
+    assert_eq!(sums(&script, 0), [110, 10, 0, 0]);
+
+    // A run with a gap in it: what is known of it are its stamps.
+    let at = Timestamp::from_monotonic_ns;
+    let lost = stream(SCHED_SWITCH, 0, Switch::schema());
+    let gap = Gap {
+        stream: lost.id,
+        first: 1,
+        missed: 3,
+        from: at(250),
+        to: at(300),
+        cause: GapCause::Overwritten,
+    };
+    script.switch(200, 1, (0, 0), 7, 0);
+    script.0.gap(&lost, &gap);
+    script.switch_after(400, 1, (7, 1), 0, 0, 200);
+    assert_eq!(sums(&script, 0), [110 + 50 + 150, 10, 80, 0]);
+    assert_eq!(sums(&script, 0).iter().sum::<u64>(), 400);
+}
+
+#[test]
+fn samples_of_schedstat_replace_stamps_and_keep_the_sum() {
+    let mut script = Script::default();
+    script.switch(100, 0, (0, 0), 7, 0);
+    script.switch(200, 0, (7, 1), 0, 0);
+    script.switch(300, 0, (0, 0), 7, 0);
+    script.switch(400, 0, (7, 1), 0, 0);
+    let sample = SchedStat {
+        tid: 7,
+        pid: 7,
+        run_ns: 230,
+        wait_ns: 5,
+    };
+    let clerk = StreamDescriptor {
+        origin: Origin::Clerk,
+        ..stream(SCHEDSTAT, 0, SchedStat::schema())
+    };
+    script.feed(&clerk, 450, &sample.to_payload());
+    script.0.finish(Timestamp::from_monotonic_ns(500));
+    assert_eq!(sums(&script, 0), [230, 0, 170, 0]);
 }
