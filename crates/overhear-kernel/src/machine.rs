@@ -103,25 +103,6 @@ pub(crate) fn process_of(tid: u32) -> Option<u32> {
     field(&status, "Tgid:")?.parse().ok()
 }
 
-/// Whether a thread lives and is not about to end.
-pub(crate) fn goes_on(pid: u32, tid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    stat_goes_on(&stat)
-}
-
-/// The state is field 3 of the line, the flags are field 9; the name in field 2 may contain
-/// anything, so fields are counted behind its last parenthesis.
-fn stat_goes_on(stat: &str) -> bool {
-    const PF_EXITING: u64 = 0x4;
-    let Some((_, fields)) = stat.rsplit_once(')') else {
-        return false;
-    };
-    let mut fields = fields.split_whitespace();
-    let dead = matches!(fields.next(), Some("Z" | "X") | None);
-    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
-    !dead && flags.is_some_and(|flags| flags & PF_EXITING == 0)
-}
-
 /// A thread's short name, zero-filled; empty if the thread is gone.
 pub(crate) fn thread_name(pid: u32, tid: u32) -> [u8; 16] {
     let mut name = [0; 16];
@@ -152,16 +133,6 @@ mod tests {
         assert_eq!(parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
         assert_eq!(parse_cpu_list("5"), [5]);
         assert!(parse_cpu_list("\n").is_empty());
-    }
-
-    #[test]
-    fn threads_that_end_do_not_go_on() {
-        assert!(super::stat_goes_on("7 (a) b) S 1 7 7 0 -1 4194560 100 0"));
-        assert!(!super::stat_goes_on("7 (a) R 1 7 7 0 -1 4194564 100 0")); // PF_EXITING
-        assert!(!super::stat_goes_on("7 (a) Z 1 7 7 0 -1 4194560 100 0"));
-        assert!(!super::stat_goes_on(""));
-        let own = std::process::id();
-        assert!(super::goes_on(own, own));
     }
 
     #[test]

@@ -170,6 +170,70 @@ fn an_ordinary_user_gets_perf_records_of_own_programs() {
     }
 }
 
+/// The kernel takes the records of a process away when it executes a program with other privileges. However short
+/// the program, the report is incomplete and names it; of ordinary programs as short it is complete.
+#[test]
+fn a_program_with_other_privileges_never_leaves_the_report_complete() {
+    const ROUNDS: usize = 25;
+    let _turn = turn();
+    if !is_root() {
+        println!("skipped: not root, so no program can be given other privileges");
+        return;
+    }
+    let Some(user) = perf_is_open_to_all().then(User::new).flatten() else {
+        return;
+    };
+    let of = |name: &str, mode| {
+        let program = user.place.path().join(name);
+        fs::copy("/bin/true", &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        program.into_os_string()
+    };
+    let (plain, privileged) = (of("plain", 0o755), of("privileged", 0o4755));
+    let folder = user.folder();
+    let runs = |program: &[OsString]| {
+        let overhear = user.overhear(&folder, &[]);
+        let output = overhear.command(program).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Read by itself: what is incomplete misses elements.
+        let report = fs::read(folder.path().join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        fs::remove_dir_all(folder.path().join("out")).unwrap();
+        let complete = report["complete"].as_bool().unwrap();
+        let notes = report["notes"].to_string();
+        let named = notes.matches("with other privileges").count();
+        assert_eq!(
+            output.status.code(),
+            Some(if complete { 0 } else { 3 }),
+            "{said}"
+        );
+        (complete, named)
+    };
+    let script = |program: &OsString| {
+        let line = format!("{0}; {0}", program.display());
+        ["sh", "-c", &line].map(OsString::from).to_vec()
+    };
+    if runs(std::slice::from_ref(&privileged)) == (true, 0) && is_nosuid(user.place.path()) {
+        println!("skipped: the folder for temporary files gives programs no privileges (nosuid)");
+        return;
+    }
+    for round in 0..ROUNDS {
+        assert_eq!(
+            runs(std::slice::from_ref(&privileged)),
+            (false, 1),
+            "round {round}"
+        );
+        assert_eq!(runs(&script(&privileged)), (false, 2), "round {round}");
+        assert_eq!(runs(&script(&plain)), (true, 0), "round {round}");
+    }
+}
+
+/// Whether programs below this folder get no privileges of their owners.
+fn is_nosuid(folder: &Path) -> bool {
+    let about = rustix::fs::statvfs(folder).unwrap();
+    about.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID)
+}
+
 /// Where neither way is permitted the run goes on with the sensors of programs, and only who
 /// insists on kernel sensors is refused, before anything is run.
 fn sensors_alone(user: &User, front: &[OsString]) {

@@ -30,7 +30,7 @@ use crate::{GiveError, ReceiveError};
 /// What a message about a monitor of perf records begins with.
 pub(crate) const KIND: u64 = 2;
 /// Changes with the message.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// As many feeds as a monitor can have.
 const MOST_FEEDS: u32 = 64;
 
@@ -53,6 +53,8 @@ struct Parcel {
     /// Those that are monitored by themselves, with their processes.
     threads: Vec<(u32, u32)>,
     names: Vec<(u32, [u8; 16])>,
+    /// Those that have executed a program of which nothing was mapped yet.
+    executing: Vec<u32>,
     /// The processes that the clerk samples, and how many samples it has handed out.
     sampled: (Vec<u32>, u64),
     rings: Vec<RingParcel>,
@@ -73,6 +75,7 @@ impl Parcel {
             into.words([u64::from(*tid)]);
             into.bytes(name);
         });
+        into.list(self.executing.iter(), word);
         into.list(self.sampled.0.iter(), word);
         into.words([self.sampled.1]);
         into.list(self.rings.iter(), |into, ring| {
@@ -98,6 +101,7 @@ impl Parcel {
         let active = from.flag()?;
         let threads = from.list(|from| Some((from.half()?, from.half()?)))?;
         let names = from.list(|from| Some((from.half()?, from.bytes()?.try_into().ok()?)))?;
+        let executing = from.list(Unpacker::half)?;
         let sampled = (from.list(Unpacker::half)?, from.word()?);
         let rings = from.list(|from| {
             let cpu = from.half().filter(|cpu| *cpu < numbering.cpus())?;
@@ -127,6 +131,7 @@ impl Parcel {
             active,
             threads,
             names,
+            executing,
             sampled,
             sentence: from.text()?,
             rings,
@@ -173,6 +178,7 @@ impl PerfSource {
             active: self.active,
             threads: self.knowledge.clerk.threads().collect(),
             names: names.iter().map(|(tid, name)| (*tid, *name)).collect(),
+            executing: self.knowledge.executing.iter().copied().collect(),
             sampled: self.knowledge.clerk.progress(),
             rings: rings.collect(),
             sentence: sentence.to_owned(),
@@ -212,6 +218,7 @@ impl PerfSource {
             knowledge: Knowledge {
                 names: Names(parcel.names.into_iter().collect()),
                 clerk: Clerk::resumed(parcel.sampled, parcel.threads),
+                executing: parcel.executing.into_iter().collect(),
             },
             numbering,
             clerk_descriptor: numbering.describe_clerk(),
@@ -268,6 +275,7 @@ mod tests {
             active: true,
             threads: vec![(8, 7)],
             names: vec![(8, *b"thread-one\0\0\0\0\0\0")],
+            executing: vec![8],
             sampled: (vec![7], 12),
             rings: vec![ring(0), ring(1)],
             sentence: "kernel sensors: perf".to_owned(),

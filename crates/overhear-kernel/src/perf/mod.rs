@@ -70,6 +70,7 @@ impl PerfSource {
             knowledge: Knowledge {
                 names: Names::default(),
                 clerk: Clerk::default(),
+                executing: BTreeSet::new(),
             },
             numbering,
             clerk_descriptor: numbering.describe_clerk(),

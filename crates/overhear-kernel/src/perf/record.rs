@@ -40,6 +40,10 @@ pub(super) enum What {
         comm: [u8; 16],
         exec: bool,
     },
+    /// Memory with code was mapped. Every program that is executed maps its own.
+    Mapping {
+        who: Who,
+    },
     /// Not of the kernel: a thread is monitored by itself from here on.
     Tracked {
         who: Who,
@@ -78,6 +82,7 @@ impl Record {
             What::Lost { records } => (7, nobody, nobody, records, [0; 16]),
             What::Damaged => (8, nobody, nobody, 0, [0; 16]),
             What::Other => (9, nobody, nobody, 0, [0; 16]),
+            What::Mapping { who } => (10, who, nobody, 0, [0; 16]),
         };
         let pair = |who: Who| u64::from(who.pid) << 32 | u64::from(who.tid);
         let [first, second] = [0, 8].map(|at| {
@@ -137,6 +142,7 @@ impl Record {
             7 => What::Lost { records: number },
             8 => What::Damaged,
             9 => What::Other,
+            10 => What::Mapping { who },
             _ => return None,
         };
         Some(Self { time_ns, what })
@@ -147,6 +153,7 @@ impl Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
+const RECORD_MMAP: u32 = 1;
 const RECORD_LOST: u32 = 2;
 const RECORD_COMM: u32 = 3;
 const RECORD_EXIT: u32 = 4;
@@ -168,7 +175,7 @@ pub(super) fn split_first(bytes: &[u8]) -> Result<(Record, &[u8]), Malformed> {
     }
     let (record, rest) = bytes.split_at_checked(size).ok_or(Malformed)?;
     let (time_ns, what) = match kind {
-        RECORD_LOST | RECORD_COMM | RECORD_EXIT | RECORD_FORK | RECORD_SWITCH => {
+        RECORD_MMAP | RECORD_LOST | RECORD_COMM | RECORD_EXIT | RECORD_FORK | RECORD_SWITCH => {
             known(kind, misc, record)?
         }
         _ => (0, What::Other),
@@ -217,6 +224,10 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, What), Malformed> 
                 exec: misc & MISC_COMM_EXEC != 0,
             }
         }
+        // It begins with pid and tid; where and what was mapped is not needed.
+        RECORD_MMAP => What::Mapping {
+            who: who(body, 0, 4)?,
+        },
         // RECORD_LOST: the event's id, then the count.
         _ => What::Lost {
             records: double(body, 8)?,
@@ -280,6 +291,7 @@ mod tests {
         bytes.extend(record(3, 1 << 13, &name, 1, 1, 104));
         bytes.extend(record(2, 0, &four, 1, 1, 105));
         bytes.extend(record(99, 0, &[], 1, 1, 106));
+        bytes.extend(record(1, 0, &[&four[..], &[0; 32]].concat(), 1, 1, 107));
         let mut rest = bytes.as_slice();
         let mut seen = Vec::new();
         while !rest.is_empty() {
@@ -309,6 +321,9 @@ mod tests {
                 records: 3 | 4 << 32,
             },
             What::Other,
+            What::Mapping {
+                who: Who { pid: 1, tid: 2 },
+            },
         ];
         assert_eq!(seen.iter().map(|r| r.what).collect::<Vec<_>>(), expected);
         // And all of them as words.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ring of one CPU, and what its records say.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use rustix::param::page_size;
 
 use super::record::{self, Record, What, Who};
 use super::sys;
-use crate::machine;
 use crate::mapping::{Access, MappedWords, Mapping};
 use crate::order::Order;
 use crate::resumptions::Resumptions;
@@ -108,6 +107,8 @@ impl Names {
 pub(super) struct Knowledge {
     pub(super) names: Names,
     pub(super) clerk: Clerk,
+    /// Threads that have executed a program of which nothing was mapped yet.
+    pub(super) executing: BTreeSet<u32>,
 }
 
 impl Knowledge {
@@ -294,6 +295,10 @@ impl CpuRing {
                 self.switches.gap(1, GapCause::Corrupt, inbox);
                 return;
             }
+            What::Mapping { who } => {
+                knowledge.executing.remove(&who.tid);
+                return;
+            }
             What::Other => return,
             What::Fork { parent, .. } if knowledge.tracks_alone(parent) => return,
             What::Fork { child, parent } => {
@@ -307,8 +312,8 @@ impl CpuRing {
                 }
             }
             What::Exit { who } => {
-                if machine::goes_on(who.pid, who.tid) {
-                    self.say_deaf(who, inbox);
+                if knowledge.executing.remove(&who.tid) {
+                    self.report_taken_away(who, inbox);
                 }
                 let name = knowledge.names.0.remove(&who.tid).unwrap_or_default();
                 life(who, Life::EXIT, name)
@@ -323,16 +328,23 @@ impl CpuRing {
             }
             What::Name { who, comm, exec } => {
                 knowledge.names.0.insert(who.tid, comm);
+                if exec {
+                    knowledge.executing.insert(who.tid);
+                }
                 life(who, if exec { Life::EXEC } else { Life::NAME }, comm)
             }
         };
         self.lives.element(time_ns, &life.to_payload(), inbox);
     }
 
-    /// The kernel says that a thread has ended, and it goes on: at an `exec` of a program with other
-    /// privileges, or one that the user may not read, the kernel takes the thread's events away.
-    /// What it and its children do from here on is not heard.
-    fn say_deaf(&self, who: Who, inbox: &mut dyn Inbox) {
+    /// Reports that the kernel has taken the thread's events away, as it does in the middle of an `exec` of a
+    /// program with other privileges, or one that the user may not read. What the thread and its children do
+    /// from here on is not recorded.
+    ///
+    /// The kernel writes the record of an exit then, too, although the thread lives on. What tells the two apart is
+    /// in the records alone, however short the program: whoever lives on with its events maps the code of the
+    /// program first.
+    fn report_taken_away(&self, who: Who, inbox: &mut dyn Inbox) {
         inbox.gap(
             self.switches.descriptor.id,
             self.switches.next,

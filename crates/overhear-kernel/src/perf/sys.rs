@@ -39,6 +39,7 @@ const PERF_FORMAT_LOST: u64 = 1 << 4;
 const FLAG_DISABLED: u64 = 1 << 0;
 const FLAG_INHERIT: u64 = 1 << 1;
 const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
+const FLAG_MMAP: u64 = 1 << 8;
 const FLAG_COMM: u64 = 1 << 9;
 const FLAG_TASK: u64 = 1 << 13;
 const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -67,7 +68,7 @@ pub(super) enum Target {
     Anchor,
 }
 
-/// Opens an event that counts nothing and records switches, forks, exits and names.
+/// Opens an event that counts nothing and records switches, forks, exits, names, and mappings of code.
 ///
 /// Kernel events are excluded, although none are counted: only so is the event open to users
 /// without privileges.
@@ -100,6 +101,7 @@ fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errn
         read_format,
         flags: extra
             | FLAG_EXCLUDE_KERNEL
+            | FLAG_MMAP
             | FLAG_COMM
             | FLAG_TASK
             | FLAG_SAMPLE_ID_ALL
