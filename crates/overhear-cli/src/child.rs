@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program that is run: held before its `exec` until it is followed, and never abandoned.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{Access, AtFlags, CWD};
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::process::{
     kill_process, pidfd_open, waitid, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions,
@@ -65,8 +67,10 @@ impl Held {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| fail(errno.into()));
         let (pid_read, pid_write) = pipe()?;
         let (go_read, go_write) = pipe()?;
-        let mut command = Command::new(program);
+        let found = found_in_path(program).ok_or_else(|| not_found(program))?;
+        let mut command = Command::new(found);
         command
+            .arg0(program)
             .args(arguments)
             .envs(variables.iter().map(|(name, value)| (name, value)));
         if output == Output::ToStderr {
@@ -147,10 +151,7 @@ impl Held {
         spawned.map_err(|error| {
             let name = program.display();
             match error.kind() {
-                io::ErrorKind::NotFound => Failure::new(
-                    NOT_FOUND,
-                    format!("cannot run {name}: there is no such program; check the name and PATH"),
-                ),
+                io::ErrorKind::NotFound => not_found(&program),
                 io::ErrorKind::PermissionDenied if Path::new(&program).is_dir() => Failure::new(
                     NOT_RUNNABLE,
                     format!("cannot run {name}: it is a directory; name a program in it"),
@@ -163,6 +164,33 @@ impl Held {
             }
         })
     }
+}
+
+fn not_found(program: &OsStr) -> Failure {
+    let name = program.display();
+    Failure::new(
+        NOT_FOUND,
+        format!("cannot run {name}: there is no such program; check the name and PATH"),
+    )
+}
+
+/// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. It is done here, because in
+/// the child each file that is not there would be a failed execve of the program's.
+fn found_in_path(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    // What the C library takes where there is no PATH.
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    // An empty name of a folder is the current one.
+    let in_folder = |folder| Path::new(".").join(folder).join(program);
+    let files = std::env::split_paths(&path).map(in_folder);
+    let files: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
+    let may_run = |file: &&PathBuf| {
+        rustix::fs::accessat(CWD, *file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    };
+    // One that may not be executed says why, if there is no other.
+    files.iter().find(may_run).or(files.first()).cloned()
 }
 
 /// The running program.

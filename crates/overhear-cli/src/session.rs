@@ -330,7 +330,7 @@ impl SessionBuilder {
         let mut interrupts = Interrupts::listen()?;
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
-        if let Err(error) = kernel.borrow_mut().follow(held.pid()) {
+        if let Err(error) = kernel.borrow_mut().follow_held(held.pid()) {
             if self.until == Until::AllEnded {
                 return Err(no_tree(&error.to_string()));
             }

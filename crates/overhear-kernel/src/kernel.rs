@@ -490,6 +490,20 @@ impl Kernel {
         }
     }
 
+    /// As [`Self::follow`], of a child that is held between its fork and its execve: of what it does until then,
+    /// as a copy of this process, nothing but scheduling is recorded. The first system call is its execve.
+    ///
+    /// # Errors
+    /// As for [`Self::follow`].
+    pub fn follow_held(&mut self, pid: u32) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.follow_held(pid),
+            // Its records are of scheduling alone.
+            Engine::Perf(source) => source.follow(pid),
+            Engine::None => Ok(()),
+        }
+    }
+
     /// Resumes or suspends what is at work.
     pub(crate) fn set_active(&mut self, active: bool) {
         match &mut self.engine {
@@ -572,6 +586,14 @@ impl Kernel {
     pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
         match &mut self.engine {
             Engine::Bpf(source) => source.monitor_process(pid),
+            Engine::Perf(source) => source.monitor_process(pid),
+            Engine::None => Ok(()),
+        }
+    }
+
+    pub(crate) fn monitor_held_process(&mut self, pid: u32) -> Result<(), SelectError> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.monitor_held_process(pid),
             Engine::Perf(source) => source.monitor_process(pid),
             Engine::None => Ok(()),
         }

@@ -155,6 +155,15 @@ impl KernelMonitor {
         self.kernel()?.monitor_process(pid)
     }
 
+    /// As [`Self::process_monitor`], of a child that is held between its fork and its execve: of what it does until
+    /// then, as a copy of its parent, nothing but scheduling is recorded.
+    ///
+    /// # Errors
+    /// As for [`Self::process_monitor`].
+    pub fn held_process_monitor(&mut self, pid: u32) -> Result<(), SelectError> {
+        self.kernel()?.monitor_held_process(pid)
+    }
+
     /// Tracks all threads in a cgroup (of the unified hierarchy) and below it, as long as they are
     /// there. Those that are born there are tracked from their birth, those that are moved there
     /// from the next [`Self::read`] on.

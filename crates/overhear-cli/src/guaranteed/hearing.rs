@@ -88,9 +88,9 @@ impl KernelHearing {
         self.monitor.stream_ids_used().unwrap_or(0)
     }
 
-    /// Hears this process from now on, all of its threads, and all that they create.
+    /// Tracks this process, which is held before its execve, and all that it creates.
     pub(super) fn track(&mut self, pid: u32) -> Result<(), Failure> {
-        let tracked = self.monitor.process_monitor(pid);
+        let tracked = self.monitor.held_process_monitor(pid);
         let heard = tracked.and_then(|()| self.monitor.resume());
         heard.map_err(|error| Failure::new(UNAVAILABLE, error.to_string()))
     }

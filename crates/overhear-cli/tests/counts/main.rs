@@ -5,6 +5,7 @@
 //! No test limits a time. Where a test cannot run on this machine it says "skipped: why".
 
 mod experiment;
+mod first_call;
 mod harness;
 mod metrics;
 mod needed;

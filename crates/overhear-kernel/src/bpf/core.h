@@ -56,6 +56,7 @@ static void *(*const bpf_get_current_task_btf)(void) = (void *)158;
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) =
 	(void *)2;
 static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static void *(*const bpf_task_pt_regs)(void *task) = (void *)175;
 static long (*const bpf_loop)(u32 times, void *callback, void *context, u64 flags) = (void *)181;
 
 extern void bpf_local_irq_save(unsigned long *flags) WEAK_KSYM;
@@ -103,6 +104,19 @@ struct fdtable {
 
 struct files_struct {
 	struct fdtable *fdt;
+} CORE;
+
+struct pt_regs {
+#if defined(OVERHEAR_ARCH_X86_64)
+	unsigned long di;
+	unsigned long si;
+	unsigned long orig_ax;
+#elif defined(OVERHEAR_ARCH_AARCH64)
+	u64 regs[31];
+	int syscallno;
+#else
+	char none;
+#endif
 } CORE;
 
 struct bpf_local_storage;

@@ -34,6 +34,8 @@ pub(crate) struct Manner {
     pub(crate) inherit: bool,
     /// The monitor's streams say so, with this id.
     pub(crate) announce: Option<u32>,
+    /// It is held before its execve; until then nothing but scheduling is recorded of it.
+    pub(crate) held: bool,
 }
 
 /// What a run of `select` came to.
@@ -427,6 +429,7 @@ impl State {
         store(Member::Inherit, manner.inherit.into());
         store(Member::UniqueId, manner.announce.unwrap_or(0).into());
         store(Member::Announce, manner.announce.is_some().into());
+        store(Member::Held, manner.held.into());
         for answer in [Member::Seen, Member::Changed, Member::Failed] {
             store(answer, 0);
         }

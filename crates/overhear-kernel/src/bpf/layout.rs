@@ -10,15 +10,17 @@ pub(crate) const LOST_INHERIT_OFFSET: usize = 144;
 pub(crate) const ENDED_OFFSET: usize = 152;
 
 /// `struct settings` of the programs, as bytes.
-pub(crate) fn settings(mask_interrupts: bool) -> [u8; 24] {
+pub(crate) fn settings(mask_interrupts: bool) -> [u8; 32] {
     let calls = [
         libc::SYS_futex,
         libc::SYS_read,
         libc::SYS_write,
         libc::SYS_readv,
         libc::SYS_writev,
+        libc::SYS_execve,
+        libc::SYS_execveat,
     ];
-    let mut bytes = [0; 24];
+    let mut bytes = [0; 32];
     let words = [u32::from(mask_interrupts)]
         .into_iter()
         .chain(calls.map(|call| u32::try_from(call).unwrap_or(u32::MAX)));

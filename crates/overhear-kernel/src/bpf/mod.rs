@@ -333,18 +333,34 @@ impl BpfSource {
 
     /// Tracks all threads of a process and all that they create, without saying so.
     pub(crate) fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
-        self.track_process(pid, None)
+        self.track_process(pid, None, false)
+    }
+
+    /// The same of a process that is held before its execve.
+    pub(crate) fn follow_held(&mut self, pid: u32) -> Result<(), SelectError> {
+        self.track_process(pid, None, true)
     }
 
     /// Tracks all threads of a process and all that they create, and says so.
     pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
-        self.track_process(pid, Some(0))
+        self.track_process(pid, Some(0), false)
     }
 
-    fn track_process(&mut self, pid: u32, announce: Option<u32>) -> Result<(), SelectError> {
+    /// The same of a process that is held before its execve.
+    pub(crate) fn monitor_held_process(&mut self, pid: u32) -> Result<(), SelectError> {
+        self.track_process(pid, Some(0), true)
+    }
+
+    fn track_process(
+        &mut self,
+        pid: u32,
+        announce: Option<u32>,
+        held: bool,
+    ) -> Result<(), SelectError> {
         let manner = Manner {
             inherit: true,
             announce,
+            held,
         };
         let seen = self.track_all(Target::Process(pid), manner, Operation::Track)?;
         if seen == 0 {
@@ -387,8 +403,8 @@ impl BpfSource {
         let gone = || SelectError::NoSuchThread { tid };
         let before = machine::thread_start(tid).ok_or_else(gone)?;
         let manner = Manner {
-            inherit: false,
             announce: Some(unique_id),
+            ..Manner::default()
         };
         let selected = self.run(Operation::Track, Target::Thread(tid), manner)?;
         if selected.failed > 0 {
@@ -450,8 +466,8 @@ impl BpfSource {
     /// Tracks who is in the monitor's cgroups, and no more who has left them.
     fn regroup(&mut self) -> Result<(), SelectError> {
         let manner = Manner {
-            inherit: false,
             announce: Some(0),
+            ..Manner::default()
         };
         self.track_all(Target::All, manner, Operation::Regroup)?;
         Ok(())
@@ -465,6 +481,7 @@ impl BpfSource {
         let manner = Manner {
             inherit: true,
             announce: Some(0),
+            held: false,
         };
         self.track_all(Target::All, manner, Operation::Track)?;
         Ok(())

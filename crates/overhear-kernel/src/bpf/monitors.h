@@ -23,6 +23,10 @@
  * 4. A monitor that ends leaves `live` first, so that no fork passes it on; then its rings leave
  *    the outer map, and the kernel waits for the programs that still hold one; then `select`
  *    takes its bit from all threads. Only then may its number be given to another.
+ *
+ * 5. A child that whoever starts a program has forked, and holds until it is tracked, is a copy of its parent up to
+ *    its execve. What it does until then (it returns from the call that it was held in) is not the program's, and
+ *    is recorded by no program but those of scheduling: `held` in its storage. The entry of the execve clears it.
  */
 #pragma once
 
@@ -62,6 +66,8 @@ struct settings {
 	u32 call_write;
 	u32 call_readv;
 	u32 call_writev;
+	u32 call_execve;
+	u32 call_execveat;
 	u8 numbers[64]; /* of monitors, by `number_of`; not written by user space */
 };
 const volatile struct settings settings = {
@@ -95,7 +101,8 @@ struct shared {
 	u64 changed;	     /* answer: those whose tracking changed */
 	u64 failed;	     /* answer: those that found no memory */
 	u64 requests; /* counted by the program: requests to block devices */
-	u64 reserved[50];
+	u64 held; /* TRACK: the thread is held before its execve */
+	u64 reserved[49];
 	u64 shapes[MONITORS * SLOTS]; /* pages per CPU << 32 | elements per CPU less one */
 };
 _Static_assert(sizeof(struct shared) == (64 + MONITORS * SLOTS) * 8, "shared");
@@ -138,6 +145,7 @@ struct tracking {
 	u64 lock;	/* that it waits for, 0 if for none; not one for which it spins meanwhile */
 	u64 holder; /* of that, when the wait began: the thread, and 1 << 32 if that is less urgent */
 	u64 wakes; /* not 0 while it is in a call that wakes those who wait for a futex */
+	u64 held; /* not 0 before its first execve (rule 5) */
 };
 
 struct {
@@ -156,6 +164,34 @@ static always_inline struct tracking *tracking_of(struct task_struct *task)
 	if (FIELD_EXISTS(task->bpf_storage) && !task->bpf_storage)
 		return 0;
 	return bpf_task_storage_get(&tracked, task, 0, 0);
+}
+
+/* Whether a thread is in an execve: the number is in the registers that it entered the kernel with. Where it is not
+ * known in which, the end of the execve must do (on_exec). */
+static always_inline bool executes(struct task_struct *task)
+{
+	struct pt_regs *regs = bpf_task_pt_regs(task);
+	u32 number = 0xffffffff;
+
+#if defined(OVERHEAR_ARCH_X86_64)
+	number = regs->orig_ax;
+#elif defined(OVERHEAR_ARCH_AARCH64)
+	number = regs->syscallno;
+#endif
+	return number == settings.call_execve || number == settings.call_execveat;
+}
+
+/* The storage of the current thread, if what it does is its program's (rule 5). */
+static always_inline struct tracking *acting(struct task_struct *current)
+{
+	struct tracking *tracking = tracking_of(current);
+
+	if (!tracking || !READ_ONCE(tracking->held))
+		return tracking;
+	if (!executes(current))
+		return 0;
+	WRITE_ONCE(tracking->held, 0);
+	return tracking;
 }
 
 static always_inline struct shared *shared_words(void)

@@ -59,7 +59,7 @@ enum { FIRST = 0, SECOND = 1, THIRD = 2, FOURTH = 3, FIFTH = 4, SIXTH = 5, RESUL
 static always_inline int tell(u64 cookie, void *element, u32 size_bytes)
 {
 	u32 monitor = (cookie >> 8) & (MONITORS - 1), slot = cookie & (SLOTS - 1);
-	struct tracking *tracking = tracking_of(bpf_get_current_task_btf());
+	struct tracking *tracking = acting(bpf_get_current_task_btf());
 	struct shared *words = shared_words();
 	u64 ids = bpf_get_current_pid_tgid();
 

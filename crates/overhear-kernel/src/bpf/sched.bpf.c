@@ -427,6 +427,8 @@ int on_exec(u64 *ctx)
 	if (!words || !tracking)
 		return 0;
 
+	WRITE_ONCE(tracking->held, 0);
+
 	u32 old_tid = (u32)ctx[1]; /* rule 10 */
 	struct life_element life = {
 		.kind = LIFE_EXEC,
@@ -501,6 +503,7 @@ static always_inline void track(struct shared *words, u64 bit, struct task_struc
 	struct tracking fresh = {
 		.nvcsw = task->nvcsw,
 		.ran_ns = task->se.sum_exec_runtime,
+		.held = words->held,
 	};
 	struct tracking *tracking = bpf_task_storage_get(&tracked, task, &fresh,
 							 BPF_LOCAL_STORAGE_GET_F_CREATE);

@@ -3,7 +3,7 @@
  * The kernel sensors beyond scheduling, each loaded and attached only while a monitor wants it.
  *
  * 1. Who hears. An event that a thread causes or suffers goes to the monitors that track the
- *    thread. Interrupts and timers belong to the thread they interrupt, and besides to monitors
+ *    thread, from its first execve on if it is held until then (monitors.h, rule 5). Interrupts and timers belong to the thread they interrupt, and besides to monitors
  *    that track all threads (`everything`), because nobody tracks the idle one. Idle states and
  *    frequencies belong to the CPU alone: all monitors that have the sensor hear them.
  *
@@ -53,17 +53,6 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 enum { UNKNOWN = 0xffffffff };
-
-struct pt_regs {
-#if defined(OVERHEAR_ARCH_X86_64)
-	unsigned long di;
-	unsigned long si;
-#elif defined(OVERHEAR_ARCH_AARCH64)
-	u64 regs[31];
-#else
-	char none;
-#endif
-} CORE;
 
 static always_inline u64 first_argument(struct pt_regs *regs)
 {
@@ -118,7 +107,7 @@ static always_inline struct here here(void)
 	u64 ids = bpf_get_current_pid_tgid();
 	struct here here = {
 		.words = shared_words(),
-		.tracking = tracking_of(bpf_get_current_task_btf()),
+		.tracking = acting(bpf_get_current_task_btf()),
 		.tid = (u32)ids,
 		.pid = ids >> 32,
 	};

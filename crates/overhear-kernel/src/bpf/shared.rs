@@ -29,6 +29,7 @@ pub(crate) enum Member {
     Seen = 10,
     Changed = 11,
     Failed = 12,
+    Held = 14,
     Shapes = 64,
 }
 
@@ -117,6 +118,7 @@ mod tests {
             ("seen", Member::Seen),
             ("changed", Member::Changed),
             ("failed", Member::Failed),
+            ("held", Member::Held),
             ("shapes", Member::Shapes),
         ] {
             assert_eq!(places.get(name), Some(&(member as usize)), "{name}");
