@@ -255,7 +255,8 @@ int oh_kernel_monitor_give(oh_kernel_monitor *monitor, int socket);
  * takes no privilege. What it hears is the giver's word.
  *
  * Ownership: as for oh_kernel_monitor_create; the socket stays the caller's. `status` may be NULL.
- * Returns 0, -EPIPE if the other side closes, -EPROTO if something else comes, -EPERM if the kernel refuses.
+ * Returns 0, -EPIPE if the other side closes, -EPROTO if something else comes, -EPERM if the kernel refuses,
+ * -ENOTSUP if it has a probe whose elements are larger than an oh_kernel_event.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: blocks.
  */
 int oh_kernel_monitor_receive(oh_kernel_monitor **out, int socket, oh_kernel_status *status);

@@ -100,10 +100,11 @@ pub(crate) struct RunArguments {
     /// wake-ups out.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
     pub(crate) kernel_sensors: Vec<NamedSensors>,
-    /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
+    /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated. FILE is a path, a program
+    /// in PATH or a library like `libc.so.6`, SYMBOL a name, also as in C++ and Rust, or an address like `0x1139`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
-    /// A static probe (USDT) of programs as a sensor: `PATH:PROVIDER:NAME`; may be repeated.
+    /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
     pub(crate) usdt: Vec<Probe>,
     /// Shows the run on a local web page while it goes on, whose address is printed, and after its end
@@ -251,10 +252,11 @@ pub(crate) struct RecordArguments {
     /// wake-ups out.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
     pub(crate) kernel_sensors: Vec<NamedSensors>,
-    /// A function of programs as a sensor: `PATH:SYMBOL`, or `PATH:SYMBOL:return`; may be repeated.
+    /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated. FILE is a path, a program
+    /// in PATH or a library like `libc.so.6`, SYMBOL a name, also as in C++ and Rust, or an address like `0x1139`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
-    /// A static probe (USDT) of programs as a sensor: `PATH:PROVIDER:NAME`; may be repeated.
+    /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
     pub(crate) usdt: Vec<Probe>,
     /// Measures what is recorded: a built-in metric, or a file with one (see docs/metrics.md). The kernel sensors

@@ -275,7 +275,11 @@ pub(crate) fn cannot_start(error: &StartError) -> Failure {
     let status = match error {
         StartError::RingSize { .. }
         | StartError::Probe(
-            ProbeError::File { .. } | ProbeError::Missing { .. } | ProbeError::TooMany { .. },
+            ProbeError::NoFile { .. }
+            | ProbeError::File { .. }
+            | ProbeError::Missing { .. }
+            | ProbeError::Ambiguous { .. }
+            | ProbeError::TooMany { .. },
         ) => USAGE,
         _ => UNAVAILABLE,
     };

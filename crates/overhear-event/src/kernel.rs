@@ -372,6 +372,23 @@ fn bytes(words: [u32; 6]) -> [u8; 24] {
     bytes
 }
 
+/// What the names of sensors begin with that users put at places of programs and of the kernel.
+const PROBES: [&str; 2] = ["probe/", "usdt/"];
+
+/// Whether a sensor of the kernel is a probe: a place that a user has named. What its elements consist of is known
+/// where it is attached, and from its streams.
+///
+/// ```
+/// use overhear_event::kernel::is_probe;
+///
+/// assert!(is_probe("probe/handle_request") && is_probe("usdt/app/phase"));
+/// assert!(!is_probe("syscall"));
+/// ```
+#[must_use]
+pub fn is_probe(sensor: &str) -> bool {
+    PROBES.iter().any(|of| sensor.starts_with(of))
+}
+
 fn checked(builder: crate::TypeSchemaBuilder) -> TypeSchema {
     builder
         .build()

@@ -167,9 +167,7 @@ impl StreamDescriptor {
     /// what the arguments of its functions mean).
     #[must_use]
     pub fn is_quantity(&self, field: &Field) -> bool {
-        let of_probe = ["probe/", "usdt/"]
-            .iter()
-            .any(|of| self.sensor.starts_with(of));
+        let of_probe = crate::kernel::is_probe(&self.sensor);
         !matches!(self.origin, Origin::Kernel { .. })
             || !field.unit.is_empty()
             || of_probe && !["tid", "pid"].contains(&field.name.as_str())

@@ -201,6 +201,9 @@ impl RawMonitor {
         // This opens the streams, so that no later read has to. One that was just created has recorded
         // nothing yet.
         monitor.read(&mut events)?;
+        if let Some(sentence) = events.too_large() {
+            return Err(Failure(-libc::ENOTSUP, sentence));
+        }
         events.order();
         events.reserve(events.most());
         Ok(Self {

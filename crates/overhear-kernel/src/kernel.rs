@@ -12,7 +12,7 @@ use crate::bpf::{self, BpfSource, Settings};
 use crate::machine;
 use crate::passing::{self, Unpacker};
 use crate::perf::{self, PerfSource};
-use crate::probe::MOST_PROBES;
+use crate::probe::{ResolvedProbe, MOST_PROBES};
 use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
 use crate::{
     GiveError, KernelMonitor, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor,
@@ -200,8 +200,13 @@ impl KernelBuilder {
 
     /// What is heard, by the sizes that were asked for. Streams are numbered by their places, so what is left
     /// out has one, too.
-    fn feeds(&self, cpus: u32, left_out: &[Hook]) -> Result<Vec<Feed>, StartError> {
-        let mut feeds = self.feeds_by_kind(cpus, left_out);
+    fn feeds(
+        &self,
+        cpus: u32,
+        left_out: &[Hook],
+        probes: &[ResolvedProbe],
+    ) -> Result<Vec<Feed>, StartError> {
+        let mut feeds = self.feeds_by_kind(cpus, left_out, probes);
         for (sensor, elements) in &self.rings {
             let own = |feed: &&mut Feed| feed.hook == sensor.hook();
             let feed = feeds.iter_mut().find(own);
@@ -212,7 +217,7 @@ impl KernelBuilder {
         Ok(feeds)
     }
 
-    fn feeds_by_kind(&self, cpus: u32, left_out: &[Hook]) -> Vec<Feed> {
+    fn feeds_by_kind(&self, cpus: u32, left_out: &[Hook], probes: &[ResolvedProbe]) -> Vec<Feed> {
         let mut feeds = vec![
             Hook::Switch.feed(self.elements),
             Hook::Wake.feed(self.elements),
@@ -221,7 +226,7 @@ impl KernelBuilder {
         // Rings of one size take as many bytes as one of switches, whatever is in them.
         let of_more = |sensor: &Sensor| {
             let feed = sensor.hook().feed(self.elements);
-            let capacity = u64::from(self.elements) * 32 / u64::from(feed.stride_bytes());
+            let capacity = u64::from(self.elements) * 32 / u64::from(feed.stride_bytes);
             Feed {
                 capacity: (capacity as u32).clamp(*RING_ELEMENTS.start(), *RING_ELEMENTS.end()),
                 ..feed
@@ -231,7 +236,7 @@ impl KernelBuilder {
         feeds.extend(more.map(of_more));
         // Twice the bytes of a ring of switches, because arguments take twice the room.
         let of_probe = |(number, probe)| feed_of_probe(probe, number, self.elements);
-        feeds.extend(self.probes.iter().enumerate().map(of_probe));
+        feeds.extend(probes.iter().enumerate().map(of_probe));
         let Some(bytes) = self.buffer_bytes else {
             return feeds;
         };
@@ -244,7 +249,7 @@ impl KernelBuilder {
         let weights: u64 = feeds.iter().map(weight).sum();
         let per_cpu = bytes / u64::from(cpus);
         for feed in &mut feeds {
-            let share = per_cpu * weight(feed) / weights / u64::from(feed.stride_bytes());
+            let share = per_cpu * weight(feed) / weights / u64::from(feed.stride_bytes);
             let least = u64::from(*RING_ELEMENTS.start());
             let most = u64::from(*RING_ELEMENTS.end());
             let elements = share.clamp(least, most);
@@ -269,12 +274,11 @@ impl KernelBuilder {
             let given = self.probes.len();
             return Err(ProbeError::TooMany { given }.into());
         }
-        for probe in &self.probes {
-            probe.check()?;
-        }
+        let probes = self.probes.iter().map(Probe::resolve);
+        let probes: Vec<ResolvedProbe> = probes.collect::<Result<_, _>>()?;
         let cpus = machine::possible_cpus();
         let left_out = self.left_out();
-        let mut feeds = self.feeds(cpus, &left_out)?;
+        let mut feeds = self.feeds(cpus, &left_out, &probes)?;
         let numbering = Numbering::new(self.first_stream, cpus, feeds.len() as u32);
         let feeds_of_probes = feeds.split_off(feeds.len() - self.probes.len());
         let first_probe = feeds.len() as u32;
@@ -312,7 +316,7 @@ impl KernelBuilder {
         };
         match &mut engine {
             Engine::Bpf(source) => {
-                source.probe(&self.probes, &feeds_of_probes, first_probe, numbering)?;
+                source.probe(&probes, &feeds_of_probes, first_probe, numbering)?;
             }
             Engine::Perf(_) | Engine::None if self.probes.is_empty() => {}
             Engine::Perf(_) | Engine::None => {

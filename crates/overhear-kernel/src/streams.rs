@@ -11,7 +11,7 @@ use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 use overhear_stream::{Geometry, LayoutError};
 
 use crate::passing::Unpacker;
-use crate::Probe;
+use crate::probe::ResolvedProbe;
 
 /// A place in the kernel where elements come from; each has one stream per CPU. The numbers are
 /// those of the rings (`enum slot` in `monitors.h`).
@@ -141,6 +141,7 @@ impl Hook {
             slot: self as u32,
             sensor: self.sensor().to_owned(),
             instance: String::new(),
+            stride_bytes: stride_of(&self.schema()),
             schema: Arc::new(self.schema()),
             capacity,
         }
@@ -148,13 +149,14 @@ impl Hook {
 }
 
 /// The streams of the `number`th probe of a monitor.
-pub(crate) fn feed_of_probe(probe: &Probe, number: usize, capacity: u32) -> Feed {
+pub(crate) fn feed_of_probe(resolved: &ResolvedProbe, number: usize, capacity: u32) -> Feed {
     Feed {
         hook: Hook::Probe,
         slot: Hook::Probe as u32 + number as u32,
-        sensor: probe.sensor(),
-        instance: probe.instance(),
-        schema: Arc::new(probe.schema()),
+        sensor: resolved.probe.sensor(),
+        instance: resolved.probe.instance(),
+        stride_bytes: resolved.stride_bytes,
+        schema: Arc::clone(&resolved.schema),
         capacity,
     }
 }
@@ -168,7 +170,7 @@ pub(crate) fn stride_of(schema: &TypeSchema) -> u32 {
 }
 
 /// What a monitor hears of one hook: a stream per CPU.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feed {
     /// Whose programs write.
     pub(crate) hook: Hook,
@@ -178,24 +180,17 @@ pub(crate) struct Feed {
     pub(crate) sensor: String,
     /// What tells several of one name apart.
     pub(crate) instance: String,
+    /// Bytes per element in a ring, a power of two: stamp and payload fit.
+    pub(crate) stride_bytes: u32,
     pub(crate) schema: Arc<TypeSchema>,
     /// Elements per ring, a power of two.
     pub(crate) capacity: u32,
 }
 
 impl Feed {
-    /// Bytes per element in a ring: stamp and payload, rounded up to a power of two.
-    pub(crate) fn stride_bytes(&self) -> u32 {
-        stride_of(&self.schema)
-    }
-
     /// The layout of a ring.
     pub(crate) fn geometry(&self) -> Result<Geometry, LayoutError> {
-        Geometry::with_stride(
-            self.schema.size(),
-            self.stride_bytes(),
-            self.capacity.into(),
-        )
+        Geometry::with_stride(self.schema.size(), self.stride_bytes, self.capacity.into())
     }
 }
 

@@ -81,7 +81,7 @@ pub struct Thread {
     /// Its newest short name; empty until one is known.
     pub comm: String,
     /// Time on a CPU: by the kernel's own account where departures carry it, else by their stamps. Run, runnable,
-    /// blocked and unknown time add up to the thread's life: see [`Thread::settle`].
+    /// blocked and unknown time add up to the thread's life.
     pub run: Nanos,
     /// Time runnable but waiting for a CPU: from the enqueue (`sched_wakeup`) or the preemption on, as
     /// `schedstat` counts it.

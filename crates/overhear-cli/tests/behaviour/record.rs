@@ -211,8 +211,8 @@ fn what_cannot_be_recorded_is_answered_in_a_sentence() {
         ended.says_only(2, &[words]);
     }
     for (flag, place, words) in [
-        ("--probe", "/bin/sh", "PATH:SYMBOL"),
-        ("--usdt", "/bin/sh:name", "PATH:PROVIDER:NAME"),
+        ("--probe", "/bin/sh", "FILE:SYMBOL"),
+        ("--usdt", "/bin/sh:name", "FILE:PROVIDER:NAME"),
         ("--probe", "/etc/passwd:main", "not ELF"),
         ("--probe", "/no/such/file:main", "cannot be probed"),
     ] {

@@ -18,6 +18,7 @@ mod recorded;
 mod run_time;
 mod sensing;
 mod strace;
+mod stripped;
 mod unmodified;
 mod waiting;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]

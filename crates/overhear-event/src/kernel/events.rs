@@ -221,7 +221,7 @@ pub fn lock_schema() -> TypeSchema {
     )
 }
 
-/// The entry of a function, or a static probe, with its arguments as whole words.
+/// The entry of a function, with the registers of its arguments as whole words.
 #[must_use]
 pub fn probe_schema() -> TypeSchema {
     checked(
@@ -233,6 +233,20 @@ pub fn probe_schema() -> TypeSchema {
             .field("argument_5", FieldKind::I64, "")
             .field("argument_6", FieldKind::I64, ""),
     )
+}
+
+/// A static probe, with the arguments that its note describes: which of them have a sign.
+#[must_use]
+pub fn static_probe_schema(signs: impl IntoIterator<Item = bool>) -> TypeSchema {
+    let mut schema = thread("usdt");
+    for (index, is_signed) in signs.into_iter().enumerate() {
+        let kind = match is_signed {
+            true => FieldKind::I64,
+            false => FieldKind::U64,
+        };
+        schema = schema.field(&alloc::format!("argument_{}", index + 1), kind, "");
+    }
+    checked(schema)
 }
 
 /// The return of a function, with its value as a whole word.

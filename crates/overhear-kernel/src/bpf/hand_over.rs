@@ -19,16 +19,19 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use overhear_event::kernel::is_probe;
+use overhear_event::{FieldKind, TypeSchema};
 
 use super::host::NotEntered;
 use super::shared::{MONITORS, SHARED_BYTES, SLOTS};
 use crate::machine;
 use crate::passing::{self, Packer, Unpacker};
-use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
-use crate::Probe;
+use crate::streams::{stride_of, Feed, Hook, Numbering, PAGE_BYTES};
 
 /// Changes with the message and with what programs and owner share.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Descriptors before those of rings, links and programs: four maps and `select`.
 const FIXED: usize = 5;
 
@@ -48,10 +51,7 @@ pub(crate) struct Progress {
 pub(crate) struct Heard {
     /// The number of the feed, by which its streams are numbered.
     pub(crate) number: u32,
-    pub(crate) hook: Hook,
-    /// What it is, if the hook is [`Hook::Probe`].
-    pub(crate) probe: Option<Probe>,
-    pub(crate) capacity: u32,
+    pub(crate) feed: Feed,
     /// By CPU.
     pub(crate) progress: Vec<Progress>,
 }
@@ -183,16 +183,6 @@ fn are_shared_maps(files: &Files<OwnedFd>) -> bool {
         })
 }
 
-impl Heard {
-    /// What it is called and made of.
-    pub(crate) fn feed(&self) -> Feed {
-        match &self.probe {
-            Some(probe) => feed_of_probe(probe, 0, self.capacity),
-            None => self.hook.feed(self.capacity),
-        }
-    }
-}
-
 /// The message behind the word that says what kind of monitor it is.
 pub(crate) fn pack(parcel: &Parcel, into: &mut Packer) {
     into.words([VERSION]);
@@ -203,9 +193,12 @@ pub(crate) fn pack(parcel: &Parcel, into: &mut Packer) {
         parcel.moves_seen.unwrap_or(0),
     ]);
     into.list(parcel.heard.iter(), |into, heard| {
-        into.words([heard.number, heard.hook as u32, heard.capacity].map(u64::from));
-        let probe = heard.probe.as_ref().map(Probe::text).unwrap_or_default();
-        into.bytes(probe.as_bytes());
+        let feed = &heard.feed;
+        into.words([heard.number, feed.hook as u32, feed.capacity].map(u64::from));
+        // What the others consist of is known.
+        if feed.hook == Hook::Probe {
+            pack_probe(feed, into);
+        }
         for progress in &heard.progress {
             into.words([
                 progress.position,
@@ -225,6 +218,18 @@ pub(crate) fn pack(parcel: &Parcel, into: &mut Packer) {
         into.words([*hook as u64, *count]);
     });
     into.bytes(parcel.sentence.as_bytes());
+}
+
+fn pack_probe(feed: &Feed, into: &mut Packer) {
+    into.words([feed.slot, feed.stride_bytes].map(u64::from));
+    for text in [&feed.sensor, &feed.instance, feed.schema.id()] {
+        into.bytes(text.as_bytes());
+    }
+    into.list(feed.schema.fields().iter(), |into, field| {
+        into.bytes(field.name.as_bytes());
+        into.words([field.kind.as_raw(), field.kind.size()].map(u64::from));
+        into.bytes(field.unit.as_bytes());
+    });
 }
 
 /// What came, checked; `None` if it is not to be understood.
@@ -249,9 +254,8 @@ fn parse(mut body_untrusted: Unpacker<'_>) -> Option<Parcel> {
     let mut heard: Vec<Heard> = Vec::new();
     for one in from.list(|from| parse_heard(from, numbering))? {
         // Each once: their streams are numbered by them.
-        let is_known = |known: &Heard| {
-            known.number == one.number || known.hook == one.hook && one.hook != Hook::Probe
-        };
+        let is_known =
+            |known: &Heard| known.number == one.number || known.feed.slot == one.feed.slot;
         if heard.iter().any(is_known) {
             return None;
         }
@@ -288,13 +292,10 @@ fn parse_heard(from: &mut Unpacker<'_>, numbering: Numbering) -> Option<Heard> {
     if !capacity.is_power_of_two() || capacity < 8 {
         return None;
     }
-    let probe = match from.text()? {
-        text if text.is_empty() => None,
-        text => Some(Probe::of_text(&text)?),
+    let feed = match hook {
+        Hook::Probe => parse_probe(from, capacity)?,
+        hook => hook.feed(capacity),
     };
-    if probe.is_some() != (hook == Hook::Probe) {
-        return None;
-    }
     let mut progress = Vec::new();
     for _ in 0..cpus {
         progress.push(Progress {
@@ -308,18 +309,44 @@ fn parse_heard(from: &mut Unpacker<'_>, numbering: Numbering) -> Option<Heard> {
     }
     Some(Heard {
         number,
-        hook,
-        probe,
-        capacity,
+        feed,
         progress,
+    })
+}
+
+fn parse_probe(from: &mut Unpacker<'_>, capacity: u32) -> Option<Feed> {
+    let slot = from.up_to(u64::from(SLOTS - 1))? as u32;
+    let stride_bytes = from.up_to(u64::from(PAGE_BYTES))? as u32;
+    let (sensor, instance, id) = (from.text()?, from.text()?, from.text()?);
+    let fields = from.list(|from| {
+        let name = from.text()?;
+        let kind = FieldKind::from_raw(from.half()?, from.half()?)?;
+        Some((name, kind, from.text()?))
+    })?;
+    let mut schema = TypeSchema::builder(&id);
+    for (name, kind, unit) in fields {
+        schema = schema.field(&name, kind, &unit);
+    }
+    let schema = schema.build().ok()?;
+    let has_room = stride_bytes.is_power_of_two() && stride_bytes >= stride_of(&schema);
+    let is_probe = slot >= Hook::Probe as u32 && is_probe(&sensor);
+    (has_room && is_probe).then(|| Feed {
+        hook: Hook::Probe,
+        slot,
+        sensor,
+        instance,
+        stride_bytes,
+        schema: Arc::new(schema),
+        capacity,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use overhear_event::kernel::events;
     use overhear_event::StreamId;
 
-    use super::{AsFd, Hook, Numbering, Packer, Probe, Unpacker};
+    use super::{Arc, AsFd, Feed, Hook, Numbering, Packer, Unpacker};
     use super::{Heard, Parcel, Progress};
 
     fn pack(parcel: &Parcel) -> Vec<u8> {
@@ -341,11 +368,19 @@ mod tests {
             last_ns: 4,
             damaged: false,
         };
-        let heard = |number, hook| Heard {
+        let heard = |number, hook: Hook| Heard {
             number,
-            hook,
-            probe: (hook == Hook::Probe).then(|| Probe::usdt("/bin/server:app:phase").unwrap()),
-            capacity: 1024,
+            feed: match hook {
+                Hook::Probe => Feed {
+                    slot: hook as u32 + number,
+                    sensor: "usdt/app/phase".to_owned(),
+                    instance: "server".to_owned(),
+                    stride_bytes: 64,
+                    schema: Arc::new(events::static_probe_schema([true, false])),
+                    ..hook.feed(1024)
+                },
+                hook => hook.feed(1024),
+            },
             progress: vec![progress(7), progress(8)],
         };
         Parcel {

@@ -21,8 +21,9 @@ use super::select::{visit, Target};
 use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS};
 use crate::machine;
 use crate::mapping::{Access, Mapping};
+use crate::probe::ResolvedProbe;
 use crate::streams::Hook;
-use crate::{Probe, ProbeError, Runs};
+use crate::{ProbeError, Runs};
 
 /// Calls of programs that the kernel did not enter, by hook.
 pub(crate) type NotEntered = BTreeMap<Hook, u64>;
@@ -263,7 +264,7 @@ impl Seat {
     }
 
     /// Attaches a probe that writes into the rings of a slot.
-    pub(crate) fn probe(&mut self, probe: &Probe, slot: u32) -> Result<(), ProbeError> {
+    pub(crate) fn probe(&mut self, probe: &ResolvedProbe, slot: u32) -> Result<(), ProbeError> {
         let mut state = self.host.locked();
         let state = &mut *state;
         let object = match &mut state.probes {
@@ -274,7 +275,7 @@ impl Seat {
                 state.probes.insert(object)
             }
         };
-        let cookie = u64::from(self.number << 8 | slot);
+        let cookie = u64::from(probe.is_wide()) << 16 | u64::from(self.number << 8 | slot);
         self.probes.push(load::attach(object, probe, cookie)?);
         Ok(())
     }

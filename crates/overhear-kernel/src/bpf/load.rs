@@ -20,9 +20,9 @@ use super::map::Map;
 use super::programs::{Program, ESSENTIAL, FAULTS_SERVED, MORE, PROBES, SCHED, SELECT};
 use crate::machine;
 use crate::perf::served_faults;
-use crate::probe::Place;
+use crate::probe::{ResolvedProbe, Target};
 use crate::streams::Hook;
-use crate::{Probe, ProbeError};
+use crate::ProbeError;
 
 /// An ELF file must lie on a word boundary; `include_bytes` alone promises none.
 #[repr(C, align(8))]
@@ -171,18 +171,17 @@ pub(crate) struct Attached {
 /// Attaches a program to the place of a probe.
 pub(crate) fn attach(
     object: &mut Object,
-    probe: &Probe,
+    resolved: &ResolvedProbe,
     cookie: u64,
 ) -> Result<Attached, ProbeError> {
     const ALL_PROCESSES: i32 = -1;
-    let (number, symbol) = match probe.place() {
-        Place::Entry(symbol) => (0, symbol),
-        Place::Return(symbol) => (1, symbol),
-        Place::Static { provider, .. } => (2, provider),
+    let (number, path) = match &resolved.target {
+        Target::Function { path, returns, .. } => (usize::from(*returns), path),
+        Target::Static { path, .. } => (2, path),
     };
     let refuse = |why: String| ProbeError::Refused {
-        path: probe.path().to_path_buf(),
-        what: probe.what(),
+        path: path.clone(),
+        what: resolved.probe.what(),
         why,
     };
     let program = object
@@ -190,45 +189,39 @@ pub(crate) fn attach(
         .find(|program| program.name() == PROBES[number]);
     let program = program.ok_or_else(|| refuse("the build is broken".to_owned()))?;
     let known = multi_links(&program);
-    let retprobe = matches!(probe.place(), Place::Return(_));
-    let (result, log) = quietly(|| match probe.place() {
-        Place::Static { provider, name } => {
+    let (result, log) = quietly(|| match &resolved.target {
+        Target::Static { provider, name, .. } => {
             let options = UsdtOpts {
                 cookie,
                 ..UsdtOpts::default()
             };
-            program.attach_usdt_with_opts(ALL_PROCESSES, probe.path(), provider, name, options)
+            program.attach_usdt_with_opts(ALL_PROCESSES, path, provider, name, options)
         }
-        Place::Entry(_) | Place::Return(_)
-            if matches!(program.attach_type(), ProgramAttachType::TraceUprobeMulti) =>
-        {
+        Target::Function {
+            offset, returns, ..
+        } if matches!(program.attach_type(), ProgramAttachType::TraceUprobeMulti) => {
             let options = UprobeMultiOpts {
-                syms: vec![symbol.clone()],
+                offsets: vec![*offset as usize],
                 cookies: vec![cookie],
-                retprobe,
+                retprobe: *returns,
                 ..UprobeMultiOpts::default()
             };
-            program.attach_uprobe_multi_with_opts(ALL_PROCESSES, probe.path(), "", options)
+            program.attach_uprobe_multi_with_opts(ALL_PROCESSES, path, "", options)
         }
-        Place::Entry(_) | Place::Return(_) => {
+        Target::Function {
+            offset, returns, ..
+        } => {
             let options = UprobeOpts {
                 cookie,
-                retprobe,
-                func_name: Some(symbol.clone()),
+                retprobe: *returns,
                 ..UprobeOpts::default()
             };
-            program.attach_uprobe_with_opts(ALL_PROCESSES, probe.path(), 0, options)
+            program.attach_uprobe_with_opts(ALL_PROCESSES, path, *offset as usize, options)
         }
     });
-    let link = result.map_err(|error| match error.kind() {
-        libbpf_rs::ErrorKind::NotFound => ProbeError::Missing {
-            path: probe.path().to_path_buf(),
-            what: probe.what(),
-        },
-        _ => {
-            let first = log.into_iter().find(|line| !line.trim().is_empty());
-            refuse(first.unwrap_or_else(|| error.to_string()))
-        }
+    let link = result.map_err(|error| {
+        let first = log.into_iter().find(|line| !line.trim().is_empty());
+        refuse(first.unwrap_or_else(|| error.to_string()))
     })?;
     let mut links = multi_links(&program);
     links.retain(|id, _| !known.contains_key(id));

@@ -43,9 +43,10 @@ use stream::KernelStream;
 
 use crate::machine;
 use crate::passing::{self, Packer, Unpacker};
+use crate::probe::ResolvedProbe;
 use crate::schedstat::now_ns;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor};
+use crate::{GiveError, ProbeError, ReceiveError, Runs, SelectError, Sensor};
 
 /// What a message about a monitor of BPF programs begins with.
 pub(crate) const KIND: u64 = 1;
@@ -79,16 +80,6 @@ enum Phase {
     Closed,
 }
 
-/// What rings are of.
-#[derive(Clone)]
-struct Place {
-    /// The number of the feed.
-    number: u32,
-    hook: Hook,
-    /// What it is, if the hook is [`Hook::Probe`].
-    probe: Option<Probe>,
-}
-
 /// A monitor: its place among those that the programs serve, and its rings.
 pub(crate) struct BpfSource {
     streams: Vec<KernelStream>,
@@ -103,8 +94,8 @@ pub(crate) struct BpfSource {
     moves_seen: Option<u64>,
     /// `None` when the monitor has ended.
     seat: Option<Seat>,
-    /// The maps of the rings, and what each is of; a share of each is mapped by the streams.
-    rings: Vec<(Rings, Place)>,
+    /// The maps of the rings, and what each is of, with the number of the feed; a share of each is mapped by the streams.
+    rings: Vec<(Rings, u32, Feed)>,
     numbering: Numbering,
 }
 
@@ -136,12 +127,7 @@ impl BpfSource {
             let (rings, more) = rings_of(&seat, number, feed, numbering)?;
             streams.extend(more);
             granted_bytes += rings.element_bytes();
-            let place = Place {
-                number,
-                hook: feed.hook,
-                probe: None,
-            };
-            all_rings.push((rings, place));
+            all_rings.push((rings, number, feed.clone()));
         }
         Ok(Self {
             streams,
@@ -160,7 +146,7 @@ impl BpfSource {
     /// Attaches probes, whose feeds are numbered from `number` on.
     pub(crate) fn probe(
         &mut self,
-        probes: &[Probe],
+        probes: &[ResolvedProbe],
         feeds: &[Feed],
         number: u32,
         numbering: Numbering,
@@ -174,12 +160,8 @@ impl BpfSource {
             seat.probe(probe, feed.slot)?;
             self.streams.extend(streams);
             self.granted_bytes += rings.element_bytes();
-            let place = Place {
-                number: number + offset as u32,
-                hook: feed.hook,
-                probe: Some(probe.clone()),
-            };
-            self.rings.push((rings, place));
+            self.rings
+                .push((rings, number + offset as u32, feed.clone()));
         }
         Ok(())
     }
@@ -194,11 +176,9 @@ impl BpfSource {
             .map_err(|others| GiveError::Shared { others })?;
         let mut streams = self.streams.iter();
         let cpus = self.numbering.cpus() as usize;
-        let heard = self.rings.iter().map(|(rings, place)| Heard {
-            number: place.number,
-            hook: place.hook,
-            probe: place.probe.clone(),
-            capacity: rings.geometry().capacity() as u32,
+        let heard = self.rings.iter().map(|(_, number, feed)| Heard {
+            number: *number,
+            feed: feed.clone(),
             progress: streams
                 .by_ref()
                 .take(cpus)
@@ -244,24 +224,19 @@ impl BpfSource {
         let numbering = parcel.numbering;
         let (mut streams, mut all_rings, mut granted_bytes) = (Vec::new(), Vec::new(), 0);
         for (heard, map) in parcel.heard.iter().zip(files.buffers.drain(..)) {
-            let feed = heard.feed();
-            let rings = Rings::received(map, &feed, numbering);
+            let feed = &heard.feed;
+            let rings = Rings::received(map, feed, numbering);
             let rings = rings.ok_or(ReceiveError::Misunderstood)?;
             let geometry = rings.geometry();
             for (cpu, progress) in (0..numbering.cpus()).zip(&heard.progress) {
                 let reader = Reader::from_position(rings.of_cpu(cpu), geometry, progress.position);
                 let reader = reader.map_err(|_| ReceiveError::Misunderstood)?;
-                let descriptor = numbering.describe(heard.number, &feed, cpu, geometry.capacity());
-                let stream = KernelStream::new(descriptor, heard.hook, reader);
+                let descriptor = numbering.describe(heard.number, feed, cpu, geometry.capacity());
+                let stream = KernelStream::new(descriptor, feed.hook, reader);
                 streams.push(stream.resumed(progress));
             }
             granted_bytes += rings.element_bytes();
-            let place = Place {
-                number: heard.number,
-                hook: heard.hook,
-                probe: heard.probe.clone(),
-            };
-            all_rings.push((rings, place));
+            all_rings.push((rings, heard.number, feed.clone()));
         }
         let seat = Seat::received(&parcel, files).map_err(|error| ReceiveError::Refused {
             why: machine::error_text(error),
@@ -313,7 +288,7 @@ impl BpfSource {
 
     /// How often and how long the programs of a sensor have run; `None` if it is not heard.
     pub(crate) fn runs(&self, sensor: &str) -> Option<Runs> {
-        let mut rings = self.rings.iter().map(|(_, place)| place.hook);
+        let mut rings = self.rings.iter().map(|(.., feed)| feed.hook);
         let hook = rings.find(|hook| *hook != Hook::Probe && hook.sensor() == sensor)?;
         Some(self.seat.as_ref()?.runs(hook))
     }

@@ -257,7 +257,7 @@ static always_inline bool masks_interrupts(void)
 /* Strides are powers of two. */
 static always_inline u32 stride_of(u32 size_bytes)
 {
-	return size_bytes <= 16 ? 16 : size_bytes <= 32 ? 32 : 64;
+	return size_bytes <= 16 ? 16 : size_bytes <= 32 ? 32 : size_bytes <= 64 ? 64 : 128;
 }
 
 /*

@@ -3,7 +3,7 @@
  * Probes: functions and static probes (USDT) of running programs as kernel sensors.
  *
  * 1. A probe belongs to one monitor and has rings of its own: the cookie of its attachment has the
- *    monitor's number and the slot. It is attached for all processes that map the file, now or
+ *    monitor's number and the slot, and whether its elements are wide. It is attached for all processes that map the file, now or
  *    later; only threads that the monitor tracks are told of.
  *
  * 2. A probe interrupts its thread in user space, where nothing else of ours runs on this CPU; a
@@ -22,7 +22,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static u64 (*const bpf_get_attach_cookie)(void *ctx) = (void *)174;
 
-enum { ARGUMENTS = 6 };
+enum { ARGUMENTS = 6, MOST_ARGUMENTS = 12, WIDE = 1 << 16 };
 
 struct call_probe_element {
 	u64 stamp_ns;
@@ -31,6 +31,15 @@ struct call_probe_element {
 	u64 argument[ARGUMENTS];
 };
 _Static_assert(sizeof(struct call_probe_element) == 8 + 56, "payload of probe");
+
+/* Of a static probe; it has no more arguments than its schema says, and the rest is not read. */
+struct static_probe_element {
+	u64 stamp_ns;
+	u32 tid;
+	u32 pid;
+	u64 argument[MOST_ARGUMENTS];
+};
+_Static_assert(sizeof(struct static_probe_element) == 8 + 104, "payload of usdt");
 
 struct return_probe_element {
 	u64 stamp_ns;
@@ -118,7 +127,7 @@ struct usdt_argument {
 _Static_assert(sizeof(struct usdt_argument) == 24, "libbpf's __bpf_usdt_arg_spec");
 
 struct usdt_specification {
-	struct usdt_argument arguments[12];
+	struct usdt_argument arguments[MOST_ARGUMENTS];
 	u64 cookie;
 	short count;
 };
@@ -171,13 +180,16 @@ int on_usdt(u64 *ctx)
 {
 	int id = bpf_get_attach_cookie(ctx);
 	struct usdt_specification *specification = bpf_map_lookup_elem(&__bpf_usdt_specs, &id);
-	struct call_probe_element element = {};
+	struct static_probe_element element = {};
 
 	if (!specification)
 		return 0;
 #pragma clang loop unroll(full)
-	for (int number = 0; number < ARGUMENTS; number++)
+	for (int number = 0; number < MOST_ARGUMENTS; number++)
 		if (number < specification->count)
 			element.argument[number] = fetch(ctx, &specification->arguments[number]);
-	return tell(specification->cookie, &element, sizeof(element));
+	/* The size of the slots is that of the probe, whichever of its places this is. */
+	if (specification->cookie & WIDE)
+		return tell(specification->cookie, &element, sizeof(element));
+	return tell(specification->cookie, &element, sizeof(struct call_probe_element));
 }

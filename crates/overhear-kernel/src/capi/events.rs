@@ -69,6 +69,7 @@ struct Stream {
     raw: RawStream,
     last: Timestamp,
     most_events: u64,
+    label: String,
     _texts: Vec<CString>,
     _fields: Vec<RawField>,
 }
@@ -119,6 +120,7 @@ impl Stream {
             raw,
             last: Timestamp::ZERO,
             most_events: descriptor.capacity + GAPS_PER_STREAM,
+            label: descriptor.label(),
             _texts: texts,
             _fields: fields,
         })
@@ -182,6 +184,19 @@ impl Events {
         let first = self.taken;
         self.taken += count;
         &self.waiting[first..self.taken]
+    }
+
+    /// Whether a stream's elements have no room in an event; a sentence. Static probes with many arguments have none.
+    pub(crate) fn too_large(&self) -> Option<String> {
+        let room = PAYLOAD_WORDS * 8;
+        let mut streams = self.streams.values();
+        let stream = streams.find(|stream| stream.raw.payload_size as usize > room)?;
+        let label = &stream.label;
+        Some(format!(
+            "the elements of {label} have {} bytes, and an event of C has room for {room}; read this monitor in Rust \
+             or Python",
+            stream.raw.payload_size
+        ))
     }
 
     /// What was complained of.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Probes on this very binary, and on what cannot be probed.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use overhear_event::GapCause;
@@ -19,43 +20,60 @@ extern "C" fn overhear_test_probed(first: i64, second: i64) -> i64 {
     black_box(first * 3 - second)
 }
 
-/// A static probe with two arguments: a register, and a part of one with a sign.
+/// A static probe: one nop, and a note in the file, as <sys/sdt.h> writes it. rdi and rsi hold the values.
 #[cfg(target_arch = "x86_64")]
-fn pass_static_probe(value: i64) {
-    // SAFETY: executes one nop; the rest is a note in the file, as <sys/sdt.h> writes it.
-    unsafe {
-        std::arch::asm!(
-            "990: nop",
-            ".pushsection .note.stapsdt,\"\",\"note\"",
-            ".balign 4",
-            ".4byte 992f-991f, 994f-993f, 3",
-            "991: .asciz \"stapsdt\"",
-            "992: .balign 4",
-            "993: .8byte 990b",
-            ".8byte _.stapsdt.base",
-            ".8byte 0",
-            ".asciz \"overhear_test\"",
-            ".asciz \"phase\"",
-            ".asciz \"-8@%rdi -4@%esi\"",
-            "994: .balign 4",
-            ".popsection",
-            ".ifndef _.stapsdt.base",
-            ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat",
-            ".weak _.stapsdt.base",
-            ".hidden _.stapsdt.base",
-            "_.stapsdt.base: .space 1",
-            ".size _.stapsdt.base,1",
-            ".popsection",
-            ".endif",
-            in("rdi") value,
-            in("rsi") 0xffff_fff9_u64,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
+macro_rules! static_probe {
+    ($name:literal, $arguments:literal, $rdi:expr, $rsi:expr) => {
+        // SAFETY: executes one nop; the rest is a note in the file.
+        unsafe {
+            std::arch::asm!(
+                "990: nop",
+                ".pushsection .note.stapsdt,\"\",\"note\"",
+                ".balign 4",
+                ".4byte 992f-991f, 994f-993f, 3",
+                "991: .asciz \"stapsdt\"",
+                "992: .balign 4",
+                "993: .8byte 990b",
+                ".8byte _.stapsdt.base",
+                ".8byte 0",
+                ".asciz \"overhear_test\"",
+                concat!(".asciz \"", $name, "\""),
+                concat!(".asciz \"", $arguments, "\""),
+                "994: .balign 4",
+                ".popsection",
+                ".ifndef _.stapsdt.base",
+                ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat",
+                ".weak _.stapsdt.base",
+                ".hidden _.stapsdt.base",
+                "_.stapsdt.base: .space 1",
+                ".size _.stapsdt.base,1",
+                ".popsection",
+                ".endif",
+                in("rdi") $rdi,
+                in("rsi") $rsi,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+    };
+}
+
+/// Static probes with two arguments (a register, and a part of one with a sign), with none, and with more than
+/// functions have registers for.
+#[cfg(target_arch = "x86_64")]
+fn pass_static_probes(value: i64) {
+    static_probe!("phase", "-8@%rdi -4@%esi", value, 0xffff_fff9_u64);
+    static_probe!("bare", "", 0, 0);
+    // \\044 is a dollar, which the assembler would take for itself.
+    static_probe!(
+        "many",
+        "4@\\0441 -4@\\044-2 8@%rdi 4@%esi -1@%sil 8@\\0446 8@\\0447 -8@\\044-8",
+        value,
+        0xffff_fff9_u64
+    );
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn pass_static_probe(_: i64) {}
+fn pass_static_probes(_: i64) {}
 
 /// Passes each probe in turn. Says where the probed function is.
 pub(crate) fn probed() {
@@ -67,7 +85,7 @@ pub(crate) fn probed() {
     park();
     for turn in 0..TURNS {
         black_box(overhear_test_probed(turn, -turn));
-        pass_static_probe(-turn);
+        pass_static_probes(-turn);
     }
     println!("@ parked");
     park();
@@ -85,9 +103,20 @@ pub(crate) fn probes() -> Vec<Probe> {
         Probe::function(&own("overhear_test_probed:return")).unwrap(),
     ];
     if cfg!(target_arch = "x86_64") {
-        probes.push(Probe::usdt(&own("overhear_test:phase")).unwrap());
+        let names = ["phase", "bare", "many"];
+        let own = names.map(|name| own(&format!("overhear_test:{name}")));
+        probes.extend(own.map(|place| Probe::usdt(&place).unwrap()));
     }
     probes
+}
+
+/// The arguments that there are, in their order.
+fn arguments(fields: &BTreeMap<String, i128>) -> Vec<i128> {
+    let names = (1..).map(|number| format!("argument_{number}"));
+    let found = names.map_while(|name| fields.get(&name).copied());
+    let found: Vec<i128> = found.collect();
+    assert_eq!(fields.len(), 2 + found.len(), "and the thread: {fields:?}");
+    found
 }
 
 #[test]
@@ -135,9 +164,13 @@ fn functions_and_static_probes_tell_their_arguments() {
                     assert_eq!((fields["argument_1"], fields["argument_2"]), (turn, -turn));
                 }
                 "probe/overhear_test_probed/return" => assert_eq!(fields["value"], 4 * turn),
+                "usdt/overhear_test/phase" => assert_eq!(arguments(fields), [-turn, -7]),
+                "usdt/overhear_test/bare" => assert_eq!(arguments(fields), []),
                 _ => {
-                    assert_eq!((fields["argument_1"], fields["argument_2"]), (-turn, -7));
-                    assert_eq!(fields["argument_3"], 0);
+                    // Without a sign it is as large as its bits say.
+                    let unsigned = |value: i128| i128::from(value as u64);
+                    let expected = [1, -2, unsigned(-turn), 0xffff_fff9, -7, 6, 7, -8];
+                    assert_eq!(arguments(fields), expected);
                 }
             }
         }

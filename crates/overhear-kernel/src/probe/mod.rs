@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! [`Probe`]: a function or a static probe of programs as a kernel sensor.
+//!
+//! A probe is named by a text, and resolved before anything is loaded: which file, which place in it, what its
+//! elements consist of ([`ResolvedProbe`]). What cannot be resolved is an error with a sentence.
+
+mod elf;
+mod file;
+mod symbols;
+mod usdt;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use overhear_event::kernel::events;
+use overhear_event::TypeSchema;
+
+use symbols::Unresolved;
+use usdt::MOST_ARGUMENTS;
+
+/// How many probes a monitor can have.
+pub(crate) const MOST_PROBES: usize = 16;
+
+/// The end of a text that names a function's return.
+const RETURN: &str = ":return";
+/// Bytes of a slot in the rings of entries and of static probes with so many arguments, and of those with more.
+const CALL_STRIDE_BYTES: u32 = 64;
+const CALL_ARGUMENTS: usize = 6;
+const WIDE_STRIDE_BYTES: u32 = 128;
+/// Of returns.
+const RETURN_STRIDE_BYTES: u32 = 32;
+
+/// A place in programs that becomes a sensor while a monitor runs: the entry of a function, its
+/// return, or a static probe (USDT). No program needs to be built for it or started again.
+///
+/// ```
+/// use overhear_kernel::Probe;
+///
+/// let entry = Probe::function("/bin/server:handle_request")?;
+/// assert_eq!(entry.sensor(), "probe/handle_request");
+/// let back = Probe::function("/bin/server:handle_request:return")?;
+/// assert_eq!(back.sensor(), "probe/handle_request/return");
+/// let phase = Probe::usdt("/bin/server:app:phase")?;
+/// assert_eq!(phase.sensor(), "usdt/app/phase");
+/// assert!(Probe::function("/bin/server").is_err());
+/// # Ok::<(), overhear_kernel::ProbeError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe(Point);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Point {
+    Entry {
+        file: String,
+        symbol: String,
+    },
+    Return {
+        file: String,
+        symbol: String,
+    },
+    Static {
+        file: String,
+        provider: String,
+        name: String,
+    },
+}
+
+/// Why a probe is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The text has not the form that names a probe.
+    #[error("{text:?} names no probe; write {form}")]
+    Form {
+        /// As given.
+        text: String,
+        /// What it should look like.
+        form: &'static str,
+    },
+    /// There is no such file.
+    #[error(
+        "there is no program {name:?} in PATH and no library of this name where the loader looks; give the path of \
+         the file"
+    )]
+    NoFile {
+        /// As given.
+        name: String,
+    },
+    /// The file cannot have probes.
+    #[error("{} cannot be probed, because {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The phrase after "because".
+        why: String,
+    },
+    /// The file has no such place.
+    #[error("{} has no {what}; {advice}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The function or static probe.
+        what: String,
+        /// What there is instead, or how to find out.
+        advice: String,
+    },
+    /// Several functions are called so.
+    #[error(
+        "{what} of {} is ambiguous: there are {}; name one by its address or its whole name",
+        path.display(),
+        candidates.join(", ")
+    )]
+    Ambiguous {
+        /// The file.
+        path: PathBuf,
+        /// The function.
+        what: String,
+        /// The functions, with their addresses.
+        candidates: Vec<String>,
+    },
+    /// The kernel does not let us.
+    #[error("{what} of {} cannot be probed, because {why}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// The function or static probe.
+        what: String,
+        /// The phrase after "because".
+        why: String,
+    },
+    /// A monitor has no room for so many.
+    #[error("a kernel monitor can have {MOST_PROBES} probes, and {given} are wished for")]
+    TooMany {
+        /// How many.
+        given: usize,
+    },
+    /// The sensor at work cannot probe.
+    #[error("probes need BPF, and so CAP_BPF and CAP_PERFMON: {why}")]
+    NeedsBpf {
+        /// What is at work instead.
+        why: String,
+    },
+}
+
+/// A probe whose place is known. Holding one proves that the file had such a place when it was resolved, not that the
+/// kernel lets us probe it.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolvedProbe {
+    pub(crate) probe: Probe,
+    pub(crate) schema: Arc<TypeSchema>,
+    /// Bytes of a slot in its rings: what its program writes.
+    pub(crate) stride_bytes: u32,
+    pub(crate) target: Target,
+}
+
+/// What a program is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The instruction at an offset in a file, which begins a function.
+    Function {
+        path: PathBuf,
+        offset: u64,
+        returns: bool,
+    },
+    /// All places of a static probe.
+    Static {
+        path: PathBuf,
+        provider: String,
+        name: String,
+        /// It has more arguments than an ordinary slot has room for.
+        is_wide: bool,
+    },
+}
+
+impl ResolvedProbe {
+    /// Whether its elements need a larger slot than those of others of its kind.
+    pub(crate) const fn is_wide(&self) -> bool {
+        matches!(self.target, Target::Static { is_wide: true, .. })
+    }
+}
+
+impl Probe {
+    /// A function: `FILE:SYMBOL` is its entry, `FILE:SYMBOL:return` its return. A file without `/` is a program in PATH, or a
+    /// library where the loader finds it. The symbol may be a name as its language writes it (`shop::price(int)`), an address
+    /// as `nm` prints it (`0x1139`), or an offset in the file (`+0x1139`); an address must be that of an instruction.
+    ///
+    /// # Errors
+    /// [`ProbeError::Form`].
+    pub fn function(text: &str) -> Result<Self, ProbeError> {
+        let (rest, returns) = match text.strip_suffix(RETURN) {
+            // `a::return` is a name.
+            Some(rest) if !rest.ends_with(':') => (rest, true),
+            _ => (text, false),
+        };
+        match split_last(rest) {
+            Some((file, symbol)) if !file.is_empty() && !symbol.is_empty() => {
+                let (file, symbol) = (file.to_owned(), symbol.to_owned());
+                Ok(Self(match returns {
+                    true => Point::Return { file, symbol },
+                    false => Point::Entry { file, symbol },
+                }))
+            }
+            _ => Err(ProbeError::Form {
+                text: text.to_owned(),
+                form: "FILE:SYMBOL or FILE:SYMBOL:return",
+            }),
+        }
+    }
+
+    /// A static probe: `FILE:PROVIDER:NAME`, with the file as for [`Self::function`].
+    ///
+    /// # Errors
+    /// [`ProbeError::Form`].
+    pub fn usdt(text: &str) -> Result<Self, ProbeError> {
+        let mut parts = text.rsplitn(3, ':');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(name), Some(provider), Some(file))
+                if [name, provider, file].iter().all(|part| !part.is_empty()) =>
+            {
+                Ok(Self(Point::Static {
+                    file: file.to_owned(),
+                    provider: provider.to_owned(),
+                    name: name.to_owned(),
+                }))
+            }
+            _ => Err(ProbeError::Form {
+                text: text.to_owned(),
+                form: "FILE:PROVIDER:NAME",
+            }),
+        }
+    }
+
+    /// The name of its streams; its events are `kernel:NAME`.
+    #[must_use]
+    pub fn sensor(&self) -> String {
+        match &self.0 {
+            Point::Entry { symbol, .. } => format!("probe/{symbol}"),
+            Point::Return { symbol, .. } => format!("probe/{symbol}/return"),
+            Point::Static { provider, name, .. } => format!("usdt/{provider}/{name}"),
+        }
+    }
+
+    /// The file's name, which tells equal names of several files apart.
+    #[must_use]
+    pub fn instance(&self) -> String {
+        let (Point::Entry { file, .. } | Point::Return { file, .. } | Point::Static { file, .. }) =
+            &self.0;
+        let name = file.rsplit('/').next();
+        name.unwrap_or(file).to_owned()
+    }
+
+    /// What its elements consist of. The file is looked into.
+    ///
+    /// # Errors
+    /// [`ProbeError`] if there is no such place.
+    pub fn schema(&self) -> Result<TypeSchema, ProbeError> {
+        let resolved = self.resolve()?;
+        Ok(TypeSchema::clone(&resolved.schema))
+    }
+
+    /// The place, for sentences.
+    pub(crate) fn what(&self) -> String {
+        match &self.0 {
+            Point::Entry { symbol, .. } | Point::Return { symbol, .. } => {
+                format!("function {symbol}")
+            }
+            Point::Static { provider, name, .. } => format!("static probe {provider}:{name}"),
+        }
+    }
+
+    /// Finds the place.
+    pub(crate) fn resolve(&self) -> Result<ResolvedProbe, ProbeError> {
+        match &self.0 {
+            Point::Entry { file, symbol } => self.resolve_function(file, symbol, false),
+            Point::Return { file, symbol } => self.resolve_function(file, symbol, true),
+            Point::Static {
+                file,
+                provider,
+                name,
+            } => self.resolve_static(file, provider, name),
+        }
+    }
+
+    fn resolve_function(
+        &self,
+        file: &str,
+        symbol: &str,
+        returns: bool,
+    ) -> Result<ResolvedProbe, ProbeError> {
+        let path = find(file)?;
+        let offset = match symbols::offset_of(&path, symbol) {
+            Ok(offset) => offset,
+            Err(unresolved) => return Err(self.error(path, unresolved)),
+        };
+        let (schema, stride_bytes) = match returns {
+            true => (events::probe_return_schema(), RETURN_STRIDE_BYTES),
+            false => (events::probe_schema(), CALL_STRIDE_BYTES),
+        };
+        Ok(ResolvedProbe {
+            probe: self.clone(),
+            schema: Arc::new(schema),
+            stride_bytes,
+            target: Target::Function {
+                path,
+                offset,
+                returns,
+            },
+        })
+    }
+
+    fn error(&self, path: PathBuf, unresolved: Unresolved) -> ProbeError {
+        let what = self.what();
+        match unresolved {
+            Unresolved::File(why) => ProbeError::File { path, why },
+            Unresolved::Missing(alike) => ProbeError::Missing {
+                path,
+                what,
+                advice: match alike.is_empty() {
+                    true => "see `nm -DC --defined-only`, or give the address of one that has no name".to_owned(),
+                    false => format!("there is {}", alike.join(", ")),
+                },
+            },
+            Unresolved::Ambiguous(candidates) => ProbeError::Ambiguous {
+                path,
+                what,
+                candidates,
+            },
+            Unresolved::NoCode => ProbeError::Missing {
+                path,
+                what: what.replacen("function", "code at", 1),
+                advice: "an address is what `nm` prints, and an offset in the file begins with `+`"
+                    .to_owned(),
+            },
+            Unresolved::Indirect => ProbeError::File {
+                path,
+                why: format!(
+                    "{what} only says once which function is called in its place (an indirect function); name that \
+                     one, or give its address"
+                ),
+            },
+        }
+    }
+
+    fn resolve_static(
+        &self,
+        file: &str,
+        provider: &str,
+        name: &str,
+    ) -> Result<ResolvedProbe, ProbeError> {
+        let path = find(file)?;
+        let arguments = match usdt::arguments(&path, provider, name) {
+            Ok(Ok(arguments)) => arguments,
+            Ok(Err(others)) => {
+                let advice = match &others[..] {
+                    [] => "it has no static probe at all (`readelf -n` lists them)".to_owned(),
+                    others => format!("there is {}", others.join(", ")),
+                };
+                let what = self.what();
+                return Err(ProbeError::Missing { path, what, advice });
+            }
+            Err(why) => return Err(ProbeError::File { path, why }),
+        };
+        if arguments.len() > MOST_ARGUMENTS {
+            let why = format!(
+                "{} has {} arguments, and at most {MOST_ARGUMENTS} can be fetched",
+                self.what(),
+                arguments.len()
+            );
+            return Err(ProbeError::File { path, why });
+        }
+        let signs = arguments.iter().map(|argument| argument.is_signed);
+        let is_wide = arguments.len() > CALL_ARGUMENTS;
+        Ok(ResolvedProbe {
+            probe: self.clone(),
+            schema: Arc::new(events::static_probe_schema(signs)),
+            stride_bytes: match is_wide {
+                true => WIDE_STRIDE_BYTES,
+                false => CALL_STRIDE_BYTES,
+            },
+            target: Target::Static {
+                path,
+                provider: provider.to_owned(),
+                name: name.to_owned(),
+                is_wide,
+            },
+        })
+    }
+}
+
+fn find(name: &str) -> Result<PathBuf, ProbeError> {
+    file::find(name).ok_or_else(|| ProbeError::NoFile {
+        name: name.to_owned(),
+    })
+}
+
+/// Splits at the last colon that stands alone: `::` is a part of names.
+fn split_last(text: &str) -> Option<(&str, &str)> {
+    let bytes = text.as_bytes();
+    let is_colon = |at: usize| bytes.get(at) == Some(&b':');
+    let alone =
+        |at: &usize| is_colon(*at) && !is_colon(at + 1) && !at.checked_sub(1).is_some_and(is_colon);
+    let at = (0..bytes.len()).rev().find(alone)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{split_last, Probe, ProbeError};
+
+    #[test]
+    fn last_single_colon_separates_file_and_name() {
+        for (text, file, name) in [
+            ("/bin/a server:handle", "/bin/a server", "handle"),
+            ("/bin/a:b:handle", "/bin/a:b", "handle"),
+            ("libc.so.6:malloc", "libc.so.6", "malloc"),
+            (
+                "a:shop::price(int, shop::Item)",
+                "a",
+                "shop::price(int, shop::Item)",
+            ),
+            ("a:0x1234", "a", "0x1234"),
+            ("a:", "a", ""),
+        ] {
+            assert_eq!(split_last(text), Some((file, name)), "{text}");
+        }
+        assert_eq!(split_last("/bin/a"), None);
+        assert_eq!(split_last("a::b"), None);
+        let probe = Probe::function("a:shop::price:return").unwrap();
+        assert_eq!(probe.sensor(), "probe/shop::price/return");
+        let probe = Probe::function("/x/a:shop::return").unwrap();
+        assert_eq!(probe.sensor(), "probe/shop::return");
+        assert_eq!(probe.instance(), "a");
+    }
+
+    #[test]
+    fn static_probes_name_those_that_there_are() {
+        let probe = Probe::usdt("libc.so.6:libc:there_is_no_such_probe").unwrap();
+        let error = probe.resolve().unwrap_err();
+        let ProbeError::Missing { advice, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert!(
+            advice.contains("libc:setjmp") || advice.contains("no static probe"),
+            "{advice}"
+        );
+    }
+}

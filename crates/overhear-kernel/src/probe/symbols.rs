@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a function is in its file: by its name, mangled or as its language writes it, or by its address.
+//!
+//! A name is looked for in the file itself, in its symbols and in those for the dynamic linker, which a stripped
+//! file keeps; then in the debug files that belong to it, by build id or debug link. An address that comes from a
+//! debug file is one of the file itself: both have the same layout, and only the file's segments say where in the
+//! file it lies.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use blazesym::inspect::source::{Elf, Source};
+use blazesym::inspect::Inspector;
+use blazesym::SymType;
+
+use super::elf::ElfFile;
+
+/// Where systems keep the debug files of their packages.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// How many names a sentence lists.
+const MOST_LISTED: usize = 8;
+
+/// Why a place cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    /// The phrase after "because".
+    File(String),
+    /// There is none; there are these that are called alike.
+    Missing(Vec<String>),
+    /// There are several.
+    Ambiguous(Vec<String>),
+    /// It is in no part of the file that is executed.
+    NoCode,
+    /// It only says which function is called in its place.
+    Indirect,
+}
+
+/// A place within a file, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Location<'a> {
+    /// `0x1234`: an address, as `nm` and `objdump` print it.
+    Address(u64),
+    /// `+0x1234`: an offset in the file.
+    Offset(u64),
+    Name(&'a str),
+}
+
+impl<'a> Location<'a> {
+    fn parse(text: &'a str) -> Self {
+        let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        if let Some(offset) = text.strip_prefix('+').and_then(number) {
+            return Self::Offset(offset);
+        }
+        number(text).map_or(Self::Name(text), Self::Address)
+    }
+}
+
+/// The offset of a place in a file.
+pub(super) fn offset_of(path: &Path, place: &str) -> Result<u64, Unresolved> {
+    let elf = ElfFile::open(path).map_err(Unresolved::File)?;
+    let address = match Location::parse(place) {
+        Location::Offset(offset) if elf.is_code(offset) => return Ok(offset),
+        Location::Offset(_) => return Err(Unresolved::NoCode),
+        Location::Address(address) => address,
+        Location::Name(name) => address_of(path, &elf, name)?,
+    };
+    if elf.is_indirect(address) {
+        return Err(Unresolved::Indirect);
+    }
+    elf.code_offset(address).ok_or(Unresolved::NoCode)
+}
+
+/// The address of a function by its name.
+fn address_of(path: &Path, elf: &ElfFile, name: &str) -> Result<u64, Unresolved> {
+    let mut sources = vec![path.to_path_buf()];
+    sources.extend(debug_files(path, elf));
+    let inspector = Inspector::new();
+    let sources: Vec<Source> = sources.into_iter().map(without_debug_information).collect();
+    match by_symbol(&inspector, &sources, elf, name)? {
+        Some(address) => Ok(address),
+        None => by_written_name(&inspector, &sources, elf, name),
+    }
+}
+
+fn without_debug_information(path: PathBuf) -> Source {
+    let mut elf = Elf::new(path);
+    elf.debug_syms = false;
+    Source::Elf(elf)
+}
+
+/// The debug files that belong to a file: those with its build id, or, where it has none, with the checksum in its
+/// debug link.
+fn debug_files(path: &Path, elf: &ElfFile) -> Vec<PathBuf> {
+    let id = elf.build_id();
+    let mut candidates = Vec::new();
+    if let Some([first, rest @ ..]) = id.as_deref() {
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!(".build-id/{first:02x}/{rest}.debug");
+        candidates.push(Path::new(DEBUG_FOLDER).join(name));
+    }
+    let link = elf.debug_link();
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    if let (Some((name, _)), Some(folder)) = (&link, whole.parent()) {
+        candidates.push(folder.join(name));
+        candidates.push(folder.join(".debug").join(name));
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        candidates.push(Path::new(DEBUG_FOLDER).join(below).join(name));
+    }
+    let belongs = |candidate: &PathBuf| {
+        let Ok(debug) = ElfFile::open(candidate) else {
+            return false;
+        };
+        match (&id, debug.build_id()) {
+            (Some(id), Some(of_debug)) => *id == of_debug,
+            _ => link
+                .as_ref()
+                .is_some_and(|(_, checksum)| debug.checksum().is_ok_and(|it| it == *checksum)),
+        }
+    };
+    candidates.retain(|candidate| *candidate != whole && belongs(candidate));
+    candidates
+}
+
+fn not_readable(error: &blazesym::Error) -> Unresolved {
+    Unresolved::File(format!("its symbols cannot be read ({error})"))
+}
+
+/// The address of the symbol with this very name, in the first of the files that has it.
+fn by_symbol(
+    inspector: &Inspector,
+    sources: &[Source],
+    elf: &ElfFile,
+    name: &str,
+) -> Result<Option<u64>, Unresolved> {
+    for source in sources {
+        let found = inspector.lookup(source, &[name]);
+        let found = found.map_err(|error| not_readable(&error))?;
+        let mut addresses: Vec<u64> = found
+            .into_iter()
+            .flatten()
+            .filter(|symbol| symbol.sym_type != SymType::Variable)
+            .map(|symbol| symbol.addr)
+            .filter(|address| elf.code_offset(*address).is_some())
+            .collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        match addresses[..] {
+            [] => {}
+            [address] => return Ok(Some(address)),
+            // Local functions of several source files, or versions of one.
+            _ => {
+                let name = |address: &u64| format!("{name} at {address:#x}");
+                let names = addresses.iter().map(name).collect();
+                return Err(Unresolved::Ambiguous(names));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The address of the function that is called so in its language, with its parameters or without.
+fn by_written_name(
+    inspector: &Inspector,
+    sources: &[Source],
+    elf: &ElfFile,
+    wanted: &str,
+) -> Result<u64, Unresolved> {
+    let key = last_name(wanted);
+    let (mut whole, mut bare, mut alike) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for source in sources {
+        let read = inspector.for_each(source, |symbol| {
+            let is_candidate = symbol.sym_type == SymType::Function && symbol.name.contains(key);
+            if !is_candidate || elf.code_offset(symbol.addr).is_none() {
+                return ControlFlow::Continue(());
+            }
+            let written = Written::of(&symbol.name);
+            let (names, mangled) = match &written {
+                Some(written) if written.whole == wanted => (&mut whole, true),
+                Some(written) if written.bare == wanted => (&mut bare, true),
+                Some(written) if last_name(&written.bare) == key => (&mut alike, true),
+                // What a compiler has made of it: `name.part.0`, `name.isra.0`.
+                None if symbol.name.split('.').next() == Some(wanted) => (&mut alike, false),
+                _ => return ControlFlow::Continue(()),
+            };
+            let text = match (&written, mangled) {
+                (Some(written), true) => format!("{} ({})", written.whole, symbol.name),
+                _ => symbol.name.to_string(),
+            };
+            names.entry(symbol.addr).or_insert(text);
+            ControlFlow::Continue(())
+        });
+        read.map_err(|error| not_readable(&error))?;
+    }
+    let found = if whole.is_empty() { bare } else { whole };
+    let mut addresses = found.keys();
+    match (addresses.next(), found.len()) {
+        (Some(address), 1) => Ok(*address),
+        (Some(_), _) => Err(Unresolved::Ambiguous(listed(found))),
+        (None, _) => Err(Unresolved::Missing(listed(alike))),
+    }
+}
+
+/// The names with their addresses, and how many more there are.
+fn listed(names: BTreeMap<u64, String>) -> Vec<String> {
+    let count = names.len();
+    let text = |(address, name): (u64, String)| format!("{name} at {address:#x}");
+    let mut listed: Vec<String> = names.into_iter().take(MOST_LISTED).map(text).collect();
+    if count > MOST_LISTED {
+        listed.push(format!("{} more", count - MOST_LISTED));
+    }
+    listed
+}
+
+/// A mangled name as its language writes it.
+struct Written {
+    /// With parameters.
+    whole: String,
+    /// Without.
+    bare: String,
+}
+
+impl Written {
+    /// `None` if the name is not mangled.
+    fn of(symbol: &str) -> Option<Self> {
+        if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
+            // Without the hash.
+            let whole = format!("{rust:#}");
+            let bare = whole.clone();
+            return Some(Self { whole, bare });
+        }
+        let parsed = cpp_demangle::Symbol::new(symbol).ok()?;
+        let options = cpp_demangle::DemangleOptions::new().no_return_type();
+        let whole = parsed.demangle_with_options(&options).ok()?;
+        let bare = parsed.demangle_with_options(&options.no_params()).ok()?;
+        Some(Self { whole, bare })
+    }
+}
+
+/// The last part of a name: what a mangled one contains as it is. Empty where that is not known, as of operators.
+fn last_name(name: &str) -> &str {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    // Parameters and arguments of templates stand behind it.
+    let end = name.find(['(', '<']).filter(|end| *end > 0);
+    let name = &name[..end.unwrap_or(name.len())];
+    let begin = name.rfind(|c| !is_part(c)).map_or(0, |at| at + 1);
+    match &name[begin..] {
+        word if word.starts_with("operator") => "",
+        word => word,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{last_name, Location, Written};
+
+    #[test]
+    fn places_are_names_addresses_and_offsets() {
+        assert_eq!(Location::parse("0x12ab"), Location::Address(0x12ab));
+        assert_eq!(Location::parse("+0x12ab"), Location::Offset(0x12ab));
+        for name in ["0xmain", "x0", "12", "+12", "operator+", "0x"] {
+            assert_eq!(Location::parse(name), Location::Name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn mangled_names_are_written_as_their_languages_do() {
+        for (symbol, whole, bare) in [
+            (
+                "_ZN4shop5priceEid",
+                "shop::price(int, double)",
+                "shop::price",
+            ),
+            (
+                "_ZN4shop4ItemC2Ev",
+                "shop::Item::Item()",
+                "shop::Item::Item",
+            ),
+            ("_ZN3app4work17h0123456789abcdefE", "app::work", "app::work"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo", "mycrate::foo"),
+        ] {
+            let written = Written::of(symbol).unwrap();
+            assert_eq!((&*written.whole, &*written.bare), (whole, bare));
+        }
+        assert!(Written::of("main").is_none());
+        for (name, last) in [
+            ("shop::price(int, shop::Item)", "price"),
+            ("shop::list<int>::push(int)", "list"),
+            ("main", "main"),
+            ("shop::operator+(int)", ""),
+            ("(anonymous namespace)::f", "f"),
+        ] {
+            assert_eq!(last_name(name), last, "{name}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arguments of static probes (USDT), as the notes in a file describe them.
+
+use std::path::Path;
+
+use super::elf::{text_at, ElfFile};
+
+/// The section of the notes, and their owner and kind.
+const SECTION: &str = ".note.stapsdt";
+const OWNER: &[u8] = b"stapsdt";
+const KIND: u32 = 3;
+/// How many arguments are fetched (as many as libbpf describes).
+pub(crate) const MOST_ARGUMENTS: usize = 12;
+
+/// What is known of an argument: it is fetched as a whole word, extended by its sign if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Argument {
+    pub(crate) is_signed: bool,
+}
+
+/// A static probe of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Described {
+    provider: String,
+    name: String,
+    arguments: Vec<Argument>,
+}
+
+/// The arguments of a static probe. One that stands at several places may have others at each: then it has as many
+/// as the place with the most, and a sign if one of them has.
+///
+/// # Errors
+/// The static probes that the file has instead.
+pub(super) fn arguments(
+    path: &Path,
+    provider: &str,
+    name: &str,
+) -> Result<Result<Vec<Argument>, Vec<String>>, String> {
+    let elf = ElfFile::open(path)?;
+    let notes = elf.notes(Some(SECTION)).into_iter();
+    let own = notes.filter(|note| note.owner == OWNER && note.kind == KIND);
+    let all: Vec<Described> = own
+        .filter_map(|note| describe(&note.body, elf.word_bytes()))
+        .collect();
+    let is_it = |it: &&Described| it.provider == provider && it.name == name;
+    let mut places = all.iter().filter(is_it).peekable();
+    if places.peek().is_none() {
+        let mut others: Vec<String> = all
+            .iter()
+            .map(|it| format!("{}:{}", it.provider, it.name))
+            .collect();
+        others.sort_unstable();
+        others.dedup();
+        return Ok(Err(others));
+    }
+    let mut arguments: Vec<Argument> = Vec::new();
+    for place in places {
+        for (number, argument) in place.arguments.iter().enumerate() {
+            match arguments.get_mut(number) {
+                Some(known) => known.is_signed |= argument.is_signed,
+                None => arguments.push(*argument),
+            }
+        }
+    }
+    Ok(Ok(arguments))
+}
+
+/// Reads a note: three addresses, then provider, name and arguments, each ended by a zero.
+fn describe(body: &[u8], word_bytes: usize) -> Option<Described> {
+    let texts = body.get(3 * word_bytes..)?;
+    let provider = text_at(texts, 0);
+    let name = text_at(texts, provider.len() + 1);
+    let arguments = text_at(texts, provider.len() + name.len() + 2);
+    Some(Described {
+        provider,
+        name,
+        arguments: split(&arguments),
+    })
+}
+
+/// The arguments of a text like `-4@%edi 8@[sp, 16]`: each has its size, negative with a sign, before an `@`.
+fn split(text: &str) -> Vec<Argument> {
+    let sizes = text.match_indices('@').map(|(at, _)| {
+        let before = &text[..at];
+        let begin = before
+            .rfind(char::is_whitespace)
+            .map_or(0, |space| space + 1);
+        &before[begin..]
+    });
+    let argument = |size: &str| Argument {
+        is_signed: size.starts_with('-'),
+    };
+    sizes.map(argument).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{describe, split, Argument};
+
+    #[test]
+    fn arguments_have_signs_and_may_have_spaces() {
+        let signs =
+            |text: &str| -> Vec<bool> { split(text).iter().map(|it| it.is_signed).collect() };
+        assert_eq!(signs(""), Vec::<bool>::new());
+        assert_eq!(signs("-4@%edi 8@-16(%rbp) 4@$5"), [true, false, false]);
+        assert_eq!(signs("8@[sp, 16] -8@x1"), [false, true]);
+        assert_eq!(signs("8@%rdi"), [false]);
+    }
+
+    #[test]
+    fn notes_are_read_as_far_as_they_go() {
+        let mut body = vec![0; 24];
+        body.extend(*b"app\0phase\0-8@%rdi\0");
+        let described = describe(&body, 8).unwrap();
+        assert_eq!((&*described.provider, &*described.name), ("app", "phase"));
+        assert_eq!(described.arguments, [Argument { is_signed: true }]);
+        assert_eq!(describe(&body[..23], 8), None);
+        for end in 24..body.len() {
+            assert!(describe(&body[..end], 8).is_some());
+        }
+    }
+}
