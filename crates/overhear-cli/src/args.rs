@@ -107,6 +107,8 @@ pub(crate) struct RunArguments {
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
     pub(crate) usdt: Vec<Probe>,
+    #[command(flatten)]
+    pub(crate) points: Points,
     /// Shows the run on a local web page while it goes on, whose address is printed, and after its end
     /// until it is interrupted.
     #[arg(long)]
@@ -173,6 +175,31 @@ impl RunArguments {
             KernelLevel::Off => KernelChoice::Off,
             KernelLevel::Sched => self.via.choice(),
         }
+    }
+}
+
+/// Places in the kernel that become sensors.
+#[derive(Debug, Args)]
+pub(crate) struct Points {
+    /// A tracepoint as a sensor: `SYSTEM:NAME` with the fields of its event, or `NAME` alone with the arguments
+    /// that the kernel passes; may be repeated.
+    #[arg(long, value_name = "TRACEPOINT", value_parser = Probe::tracepoint)]
+    pub(crate) tracepoint: Vec<Probe>,
+    /// A function of the kernel as a sensor: `FUNCTION`, with what it is called with, or `FUNCTION:return`, with its
+    /// result; may be repeated.
+    #[arg(long, value_name = "FUNCTION", value_parser = Probe::kernel_function)]
+    pub(crate) kprobe: Vec<Probe>,
+    /// The return of a function of the kernel, as `--kprobe FUNCTION:return`.
+    #[arg(long, value_name = "FUNCTION", value_parser = Probe::kernel_return)]
+    pub(crate) kretprobe: Vec<Probe>,
+}
+
+impl Points {
+    /// All places that were named, those of programs first.
+    pub(crate) fn behind(&self, probes: &[Probe], usdt: &[Probe]) -> Vec<Probe> {
+        let own = [&self.tracepoint, &self.kprobe, &self.kretprobe];
+        let own = own.into_iter().flatten();
+        probes.iter().chain(usdt).chain(own).cloned().collect()
     }
 }
 
@@ -259,6 +286,8 @@ pub(crate) struct RecordArguments {
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
     #[arg(long, value_name = "PLACE", value_parser = Probe::usdt)]
     pub(crate) usdt: Vec<Probe>,
+    #[command(flatten)]
+    pub(crate) points: Points,
     /// Measures what is recorded: a built-in metric, or a file with one (see docs/metrics.md). The kernel sensors
     /// that it requires are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
@@ -306,7 +335,7 @@ impl RecordArguments {
             cgroups: self.cgroup.clone(),
             all: self.all,
             sensors: NamedSensors::joined(&self.kernel_sensors),
-            probes: [self.probe.clone(), self.usdt.clone()].concat(),
+            probes: self.points.behind(&self.probe, &self.usdt),
             choice: self.via.choice(),
             buffer_bytes: self.buffer,
             duration: self.duration,

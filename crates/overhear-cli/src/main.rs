@@ -115,7 +115,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .out(arguments.out.clone())
         .kernel(arguments.choice())
         .sensors(NamedSensors::joined(&arguments.kernel_sensors))
-        .probes([arguments.probe.clone(), arguments.usdt.clone()].concat())
+        .probes(arguments.points.behind(&arguments.probe, &arguments.usdt))
         .quiet(arguments.quiet)
         .calibration(calibration)
         .compensate(arguments.compensate)

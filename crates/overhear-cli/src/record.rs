@@ -279,6 +279,7 @@ pub(crate) fn cannot_start(error: &StartError) -> Failure {
             | ProbeError::File { .. }
             | ProbeError::Missing { .. }
             | ProbeError::Ambiguous { .. }
+            | ProbeError::NoPoint { .. }
             | ProbeError::TooMany { .. },
         ) => USAGE,
         _ => UNAVAILABLE,

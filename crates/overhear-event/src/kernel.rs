@@ -373,7 +373,7 @@ fn bytes(words: [u32; 6]) -> [u8; 24] {
 }
 
 /// What the names of sensors begin with that users put at places of programs and of the kernel.
-const PROBES: [&str; 2] = ["probe/", "usdt/"];
+const PROBES: [&str; 4] = ["probe/", "usdt/", "tracepoint/", "kprobe/"];
 
 /// Whether a sensor of the kernel is a probe: a place that a user has named. What its elements consist of is known
 /// where it is attached, and from its streams.
@@ -382,6 +382,7 @@ const PROBES: [&str; 2] = ["probe/", "usdt/"];
 /// use overhear_event::kernel::is_probe;
 ///
 /// assert!(is_probe("probe/handle_request") && is_probe("usdt/app/phase"));
+/// assert!(is_probe("tracepoint/sched/sched_process_fork") && is_probe("kprobe/tcp_sendmsg"));
 /// assert!(!is_probe("syscall"));
 /// ```
 #[must_use]

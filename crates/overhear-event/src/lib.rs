@@ -58,8 +58,8 @@ pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Upd
 pub use place::{ElementInPlace, ElementKey, Places, IN_PLACE_BYTES};
 pub use run::Run;
 pub use schema::{
-    Field, FieldKind, SchemaError, TypeSchema, TypeSchemaBuilder, Value, MAX_PAYLOAD_BYTES,
-    WRITER_FLAGS, WRITER_TID,
+    Field, FieldKind, SchemaError, ShownValue, TypeSchema, TypeSchemaBuilder, Value, HEXADECIMAL,
+    MAX_PAYLOAD_BYTES, WRITER_FLAGS, WRITER_TID,
 };
 pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
 pub use time::{ClockId, Nanos, RelativeTime, Ticks, Timestamp};

@@ -17,6 +17,9 @@ pub const WRITER_TID: &str = "writer_tid";
 /// The field behind [`WRITER_TID`]: flags of the element.
 pub const WRITER_FLAGS: &str = "writer_flags";
 
+/// The unit of a number that is an address, or bits without a value: it is shown in hexadecimal.
+pub const HEXADECIMAL: &str = "hex";
+
 /// The kind of a field. Numbers are in the byte order of the machine that wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -176,6 +179,22 @@ impl fmt::Display for Value<'_> {
     }
 }
 
+/// A value as its field shows it; see [`Field::shown`].
+#[derive(Clone, Copy, Debug)]
+pub struct ShownValue<'a> {
+    value: Value<'a>,
+    is_hexadecimal: bool,
+}
+
+impl fmt::Display for ShownValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Value::Unsigned(value) if self.is_hexadecimal => write!(f, "{value:#x}"),
+            value => value.fmt(f),
+        }
+    }
+}
+
 /// One field of a payload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Field {
@@ -187,6 +206,27 @@ pub struct Field {
     pub offset: u32,
     /// The unit of its values (`ns`, `B`, `1/s`), empty for a plain number.
     pub unit: String,
+}
+
+impl Field {
+    /// A value of this field for people: an address in hexadecimal.
+    ///
+    /// ```
+    /// use overhear_event::{FieldKind, TypeSchema, Value, HEXADECIMAL};
+    ///
+    /// let schema = TypeSchema::builder("call").field("site", FieldKind::U64, HEXADECIMAL);
+    /// let schema = schema.build()?;
+    /// let shown = schema.fields()[0].shown(Value::Unsigned(4096));
+    /// assert_eq!(shown.to_string(), "0x1000");
+    /// # Ok::<(), overhear_event::SchemaError>(())
+    /// ```
+    #[must_use]
+    pub fn shown<'a>(&self, value: Value<'a>) -> ShownValue<'a> {
+        ShownValue {
+            value,
+            is_hexadecimal: self.unit == HEXADECIMAL,
+        }
+    }
 }
 
 /// The description of a payload: a type id, and fields that cover every byte.

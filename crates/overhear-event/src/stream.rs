@@ -7,7 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EventName, Field, Nanos, Timestamp, TypeSchema};
+use crate::{EventName, Field, Nanos, Timestamp, TypeSchema, HEXADECIMAL};
 
 /// The number of a stream, unique within one directory and its traces.
 ///
@@ -163,14 +163,15 @@ impl StreamDescriptor {
     }
 
     /// Whether a field is more than an id or a kind, so that its least, mean and greatest value say something: every
-    /// field of programs may be, and of the kernel those with a unit, and what probes tell (the program knows
-    /// what the arguments of its functions mean).
+    /// field of programs may be, and of the kernel those with a unit, and the arguments and results of probes (the
+    /// program knows what they mean). An address is none.
     #[must_use]
     pub fn is_quantity(&self, field: &Field) -> bool {
         let of_probe = crate::kernel::is_probe(&self.sensor);
-        !matches!(self.origin, Origin::Kernel { .. })
-            || !field.unit.is_empty()
-            || of_probe && !["tid", "pid"].contains(&field.name.as_str())
+        let of_kernel = matches!(self.origin, Origin::Kernel { .. });
+        let is_known =
+            !field.unit.is_empty() || of_probe && !["tid", "pid"].contains(&field.name.as_str());
+        field.unit != HEXADECIMAL && (!of_kernel || is_known)
     }
 
     /// The name of the events in this stream.

@@ -235,7 +235,11 @@ impl KernelBuilder {
         let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
         feeds.extend(more.map(of_more));
         // Twice the bytes of a ring of switches, because arguments take twice the room.
-        let of_probe = |(number, probe)| feed_of_probe(probe, number, self.elements);
+        let of_probe = |(number, probe): (usize, &ResolvedProbe)| {
+            let capacity = u64::from(self.elements) * 64 / u64::from(probe.stride_bytes);
+            let capacity = (capacity as u32).clamp(*RING_ELEMENTS.start(), self.elements);
+            feed_of_probe(probe, number, capacity)
+        };
         feeds.extend(probes.iter().enumerate().map(of_probe));
         let Some(bytes) = self.buffer_bytes else {
             return feeds;
@@ -293,7 +297,7 @@ impl KernelBuilder {
         let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
         let names: Vec<&str> = more.map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
-        let (mut engine, sentence) = match self.choice {
+        let (mut engine, mut sentence) = match self.choice {
             Choice::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
             Choice::Bpf => {
                 let source = bpf().map_err(|why| StartError::Bpf { why })?;
@@ -317,6 +321,10 @@ impl KernelBuilder {
         match &mut engine {
             Engine::Bpf(source) => {
                 source.probe(&probes, &feeds_of_probes, first_probe, numbering)?;
+                for note in probes.iter().filter_map(ResolvedProbe::note) {
+                    sentence.push_str("; ");
+                    sentence.push_str(&note);
+                }
             }
             Engine::Perf(_) | Engine::None if self.probes.is_empty() => {}
             Engine::Perf(_) | Engine::None => {

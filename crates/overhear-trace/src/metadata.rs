@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use overhear_event::{FieldKind, StreamDescriptor, TypeSchema};
+use overhear_event::{FieldKind, StreamDescriptor, TypeSchema, HEXADECIMAL};
 
 use crate::catalogue::TraceIdentity;
 use crate::packet::{cause_numbers, ContextKind, COMM_BYTES};
@@ -177,13 +177,21 @@ event {{
             FieldKind::F64 => ("float64_t", None),
             FieldKind::Text(bytes) => ("utf8_t", Some(bytes)),
         };
+        let hexadecimal = format!(
+            "integer {{ size = {}; align = 8; signed = false; base = 16; }}",
+            8 * field.kind.size()
+        );
+        let kind = match field.unit.as_str() {
+            HEXADECIMAL if length.is_none() => &hexadecimal,
+            _ => kind,
+        };
         // The underscore keeps names apart from TSDL's keywords; readers strip exactly one.
         let _ = write!(text, "        {kind} _{}", field.name);
         if let Some(length) = length {
             let _ = write!(text, "[{length}]");
         }
         text.push(';');
-        if !field.unit.is_empty() {
+        if !["", HEXADECIMAL].contains(&field.unit.as_str()) {
             let _ = write!(text, " // {}", comment(&field.unit));
         }
         text.push('\n');

@@ -81,9 +81,9 @@ impl Layout for Csv {
         line.extend(["0".to_string(), String::new()]);
         let schema = &element.stream.schema;
         let value = |index: usize| {
-            let kind = schema.fields()[index].kind;
+            let field = &schema.fields()[index];
             let value = schema.read(index, element.payload);
-            value.map_or_else(String::new, |value| value_text(kind, value))
+            value.map_or_else(String::new, |value| value_text(field, value))
         };
         match &self.fields {
             Some(fields) => line.extend(

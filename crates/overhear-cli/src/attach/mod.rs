@@ -18,7 +18,7 @@ pub use feed::{Feed, SensorSummary, Summary};
 pub use json::Json;
 pub use text::Text;
 
-use overhear_event::{ElementView, FieldKind, Gap, StreamDescriptor, Value};
+use overhear_event::{ElementView, Field, FieldKind, Gap, StreamDescriptor, Value};
 
 /// A form of output: each call appends what it has to say.
 pub trait Layout {
@@ -35,9 +35,9 @@ pub trait Layout {
 }
 
 /// A value as text; narrow floats with the digits they have, not with those of a wide one.
-fn value_text(kind: FieldKind, value: Value<'_>) -> String {
-    match (kind, value) {
+fn value_text(field: &Field, value: Value<'_>) -> String {
+    match (field.kind, value) {
         (FieldKind::F32, Value::Float(value)) => (value as f32).to_string(),
-        (_, value) => value.to_string(),
+        (_, value) => field.shown(value).to_string(),
     }
 }

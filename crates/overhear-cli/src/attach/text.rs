@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, WRITER_FLAGS};
+use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, HEXADECIMAL, WRITER_FLAGS};
 
 use super::{value_text, Layout, Summary};
 use crate::columns::printable;
@@ -68,9 +68,9 @@ impl Layout for Text {
                 continue;
             }
             if let Some(value) = element.stream.schema.read(index, element.payload) {
-                let value = printable(&value_text(field.kind, value));
+                let value = printable(&value_text(field, value));
                 let _ = write!(line, "  {} {value}", field.name);
-                if !field.unit.is_empty() {
+                if !["", HEXADECIMAL].contains(&field.unit.as_str()) {
                     let _ = write!(line, " {}", field.unit);
                 }
             }

@@ -100,11 +100,11 @@ class Rows {
   #sensorRow(run, key, group, sensor) {
     const { id, instance, type, elements } = sensor;
     const name = instance === '' || instance === null ? id : `${id} ${instance}`;
-    const row = this.#row(key, { kind: 'sensor', run, group, name: name || 'sensor', detail: formatCount(elements.count), type, elements });
+    const row = this.#row(key, { kind: 'sensor', run, group, name: name || 'sensor', detail: formatCount(elements.count), id, type, elements });
     if (row.gapCount !== elements.gaps.length) {
       Object.assign(row, { gaps: elements.gaps.length ? new Gaps(elements.gaps) : null, gapCount: elements.gaps.length });
     }
-    const returns = group.part === 'cpus' && type === 'probe' ? run.kernel.find((one) => one.id === `${id}/return` && one.instance === instance)?.elements : undefined;
+    const returns = group.part === 'cpus' && isCalls(id) ? run.kernel.find((one) => one.id === `${id}/return` && one.instance === instance)?.elements : undefined;
     const isOther = returns !== row.returns;
     row.returns = returns;
     if (!row.modes || isOther) this.#chooseMode(row);
@@ -118,9 +118,9 @@ class Rows {
     const { fields, count } = row.elements;
     const isKernel = row.group.part === 'cpus';
     row.spanFields = count <= MOST_SPANS ? spanFields(fields, row.type, isKernel, row.returns) : null;
-    const isQuantity = (field) => field.number && field.unit !== '';
+    const isQuantity = (field) => field.number && field.unit !== '' && field.unit !== 'hex';
     // Numbers of the kernel's elements are ids and kinds, but for what probes tell; statistics of ids say nothing.
-    const isPlain = (field) => field.number && (isKernel ? /^probe/.test(row.type) && /^(argument_1|value)$/.test(field.name) : !isFrame(field.name));
+    const isPlain = (field) => field.number && (isKernel ? isProbe(row.id) && /^(argument_1|value)$/.test(field.name) : !isFrame(field.name));
     const quantity = fields.findIndex(isQuantity);
     row.field = quantity >= 0 ? quantity : fields.findIndex(isPlain);
     const telling = isKernel ? fields.findIndex((field) => field.name === TELLING[row.type]) : fields.findIndex((field) => !isFrame(field.name));

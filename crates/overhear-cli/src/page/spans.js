@@ -27,6 +27,12 @@ const KERNEL_SPANS = {
 /** What happens on a CPU, to whichever thread is there: its lanes are those of the CPUs. */
 const OF_CPUS = ['irq', 'softirq', 'timer'];
 
+/** Whether a kernel's sensor is a place that the user named. */
+const isProbe = (id) => /^(probe|usdt|tracepoint|kprobe)\//.test(id);
+
+/** Whether its elements are calls of a function. */
+const isCalls = (id) => /^k?probe\//.test(id) && !id.endsWith('/return');
+
 /** A function calls itself at most so often that it is seen. */
 const MOST_CALLS = 256;
 
@@ -45,6 +51,7 @@ function formatAddress(value) {
 /** A field of an element for people: in those of the kernel numbers are names, threads, or addresses. */
 function fieldText(row, field, at) {
   const value = at < field.values.length ? field.values[at] : null;
+  if (field.unit === 'hex' && typeof value === 'number') return formatAddress(value);
   if (row.group.part !== 'cpus' || typeof value !== 'number' || field.unit !== '') return formatValue(value, field.unit);
   const name = field.names.get(String(value));
   if (name !== undefined) return name;
@@ -61,7 +68,7 @@ function spanFields(fields, type, isKernel, returns) {
   const places = (names) => names.map(place).filter((index) => index >= 0);
   if (isKernel) {
     const how = KERNEL_SPANS[type];
-    if (type === 'probe' && returns) return { keys: [place('tid')], nested: MOST_CALLS, thread: place('tid') };
+    if (returns) return { keys: [place('tid')], nested: MOST_CALLS, thread: place('tid') };
     if (!how || place('kind') < 0) return null;
     const cpu = OF_CPUS.includes(type) && place('cpu') >= 0 ? place('cpu') : undefined;
     const thread = how.keys[0] === 'tid' ? place('tid') : undefined;

@@ -67,6 +67,8 @@ pub(crate) struct Parcel {
     pub(crate) links: usize,
     /// Whose rings each of the programs writes to.
     pub(crate) writers: Vec<Hook>,
+    /// Likewise of the programs of points, by the number of the rings.
+    pub(crate) points: Vec<u32>,
     pub(crate) before: NotEntered,
     /// The status.
     pub(crate) sentence: String,
@@ -83,6 +85,7 @@ pub(crate) struct Files<T> {
     pub(crate) buffers: Vec<T>,
     pub(crate) links: Vec<T>,
     pub(crate) writers: Vec<T>,
+    pub(crate) points: Vec<T>,
 }
 
 impl<'a> Files<BorrowedFd<'a>> {
@@ -97,6 +100,7 @@ impl<'a> Files<BorrowedFd<'a>> {
         all.extend(self.buffers);
         all.extend(self.links);
         all.extend(self.writers);
+        all.extend(self.points);
         all
     }
 }
@@ -104,7 +108,8 @@ impl<'a> Files<BorrowedFd<'a>> {
 impl Files<OwnedFd> {
     /// Sorts what came by what the parcel says; `None` if the numbers differ.
     fn sorted(files: Vec<OwnedFd>, parcel: &Parcel) -> Option<Self> {
-        let expected = FIXED + parcel.heard.len() + parcel.links + parcel.writers.len();
+        let programs = parcel.writers.len() + parcel.points.len();
+        let expected = FIXED + parcel.heard.len() + parcel.links + programs;
         if files.len() != expected {
             return None;
         }
@@ -122,6 +127,7 @@ impl Files<OwnedFd> {
             buffers: several(parcel.heard.len())?,
             links: several(parcel.links)?,
             writers: several(parcel.writers.len())?,
+            points: several(parcel.points.len())?,
         })
     }
 }
@@ -214,8 +220,11 @@ pub(crate) fn pack(parcel: &Parcel, into: &mut Packer) {
     into.list(parcel.writers.iter(), |into, hook| {
         into.words([*hook as u64]);
     });
-    into.list(parcel.before.iter(), |into, (hook, count)| {
-        into.words([*hook as u64, *count]);
+    into.list(parcel.points.iter(), |into, slot| {
+        into.words([u64::from(*slot)]);
+    });
+    into.list(parcel.before.iter(), |into, (slot, count)| {
+        into.words([u64::from(*slot), *count]);
     });
     into.bytes(parcel.sentence.as_bytes());
 }
@@ -263,7 +272,9 @@ fn parse(mut body_untrusted: Unpacker<'_>) -> Option<Parcel> {
     }
     let links = from.up_to(passing::MOST_FILES as u64)? as usize;
     let writers = from.list(parse_hook)?;
-    let before = from.list(|from| Some((parse_hook(from)?, from.word()?)))?;
+    let parse_slot = |from: &mut Unpacker<'_>| Some(from.up_to(u64::from(SLOTS - 1))? as u32);
+    let points = from.list(parse_slot)?;
+    let before = from.list(|from| Some((parse_slot(from)?, from.word()?)))?;
     let sentence = from.text()?;
     (from.is_empty() && heard.len() <= feeds as usize).then(|| Parcel {
         numbering,
@@ -272,6 +283,7 @@ fn parse(mut body_untrusted: Unpacker<'_>) -> Option<Parcel> {
         heard,
         links,
         writers,
+        points,
         before: before.into_iter().collect(),
         sentence,
     })
@@ -395,7 +407,8 @@ mod tests {
             ],
             links: 12,
             writers: vec![Hook::Switch, Hook::Life, Hook::Irq],
-            before: [(Hook::Life, 6)].into(),
+            points: vec![21],
+            before: [(Hook::Life as u32, 6)].into(),
             sentence: "kernel sensors: BPF".to_owned(),
         }
     }
@@ -410,7 +423,8 @@ mod tests {
         let file = || rustix::fs::memfd_create("no map", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let parcel = parcel();
         let whole = pack(&parcel);
-        let expected = super::FIXED + parcel.heard.len() + parcel.links + parcel.writers.len();
+        let programs = parcel.writers.len() + parcel.points.len();
+        let expected = super::FIXED + parcel.heard.len() + parcel.links + programs;
         for files in [0, 1, expected, expected + 1] {
             let files = (0..files).map(|_| file()).collect();
             assert!(super::unpack(Unpacker::new(&whole), files).is_none());

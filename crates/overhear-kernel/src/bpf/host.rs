@@ -21,12 +21,12 @@ use super::select::{visit, Target};
 use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS};
 use crate::machine;
 use crate::mapping::{Access, Mapping};
-use crate::probe::ResolvedProbe;
+use crate::probe::{ProbeTarget, ResolvedProbe};
 use crate::streams::Hook;
 use crate::{ProbeError, Runs};
 
-/// Calls of programs that the kernel did not enter, by hook.
-pub(crate) type NotEntered = BTreeMap<Hook, u64>;
+/// Calls of programs that the kernel did not enter, by the number of the rings that they write to.
+pub(crate) type NotEntered = BTreeMap<u32, u64>;
 
 /// How a selected thread is tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Seat {
 
     /// Whether it has probes that cannot be handed over.
     pub(crate) fn has_bound_probes(&self) -> bool {
-        self.probes.iter().any(|probe| probe.links.is_empty())
+        self.probes.iter().any(Attached::is_bound)
     }
 
     /// What was not entered when the monitor began.
@@ -168,11 +168,12 @@ impl Seat {
     pub(crate) fn with_files<T>(
         &self,
         buffers: Vec<BorrowedFd<'_>>,
-        call: impl FnOnce(Files<BorrowedFd<'_>>, Vec<Hook>) -> T,
+        call: impl FnOnce(Files<BorrowedFd<'_>>, Vec<Hook>, Vec<u32>) -> T,
     ) -> T {
         let state = self.host.locked();
         let more = || state.more.values().map(|(loaded, _)| loaded);
         let all = || [&state.sched].into_iter().chain(more());
+        let points = || self.probes.iter().filter_map(|probe| probe.point.as_ref());
         let files = Files {
             shared: state.maps.shared.as_fd(),
             rings: state.maps.rings.as_fd(),
@@ -189,12 +190,13 @@ impl Seat {
                 .flat_map(|it| &it.writers)
                 .map(|(_, program)| program.as_fd())
                 .collect(),
+            points: points().map(|(_, program)| program.as_fd()).collect(),
         };
         let hooks = all()
             .flat_map(|it| &it.writers)
             .map(|(hook, _)| *hook)
             .collect();
-        call(files, hooks)
+        call(files, hooks, points().map(|(slot, _)| *slot).collect())
     }
 
     /// The monitor is another process' now: its programs and maps are not touched any more. What keeps its
@@ -206,6 +208,8 @@ impl Seat {
     /// A place in programs that another process has loaded.
     pub(crate) fn received(parcel: &Parcel, files: Files<OwnedFd>) -> io::Result<Self> {
         let page = Mapping::new(files.shared.as_fd(), SHARED_BYTES, Access::Write)?;
+        let points = parcel.points.iter().copied().zip(files.points);
+        let probes = points.map(Attached::received).collect();
         let writers = parcel.writers.iter().copied().zip(files.writers);
         let host = Host {
             state: Mutex::new(State {
@@ -237,7 +241,7 @@ impl Seat {
             number: parcel.number,
             before: parcel.before.clone(),
             hooks: Vec::new(),
-            probes: Vec::new(),
+            probes,
             left: false,
         })
     }
@@ -267,6 +271,17 @@ impl Seat {
     pub(crate) fn probe(&mut self, probe: &ResolvedProbe, slot: u32) -> Result<(), ProbeError> {
         let mut state = self.host.locked();
         let state = &mut *state;
+        if let ProbeTarget::Point(point) = &probe.target {
+            let settings = point.settings(self.number, slot);
+            let attached =
+                load::attach_point(point, &settings, slot, state.mask_interrupts, &state.maps);
+            self.probes
+                .push(attached.map_err(|why| ProbeError::NotTraceable {
+                    what: probe.probe.what(),
+                    why,
+                })?);
+            return Ok(());
+        }
         let object = match &mut state.probes {
             Some(object) => object,
             None => {
@@ -352,7 +367,8 @@ impl Seat {
             return NotEntered::new();
         }
         let mut state = self.host.locked();
-        self.probes.clear();
+        let points = mem::take(&mut self.probes);
+        let points: Vec<_> = points.into_iter().filter_map(Attached::detach).collect();
         state.remove(self.number);
         let mut counts = state.not_entered();
         for hook in mem::take(&mut self.hooks) {
@@ -363,8 +379,12 @@ impl Seat {
                 }
             }
         }
-        for (hook, count) in &mut counts {
-            *count -= self.before.get(hook).copied().unwrap_or(0).min(*count);
+        for (slot, count) in &mut counts {
+            *count -= self.before.get(slot).copied().unwrap_or(0).min(*count);
+        }
+        // Their programs were loaded for this monitor.
+        for (slot, program) in &points {
+            *counts.entry(*slot).or_default() += not_entered(program.as_fd());
         }
         counts
     }
@@ -496,7 +516,7 @@ impl State {
         let more = self.more.values().map(|(loaded, _)| loaded);
         for loaded in [&self.sched].into_iter().chain(more) {
             for (hook, program) in &loaded.writers {
-                *counts.entry(*hook).or_default() += not_entered(program.as_fd());
+                *counts.entry(*hook as u32).or_default() += not_entered(program.as_fd());
             }
         }
         counts

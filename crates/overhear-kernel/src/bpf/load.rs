@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
 use libbpf_rs::btf::types::{Struct, Typedef};
 use libbpf_rs::btf::Btf;
+use rustix::io::Errno;
+
 use libbpf_rs::{
     libbpf_sys, set_print, Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel,
     ProgramAttachType, ProgramMut, UprobeMultiOpts, UprobeOpts, UsdtOpts,
@@ -19,8 +22,8 @@ use super::layout;
 use super::map::Map;
 use super::programs::{Program, ESSENTIAL, FAULTS_SERVED, MORE, PROBES, SCHED, SELECT};
 use crate::machine;
-use crate::perf::served_faults;
-use crate::probe::{ResolvedProbe, Target};
+use crate::perf::{served_faults, tracepoint};
+use crate::probe::{KernelPoint, PointProgram, ProbeTarget, ResolvedProbe};
 use crate::streams::Hook;
 use crate::ProbeError;
 
@@ -34,8 +37,14 @@ static SCHED_OBJECT: &Aligned<[u8]> =
 static SENSORS_OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sensors.bpf.o")));
 
+static POINTS_OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/points.bpf.o")));
+
 static PROBES_OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/probes.bpf.o")));
+
+/// The constants of a point, in their own section.
+const POINT_SETTINGS: &str = ".rodata.point";
 
 /// Maps that all objects share.
 pub(crate) struct Maps {
@@ -165,7 +174,118 @@ pub(crate) struct Attached {
     /// Its links, if that is all that keeps it there: whoever has descriptors of them has the probe. None before
     /// Linux 6.6, where it is a perf event that libbpf keeps, and switches off when it is dropped.
     pub(crate) links: Vec<OwnedFd>,
-    _link: Link,
+    /// Of a point of the kernel its program, with the number of the rings that it writes to.
+    pub(crate) point: Option<(u32, OwnedFd)>,
+    /// What libbpf keeps.
+    _link: Option<Link>,
+}
+
+impl Attached {
+    /// Of a point that another process has attached. Its links are among those of the monitor's programs.
+    pub(crate) fn received(point: (u32, OwnedFd)) -> Self {
+        Self {
+            links: Vec::new(),
+            point: Some(point),
+            _link: None,
+        }
+    }
+
+    /// Takes it from its place. The program of a point still tells its counts.
+    pub(crate) fn detach(self) -> Option<(u32, OwnedFd)> {
+        self.point
+    }
+
+    /// Whether it ends with who attached it.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.links.is_empty()
+    }
+}
+
+/// Loads and attaches the program of a point; the phrase in the error follows "because".
+pub(crate) fn attach_point(
+    point: &KernelPoint,
+    settings: &[u8],
+    slot: u32,
+    mask_interrupts: bool,
+    maps: &Maps,
+) -> Result<Attached, String> {
+    let (result, log) = quietly(|| try_attach_point(point, settings, mask_interrupts, maps));
+    let (link, program) = result.map_err(|failed| match failed {
+        // The kernel's tracepoints are permitted, or no monitor would be here.
+        NotAttached::Load(error)
+            if point.program.is_of_function()
+                && is_refusal(&error)
+                && machine::has_bpf_capabilities() =>
+        {
+            "this kernel permits no programs at its functions, although it permits others".to_owned()
+        }
+        NotAttached::Load(error) => explain(&error, &log),
+        // Its first instruction is none that a tracer could replace.
+        NotAttached::Attach(error) if point.program.is_of_function() => format!(
+            "the kernel's tracer does not reach it: it is marked notrace, or begins in another way ({error})"
+        ),
+        NotAttached::Attach(error) => format!("the kernel refused to attach to it ({error})"),
+    })?;
+    Ok(Attached {
+        links: vec![link],
+        point: Some((slot, program)),
+        _link: None,
+    })
+}
+
+/// Which step failed.
+enum NotAttached {
+    Load(io::Error),
+    Attach(io::Error),
+}
+
+impl From<io::Error> for NotAttached {
+    fn from(error: io::Error) -> Self {
+        Self::Load(error)
+    }
+}
+
+fn try_attach_point(
+    point: &KernelPoint,
+    settings: &[u8],
+    mask_interrupts: bool,
+    maps: &Maps,
+) -> Result<(OwnedFd, OwnedFd), NotAttached> {
+    let mut object = open(&POINTS_OBJECT.0)?;
+    let wanted = point.program.name();
+    for mut program in object.progs_mut() {
+        let is_wanted = program.name() == wanted;
+        program.set_autoload(is_wanted);
+        if let (true, PointProgram::Entry { function } | PointProgram::Return { function }) =
+            (is_wanted, &point.program)
+        {
+            let target = program.set_attach_target(0, Some(function.clone()));
+            target.map_err(into_io)?;
+        }
+    }
+    configure_maps(&mut object, mask_interrupts, Some(maps))?;
+    let own = object.maps_mut().find(|map| map.name() == POINT_SETTINGS);
+    let broken = || io::Error::other("the BPF object lacks its settings: the build is broken");
+    let mut own = own.ok_or_else(broken)?;
+    let value = own.initial_value_mut().unwrap_or_default();
+    let value = value.get_mut(..settings.len()).ok_or_else(broken)?;
+    value.copy_from_slice(settings);
+    let object = object.load().map_err(into_io)?;
+    let program = object.progs_mut().find(|program| program.name() == wanted);
+    let program = program.ok_or_else(broken)?;
+    let attached = match &point.program {
+        PointProgram::Tracepoint { id } => attach_to_event(&program, tracepoint(*id)),
+        PointProgram::RawTracepoint { name, .. } => {
+            let link = program.attach_raw_tracepoint(name).map_err(into_io);
+            link.and_then(|link| link.as_fd().try_clone_to_owned())
+        }
+        PointProgram::Entry { .. } | PointProgram::Return { .. } => {
+            let link = program.attach().map_err(into_io);
+            link.and_then(|link| link.as_fd().try_clone_to_owned())
+        }
+    };
+    let link = attached.map_err(NotAttached::Attach)?;
+    Ok((link, program.as_fd().try_clone_to_owned()?))
 }
 
 /// Attaches a program to the place of a probe.
@@ -176,8 +296,9 @@ pub(crate) fn attach(
 ) -> Result<Attached, ProbeError> {
     const ALL_PROCESSES: i32 = -1;
     let (number, path) = match &resolved.target {
-        Target::Function { path, returns, .. } => (usize::from(*returns), path),
-        Target::Static { path, .. } => (2, path),
+        ProbeTarget::Function { path, returns, .. } => (usize::from(*returns), path.clone()),
+        ProbeTarget::Static { path, .. } => (2, path.clone()),
+        ProbeTarget::Point(_) => (0, PathBuf::new()),
     };
     let refuse = |why: String| ProbeError::Refused {
         path: path.clone(),
@@ -190,14 +311,15 @@ pub(crate) fn attach(
     let program = program.ok_or_else(|| refuse("the build is broken".to_owned()))?;
     let known = multi_links(&program);
     let (result, log) = quietly(|| match &resolved.target {
-        Target::Static { provider, name, .. } => {
+        ProbeTarget::Point(_) => Err(io::Error::other("it is no place of a program").into()),
+        ProbeTarget::Static { provider, name, .. } => {
             let options = UsdtOpts {
                 cookie,
                 ..UsdtOpts::default()
             };
-            program.attach_usdt_with_opts(ALL_PROCESSES, path, provider, name, options)
+            program.attach_usdt_with_opts(ALL_PROCESSES, &path, provider, name, options)
         }
-        Target::Function {
+        ProbeTarget::Function {
             offset, returns, ..
         } if matches!(program.attach_type(), ProgramAttachType::TraceUprobeMulti) => {
             let options = UprobeMultiOpts {
@@ -206,9 +328,9 @@ pub(crate) fn attach(
                 retprobe: *returns,
                 ..UprobeMultiOpts::default()
             };
-            program.attach_uprobe_multi_with_opts(ALL_PROCESSES, path, "", options)
+            program.attach_uprobe_multi_with_opts(ALL_PROCESSES, &path, "", options)
         }
-        Target::Function {
+        ProbeTarget::Function {
             offset, returns, ..
         } => {
             let options = UprobeOpts {
@@ -216,7 +338,7 @@ pub(crate) fn attach(
                 retprobe: *returns,
                 ..UprobeOpts::default()
             };
-            program.attach_uprobe_with_opts(ALL_PROCESSES, path, *offset as usize, options)
+            program.attach_uprobe_with_opts(ALL_PROCESSES, &path, *offset as usize, options)
         }
     });
     let link = result.map_err(|error| {
@@ -227,7 +349,8 @@ pub(crate) fn attach(
     links.retain(|id, _| !known.contains_key(id));
     Ok(Attached {
         links: links.into_values().collect(),
-        _link: link,
+        point: None,
+        _link: Some(link),
     })
 }
 
@@ -329,11 +452,7 @@ fn try_load(
     unattached: &[&str],
     maps: Option<&Maps>,
 ) -> io::Result<(Loaded, Object)> {
-    let mut object = ObjectBuilder::default()
-        .name("overhear")
-        .map_err(into_io)?
-        .open_memory(bytes)
-        .map_err(into_io)?;
+    let mut object = open(bytes)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let load = wanted.iter().any(|wanted| wanted.name == name);
@@ -376,6 +495,12 @@ fn try_load(
     Ok((loaded, object))
 }
 
+fn open(bytes: &[u8]) -> io::Result<OpenObject> {
+    let mut builder = ObjectBuilder::default();
+    let builder = builder.name("overhear").map_err(into_io)?;
+    builder.open_memory(bytes).map_err(into_io)
+}
+
 fn attach_to_tracepoint(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
     let link = program.attach().map_err(into_io)?;
     Ok(vec![link.as_fd().try_clone_to_owned()?])
@@ -387,24 +512,30 @@ fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>>
     let mut links = Vec::new();
     for cpu in machine::online_cpus() {
         for event in served_faults(cpu)? {
-            // SAFETY: both descriptors are open during the call, and no options are given; the kernel's
-            // link keeps the event.
-            let link = unsafe {
-                libbpf_sys::bpf_link_create(
-                    program.as_fd().as_raw_fd(),
-                    event.as_raw_fd(),
-                    libbpf_sys::BPF_PERF_EVENT,
-                    std::ptr::null(),
-                )
-            };
-            if link < 0 {
-                return Err(io::Error::from_raw_os_error(-link));
-            }
-            // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
-            links.push(unsafe { OwnedFd::from_raw_fd(link) });
+            links.push(attach_to_event(program, Ok(event))?);
         }
     }
     Ok(links)
+}
+
+/// Attaches a program to a perf event. libbpf's own link would switch the event off with the end of the object.
+fn attach_to_event(program: &ProgramMut<'_>, event: Result<OwnedFd, Errno>) -> io::Result<OwnedFd> {
+    let event = event?;
+    // SAFETY: both descriptors are open during the call, and no options are given; the kernel's
+    // link keeps the event.
+    let link = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_fd().as_raw_fd(),
+            event.as_raw_fd(),
+            libbpf_sys::BPF_PERF_EVENT,
+            std::ptr::null(),
+        )
+    };
+    if link < 0 {
+        return Err(io::Error::from_raw_os_error(-link));
+    }
+    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
 /// Sets the constants, and has an object use the maps of another.

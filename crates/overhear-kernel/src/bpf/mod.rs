@@ -187,7 +187,7 @@ impl BpfSource {
         });
         let heard = heard.collect();
         let buffers = self.rings.iter().map(|(it, ..)| it.map.as_fd()).collect();
-        let sent = seat.with_files(buffers, |files, writers| {
+        let sent = seat.with_files(buffers, |files, writers, points| {
             let parcel = Parcel {
                 numbering: self.numbering,
                 number: seat.number,
@@ -195,6 +195,7 @@ impl BpfSource {
                 heard,
                 links: files.links.len(),
                 writers,
+                points,
                 before: seat.before().clone(),
                 sentence: sentence.to_owned(),
             };
@@ -232,7 +233,7 @@ impl BpfSource {
                 let reader = Reader::from_position(rings.of_cpu(cpu), geometry, progress.position);
                 let reader = reader.map_err(|_| ReceiveError::Misunderstood)?;
                 let descriptor = numbering.describe(heard.number, feed, cpu, geometry.capacity());
-                let stream = KernelStream::new(descriptor, feed.hook, reader);
+                let stream = KernelStream::new(descriptor, feed, reader);
                 streams.push(stream.resumed(progress));
             }
             granted_bytes += rings.element_bytes();
@@ -534,8 +535,8 @@ impl BpfSource {
     }
 
     fn report_not_entered(&mut self, inbox: &mut dyn Inbox) {
-        for (&hook, &count) in &self.not_entered {
-            let first = self.streams.iter_mut().find(|stream| stream.hook == hook);
+        for (&slot, &count) in &self.not_entered {
+            let first = self.streams.iter_mut().find(|stream| stream.slot == slot);
             if let Some(stream) = first {
                 stream.refuse(count, GapCause::Kernel, inbox);
             }
@@ -586,7 +587,7 @@ fn rings_of(
         let reader = Reader::from_start(rings.of_cpu(cpu), geometry);
         let reader = reader.map_err(|error| error.to_string())?;
         let descriptor = numbering.describe(number, feed, cpu, geometry.capacity());
-        Ok(KernelStream::new(descriptor, feed.hook, reader))
+        Ok(KernelStream::new(descriptor, feed, reader))
     };
     let streams: Result<Vec<_>, String> = (0..numbering.cpus()).map(stream).collect();
     Ok((rings, streams?))
@@ -628,7 +629,7 @@ mod tests {
         let mut log = Log::default();
         source.poll(&mut log).unwrap();
         source.finish();
-        source.not_entered = [(Hook::Wake, 3)].into();
+        source.not_entered = [(Hook::Wake as u32, 3)].into();
         source.poll(&mut log).unwrap();
         source.poll(&mut log).unwrap();
         let mut expected = vec![Told::Gap(0, 3, GapCause::Kernel)];

@@ -270,6 +270,13 @@ static always_inline struct ring_header *put(const struct shared *words, u32 mon
 					     u32 stride_bytes, bool alone)
 {
 	u32 index = (monitor & (MONITORS - 1)) * SLOTS + slot;
+
+	/* Before Linux 6.2 the verifier does not know the bounds of such a sum if the slot is no constant; the
+	 * compiler does, and would leave the mask out. */
+	if (!__builtin_constant_p(slot)) {
+		__asm__ volatile("" : "+r"(index));
+		index &= MONITORS * SLOTS - 1;
+	}
 	/* Read first: behind the call the verifier no longer knows the index, which then has an
 	 * address. Shapes change only while nobody is tracked for the monitor. */
 	u64 shape = READ_ONCE(words->shapes[index]);

@@ -12,12 +12,14 @@ use super::layout;
 use crate::mapping::MappedWords;
 use crate::order::Order;
 use crate::resumptions::Resumptions;
-use crate::streams::Hook;
+use crate::streams::{Feed, Hook};
 
 /// One ring and what its stream has delivered so far.
 pub(crate) struct KernelStream {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) hook: Hook,
+    /// The number of the rings; of hooks that are no probes the hook's.
+    pub(crate) slot: u32,
     pub(crate) reader: Reader<MappedWords>,
     order: Order,
     /// Refused elements already reported. They have no position in the ring but one in the
@@ -37,12 +39,13 @@ impl KernelStream {
     /// Nothing was delivered yet.
     pub(crate) fn new(
         descriptor: Arc<StreamDescriptor>,
-        hook: Hook,
+        feed: &Feed,
         reader: Reader<MappedWords>,
     ) -> Self {
         Self {
             descriptor,
-            hook,
+            hook: feed.hook,
+            slot: feed.slot,
             reader,
             order: Order::default(),
             refused: 0,
@@ -191,9 +194,10 @@ pub(crate) mod tests {
         let mapping = Mapping::new(file.as_fd(), geometry.bytes(), Access::Write).unwrap();
         let part = || mapping.part(0, geometry.bytes());
         let numbering = Numbering::new(StreamId::from_raw(0), 1, 1);
-        let descriptor = numbering.describe(0, &Hook::Wake.feed(8), 0, 8);
+        let feed = Hook::Wake.feed(8);
+        let descriptor = numbering.describe(0, &feed, 0, 8);
         let reader = Reader::from_start(part(), geometry).unwrap();
-        (KernelStream::new(descriptor, Hook::Wake, reader), part())
+        (KernelStream::new(descriptor, &feed, reader), part())
     }
 
     #[test]

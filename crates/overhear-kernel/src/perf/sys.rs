@@ -5,6 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::{read, Errno};
 
+use crate::machine;
+
 /// `struct perf_event_attr` as of version 3 (96 bytes), the first with `clockid`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +31,7 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 96);
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_COUNT_SW_PAGE_FAULTS_MIN: u64 = 5;
 const PERF_COUNT_SW_PAGE_FAULTS_MAJ: u64 = 6;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
@@ -131,6 +134,26 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
         open(PERF_COUNT_SW_PAGE_FAULTS_MIN)?,
         open(PERF_COUNT_SW_PAGE_FAULTS_MAJ)?,
     ])
+}
+
+/// Opens the event of a tracepoint. Whatever is attached to it is called on every CPU, whichever the event is bound to.
+pub(crate) fn tracepoint(id: u64) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes {
+        kind: PERF_TYPE_TRACEPOINT,
+        size: size_of::<Attributes>() as u32,
+        config: id,
+        sample_period: 1,
+        ..Attributes::default()
+    };
+    let mut opened = Err(Errno::NODEV);
+    for cpu in machine::online_cpus() {
+        opened = open_event(&attributes, -1, cpu);
+        // The CPU went offline between the listing and here.
+        if !matches!(opened, Err(Errno::NODEV)) {
+            break;
+        }
+    }
+    opened
 }
 
 fn open_event(attributes: &Attributes, pid: libc::pid_t, cpu: u32) -> Result<OwnedFd, Errno> {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`Probe`]: a function or a static probe of programs as a kernel sensor.
+//! [`Probe`]: a function or a static probe of programs, a tracepoint or function of the kernel, as a kernel sensor.
 //!
 //! A probe is named by a text, and resolved before anything is loaded: which file, which place in it, what its
 //! elements consist of ([`ResolvedProbe`]). What cannot be resolved is an error with a sentence.
 
 mod elf;
 mod file;
+mod point;
+mod signature;
 mod symbols;
+mod tracepoint;
 mod usdt;
 
 use std::path::PathBuf;
@@ -15,8 +18,13 @@ use std::sync::Arc;
 use overhear_event::kernel::events;
 use overhear_event::TypeSchema;
 
+use point::{lay_out, PointValue};
+use signature::NoSignature;
 use symbols::Unresolved;
+use tracepoint::{NoTracepoint, Tracepoint};
 use usdt::MOST_ARGUMENTS;
+
+pub(crate) use point::{KernelPoint, PointProgram};
 
 /// How many probes a monitor can have.
 pub(crate) const MOST_PROBES: usize = 16;
@@ -30,8 +38,9 @@ const WIDE_STRIDE_BYTES: u32 = 128;
 /// Of returns.
 const RETURN_STRIDE_BYTES: u32 = 32;
 
-/// A place in programs that becomes a sensor while a monitor runs: the entry of a function, its
-/// return, or a static probe (USDT). No program needs to be built for it or started again.
+/// A place that becomes a sensor while a monitor runs: in programs the entry of a function, its
+/// return, or a static probe (USDT), for which no program needs to be built or started again; in the kernel a
+/// tracepoint, or the entry or return of a function.
 ///
 /// ```
 /// use overhear_kernel::Probe;
@@ -43,6 +52,11 @@ const RETURN_STRIDE_BYTES: u32 = 32;
 /// let phase = Probe::usdt("/bin/server:app:phase")?;
 /// assert_eq!(phase.sensor(), "usdt/app/phase");
 /// assert!(Probe::function("/bin/server").is_err());
+///
+/// let fork = Probe::tracepoint("sched:sched_process_fork")?;
+/// assert_eq!(fork.sensor(), "tracepoint/sched/sched_process_fork");
+/// let send = Probe::kernel_function("tcp_sendmsg:return")?;
+/// assert_eq!(send.sensor(), "kprobe/tcp_sendmsg/return");
 /// # Ok::<(), overhear_kernel::ProbeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +76,17 @@ enum Point {
         file: String,
         provider: String,
         name: String,
+    },
+    /// One with an event has a system.
+    Tracepoint {
+        system: Option<String>,
+        name: String,
+    },
+    KernelEntry {
+        function: String,
+    },
+    KernelReturn {
+        function: String,
     },
 }
 
@@ -128,6 +153,22 @@ pub enum ProbeError {
         /// The phrase after "because".
         why: String,
     },
+    /// The kernel has no such tracepoint or function.
+    #[error("this kernel has no {what}; {advice}")]
+    NoPoint {
+        /// The tracepoint or function.
+        what: String,
+        /// What there is instead.
+        advice: String,
+    },
+    /// A tracepoint or function of the kernel cannot be a sensor.
+    #[error("{what} of the kernel cannot be traced, because {why}")]
+    NotTraceable {
+        /// The tracepoint or function.
+        what: String,
+        /// The phrase after "because".
+        why: String,
+    },
     /// A monitor has no room for so many.
     #[error("a kernel monitor can have {MOST_PROBES} probes, and {given} are wished for")]
     TooMany {
@@ -150,12 +191,14 @@ pub(crate) struct ResolvedProbe {
     pub(crate) schema: Arc<TypeSchema>,
     /// Bytes of a slot in its rings: what its program writes.
     pub(crate) stride_bytes: u32,
-    pub(crate) target: Target,
+    pub(crate) target: ProbeTarget,
+    /// Values of a point that its elements do not have.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// What a program is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ProbeTarget {
     /// The instruction at an offset in a file, which begins a function.
     Function {
         path: PathBuf,
@@ -170,12 +213,23 @@ pub(crate) enum Target {
         /// It has more arguments than an ordinary slot has room for.
         is_wide: bool,
     },
+    /// A place in the kernel.
+    Point(KernelPoint),
 }
 
 impl ResolvedProbe {
     /// Whether its elements need a larger slot than those of others of its kind.
     pub(crate) const fn is_wide(&self) -> bool {
-        matches!(self.target, Target::Static { is_wide: true, .. })
+        matches!(self.target, ProbeTarget::Static { is_wide: true, .. })
+    }
+
+    /// What its elements lack, as a phrase.
+    pub(crate) fn note(&self) -> Option<String> {
+        let sensor = self.probe.sensor();
+        let fields = self.left_out.join(", ");
+        (!fields.is_empty()).then(|| {
+            format!("elements of {sensor} have no {fields}, for which there is no kind of field or no room")
+        })
     }
 }
 
@@ -230,6 +284,62 @@ impl Probe {
         }
     }
 
+    /// A tracepoint of the kernel: `SYSTEM:NAME` has the fields of its event, as `perf` and `trace-cmd` show them;
+    /// `NAME` alone the arguments that the kernel passes, also of tracepoints that have no event.
+    ///
+    /// # Errors
+    /// [`ProbeError::Form`].
+    pub fn tracepoint(text: &str) -> Result<Self, ProbeError> {
+        let (system, name) = match text.split_once(':') {
+            Some((system, name)) => (Some(system), name),
+            None => (None, text),
+        };
+        let are_names = [name].into_iter().chain(system).all(is_kernel_name);
+        if !are_names {
+            return Err(ProbeError::Form {
+                text: text.to_owned(),
+                form: "SYSTEM:NAME, or NAME alone",
+            });
+        }
+        Ok(Self(Point::Tracepoint {
+            system: system.map(str::to_owned),
+            name: name.to_owned(),
+        }))
+    }
+
+    /// A function of the kernel: `FUNCTION` is its entry, `FUNCTION:return` its return.
+    ///
+    /// # Errors
+    /// [`ProbeError::Form`].
+    pub fn kernel_function(text: &str) -> Result<Self, ProbeError> {
+        let (function, returns) = match text.strip_suffix(RETURN) {
+            Some(function) => (function, true),
+            None => (text, false),
+        };
+        if !is_kernel_name(function) {
+            return Err(ProbeError::Form {
+                text: text.to_owned(),
+                form: "FUNCTION or FUNCTION:return",
+            });
+        }
+        let function = function.to_owned();
+        Ok(Self(match returns {
+            true => Point::KernelReturn { function },
+            false => Point::KernelEntry { function },
+        }))
+    }
+
+    /// The return of a function of the kernel, by its name alone.
+    ///
+    /// # Errors
+    /// [`ProbeError::Form`].
+    pub fn kernel_return(text: &str) -> Result<Self, ProbeError> {
+        match Self::kernel_function(text)? {
+            Self(Point::KernelEntry { function }) => Ok(Self(Point::KernelReturn { function })),
+            probe => Ok(probe),
+        }
+    }
+
     /// The name of its streams; its events are `kernel:NAME`.
     #[must_use]
     pub fn sensor(&self) -> String {
@@ -237,19 +347,29 @@ impl Probe {
             Point::Entry { symbol, .. } => format!("probe/{symbol}"),
             Point::Return { symbol, .. } => format!("probe/{symbol}/return"),
             Point::Static { provider, name, .. } => format!("usdt/{provider}/{name}"),
+            Point::Tracepoint {
+                system: Some(system),
+                name,
+            } => format!("tracepoint/{system}/{name}"),
+            Point::Tracepoint { system: None, name } => format!("tracepoint/{name}"),
+            Point::KernelEntry { function } => format!("kprobe/{function}"),
+            Point::KernelReturn { function } => format!("kprobe/{function}/return"),
         }
     }
 
-    /// The file's name, which tells equal names of several files apart.
+    /// The file's name, which tells equal names of several files apart; empty for places of the kernel.
     #[must_use]
     pub fn instance(&self) -> String {
         let (Point::Entry { file, .. } | Point::Return { file, .. } | Point::Static { file, .. }) =
-            &self.0;
+            &self.0
+        else {
+            return String::new();
+        };
         let name = file.rsplit('/').next();
         name.unwrap_or(file).to_owned()
     }
 
-    /// What its elements consist of. The file is looked into.
+    /// What its elements consist of. The file, or what the kernel tells of itself, is looked into.
     ///
     /// # Errors
     /// [`ProbeError`] if there is no such place.
@@ -265,6 +385,13 @@ impl Probe {
                 format!("function {symbol}")
             }
             Point::Static { provider, name, .. } => format!("static probe {provider}:{name}"),
+            Point::Tracepoint { system, name } => match system {
+                Some(system) => format!("tracepoint {system}:{name}"),
+                None => format!("tracepoint {name}"),
+            },
+            Point::KernelEntry { function } | Point::KernelReturn { function } => {
+                format!("function {function}")
+            }
         }
     }
 
@@ -278,6 +405,86 @@ impl Probe {
                 provider,
                 name,
             } => self.resolve_static(file, provider, name),
+            Point::Tracepoint {
+                system: Some(system),
+                name,
+            } => self.resolve_tracepoint(system, name),
+            Point::Tracepoint { system: None, name } => {
+                let found = signature::of_tracepoint(name);
+                let (values, arguments) = found.map_err(|none| self.no_signature(none))?;
+                let program = PointProgram::RawTracepoint {
+                    name: name.clone(),
+                    arguments: arguments as u32,
+                };
+                Ok(self.laid(program, values, Vec::new()))
+            }
+            Point::KernelEntry { function } => {
+                let values = signature::of_entry(function);
+                let values = values.map_err(|none| self.no_signature(none))?;
+                let function = function.clone();
+                Ok(self.laid(PointProgram::Entry { function }, values, Vec::new()))
+            }
+            Point::KernelReturn { function } => {
+                let values = signature::of_return(function);
+                let values = values.map_err(|none| self.no_signature(none))?;
+                let function = function.clone();
+                Ok(self.laid(PointProgram::Return { function }, values, Vec::new()))
+            }
+        }
+    }
+
+    fn resolve_tracepoint(&self, system: &str, name: &str) -> Result<ResolvedProbe, ProbeError> {
+        let found = Tracepoint::read(system, name).map_err(|none| match none {
+            NoTracepoint::Missing(alike) => ProbeError::NoPoint {
+                what: self.what(),
+                advice: match alike.is_empty() {
+                    true => "`perf list tracepoint` lists them".to_owned(),
+                    false => format!("there is {}", alike.join(", ")),
+                },
+            },
+            NoTracepoint::NotReadable(why) => ProbeError::NotTraceable {
+                what: self.what(),
+                why,
+            },
+        })?;
+        let program = PointProgram::Tracepoint { id: found.id };
+        Ok(self.laid(program, found.values, found.left_out))
+    }
+
+    fn no_signature(&self, none: NoSignature) -> ProbeError {
+        let what = self.what();
+        match none {
+            NoSignature::Missing(alike) => ProbeError::NoPoint {
+                what,
+                advice: match alike.is_empty() {
+                    true => "it may be a part of its callers; /proc/kallsyms lists those that can be called"
+                        .to_owned(),
+                    false => format!("there is {}", alike.join(", ")),
+                },
+            },
+            NoSignature::NotTraceable(why) => ProbeError::NotTraceable { what, why },
+            NoSignature::NoTypes => ProbeError::NotTraceable {
+                what,
+                why: "this kernel does not describe its types (/sys/kernel/btf/vmlinux is missing)"
+                    .to_owned(),
+            },
+        }
+    }
+
+    fn laid(
+        &self,
+        program: PointProgram,
+        values: Vec<PointValue>,
+        mut left_out: Vec<String>,
+    ) -> ResolvedProbe {
+        let laid = lay_out(program, &self.sensor(), values);
+        left_out.extend(laid.left_out);
+        ResolvedProbe {
+            probe: self.clone(),
+            schema: Arc::new(laid.schema),
+            stride_bytes: laid.point.stride_bytes,
+            target: ProbeTarget::Point(laid.point),
+            left_out,
         }
     }
 
@@ -300,11 +507,12 @@ impl Probe {
             probe: self.clone(),
             schema: Arc::new(schema),
             stride_bytes,
-            target: Target::Function {
+            target: ProbeTarget::Function {
                 path,
                 offset,
                 returns,
             },
+            left_out: Vec::new(),
         })
     }
 
@@ -377,14 +585,21 @@ impl Probe {
                 true => WIDE_STRIDE_BYTES,
                 false => CALL_STRIDE_BYTES,
             },
-            target: Target::Static {
+            target: ProbeTarget::Static {
                 path,
                 provider: provider.to_owned(),
                 name: name.to_owned(),
                 is_wide,
             },
+            left_out: Vec::new(),
         })
     }
+}
+
+/// Whether the kernel could have something of this name; it is a part of a path.
+fn is_kernel_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    !text.is_empty() && !text.starts_with('.') && text.chars().all(is_part)
 }
 
 fn find(name: &str) -> Result<PathBuf, ProbeError> {

@@ -455,11 +455,20 @@ fn a_monitor_of_perf_records_that_nobody_takes_stays() {
     assert!(departures.all() > 0, "it has heard that thread come and go");
 }
 
+/// A tracepoint that every program passes, if this kernel has it.
+fn tracepoint() -> Option<Probe> {
+    let probe = Probe::tracepoint("raw_syscalls:sys_enter").unwrap();
+    probe.schema().is_ok().then_some(probe)
+}
+
 /// Plays an owner of a monitor with every sensor and with probes, which gives it away and is killed.
 pub(crate) fn probing_giver() {
     let mut socket = socket();
     let builder = KernelMonitor::builder().elements(1024).apart();
-    let builder = builder.sensors(Sensor::all()).probes(probes());
+    let points = tracepoint().into_iter();
+    let builder = builder
+        .sensors(Sensor::all())
+        .probes(probes().into_iter().chain(points));
     let Some(mut monitor) = create(builder) else {
         return println!("@ skipped");
     };
@@ -507,6 +516,13 @@ fn probes_are_given_with_their_monitor() {
         "a function's arguments"
     );
     assert!(recorder.others.contains_key("syscall"));
+    if let Some(point) = tracepoint() {
+        let heard = &recorder.others[&point.sensor()];
+        assert!(
+            heard.iter().all(|fields| fields.contains_key("id")),
+            "a schema came along"
+        );
+    }
     monitor.terminate().unwrap();
     // The probes have gone, too.
     let kept = held_by(std::process::id());

@@ -332,6 +332,13 @@ impl Recorder {
         self.streams.values().filter_map(of_cause).sum()
     }
 
+    /// Of one sensor, for whatever cause.
+    pub(crate) fn missed_of(&self, sensor: &str) -> u64 {
+        let own = |stream: &&Stream| stream.descriptor.sensor == sensor;
+        let streams = self.streams.values().filter(own);
+        streams.flat_map(|stream| stream.missed.values()).sum()
+    }
+
     /// The streams of which elements are missing, and why.
     pub(crate) fn gaps(&self) -> Vec<String> {
         let with_gaps = self

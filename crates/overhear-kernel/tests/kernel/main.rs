@@ -12,6 +12,7 @@ mod harness;
 mod monitors;
 mod owners;
 mod perf;
+mod points;
 mod probes;
 mod roles;
 mod runs;

@@ -35,6 +35,7 @@ fn play() {
             chorus(280 / cpus + 2, 10, 4);
         }
         "churn" => churn(),
+        "pointed" => crate::points::pointed(),
         "probed" => crate::probes::probed(),
         "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::owners::monitor_and_wait(),

@@ -13,7 +13,7 @@
 
 use std::io::Write;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update, Value};
+use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update, Value, HEXADECIMAL};
 
 use super::output::Output;
 use super::{ExportError, Exported};
@@ -69,7 +69,8 @@ impl<W: Write> CsvExport<W> {
             Some(stream) => {
                 heads.extend(stream.schema.fields().iter().map(
                     |field| match field.unit.as_str() {
-                        "" => field.name.clone(),
+                        // Its values say so.
+                        "" | HEXADECIMAL => field.name.clone(),
                         unit => format!("{} [{unit}]", field.name),
                     },
                 ));
@@ -109,7 +110,8 @@ impl<W: Write> Update for CsvExport<W> {
         let schema = &element.stream.schema;
         let values = schema.fields().iter().enumerate().map(|(index, field)| {
             let value = schema.read(index, element.payload);
-            (field.name.as_str(), value.unwrap_or(Value::Text("")))
+            let value = field.shown(value.unwrap_or(Value::Text("")));
+            (field.name.as_str(), value)
         });
         let mut cells = vec![
             element.time.as_monotonic_ns().to_string(),

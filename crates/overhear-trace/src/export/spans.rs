@@ -17,15 +17,20 @@ pub(super) enum Edge {
 /// A function calls itself at most so often that it is seen.
 const MOST_CALLS: usize = 256;
 
+/// What the sensors of functions are called, of programs and of the kernel, before the function's name.
+const OF_FUNCTIONS: [&str; 2] = ["probe/", "kprobe/"];
+
 /// The probed function whose calls or returns a stream tells, as the sensor of the calls; `None` of other streams.
 pub(super) fn function_of(stream: &StreamDescriptor) -> Option<(&str, Edge)> {
     let sensor = stream.sensor.as_str();
-    match stream.schema.id() {
-        _ if !sensor.starts_with("probe/") => None,
-        "probe" => Some((sensor, Edge::Begin)),
-        "probe_return" => Some((sensor.strip_suffix("/return")?, Edge::End)),
-        _ => None,
+    let is_of_kernel = matches!(stream.origin, Origin::Kernel { .. });
+    if !is_of_kernel || !OF_FUNCTIONS.iter().any(|of| sensor.starts_with(of)) {
+        return None;
     }
+    Some(match sensor.strip_suffix("/return") {
+        Some(function) => (function, Edge::End),
+        None => (sensor, Edge::Begin),
+    })
 }
 
 /// What tells one span of a sensor from another.
@@ -162,7 +167,8 @@ pub(super) fn is_of_cpus(stream: &StreamDescriptor) -> bool {
 /// What the span is called that an element begins: an interrupt, a system call and a function have names of their own.
 pub(super) fn name_of(element: &ElementView<'_>) -> String {
     if let Some((function, _)) = function_of(element.stream) {
-        return function.trim_start_matches("probe/").to_string();
+        let name = function.split_once('/').map_or(function, |(_, name)| name);
+        return name.to_string();
     }
     let sensor = element.stream.sensor.as_str();
     let own = match (sensor, element.field("name")) {

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a function of the kernel takes and returns, as the kernel's type information (BTF) describes it.
+//!
+//! Tracepoints have a function each that is called with their arguments (`__bpf_trace_NAME`), by which the kernel
+//! describes those; of several that share one class it has that of the class alone.
+
+use std::fs;
+
+use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Typedef};
+use libbpf_rs::btf::{Btf, BtfKind, BtfType, HasSize, ReferencesType, TypeId};
+use overhear_event::FieldKind;
+
+use super::point::{PointSource, PointValue, ValueKind};
+use super::tracepoint::is_similar;
+use crate::machine;
+
+/// What a function that is called with a tracepoint's arguments is called, before its name.
+const OF_TRACEPOINT: &str = "__bpf_trace_";
+/// And the type of such functions.
+const TRACEPOINT_TYPE: &str = "btf_trace_";
+/// How many words of arguments a function may have (`MOST_POINT_ARGUMENTS`).
+const MOST_ARGUMENTS: usize = 12;
+const MOST_LISTED: usize = 8;
+
+/// Why a function cannot be a sensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoSignature {
+    /// There is none; these are called alike.
+    Missing(Vec<String>),
+    /// The phrase after "because".
+    NotTraceable(String),
+    /// The kernel describes no types at all.
+    NoTypes,
+}
+
+/// The kernel's types.
+struct Types(Btf<'static>);
+
+impl Types {
+    fn read() -> Result<Self, NoSignature> {
+        if !machine::has_type_information() {
+            return Err(NoSignature::NoTypes);
+        }
+        let types = Btf::from_vmlinux().map_err(|error| {
+            let why = format!("the kernel's type information cannot be read ({error})");
+            NoSignature::NotTraceable(why)
+        })?;
+        Ok(Self(types))
+    }
+
+    fn prototype(&self, function: &str) -> Option<FuncProto<'_>> {
+        let function = self.0.type_by_name::<Func<'_>>(function)?;
+        FuncProto::try_from(function.referenced_type()).ok()
+    }
+
+    fn by_id(&self, id: TypeId) -> Option<BtfType<'_>> {
+        let found: BtfType<'_> = self.0.type_by_id(id)?;
+        Some(found.skip_mods_and_typedefs())
+    }
+
+    /// What a value of a type is, and how many words of arguments it takes; `None` where it can be none.
+    fn value(&self, id: TypeId) -> Option<(Shape, usize)> {
+        let found = self.by_id(id)?;
+        Some(match found.kind() {
+            BtfKind::Int => {
+                let int = Int::try_from(found).ok()?;
+                let bytes = int.bits / 8;
+                let is_signed = matches!(int.encoding, IntEncoding::Signed | IntEncoding::Char);
+                (Shape::Number(number(bytes.into(), is_signed)?), 1)
+            }
+            BtfKind::Enum => {
+                let kind = Enum::try_from(found).ok()?;
+                (Shape::Number(number(kind.size(), kind.is_signed())?), 1)
+            }
+            BtfKind::Enum64 => {
+                let kind = Enum64::try_from(found).ok()?;
+                (Shape::Number(number(kind.size(), kind.is_signed())?), 1)
+            }
+            BtfKind::Ptr => match self.is_text(found) {
+                true => (Shape::Text, 1),
+                false => (Shape::Bits, 1),
+            },
+            BtfKind::Struct | BtfKind::Union => {
+                let size = self.size(found)?;
+                (Shape::Bits, size.div_ceil(8))
+            }
+            _ => return None,
+        })
+    }
+
+    fn size(&self, found: BtfType<'_>) -> Option<usize> {
+        let composite = libbpf_rs::btf::types::Composite::try_from(found).ok()?;
+        Some(composite.size())
+    }
+
+    /// Whether a pointer is one to `char`.
+    fn is_text(&self, pointer: BtfType<'_>) -> bool {
+        let target = pointer
+            .next_type()
+            .map(|target| target.skip_mods_and_typedefs());
+        target.is_some_and(|target| {
+            target.kind() == BtfKind::Int && target.name().is_some_and(|name| name == "char")
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Number(FieldKind),
+    Bits,
+    Text,
+}
+
+fn number(bytes: usize, is_signed: bool) -> Option<FieldKind> {
+    Some(match (bytes, is_signed) {
+        (1, false) => FieldKind::U8,
+        (2, false) => FieldKind::U16,
+        (4, false) => FieldKind::U32,
+        (8, false) => FieldKind::U64,
+        (1, true) => FieldKind::I8,
+        (2, true) => FieldKind::I16,
+        (4, true) => FieldKind::I32,
+        (8, true) => FieldKind::I64,
+        _ => return None,
+    })
+}
+
+fn unfit(what: &str) -> NoSignature {
+    NoSignature::NotTraceable(format!("{what} is of a type that no register holds"))
+}
+
+/// The arguments of a function, from the given one on, and how many words they take together.
+fn arguments(
+    types: &Types,
+    prototype: &FuncProto<'_>,
+    from: usize,
+) -> Result<(Vec<PointValue>, usize), NoSignature> {
+    let (mut values, mut at) = (Vec::new(), 0);
+    for (index, parameter) in prototype.iter().skip(from).enumerate() {
+        let name = parameter.name.and_then(|name| name.to_str());
+        let name = match name {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => format!("argument_{}", index + 1),
+        };
+        let Some((shape, words)) = types.value(parameter.ty) else {
+            return Err(unfit(&format!("its argument {name}")));
+        };
+        for part in 0..words {
+            let (source, kind) = match shape {
+                Shape::Number(kind) => (PointSource::Argument, ValueKind::Number(kind)),
+                Shape::Bits => (PointSource::Argument, ValueKind::Bits(FieldKind::U64)),
+                Shape::Text => (PointSource::ArgumentPointed, ValueKind::Text(None)),
+            };
+            values.push(PointValue {
+                name: match words {
+                    1 => name.clone(),
+                    _ => format!("{name}_{part}"),
+                },
+                source,
+                from: (at + part) as u16,
+                kind,
+            });
+        }
+        at += words;
+    }
+    if at > MOST_ARGUMENTS {
+        let why =
+            format!("its arguments take {at} words, and at most {MOST_ARGUMENTS} can be read");
+        return Err(NoSignature::NotTraceable(why));
+    }
+    Ok((values, at))
+}
+
+/// What a function is called with.
+pub(super) fn of_entry(function: &str) -> Result<Vec<PointValue>, NoSignature> {
+    let types = Types::read()?;
+    let prototype = traceable(&types, function)?;
+    arguments(&types, &prototype, 0).map(|(values, _)| values)
+}
+
+/// What a function returns: one value, or none.
+pub(super) fn of_return(function: &str) -> Result<Vec<PointValue>, NoSignature> {
+    let types = Types::read()?;
+    let prototype = traceable(&types, function)?;
+    // The kernel's programs see the arguments, too, so these must fit.
+    arguments(&types, &prototype, 0)?;
+    let id = prototype.referenced_type_id();
+    if types
+        .by_id(id)
+        .is_none_or(|found| found.kind() == BtfKind::Void)
+    {
+        return Ok(Vec::new());
+    }
+    let (source, kind) = match types.value(id) {
+        Some((Shape::Number(kind), _)) => (PointSource::Result, ValueKind::Number(kind)),
+        Some((Shape::Bits, 1)) => (PointSource::Result, ValueKind::Bits(FieldKind::U64)),
+        Some((Shape::Text, _)) => (PointSource::ResultPointed, ValueKind::Text(None)),
+        _ => return Err(unfit("its result")),
+    };
+    Ok(vec![PointValue {
+        name: "value".to_owned(),
+        source,
+        from: 0,
+        kind,
+    }])
+}
+
+/// What a tracepoint without an event is called with, and how many words that takes.
+pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), NoSignature> {
+    let types = Types::read()?;
+    let has_it = |name: &str| {
+        let name = format!("{TRACEPOINT_TYPE}{name}");
+        types.0.type_by_name::<Typedef<'_>>(&name).is_some()
+    };
+    if !has_it(name) {
+        let mut known: Vec<String> = types
+            .0
+            .type_by_kind::<Typedef<'_>>()
+            .filter_map(|it| {
+                Some(
+                    it.name()?
+                        .to_str()?
+                        .strip_prefix(TRACEPOINT_TYPE)?
+                        .to_owned(),
+                )
+            })
+            .filter(|other| is_similar(other, name))
+            .collect();
+        known.sort_unstable();
+        known.dedup();
+        known.truncate(MOST_LISTED);
+        return Err(NoSignature::Missing(known));
+    }
+    // The type has the same parameters without names.
+    let named = types.prototype(&format!("{OF_TRACEPOINT}{name}"));
+    let by_type = || {
+        let typedef = types
+            .0
+            .type_by_name::<Typedef<'_>>(&format!("{TRACEPOINT_TYPE}{name}"))?;
+        let pointer = typedef.referenced_type();
+        FuncProto::try_from(pointer.next_type()?).ok()
+    };
+    let prototype = named.or_else(by_type);
+    let prototype = prototype.ok_or_else(|| unfit("its description"))?;
+    // The first is the programs' own.
+    arguments(&types, &prototype, 1)
+}
+
+/// The prototype of a function that is there once.
+fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, NoSignature> {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let found = look_up(&symbols, function);
+    let prototype = types.prototype(function);
+    match (found, prototype) {
+        (
+            Found {
+                times: 2..,
+                ..
+            },
+            _,
+        ) => Err(NoSignature::NotTraceable(format!(
+            "the kernel has {} functions of this name, and cannot tell them apart",
+            found_times(&symbols, function)
+        ))),
+        (Found { module: Some(module), .. }, None) => Err(NoSignature::NotTraceable(format!(
+            "it belongs to the module {module}, and only functions of the kernel itself are described"
+        ))),
+        (Found { times: 1, .. }, Some(prototype)) => Ok(prototype),
+        // Where the kernel hides its symbols, its types must do.
+        (Found { times: 0, .. }, Some(prototype)) if symbols.is_empty() => Ok(prototype),
+        (Found { times: 1, .. }, None) => Err(NoSignature::NotTraceable(
+            "the kernel does not describe what it takes: it is not written in C, or its compiler has changed that"
+                .to_owned(),
+        )),
+        (Found { alike, .. }, _) => match alike.iter().find(|it| is_made_of(it, function)) {
+            Some(made) => Err(NoSignature::NotTraceable(format!(
+                "its compiler has made {made} of it, with other arguments, or put it into its callers"
+            ))),
+            None => Err(NoSignature::Missing(alike)),
+        },
+    }
+}
+
+/// Whether a name is that of what a compiler made of a function.
+fn is_made_of(name: &str, function: &str) -> bool {
+    let rest = name.strip_prefix(function);
+    rest.is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// What the list of the kernel's symbols has of a function.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    times: usize,
+    module: Option<String>,
+    alike: Vec<String>,
+}
+
+/// The functions of a list of symbols: name, and module where there is one.
+fn functions(symbols: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    symbols.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (kind, name) = (words.nth(1)?, words.next()?);
+        let module = words.next().map(|it| it.trim_matches(['[', ']']));
+        matches!(kind, "t" | "T" | "w" | "W").then_some((name, module))
+    })
+}
+
+fn found_times(symbols: &str, function: &str) -> usize {
+    functions(symbols)
+        .filter(|(name, _)| *name == function)
+        .count()
+}
+
+fn look_up(symbols: &str, function: &str) -> Found {
+    let own = functions(symbols).find(|(name, _)| *name == function);
+    let mut alike: Vec<String> = functions(symbols)
+        .map(|(name, _)| name)
+        .filter(|name| is_made_of(name, function) || is_near(name, function))
+        .map(str::to_owned)
+        .collect();
+    // What was made of it comes first.
+    alike.sort_by_key(|name| (!is_made_of(name, function), name.len(), name.clone()));
+    alike.dedup();
+    alike.truncate(MOST_LISTED);
+    Found {
+        times: found_times(symbols, function),
+        module: own.and_then(|(_, module)| module).map(str::to_owned),
+        alike,
+    }
+}
+
+/// Whether two names of the kernel's hundred thousand are much alike.
+fn is_near(name: &str, function: &str) -> bool {
+    name.len().abs_diff(function.len()) <= 2 && is_similar(name, function)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{look_up, of_entry, of_return, of_tracepoint, Found, NoSignature};
+    use crate::machine;
+
+    #[test]
+    fn symbols_tell_how_often_a_function_is_there_and_what_became_of_it() {
+        let symbols = "0000 T tcp_sendmsg\n0000 t show\n0000 t show\n0000 d tcp_prot\n\
+                       0000 t nf_hook\t[nf_tables]\n0000 t helper.isra.0\n0000 T tcp_sendpage\n";
+        let found = look_up(symbols, "tcp_sendmsg");
+        assert_eq!((found.times, found.module), (1, None));
+        assert_eq!(look_up(symbols, "show").times, 2);
+        assert_eq!(look_up(symbols, "tcp_prot").times, 0);
+        let found = look_up(symbols, "nf_hook");
+        assert_eq!(found.module.as_deref(), Some("nf_tables"));
+        let expected = Found {
+            times: 0,
+            module: None,
+            alike: vec!["helper.isra.0".to_owned()],
+        };
+        assert_eq!(look_up(symbols, "helper"), expected);
+        assert_eq!(look_up(symbols, "tcp_sendmsgs").alike, ["tcp_sendmsg"]);
+    }
+
+    #[test]
+    fn this_kernel_describes_its_functions_and_tracepoints() {
+        if !machine::has_type_information() {
+            return println!("skipped: this kernel does not describe its types");
+        }
+        let values = of_entry("vfs_read").unwrap();
+        let names: Vec<&str> = values.iter().map(|value| value.name.as_str()).collect();
+        assert_eq!(names, ["file", "buf", "count", "pos"]);
+        assert_eq!(of_return("vfs_read").unwrap()[0].name, "value");
+        assert!(of_return("wake_up_new_task").unwrap().is_empty());
+        let (values, words) = of_tracepoint("sched_process_fork").unwrap();
+        assert_eq!((values[1].name.as_str(), words), ("child", 2));
+        let Err(NoSignature::Missing(alike)) = of_entry("vfs_raed") else {
+            panic!("there is no such function");
+        };
+        assert!(alike.contains(&"vfs_read".to_owned()), "{alike:?}");
+        let missing = of_tracepoint("sched_proces_fork").unwrap_err();
+        assert_eq!(
+            missing,
+            NoSignature::Missing(vec!["sched_process_fork".to_owned()])
+        );
+    }
+}
