@@ -71,9 +71,10 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let code = match error {
             StartError::Bpf { .. } | StartError::Perf { .. } => -libc::EPERM,
-            StartError::RingSize { .. } | StartError::NoSuchRing { .. } | StartError::Probe(_) => {
-                -libc::EINVAL
-            }
+            StartError::RingSize { .. }
+            | StartError::NoSuchRing { .. }
+            | StartError::NoSuchProbeRing { .. }
+            | StartError::Probe(_) => -libc::EINVAL,
         };
         Self(code, error.to_string())
     }

@@ -29,6 +29,12 @@ pub enum StartError {
         /// The sensor.
         sensor: Sensor,
     },
+    /// A size was given for a probe that is not attached.
+    #[error("a size was given for the rings of {probe}, which is none of the probes; name it as a probe")]
+    NoSuchProbeRing {
+        /// The probe's sensor.
+        probe: String,
+    },
     /// BPF was asked for by name.
     #[error("the kernel sensors cannot use BPF, because {why}; choose auto or perf instead")]
     Bpf {

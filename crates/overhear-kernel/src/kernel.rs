@@ -64,6 +64,7 @@ pub struct KernelBuilder {
     first_stream: StreamId,
     buffer_bytes: Option<u64>,
     rings: Vec<(Sensor, u32)>,
+    probe_rings: Vec<(Probe, u32)>,
     sensors: Vec<Sensor>,
     probes: Vec<Probe>,
     perf_pages: u32,
@@ -134,6 +135,13 @@ impl KernelBuilder {
     #[must_use]
     pub fn ring(mut self, sensor: Sensor, elements: u32) -> Self {
         self.rings.push((sensor, elements));
+        self
+    }
+
+    /// As [`Self::ring`], of one of the probes.
+    #[must_use]
+    pub fn probe_ring(mut self, probe: &Probe, elements: u32) -> Self {
+        self.probe_rings.push((probe.clone(), elements));
         self
     }
 
@@ -214,6 +222,15 @@ impl KernelBuilder {
             let feed = feed.ok_or(StartError::NoSuchRing { sensor: *sensor })?;
             feed.capacity = *elements;
         }
+        for (probe, elements) in &self.probe_rings {
+            let place = probes.iter().position(|own| own.probe == *probe);
+            let slot = place.map(|place| Hook::Probe as u32 + place as u32);
+            let feed = feeds.iter_mut().find(|feed| Some(feed.slot) == slot);
+            let feed = feed.ok_or_else(|| StartError::NoSuchProbeRing {
+                probe: probe.sensor(),
+            })?;
+            feed.capacity = *elements;
+        }
         Ok(feeds)
     }
 
@@ -226,7 +243,7 @@ impl KernelBuilder {
         // Rings of one size take as many bytes as one of switches, whatever is in them.
         let of_more = |sensor: &Sensor| {
             let feed = sensor.hook().feed(self.elements);
-            let capacity = u64::from(self.elements) * 32 / u64::from(feed.stride_bytes);
+            let capacity = u64::from(self.elements) * 32 / u64::from(feed.stride_bytes());
             Feed {
                 capacity: (capacity as u32).clamp(*RING_ELEMENTS.start(), *RING_ELEMENTS.end()),
                 ..feed
@@ -236,7 +253,7 @@ impl KernelBuilder {
         feeds.extend(more.map(of_more));
         // Twice the bytes of a ring of switches, because arguments take twice the room.
         let of_probe = |(number, probe): (usize, &ResolvedProbe)| {
-            let capacity = u64::from(self.elements) * 64 / u64::from(probe.stride_bytes);
+            let capacity = (u64::from(self.elements) * 64) >> probe.slot_shift();
             let capacity = (capacity as u32).clamp(*RING_ELEMENTS.start(), self.elements);
             feed_of_probe(probe, number, capacity)
         };
@@ -253,7 +270,7 @@ impl KernelBuilder {
         let weights: u64 = feeds.iter().map(weight).sum();
         let per_cpu = bytes / u64::from(cpus);
         for feed in &mut feeds {
-            let share = per_cpu * weight(feed) / weights / u64::from(feed.stride_bytes);
+            let share = per_cpu * weight(feed) / weights / u64::from(feed.stride_bytes());
             let least = u64::from(*RING_ELEMENTS.start());
             let most = u64::from(*RING_ELEMENTS.end());
             let elements = share.clamp(least, most);
@@ -264,7 +281,9 @@ impl KernelBuilder {
     }
 
     fn start(self) -> Result<Kernel, StartError> {
+        let of_probes = self.probe_rings.iter().map(|(_, elements)| *elements);
         let own = self.rings.iter().map(|(_, elements)| *elements);
+        let own = own.chain(of_probes);
         for given in [self.elements, self.life_elements].into_iter().chain(own) {
             if !given.is_power_of_two() || !RING_ELEMENTS.contains(&given) {
                 return Err(StartError::RingSize {
@@ -441,6 +460,7 @@ impl Kernel {
             life_elements: 4_096,
             buffer_bytes: None,
             rings: Vec::new(),
+            probe_rings: Vec::new(),
             sensors: Vec::new(),
             probes: Vec::new(),
             first_stream: StreamId::from_raw(0),
@@ -575,6 +595,14 @@ impl Kernel {
     pub(crate) fn ring_elements(&self, sensor: Sensor) -> Option<u64> {
         match &self.engine {
             Engine::Bpf(source) => source.ring_elements(sensor),
+            Engine::Perf(_) | Engine::None => None,
+        }
+    }
+
+    /// Elements of each ring of a probe.
+    pub(crate) fn probe_ring_elements(&self, probe: &Probe) -> Option<u64> {
+        match &self.engine {
+            Engine::Bpf(source) => source.probe_ring_elements(probe),
             Engine::Perf(_) | Engine::None => None,
         }
     }

@@ -7,7 +7,9 @@ use std::path::Path;
 use overhear_event::GapCause;
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
-use crate::{GiveError, Kernel, KernelBuilder, ReceiveError, Runs, SelectError, Sensor, Status};
+use crate::{
+    GiveError, Kernel, KernelBuilder, Probe, ReceiveError, Runs, SelectError, Sensor, Status,
+};
 
 /// A kernel monitor: it records the kernel events of the threads that its creator chooses, in
 /// buffers of its own, one per CPU and hook.
@@ -88,6 +90,14 @@ impl KernelMonitor {
     /// [`SelectError::Terminated`].
     pub fn ring_elements(&self, sensor: Sensor) -> Result<Option<u64>, SelectError> {
         Ok(self.kernel_ref()?.ring_elements(sensor))
+    }
+
+    /// As [`Self::ring_elements`], of a probe.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn probe_ring_elements(&self, probe: &Probe) -> Result<Option<u64>, SelectError> {
+        Ok(self.kernel_ref()?.probe_ring_elements(probe))
     }
 
     /// How many stream numbers from the first one on are reserved.

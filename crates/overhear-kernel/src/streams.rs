@@ -141,7 +141,6 @@ impl Hook {
             slot: self as u32,
             sensor: self.sensor().to_owned(),
             instance: String::new(),
-            stride_bytes: stride_of(&self.schema()),
             schema: Arc::new(self.schema()),
             capacity,
         }
@@ -155,7 +154,6 @@ pub(crate) fn feed_of_probe(resolved: &ResolvedProbe, number: usize, capacity: u
         slot: Hook::Probe as u32 + number as u32,
         sensor: resolved.probe.sensor(),
         instance: resolved.probe.instance(),
-        stride_bytes: resolved.stride_bytes,
         schema: Arc::clone(&resolved.schema),
         capacity,
     }
@@ -180,17 +178,24 @@ pub(crate) struct Feed {
     pub(crate) sensor: String,
     /// What tells several of one name apart.
     pub(crate) instance: String,
-    /// Bytes per element in a ring, a power of two: stamp and payload fit.
-    pub(crate) stride_bytes: u32,
     pub(crate) schema: Arc<TypeSchema>,
     /// Elements per ring, a power of two.
     pub(crate) capacity: u32,
 }
 
 impl Feed {
+    /// Bytes per element in a ring: stamp and payload, rounded up to a power of two.
+    pub(crate) fn stride_bytes(&self) -> u32 {
+        stride_of(&self.schema)
+    }
+
     /// The layout of a ring.
     pub(crate) fn geometry(&self) -> Result<Geometry, LayoutError> {
-        Geometry::with_stride(self.schema.size(), self.stride_bytes, self.capacity.into())
+        Geometry::with_stride(
+            self.schema.size(),
+            self.stride_bytes(),
+            self.capacity.into(),
+        )
     }
 }
 

@@ -230,7 +230,7 @@ pub(crate) fn pack(parcel: &Parcel, into: &mut Packer) {
 }
 
 fn pack_probe(feed: &Feed, into: &mut Packer) {
-    into.words([feed.slot, feed.stride_bytes].map(u64::from));
+    into.words([u64::from(feed.slot)]);
     for text in [&feed.sensor, &feed.instance, feed.schema.id()] {
         into.bytes(text.as_bytes());
     }
@@ -328,7 +328,6 @@ fn parse_heard(from: &mut Unpacker<'_>, numbering: Numbering) -> Option<Heard> {
 
 fn parse_probe(from: &mut Unpacker<'_>, capacity: u32) -> Option<Feed> {
     let slot = from.up_to(u64::from(SLOTS - 1))? as u32;
-    let stride_bytes = from.up_to(u64::from(PAGE_BYTES))? as u32;
     let (sensor, instance, id) = (from.text()?, from.text()?, from.text()?);
     let fields = from.list(|from| {
         let name = from.text()?;
@@ -340,14 +339,14 @@ fn parse_probe(from: &mut Unpacker<'_>, capacity: u32) -> Option<Feed> {
         schema = schema.field(&name, kind, &unit);
     }
     let schema = schema.build().ok()?;
-    let has_room = stride_bytes.is_power_of_two() && stride_bytes >= stride_of(&schema);
+    // No element straddles a page.
+    let has_room = stride_of(&schema) <= PAGE_BYTES;
     let is_probe = slot >= Hook::Probe as u32 && is_probe(&sensor);
     (has_room && is_probe).then(|| Feed {
         hook: Hook::Probe,
         slot,
         sensor,
         instance,
-        stride_bytes,
         schema: Arc::new(schema),
         capacity,
     })
@@ -387,7 +386,6 @@ mod tests {
                     slot: hook as u32 + number,
                     sensor: "usdt/app/phase".to_owned(),
                     instance: "server".to_owned(),
-                    stride_bytes: 64,
                     schema: Arc::new(events::static_probe_schema([true, false])),
                     ..hook.feed(1024)
                 },

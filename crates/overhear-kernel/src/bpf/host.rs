@@ -290,7 +290,7 @@ impl Seat {
                 state.probes.insert(object)
             }
         };
-        let cookie = u64::from(probe.is_wide()) << 16 | u64::from(self.number << 8 | slot);
+        let cookie = u64::from(probe.slot_shift() << 16 | self.number << 8 | slot);
         self.probes.push(load::attach(object, probe, cookie)?);
         Ok(())
     }

@@ -46,7 +46,7 @@ use crate::passing::{self, Packer, Unpacker};
 use crate::probe::ResolvedProbe;
 use crate::schedstat::now_ns;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{GiveError, ProbeError, ReceiveError, Runs, SelectError, Sensor};
+use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor};
 
 /// What a message about a monitor of BPF programs begins with.
 pub(crate) const KIND: u64 = 1;
@@ -273,6 +273,16 @@ impl BpfSource {
     pub(crate) fn ring_elements(&self, sensor: Sensor) -> Option<u64> {
         let mut streams = self.streams.iter();
         let stream = streams.find(|stream| stream.hook == sensor.hook())?;
+        Some(stream.descriptor.capacity)
+    }
+
+    /// Elements of each ring of a probe.
+    pub(crate) fn probe_ring_elements(&self, probe: &Probe) -> Option<u64> {
+        let (sensor, instance) = (probe.sensor(), probe.instance());
+        let mut streams = self.streams.iter();
+        let stream = streams.find(|stream| {
+            stream.descriptor.sensor == sensor && stream.descriptor.instance == instance
+        })?;
         Some(stream.descriptor.capacity)
     }
 

@@ -3,7 +3,7 @@
  * Probes: functions and static probes (USDT) of running programs as kernel sensors.
  *
  * 1. A probe belongs to one monitor and has rings of its own: the cookie of its attachment has the
- *    monitor's number and the slot, and whether its elements are wide. It is attached for all processes that map the file, now or
+ *    monitor's number and the slot, and how large its slots are. It is attached for all processes that map the file, now or
  *    later; only threads that the monitor tracks are told of.
  *
  * 2. A probe interrupts its thread in user space, where nothing else of ours runs on this CPU; a
@@ -22,7 +22,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static u64 (*const bpf_get_attach_cookie)(void *ctx) = (void *)174;
 
-enum { ARGUMENTS = 6, MOST_ARGUMENTS = 12, WIDE = 1 << 16 };
+enum { ARGUMENTS = 6, MOST_ARGUMENTS = 12 };
 
 struct call_probe_element {
 	u64 stamp_ns;
@@ -188,8 +188,15 @@ int on_usdt(u64 *ctx)
 	for (int number = 0; number < MOST_ARGUMENTS; number++)
 		if (number < specification->count)
 			element.argument[number] = fetch(ctx, &specification->arguments[number]);
-	/* The size of the slots is that of the probe, whichever of its places this is. */
-	if (specification->cookie & WIDE)
+	/* The size of the slots is that of the probe, whichever of its places this is: the cookie has it as a shift. */
+	switch (specification->cookie >> 16) {
+	case 4:
+		return tell(specification->cookie, &element, 16);
+	case 5:
+		return tell(specification->cookie, &element, 32);
+	case 6:
+		return tell(specification->cookie, &element, 64);
+	default:
 		return tell(specification->cookie, &element, sizeof(element));
-	return tell(specification->cookie, &element, sizeof(struct call_probe_element));
+	}
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use overhear_event::kernel::events;
 use overhear_event::TypeSchema;
 
+use crate::streams::stride_of;
 use point::{lay_out, PointValue};
 use signature::NoSignature;
 use symbols::Unresolved;
@@ -31,12 +32,6 @@ pub(crate) const MOST_PROBES: usize = 16;
 
 /// The end of a text that names a function's return.
 const RETURN: &str = ":return";
-/// Bytes of a slot in the rings of entries and of static probes with so many arguments, and of those with more.
-const CALL_STRIDE_BYTES: u32 = 64;
-const CALL_ARGUMENTS: usize = 6;
-const WIDE_STRIDE_BYTES: u32 = 128;
-/// Of returns.
-const RETURN_STRIDE_BYTES: u32 = 32;
 
 /// A place that becomes a sensor while a monitor runs: in programs the entry of a function, its
 /// return, or a static probe (USDT), for which no program needs to be built or started again; in the kernel a
@@ -189,8 +184,6 @@ pub enum ProbeError {
 pub(crate) struct ResolvedProbe {
     pub(crate) probe: Probe,
     pub(crate) schema: Arc<TypeSchema>,
-    /// Bytes of a slot in its rings: what its program writes.
-    pub(crate) stride_bytes: u32,
     pub(crate) target: ProbeTarget,
     /// Values of a point that its elements do not have.
     pub(crate) left_out: Vec<String>,
@@ -210,17 +203,15 @@ pub(crate) enum ProbeTarget {
         path: PathBuf,
         provider: String,
         name: String,
-        /// It has more arguments than an ordinary slot has room for.
-        is_wide: bool,
     },
     /// A place in the kernel.
     Point(KernelPoint),
 }
 
 impl ResolvedProbe {
-    /// Whether its elements need a larger slot than those of others of its kind.
-    pub(crate) const fn is_wide(&self) -> bool {
-        matches!(self.target, ProbeTarget::Static { is_wide: true, .. })
+    /// How large the slots of its rings are, as a power of two.
+    pub(crate) fn slot_shift(&self) -> u32 {
+        stride_of(&self.schema).trailing_zeros()
     }
 
     /// What its elements lack, as a phrase.
@@ -482,7 +473,6 @@ impl Probe {
         ResolvedProbe {
             probe: self.clone(),
             schema: Arc::new(laid.schema),
-            stride_bytes: laid.point.stride_bytes,
             target: ProbeTarget::Point(laid.point),
             left_out,
         }
@@ -499,14 +489,13 @@ impl Probe {
             Ok(offset) => offset,
             Err(unresolved) => return Err(self.error(path, unresolved)),
         };
-        let (schema, stride_bytes) = match returns {
-            true => (events::probe_return_schema(), RETURN_STRIDE_BYTES),
-            false => (events::probe_schema(), CALL_STRIDE_BYTES),
+        let schema = match returns {
+            true => events::probe_return_schema(),
+            false => events::probe_schema(),
         };
         Ok(ResolvedProbe {
             probe: self.clone(),
             schema: Arc::new(schema),
-            stride_bytes,
             target: ProbeTarget::Function {
                 path,
                 offset,
@@ -577,19 +566,13 @@ impl Probe {
             return Err(ProbeError::File { path, why });
         }
         let signs = arguments.iter().map(|argument| argument.is_signed);
-        let is_wide = arguments.len() > CALL_ARGUMENTS;
         Ok(ResolvedProbe {
             probe: self.clone(),
             schema: Arc::new(events::static_probe_schema(signs)),
-            stride_bytes: match is_wide {
-                true => WIDE_STRIDE_BYTES,
-                false => CALL_STRIDE_BYTES,
-            },
             target: ProbeTarget::Static {
                 path,
                 provider: provider.to_owned(),
                 name: name.to_owned(),
-                is_wide,
             },
             left_out: Vec::new(),
         })
