@@ -99,7 +99,7 @@ int oh_metric_system(oh_metric **out, const char *name);
 
 /*
  * oh_metric_user: the execution time of a task from one of its events to another. An event is the id of a program's
- * sensor, with `user:` before it or without, or an event as metrics declare it: `user:queue [depth == 0]`,
+ * sensor, with `user:` before it or without, or an event as metrics declare it: `kernel:probe/SYMBOL`, `user:queue [depth == 0]`,
  * `kernel:syscall [kind == 2 and number == 0]`. Both may be the same. The time in which the
  * task is off the CPU or interrupted is left out; without `include_system` that in system calls and page faults, too.
  *

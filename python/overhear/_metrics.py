@@ -98,7 +98,7 @@ def new_user_metric(name: str, initial: str, final: str, include_system: bool = 
     interrupted; without `include_system`, without system calls and page faults as well.
 
     An event is a sensor, ``"user:SENSOR"``, or one with conditions as in the text of a metric:
-    ``"user:queue [depth == 0]"``, ``"kernel:syscall [kind == 2 and number == 0]"``. What the kernel tells of a thread
+    ``"kernel:probe/SYMBOL"``, ``"user:queue [depth == 0]"``, ``"kernel:syscall [kind == 2 and number == 0]"``. What the kernel tells of a thread
     belongs to it; where an element names several, ``task FIELD`` says which.
     """
     return _core.of_user(name, initial, final, include_system)

@@ -135,7 +135,8 @@ pub(crate) struct RunArguments {
     pub(crate) only_needed: bool,
     /// Runs the monitor of this file beside the program, on the terms of its admission, and carries out
     /// its reactions; see docs/executors.md and docs/reactions.md. Refused is exit status 4, without the
-    /// privilege it demands 5. A file without a monitor says what is measured and what must hold.
+    /// privilege it demands 5. A file without a monitor says what is measured and what must hold. Its `[[probe]]`
+    /// entries are attached, as those of `--check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Measures the execution times of the updates of --config instead of guaranteeing anything, and

@@ -18,6 +18,7 @@ use serde::{Deserialize, Deserializer};
 pub mod constraints;
 mod kernel;
 pub mod metrics;
+pub mod probes;
 pub mod reactions;
 pub mod selection;
 pub mod tasks;
@@ -25,6 +26,7 @@ pub mod tasks;
 use crate::exit::{Failure, USAGE};
 use constraints::ConstraintConfig;
 use metrics::MetricConfig;
+use probes::ProbeConfig;
 use reactions::ReactionConfig;
 use selection::Runner;
 use tasks::TaskConfig;
@@ -48,6 +50,9 @@ pub struct Config {
     /// What is measured. A file of nothing else needs no monitor.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<MetricConfig>,
+    /// Places in programs and in the kernel that are sensors of the run. A file of nothing else needs no monitor.
+    #[serde(default, rename = "probe")]
+    pub probes: Vec<ProbeConfig>,
     /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
     #[serde(default, rename = "task")]
     pub tasks: Vec<TaskConfig>,
@@ -494,7 +499,7 @@ pub fn has_monitor(path: &Path) -> Result<bool, Failure> {
 }
 
 /// Entries that can stand in a file without `[monitor]`.
-const STANDALONE: [&str; 4] = ["constraint", "metric", "task", "reaction"];
+const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
 
 /// Refuses a file with entries that nobody would read: with a `[monitor]` it must be whole, without
 /// one it can have these alone.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use overhear_cli::config::{self, constraints};
+use overhear_cli::config::{self, constraints, probes};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use overhear_cli::guaranteed::Plan;
 use overhear_cli::offline::{Page, PageRequest};
@@ -97,6 +97,17 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
         say(&format!("overhear: {warning}\n"));
     }
+    let mut named = arguments.points.behind(&arguments.probe, &arguments.usdt);
+    for file in &files {
+        let of_file = probes::read_any(file)?;
+        // One that is named twice is one.
+        named.extend(
+            of_file
+                .into_iter()
+                .filter(|probe| !named.contains(probe))
+                .collect::<Vec<_>>(),
+        );
+    }
     let calibration = calibrate::recall(arguments.calibration.as_deref())?;
     let shown = (arguments.view).then(|| Shown::start(&arguments.command, calibration.clone()));
     let mut shown = shown.transpose()?;
@@ -115,7 +126,7 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
         .out(arguments.out.clone())
         .kernel(arguments.choice())
         .sensors(NamedSensors::joined(&arguments.kernel_sensors))
-        .probes(arguments.points.behind(&arguments.probe, &arguments.usdt))
+        .probes(named)
         .quiet(arguments.quiet)
         .calibration(calibration)
         .compensate(arguments.compensate)

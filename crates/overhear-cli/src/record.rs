@@ -16,6 +16,7 @@ use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
+use crate::config::probes::refuse_absent;
 use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
@@ -127,6 +128,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         return Err(compensation::no_calibration());
     }
     let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
+    refuse_absent(&evaluations.requires(), &wishes.probes)?;
     let mut kernel = wishes.create()?;
     let source = source_report(&kernel)?;
     let status = kernel.status().map_err(|error| refused(&error))?;
@@ -274,6 +276,7 @@ impl Attendant<'_> {
 pub(crate) fn cannot_start(error: &StartError) -> Failure {
     let status = match error {
         StartError::RingSize { .. }
+        | StartError::NoSuchProbeRing { .. }
         | StartError::Probe(
             ProbeError::NoFile { .. }
             | ProbeError::File { .. }

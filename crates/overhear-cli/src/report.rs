@@ -240,6 +240,9 @@ pub struct SensorReport {
 pub struct KernelSensorReport {
     /// Sensor id.
     pub id: String,
+    /// The name of its events, by which metrics, constraints and updates take it.
+    #[serde(default)]
+    pub event: String,
     /// Of probes: the file; else empty.
     pub instance: String,
     /// Type id.
@@ -565,6 +568,7 @@ fn sensor(account: &SensorAccount) -> Option<SensorReport> {
 pub(crate) fn kernel_sensors(statistics: &SensorStatistics) -> Vec<KernelSensorReport> {
     let report = |account: &SensorAccount| KernelSensorReport {
         id: account.stream.sensor.clone(),
+        event: account.stream.event().to_string(),
         instance: account.stream.instance.clone(),
         type_id: account.stream.schema.id().to_string(),
         elements: account.elements,

@@ -23,6 +23,7 @@ use crate::calibrate::Calibration;
 use crate::check::CHECK;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
+use crate::config::probes::refuse_absent;
 use crate::evaluations::Evaluations;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
@@ -251,6 +252,7 @@ impl SessionBuilder {
             deciders.of_constraints(),
         )?;
         let required = evaluations.requires();
+        refuse_absent(&required, &self.probes)?;
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
         let mut plugins = Updates::load(&self.updates)?;

@@ -7,6 +7,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::is_probe;
+
 /// The name of a kind of event: `kernel:sched_switch` for a kernel hook, `user:SENSOR` for the
 /// sensors of that id in any task, `clerk:SENSOR` for sampled values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,12 +28,22 @@ impl EventName {
         Self(alloc::format!("user:{sensor}"))
     }
 
-    /// The elements of a sensor of a program that is named by its id, or as this event; `None` if it names an event of
-    /// the kernel or a clerk.
+    /// The elements of a sensor of a program that is named by its id, or as this event, or of a probe, named as its
+    /// event: both belong to a thread. `None` if it names another event of the kernel or a clerk.
+    ///
+    /// ```
+    /// use overhear_event::EventName;
+    ///
+    /// assert_eq!(EventName::of_program("queue"), Some(EventName::user("queue")));
+    /// let probe = EventName::kernel("probe/handle_request");
+    /// assert_eq!(EventName::of_program("kernel:probe/handle_request"), Some(probe));
+    /// assert_eq!(EventName::of_program("kernel:irq"), None);
+    /// ```
     #[must_use]
     pub fn of_program(sensor: &str) -> Option<Self> {
         match sensor.split_once(':') {
             Some(("user", id)) => Some(Self::user(id)),
+            Some(("kernel", probe)) if is_probe(probe) => Some(Self::kernel(probe)),
             Some(("kernel" | "clerk", _)) => None,
             _ => Some(Self::user(sensor)),
         }
@@ -41,6 +53,12 @@ impl EventName {
     #[must_use]
     pub fn clerk(sensor: &str) -> Self {
         Self(alloc::format!("clerk:{sensor}"))
+    }
+
+    /// Whether it is the event of a probe: a place that a user has named ([`is_probe`]).
+    #[must_use]
+    pub fn is_of_probe(&self) -> bool {
+        self.0.strip_prefix("kernel:").is_some_and(is_probe)
     }
 
     /// The name as it is written in configuration files.

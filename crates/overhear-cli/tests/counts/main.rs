@@ -4,6 +4,7 @@
 //!
 //! No test limits a time. Where a test cannot run on this machine it says "skipped: why".
 
+mod evaluated;
 mod experiment;
 mod first_call;
 mod harness;

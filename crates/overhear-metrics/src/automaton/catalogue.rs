@@ -9,8 +9,8 @@ use overhear_event::{EventName, TypeSchema};
 
 /// The events that specifications may name.
 ///
-/// Events of the kernel must be listed. Sensors of programs and clerks need not: their schemas are
-/// known when their streams appear, and fields are checked then.
+/// Events of the kernel must be listed, but for those of probes. Sensors of programs, probes and clerks need not:
+/// their schemas are known when their streams appear, and fields are checked then.
 #[derive(Clone, Debug)]
 pub struct Catalogue(BTreeMap<EventName, Arc<TypeSchema>>);
 
@@ -90,7 +90,8 @@ impl Catalogue {
     /// Whether a specification may name this event.
     #[must_use]
     pub fn permits(&self, event: &EventName) -> bool {
-        self.0.contains_key(event) || !event.as_str().starts_with("kernel:")
+        let is_known_later = event.is_of_probe() || !event.as_str().starts_with("kernel:");
+        self.0.contains_key(event) || is_known_later
     }
 
     /// The names of the listed events, for a sentence.

@@ -286,9 +286,10 @@ fn wrong_field(symbol: &Symbol, word: &Word, reason: &'static str) -> Specificat
     .at(word.at)
 }
 
-/// Labels with `i` need elements that say whose they are; those of the kernel do so by fields only.
+/// Labels with `i` need elements that say whose they are; those of the kernel do so by fields only, but for probes,
+/// whose elements belong to the thread that passed them.
 fn require_task(symbol: &Symbol, at: Place) -> Result<(), SpecificationError> {
-    let of_program = symbol.source.as_str().starts_with("user:");
+    let of_program = symbol.source.as_str().starts_with("user:") || symbol.source.is_of_probe();
     match &symbol.task {
         TaskOf::Field(_) => Ok(()),
         TaskOf::Writer if of_program => Ok(()),

@@ -151,10 +151,10 @@ const fn is_name(c: char) -> bool {
 }
 
 const fn is_sensor(c: char) -> bool {
-    is_name(c) || matches!(c, '-' | '.' | '/')
+    is_name(c) || matches!(c, '-' | '.' | '/' | ':' | '+')
 }
 
-/// Whether a sensor's id can be written without quotes.
+/// Whether a sensor's id can be written without quotes; more can be, with balanced brackets.
 pub(super) fn is_plain_sensor(sensor: &str) -> bool {
     !sensor.is_empty() && sensor.chars().all(is_sensor)
 }
@@ -480,7 +480,15 @@ impl<'a> Rest<'a> {
         if self.take('"') {
             return self.quoted(start);
         }
-        match self.take_while(is_sensor) {
+        let begin = self.text;
+        loop {
+            self.take_while(is_sensor);
+            match self.text.chars().next() {
+                Some(opening @ ('(' | '<' | '{')) => self.bracketed(opening, start)?,
+                _ => break,
+            }
+        }
+        match &begin[..begin.len() - self.text.len()] {
             "" => Err(Fault::Syntax {
                 expected: "the name of a sensor or hook".into(),
                 found: self
@@ -490,5 +498,30 @@ impl<'a> Rest<'a> {
             .at(start)),
             sensor => Ok(sensor.into()),
         }
+    }
+
+    /// Takes what stands in brackets, as the arguments of `probe/price(int, char)`, with the brackets.
+    fn bracketed(&mut self, opening: char, start: Place) -> Result<(), SpecificationError> {
+        let closing = match opening {
+            '(' => ')',
+            '<' => '>',
+            _ => '}',
+        };
+        let mut depth = 0_u32;
+        while let Some(c) = self.next() {
+            if c == opening {
+                depth += 1;
+            } else if c == closing {
+                depth -= 1;
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+        Err(Fault::Syntax {
+            expected: format!("`{closing}` in the name of a sensor; put other names into quotes"),
+            found: "the end of the line".into(),
+        }
+        .at(start))
     }
 }

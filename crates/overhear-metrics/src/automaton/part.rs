@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What elements say to plain metrics, part by part: of one task each, for one time.
 
+use overhear_event::kernel::is_probe;
 use overhear_event::{ElementView, Nanos, Origin, StreamDescriptor, Timestamp, WRITER_TID};
 
+use super::pattern::THREAD;
 use super::reading::{Number, TaskId};
 use super::route::Rule;
 use super::specification::TaskOf;
@@ -192,6 +194,11 @@ pub(super) fn writer(stream: &StreamDescriptor) -> TaskSource {
     match (Number::of(&stream.schema, WRITER_TID), &stream.origin) {
         (Some(field), _) => TaskSource::Field(field.into()),
         (None, Origin::Program(task)) => TaskSource::Always(task.pid),
+        // A probe interrupts the thread that it tells of.
+        (None, Origin::Kernel { .. }) if is_probe(&stream.sensor) => {
+            Number::of(&stream.schema, THREAD)
+                .map_or(TaskSource::Nobody, |it| TaskSource::Field(it.into()))
+        }
         _ => TaskSource::Nobody,
     }
 }

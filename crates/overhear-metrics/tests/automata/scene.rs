@@ -86,6 +86,13 @@ fn synthetic() -> TypeSchema {
     schema.build().unwrap()
 }
 
+fn of_probe() -> TypeSchema {
+    let schema = TypeSchema::builder("probe")
+        .field("tid", FieldKind::U32, "")
+        .field("value", FieldKind::U32, "");
+    schema.build().unwrap()
+}
+
 fn stream(id: u32, line: &Line, catalogue: &Catalogue) -> StreamDescriptor {
     let (kind, sensor) = line
         .event
@@ -99,7 +106,11 @@ fn stream(id: u32, line: &Line, catalogue: &Catalogue) -> StreamDescriptor {
     let (origin, schema) = match kind {
         "kernel" => {
             let event = EventName::kernel(sensor);
-            let schema = catalogue.schema(&event).cloned().unwrap_or_else(synthetic);
+            let written = || match event.is_of_probe() {
+                true => of_probe(),
+                false => synthetic(),
+            };
+            let schema = catalogue.schema(&event).cloned().unwrap_or_else(written);
             (Origin::Kernel { cpu: 0 }, schema)
         }
         _ => {
@@ -373,6 +384,7 @@ fn task_of(line: &Line, task: &TaskOf) -> Option<u32> {
     let task = match task {
         TaskOf::Nobody => None,
         TaskOf::Field(field) => Some(line.value(&field.text)),
+        TaskOf::Writer if line.event.starts_with("kernel:") => line.number("tid"),
         TaskOf::Writer => line.number("task").or_else(|| line.number("pid")),
     };
     thread(task?)

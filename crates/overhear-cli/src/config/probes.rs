@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[[probe]]`: a place in programs or in the kernel that becomes a sensor of the run.
+
+use std::path::Path;
+
+use overhear_event::{EventName, EventSet};
+use overhear_kernel::{Probe, ProbeError};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::refuse_strangers;
+use crate::exit::{Failure, USAGE};
+
+/// `[[probe]]`: a place that becomes a sensor while a program is run, as by the options of `overhear run`; see
+/// docs/kernel-sensors.md. Give one key.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeConfig {
+    /// A function of a program or library: `FILE:SYMBOL` or `FILE:SYMBOL:return`, the sensor
+    /// `kernel:probe/SYMBOL` or `kernel:probe/SYMBOL/return`.
+    #[serde(default)]
+    pub function: Option<String>,
+    /// A static probe: `FILE:PROVIDER:NAME`, the sensor `kernel:usdt/PROVIDER/NAME`.
+    #[serde(default)]
+    pub usdt: Option<String>,
+    /// A tracepoint of the kernel: `SYSTEM:NAME` or `NAME`, the sensor `kernel:tracepoint/SYSTEM/NAME` or
+    /// `kernel:tracepoint/NAME`.
+    #[serde(default)]
+    pub tracepoint: Option<String>,
+    /// A function of the kernel: `FUNCTION` or `FUNCTION:return`, the sensor `kernel:kprobe/FUNCTION` or
+    /// `kernel:kprobe/FUNCTION/return`.
+    #[serde(default)]
+    pub kprobe: Option<String>,
+}
+
+/// Reads a text as a probe of some kind.
+type Read = fn(&str) -> Result<Probe, ProbeError>;
+
+impl ProbeConfig {
+    /// The probe that it names.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) fn probe(&self) -> Result<Probe, String> {
+        let kinds: [(&Option<String>, Read); 4] = [
+            (&self.function, Probe::function),
+            (&self.usdt, Probe::usdt),
+            (&self.tracepoint, Probe::tracepoint),
+            (&self.kprobe, Probe::kernel_function),
+        ];
+        let given = kinds
+            .into_iter()
+            .filter_map(|(text, read)| Some((text.as_ref()?, read)));
+        let mut given = given.collect::<Vec<_>>().into_iter();
+        match (given.next(), given.next()) {
+            (Some((text, read)), None) => read(text).map_err(|error| error.to_string()),
+            _ => Err("give one of `function`, `usdt`, `tracepoint` and `kprobe`".to_owned()),
+        }
+    }
+}
+
+/// The probes of entries; a sentence names the first that is none.
+pub(crate) fn probes_of(entries: &[ProbeConfig]) -> Result<Vec<Probe>, String> {
+    let probes = (1..).zip(entries).map(|(number, entry)| {
+        let probe = entry.probe();
+        probe.map_err(|sentence| format!("the probe no. {number}: {sentence}"))
+    });
+    probes.collect()
+}
+
+/// The probes of the file `path`, which may have none.
+///
+/// # Errors
+/// [`Failure`] with a sentence that names the file and the entry.
+pub fn read_any(path: &Path) -> Result<Vec<Probe>, Failure> {
+    let usage = |sentence: String| Failure::new(USAGE, format!("{}: {sentence}", path.display()));
+    parse(&super::text_of(path)?).map_err(usage)
+}
+
+fn parse(text: &str) -> Result<Vec<Probe>, String> {
+    #[derive(Deserialize)]
+    struct Entries {
+        #[serde(default, rename = "probe")]
+        probes: Vec<ProbeConfig>,
+    }
+
+    refuse_strangers(text)?;
+    let entries: Entries = super::from_toml(text)?;
+    probes_of(&entries.probes)
+}
+
+/// Refuses what is evaluated of probes that nobody attaches: it would never come.
+///
+/// # Errors
+/// [`Failure`] with a sentence that names the first of them.
+pub(crate) fn refuse_absent(required: &EventSet, probes: &[Probe]) -> Result<(), Failure> {
+    let is_there = |event: &&EventName| {
+        let mut own = probes.iter();
+        own.any(|probe| EventName::kernel(&probe.sensor()) == **event)
+    };
+    let absent = required.iter().filter(|event| event.is_of_probe());
+    let Some(event) = absent.filter(|event| !is_there(event)).min() else {
+        return Ok(());
+    };
+    let own: Vec<String> = probes
+        .iter()
+        .map(|probe| format!("kernel:{}", probe.sensor()))
+        .collect();
+    let there = match own.is_empty() {
+        true => "there are none".to_owned(),
+        false => format!("there is {}", own.join(", ")),
+    };
+    Err(Failure::new(
+        USAGE,
+        format!(
+            "`{event}` is to be evaluated, and is no probe of this run ({there}); give it by --probe, --usdt, \
+             --tracepoint or --kprobe, or by a [[probe]] of the file"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{EventName, EventSet};
+
+    use super::{parse, refuse_absent};
+
+    #[test]
+    fn entries_name_probes_of_each_kind() {
+        let text = "[[probe]]\nfunction = \"server:shop::price(int)\"\n[[probe]]\nusdt = \"server:app:phase\"\n\
+                    [[probe]]\ntracepoint = \"sched:sched_switch\"\n[[probe]]\nkprobe = \"vfs_read:return\"\n";
+        let probes = parse(text).unwrap();
+        let sensors: Vec<String> = probes.iter().map(|probe| probe.sensor()).collect();
+        let expected = [
+            "probe/shop::price(int)",
+            "usdt/app/phase",
+            "tracepoint/sched/sched_switch",
+            "kprobe/vfs_read/return",
+        ];
+        assert_eq!(sensors, expected);
+        for (text, part) in [
+            ("[[probe]]\n", "no. 1: give one of"),
+            (
+                "[[probe]]\nusdt = \"a:b:c\"\nkprobe = \"f\"\n",
+                "give one of",
+            ),
+            (
+                "[[probe]]\nfunction = \"server\"\n",
+                "no. 1: \"server\" names no probe",
+            ),
+            ("[[probe]]\nfunktion = \"a:b\"\n", "line 2"),
+        ] {
+            let sentence = parse(text).unwrap_err();
+            assert!(sentence.contains(part), "{text:?}: {sentence}");
+        }
+        let required: EventSet = [
+            EventName::user("probe/x"),
+            EventName::kernel("sched_switch"),
+            EventName::kernel("usdt/app/phase"),
+        ]
+        .into();
+        assert!(refuse_absent(&required, &probes).is_ok());
+        let failure = refuse_absent(&required, &[]).unwrap_err();
+        assert!(
+            failure.sentence.contains("`kernel:usdt/app/phase`"),
+            "{}",
+            failure.sentence
+        );
+    }
+}

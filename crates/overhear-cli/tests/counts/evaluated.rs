@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Metrics and constraints over probes, static probes and tracepoints, by the names that exports print: live, and
+//! over the recording of the same run.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{json, Value};
+
+use crate::harness::{called, turn, Via, OVERHEAR};
+
+/// From the static probe to the return of the function behind it, with the call between them.
+const METRIC: &str = r#"metric turn "A turn of the loop, from the static probe on"
+event turn = kernel:usdt/called/turn [argument_1 != 7]
+event call = kernel:probe/doubled
+event back = kernel:probe/doubled/return
+state idle out
+state begun begin
+state waits out
+state calls in
+state ended end
+idle -> begun: turn, i
+begun -> waits: lambda
+waits -> calls: call, i
+calls -> ended: back, i
+ended -> idle: lambda
+"#;
+
+/// Evaluates the probes; PROGRAM stands for the program.
+const FILE: &str = r#"
+[[probe]]
+function = "PROGRAM:doubled"
+[[probe]]
+function = "PROGRAM:doubled:return"
+[[probe]]
+usdt = "PROGRAM:called:turn"
+[[probe]]
+tracepoint = "sched:sched_process_exec"
+
+[[metric]]
+file = "turn.metric"
+[[metric]]
+name = "doubling"
+initial = "kernel:probe/doubled"
+final = "kernel:probe/doubled/return"
+
+[[constraint]]
+name = "small"
+of = "kernel:probe/doubled"
+field = "argument_1"
+max = 99
+[[constraint]]
+name = "smaller"
+of = "kernel:usdt/called/turn"
+field = "argument_1"
+max = 97
+[[constraint]]
+name = "turns"
+of = "kernel:probe/doubled [argument_1 == 50]"
+after = "kernel:usdt/called/turn [argument_1 == 50]"
+within = "1 h"
+[[constraint]]
+name = "in order"
+order = ["kernel:usdt/called/turn", "kernel:probe/doubled", "kernel:probe/doubled/return"]
+[[constraint]]
+name = "never begun"
+of = "kernel:tracepoint/sched/sched_process_exec"
+never = true
+[[constraint]]
+name = "soon back"
+metric = "turn.metric"
+max = "1 h"
+"#;
+
+/// What the run should have counted.
+const EVENTS: [(&str, u64); 4] = [
+    ("kernel:tracepoint/sched/sched_process_exec", 1),
+    ("kernel:probe/doubled", 100),
+    ("kernel:probe/doubled/return", 100),
+    ("kernel:usdt/called/turn", 100),
+];
+
+fn overhear(words: &[&str]) -> Output {
+    Command::new(OVERHEAR).args(words).output().unwrap()
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
+    let _turn = turn();
+    if !Via::Bpf.works() || !cfg!(target_arch = "x86_64") {
+        return println!("skipped: static probes of the program are for x86-64, and need BPF");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let (config, out, report) = (at("overhear.toml"), at("out"), at("report.json"));
+    fs::write(&config, FILE.replace("PROGRAM", text(called()))).unwrap();
+    fs::write(at("turn.metric"), METRIC).unwrap();
+    let to_report = format!("--json={}", text(&report));
+    let ended = overhear(&[
+        "run",
+        "--via",
+        "bpf",
+        "--config",
+        text(&config),
+        "--out",
+        text(&out),
+        &to_report,
+        "--",
+        text(called()),
+    ]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let live = read(&report);
+    assert_eq!(live["complete"], true, "{said}");
+
+    // The names of the report and of the exported rows are those of the file.
+    let export = overhear(&["export", text(&out), "--to", "csv", "--output", "-"]);
+    let rows = String::from_utf8(export.stdout).unwrap();
+    let mut lines = rows.lines();
+    let heads: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = heads.iter().position(|head| *head == "event").unwrap();
+    let of_rows: Vec<&str> = lines
+        .map(|line| line.split(',').nth(column).unwrap())
+        .collect();
+    for (event, count) in EVENTS {
+        let sensors = live["kernel_sensors"].as_array().unwrap();
+        let found = sensors.iter().find(|sensor| sensor["event"] == event);
+        assert_eq!(found.unwrap()["elements"], count, "{event}");
+        let rows = of_rows.iter().filter(|of_row| **of_row == event);
+        assert_eq!(rows.count() as u64, count, "{event}");
+    }
+
+    let metrics = live["metrics"]["metrics"].as_array().unwrap();
+    let counts = |metric: &Value| {
+        let keys = ["completed", "incomplete", "unfinished", "missed"];
+        keys.map(|key| metric[key].as_u64().unwrap())
+    };
+    assert_eq!(metrics[0]["name"], "turn");
+    assert_eq!(counts(&metrics[0]), [99, 0, 0, 0]);
+    assert_eq!(counts(&metrics[1]), [100, 0, 0, 0]);
+    let constraints = live["check"]["constraints"].as_array().unwrap();
+    let verdicts: Vec<Value> = constraints
+        .iter()
+        .map(|it| json!([it["name"], it["verdict"], it["judged"], it["offences"]]))
+        .collect();
+    assert_eq!(
+        json!(verdicts),
+        json!([
+            ["small", "held", 100, 0],
+            ["smaller", "violated", 100, 2],
+            ["turns", "held", 1, 0],
+            ["in order", "held", 300, 0],
+            ["never begun", "violated", 1, 1],
+            ["soon back", "held", 99, 0],
+        ])
+    );
+
+    // The recording of it comes to the same.
+    let of_recording = |command: &str, status: i32| -> Value {
+        let ended = overhear(&[command, text(&out), "--config", text(&config), "--json"]);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(status), "{command}: {said}");
+        serde_json::from_slice(&ended.stdout).unwrap()
+    };
+    assert_eq!(
+        of_recording("metrics", 0)["metrics"],
+        live["metrics"]["metrics"]
+    );
+    assert_eq!(of_recording("check", 1), live["check"]);
+
+    // A metric alone, with a probe of the command line.
+    let metric = at("turn.metric");
+    let probes = ["doubled", "doubled:return"].map(|it| format!("{}:{it}", text(called())));
+    let usdt = format!("{}:called:turn", text(called()));
+    let words = [
+        "run",
+        "--via",
+        "bpf",
+        "--quiet",
+        "--metric",
+        text(&metric),
+        &to_report,
+    ];
+    let words = [&words[..], &["--probe", &probes[0], "--probe", &probes[1]]].concat();
+    let ended = overhear(&[&words[..], &["--usdt", &usdt, "--", text(called())]].concat());
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert_eq!(
+        counts(&read(&report)["metrics"]["metrics"][0]),
+        [99, 0, 0, 0]
+    );
+
+    // Without one of them it could only be silent.
+    let mark = at("begun");
+    let ended = overhear(&[&words[..], &["--", "touch", text(&mark)]].concat());
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(
+        (ended.status.code(), mark.exists()),
+        (Some(2), false),
+        "{said}"
+    );
+    for part in [
+        "`kernel:usdt/called/turn`",
+        "--usdt",
+        "there is kernel:probe/doubled, ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
