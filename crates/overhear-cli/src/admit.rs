@@ -389,7 +389,7 @@ pub(crate) fn terms_without_guarantee(
         updates,
     };
     let own = entries.into_iter().filter(|entry| entry.count > 0);
-    Ok((terms, own.filter_map(|entry| entry.ring).collect()))
+    Ok((terms, own.filter_map(|entry| entry.ring.clone()).collect()))
 }
 
 /// The cheapest monitor, where the overhead includes what the merge costs: it reads everything that has

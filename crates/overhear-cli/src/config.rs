@@ -16,7 +16,7 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
 pub mod constraints;
-mod kernel;
+pub(crate) mod kernel;
 pub mod metrics;
 pub mod probes;
 pub mod reactions;
@@ -26,6 +26,7 @@ pub mod tasks;
 use crate::exit::{Failure, USAGE};
 use constraints::ConstraintConfig;
 use metrics::MetricConfig;
+use overhear_kernel::Probe;
 use probes::ProbeConfig;
 use reactions::ReactionConfig;
 use selection::Runner;
@@ -193,7 +194,7 @@ impl OwnCpu {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SensorConfig {
-    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel.
+    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel, or a `[[probe]]` of the file.
     pub id: String,
     /// T, the period.
     #[serde(default)]
@@ -437,6 +438,14 @@ impl Config {
         Ok(config)
     }
 
+    /// The probes that it names.
+    ///
+    /// # Errors
+    /// A sentence that names an entry that is none.
+    pub(crate) fn probes(&self) -> Result<Vec<Probe>, String> {
+        probes::probes_of(&self.probes)
+    }
+
     /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is believed to work.
     fn refuse_nonsense(&self) -> Result<(), String> {
         let (cpu_percent, copies) = (self.monitor.cpu_percent, self.monitor.copies);
@@ -448,8 +457,9 @@ impl Config {
         if !(2..=1 << 22).contains(&copies) {
             return Err(format!("[monitor] `copies` is {copies}; give 2 to 4194304"));
         }
+        let probes = self.probes()?;
         for sensor in &self.sensors {
-            let checked = sensor.of_kernel();
+            let checked = sensor.of_kernel(&probes);
             checked.map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
         }
         for (index, update) in self.updates.iter().enumerate() {

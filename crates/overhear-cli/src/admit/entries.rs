@@ -51,6 +51,7 @@ pub(super) fn entries<'a>(
     }
     let latency = buffered_length(config, selection);
     let lateness = lateness_of(config).total().unwrap_or(Nanos::ZERO);
+    let probes = config.probes()?;
     let mut entries: Vec<Entry<'a>> = Vec::new();
     for (index, sensor) in config.sensors.iter().enumerate() {
         if entries.iter().any(|entry| entry.config.id == sensor.id) {
@@ -63,7 +64,7 @@ pub(super) fn entries<'a>(
             ));
         }
         let of_sensor = |sentence: String| format!("sensor `{}`: {sentence}", sensor.id);
-        let of_kernel = sensor.of_kernel().map_err(of_sensor)?;
+        let of_kernel = sensor.of_kernel(&probes).map_err(of_sensor)?;
         if of_kernel.is_none() {
             Query::parse(&sensor.id).map_err(|error| of_sensor(error.to_string()))?;
         }

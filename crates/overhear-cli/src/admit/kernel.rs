@@ -8,9 +8,11 @@
 use overhear_admission::{Constraint, Span};
 use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
 use overhear_kernel::{possible_cpus, ring_bytes, Sensor};
+
 use overhear_monitor::Merge;
 
 use super::{narrow, Entry};
+use crate::config::kernel::KernelSource;
 
 /// The sizes of a ring, in elements.
 const LEAST_ELEMENTS: u64 = 64;
@@ -21,10 +23,11 @@ const SPARE: u64 = 2;
 pub(crate) const UNUSED_ELEMENTS: u32 = 8;
 
 /// A kernel sensor that a monitor hears, and its rings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelRing {
-    /// The sensor.
-    pub(crate) sensor: Sensor,
+    /// The sensor, or a probe.
+    pub(crate) source: KernelSource,
+    schema: TypeSchema,
     /// Elements of each CPU's ring, a power of two.
     pub(crate) elements: u32,
 }
@@ -33,7 +36,7 @@ impl KernelRing {
     /// Rings for a sensor of this stream: for what can come in two periods and the lateness, where no period
     /// is longer than the latency; or for as many elements as the file says.
     pub(super) fn new(
-        sensor: Sensor,
+        source: KernelSource,
         stream: Constraint,
         (latency, lateness): (Nanos, Nanos),
         buffer: Option<u64>,
@@ -53,23 +56,24 @@ impl KernelRing {
                 wanted.next_power_of_two().max(LEAST_ELEMENTS)
             }
         };
+        let schema = source.schema().map_err(|error| error.to_string())?;
         Ok(Self {
-            sensor,
+            source,
+            schema,
             elements: elements as u32,
         })
     }
 
     /// Elements that each ring holds for a reader: one slot may be in the making.
-    pub(super) fn buffer(self) -> u64 {
+    pub(super) fn buffer(&self) -> u64 {
         u64::from(self.elements) - 1
     }
 
     /// The map of all rings, and the queues that are copied to.
-    pub(super) fn bytes(self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let elements = u64::from(self.elements);
-        let schema = self.sensor.schema();
-        let queue = Merge::bytes_for(schema.size(), elements) as u64;
-        (mapped(&schema, elements) + queue).saturating_mul(possible_cpus().into())
+        let queue = Merge::bytes_for(self.schema.size(), elements) as u64;
+        (mapped(&self.schema, elements) + queue).saturating_mul(possible_cpus().into())
     }
 }
 
@@ -86,7 +90,11 @@ pub(crate) fn unused(rings: &[KernelRing]) -> Vec<Sensor> {
         return Vec::new();
     }
     let mut always: Vec<Sensor> = Sensor::required_by(&EventSet::default()).collect();
-    always.retain(|sensor| !rings.iter().any(|ring| ring.sensor == *sensor));
+    let is_named = |sensor: &Sensor| {
+        let mut named = rings.iter();
+        named.any(|ring| ring.source == KernelSource::Sensor(*sensor))
+    };
+    always.retain(|sensor| !is_named(sensor));
     always
 }
 
@@ -108,7 +116,7 @@ pub(super) fn too_small(
     latency: Span,
 ) -> Option<String> {
     entries.iter().find_map(|entry| {
-        let ring = entry.ring.filter(|_| entry.count > 0)?;
+        let ring = entry.ring.as_ref().filter(|_| entry.count > 0)?;
         let within = |span| narrow(entry.load.stream.elements_within(span));
         let come = within(period.plus(period).plus(lateness).into()).saturating_add(SPARE);
         let needed = come.max(within(latency).div_ceil(2));

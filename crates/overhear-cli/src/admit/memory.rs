@@ -139,7 +139,7 @@ pub(super) fn stated(
         own.saturating_mul(u64::from(sensor.lanes) * u64::from(entry.count))
     });
     let rings = entries.iter().filter(|entry| entry.count > 0);
-    let rings: Vec<_> = rings.filter_map(|entry| entry.ring).collect();
+    let rings: Vec<_> = rings.filter_map(|entry| entry.ring.clone()).collect();
     let unused = kernel::unused_bytes(&rings);
     let mut memory = MemoryBytes {
         sensors: streams.fold(unused, u64::saturating_add),

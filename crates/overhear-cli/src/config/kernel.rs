@@ -1,12 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[sensor]]` with the id `kernel:NAME`: a sensor of the kernel, whose rings the monitor has itself.
+//! `[[sensor]]` with the id `kernel:NAME`: a sensor of the kernel, or a probe, whose rings the monitor has itself.
 
-use overhear_kernel::Sensor;
+use overhear_event::kernel::is_probe;
+use overhear_event::TypeSchema;
+use overhear_kernel::{Probe, ProbeError, Sensor};
 
 use super::SensorConfig;
 
 /// What the ids of kernel sensors begin with, as the names of their events do.
 const KERNEL: &str = "kernel:";
+
+/// What writes elements in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KernelSource {
+    Sensor(Sensor),
+    Probe(Probe),
+}
+
+impl KernelSource {
+    /// The name of its streams.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Sensor(sensor) => sensor.name().to_owned(),
+            Self::Probe(probe) => probe.sensor(),
+        }
+    }
+
+    /// What its elements consist of; of a probe the place is looked up.
+    pub(crate) fn schema(&self) -> Result<TypeSchema, ProbeError> {
+        match self {
+            Self::Sensor(sensor) => Ok(sensor.schema()),
+            Self::Probe(probe) => probe.schema(),
+        }
+    }
+}
 
 impl SensorConfig {
     /// Whether it is a sensor of the kernel.
@@ -15,15 +42,31 @@ impl SensorConfig {
         self.id.starts_with(KERNEL)
     }
 
-    /// The kernel sensor that it is; `None` for sensors of programs.
+    /// The kernel sensor, or the one of the file's probes, that it is; `None` for sensors of programs.
     ///
     /// # Errors
     /// A sentence, without the id: there is no such kernel sensor, or it is to be more than one.
-    pub(crate) fn of_kernel(&self) -> Result<Option<Sensor>, String> {
+    pub(crate) fn of_kernel(&self, probes: &[Probe]) -> Result<Option<KernelSource>, String> {
         let Some(name) = self.id.strip_prefix(KERNEL) else {
             return Ok(None);
         };
-        let sensor: Sensor = name.parse().map_err(|error| format!("{error}"))?;
+        let source = if is_probe(name) {
+            let mut own = probes.iter().filter(|probe| probe.sensor() == name);
+            match (own.next(), own.next()) {
+                (Some(probe), None) => KernelSource::Probe(probe.clone()),
+                (None, _) => {
+                    return Err("there is no [[probe]] of this name in the file; add it".to_owned())
+                }
+                _ => {
+                    return Err(
+                        "several probes of the file have this name; a monitor can take one of them"
+                            .to_owned(),
+                    )
+                }
+            }
+        } else {
+            KernelSource::Sensor(name.parse().map_err(|error| format!("{error}"))?)
+        };
         if self.count != 1 || self.lanes != 1 {
             return Err(
                 "a kernel sensor is one sensor, bounded as a whole, whatever CPUs it writes on; leave `count` \
@@ -31,6 +74,6 @@ impl SensorConfig {
                     .to_string(),
             );
         }
-        Ok(Some(sensor))
+        Ok(Some(source))
     }
 }

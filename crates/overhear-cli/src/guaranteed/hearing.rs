@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use overhear_directory::AttachedSource;
 use overhear_event::{GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
-use overhear_kernel::{Choice, KernelMonitor, Sensor};
+use overhear_kernel::{Choice, KernelMonitor};
 
 use crate::admit::kernel::{unused, KernelRing, UNUSED_ELEMENTS};
 use crate::admit::mapped_bytes;
+use crate::config::kernel::KernelSource;
 use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::record::cannot_start;
 
 /// The number of the first kernel stream: before all sensors of programs, as in a session, so that elements
 /// of one instant have the same order in both.
@@ -24,7 +26,7 @@ const FIRST: StreamId = StreamId::from_raw(1);
 #[derive(Debug)]
 pub(super) struct KernelHearing {
     monitor: KernelMonitor,
-    named: Vec<&'static str>,
+    named: Vec<String>,
 }
 
 impl KernelHearing {
@@ -35,17 +37,30 @@ impl KernelHearing {
             true => Choice::Bpf,
             false => Choice::Auto,
         };
-        let named = rings.iter().map(|ring| ring.sensor);
-        let sensors = named.clone().chain(unused(rings));
-        let mut builder = KernelMonitor::builder().choice(choice).sensors(sensors);
+        let named = rings.iter().map(|ring| ring.source.name());
+        let sensors = rings.iter().filter_map(|ring| match &ring.source {
+            KernelSource::Sensor(sensor) => Some(*sensor),
+            KernelSource::Probe(_) => None,
+        });
+        let probes = rings.iter().filter_map(|ring| match &ring.source {
+            KernelSource::Sensor(_) => None,
+            KernelSource::Probe(probe) => Some(probe.clone()),
+        });
+        let mut builder = KernelMonitor::builder()
+            .choice(choice)
+            .sensors(sensors.chain(unused(rings)))
+            .probes(probes);
         for sensor in unused(rings) {
             builder = builder.ring(sensor, UNUSED_ELEMENTS);
         }
         for ring in rings {
-            builder = builder.ring(ring.sensor, ring.elements);
+            builder = match &ring.source {
+                KernelSource::Sensor(sensor) => builder.ring(*sensor, ring.elements),
+                KernelSource::Probe(probe) => builder.probe_ring(probe, ring.elements),
+            };
         }
         let whose = || {
-            let ids: Vec<String> = named.clone().map(id_of).collect();
+            let ids: Vec<String> = named.clone().map(|name| id_of(&name)).collect();
             ids.join(", ")
         };
         let monitor = builder.first_stream(FIRST).create().map_err(|error| {
@@ -54,23 +69,31 @@ impl KernelHearing {
                  for best effort",
                 whose()
             );
-            Failure::new(UNAVAILABLE, sentence)
+            match cannot_start(&error).status {
+                UNAVAILABLE => Failure::new(UNAVAILABLE, sentence),
+                status => Failure::new(status, error.to_string()),
+            }
         })?;
         if demanded {
             let gone =
                 |error: overhear_kernel::SelectError| Failure::new(UNAVAILABLE, error.to_string());
             for ring in rings {
-                let granted = monitor.ring_elements(ring.sensor).map_err(gone)?;
+                let granted = match &ring.source {
+                    KernelSource::Sensor(sensor) => monitor.ring_elements(*sensor),
+                    KernelSource::Probe(probe) => monitor.probe_ring_elements(probe),
+                };
+                let granted = granted.map_err(gone)?;
                 let Some(granted) = granted else {
                     let status = &monitor.status().map_err(gone)?.sentence;
-                    let sentence = format!("{} cannot be heard: {status}", id_of(ring.sensor));
+                    let sentence =
+                        format!("{} cannot be heard: {status}", id_of(&ring.source.name()));
                     return Err(Failure::new(UNAVAILABLE, sentence));
                 };
                 if granted < ring.elements.into() {
                     let sentence = format!(
                         "{} was granted rings of {granted} elements, and what was admitted takes {}; give a \
                          shorter latency",
-                        id_of(ring.sensor),
+                        id_of(&ring.source.name()),
                         ring.elements
                     );
                     return Err(Failure::new(REFUSED, sentence));
@@ -79,7 +102,7 @@ impl KernelHearing {
         }
         Ok(Self {
             monitor,
-            named: named.map(Sensor::name).collect(),
+            named: named.collect(),
         })
     }
 
@@ -102,8 +125,8 @@ impl KernelHearing {
     }
 }
 
-fn id_of(sensor: Sensor) -> String {
-    format!("`kernel:{}`", sensor.name())
+fn id_of(sensor: &str) -> String {
+    format!("`kernel:{sensor}`")
 }
 
 /// The sources of a monitor as one.
@@ -161,7 +184,7 @@ impl Source for Hearing {
 /// Leaves out the streams that are always there besides those that were named. Their rings are small, so that
 /// reading them costs next to nothing.
 struct Named<'a> {
-    named: &'a [&'static str],
+    named: &'a [String],
     unused: &'a mut Vec<Arc<StreamDescriptor>>,
     inbox: &'a mut dyn Inbox,
 }
@@ -175,7 +198,7 @@ impl Named<'_> {
 
 impl Inbox for Named<'_> {
     fn open(&mut self, stream: Arc<StreamDescriptor>) {
-        match self.named.contains(&stream.sensor.as_str()) {
+        match self.named.contains(&stream.sensor) {
             true => self.inbox.open(stream),
             false => {
                 // In the order of their numbers, in which not everybody opens them.

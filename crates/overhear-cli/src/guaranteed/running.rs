@@ -13,7 +13,7 @@ use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
 use overhear_event::{
     GapCause, Origin, Source, StreamDescriptor, StreamId, Update, IN_PLACE_BYTES,
 };
-use overhear_kernel::Sensor;
+use overhear_kernel::Probe;
 use overhear_monitor::executor::{
     bandwidth, buffer, copy_reserved, deadline, DeadlineRefusal, SensorIndex, UpdateIndex, Watch,
     Watched,
@@ -70,7 +70,9 @@ impl<'a> Running<'a> {
         };
         let mut monitor = Monitor::with_room(own.terms.lateness.hold_back, room);
 
-        let matchers = config.sensors.iter().map(Matcher::of);
+        let probes = config.probes();
+        let probes = probes.map_err(|sentence| Failure::new(USAGE, sentence))?;
+        let matchers = config.sensors.iter().map(|it| Matcher::of(it, &probes));
         let matchers: Vec<Matcher> = matchers.collect::<Result<_, _>>()?;
         let sensor_of = |stream: &StreamDescriptor| {
             let mut all = matchers.iter().enumerate();
@@ -451,15 +453,15 @@ fn attach(socket: &Path, query: Query) -> Result<AttachedSource, Failure> {
 
 /// Which streams an entry of the file stands for.
 enum Matcher {
-    Kernel(Sensor),
+    Kernel(String),
     Programs(Query),
 }
 
 impl Matcher {
-    fn of(sensor: &SensorConfig) -> Result<Self, Failure> {
+    fn of(sensor: &SensorConfig, probes: &[Probe]) -> Result<Self, Failure> {
         let usage = |sentence| Failure::new(USAGE, format!("sensor `{}`: {sentence}", sensor.id));
-        match sensor.of_kernel().map_err(usage)? {
-            Some(sensor) => Ok(Self::Kernel(sensor)),
+        match sensor.of_kernel(probes).map_err(usage)? {
+            Some(source) => Ok(Self::Kernel(source.name())),
             None => place::query(&sensor.id, None).map(Self::Programs),
         }
     }
@@ -467,7 +469,7 @@ impl Matcher {
     fn matches(&self, stream: &StreamDescriptor) -> bool {
         match self {
             Self::Kernel(sensor) => {
-                matches!(stream.origin, Origin::Kernel { .. }) && stream.sensor == sensor.name()
+                matches!(stream.origin, Origin::Kernel { .. }) && stream.sensor == *sensor
             }
             Self::Programs(query) => query.matches(stream),
         }

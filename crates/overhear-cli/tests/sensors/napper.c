@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sleeps: napper NAPS MICROSECONDS; or hands a byte back and forth with a child: napper pingpong TURNS.
+// Sleeps, by a function that can be probed: napper NAPS MICROSECONDS; or hands a byte back and forth with a child: napper pingpong TURNS.
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +29,18 @@ static int pingpong(long turns) {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
 }
 
+__attribute__((noinline)) long nap(long microseconds) {
+    struct timespec length = {0, microseconds * 1000};
+    nanosleep(&length, NULL);
+    return microseconds;
+}
+
 int main(int argc, char **argv) {
     if (argc != 3)
         return 2;
     if (strcmp(argv[1], "pingpong") == 0)
         return pingpong(atol(argv[2]));
-    struct timespec nap = {0, atol(argv[2]) * 1000};
     for (long left = atol(argv[1]); left > 0; left--)
-        nanosleep(&nap, NULL);
+        nap(atol(argv[2]));
     return 0;
 }

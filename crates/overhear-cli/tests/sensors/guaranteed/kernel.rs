@@ -44,6 +44,61 @@ const FILE: &str = r#"
     name = "run_delay"
 "#;
 
+/// The same machine, with probes of the napper: PROGRAM stands for it.
+const PROBES: &str = r#"
+    [monitor]
+    latency = "600ms"
+    level = "shared"
+    executor = "EXECUTOR"
+    wake_up_lateness = "80ms"
+    tardiness = "40ms"
+    hold_back = "100ms"
+    overhead = "2ms"
+    cpu_percent = 60
+    sentinel = true
+    [[probe]]
+    function = "PROGRAM:nap"
+    [[probe]]
+    function = "PROGRAM:nap:return"
+    [[sensor]]
+    id = "kernel:probe/nap"
+    period = "2ms"
+    jitter = "150ms"
+    [[sensor]]
+    id = "kernel:probe/nap/return"
+    period = "2ms"
+    jitter = "150ms"
+    [[sensor]]
+    id = "kernel:task_life"
+    period = "2ms"
+    jitter = "150ms"
+    [[update]]
+    name = "naps"
+    wcet = "200us"
+    metric = "nap.metric"
+    [[update]]
+    name = "lengths"
+    wcet = "200us"
+    sensors = ["kernel:probe/nap"]
+    field = "argument_1"
+    [[metric]]
+    file = "nap.metric"
+"#;
+
+/// A nap, from the call of the function to its return.
+const NAP: &str = "metric nap
+event call = kernel:probe/nap
+event back = kernel:probe/nap/return
+state idle out
+state called begin
+state asleep in
+state gone end
+idle -> called: call, i
+called -> asleep: lambda
+asleep -> gone: back, i
+gone -> idle: lambda
+";
+
 const NAPS: u64 = 100;
 
 /// The program `napper.c`, compiled once.
@@ -106,6 +161,58 @@ fn a_metric_over_the_kernel_is_guaranteed_and_as_the_run_measures_it() {
         );
         Ok(())
     });
+}
+
+#[test]
+fn updates_over_probes_are_guaranteed_and_as_the_run_measures_them() {
+    let _alone = alone();
+    let text = PROBES.replace("EXECUTOR", "auto");
+    let text = text.replace("PROGRAM", path(napper()));
+    let (folder, config) = file(&text);
+    std::fs::write(folder.path().join("nap.metric"), NAP).unwrap();
+    let mut last = Vec::new();
+    for _ in 0..3 {
+        let naps = NAPS.to_string();
+        let (ended, report) = run_json(
+            &["--config", path(&config)],
+            &[path(napper()), &naps, "4000"],
+        );
+        let guarantee = &report["guarantee"];
+        if lacks_privileges(&ended, guarantee) {
+            return;
+        }
+        assert_eq!(guarantee["executor"], "deadline", "{guarantee:#}");
+        let found = sentences(guarantee);
+        assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
+        if guarantee["verdict"] != "held" {
+            assert_eq!(ended.status, 3, "{ended:#?}");
+            assert!(is_excused(&found), "{guarantee:#}");
+            last = found.into_iter().map(str::to_string).collect();
+            continue;
+        }
+        assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
+        let elements = |id: &str| {
+            let mut sensors = guarantee["sensors"].as_array().unwrap().iter();
+            number(
+                sensors.find(|sensor| sensor["id"] == id).unwrap(),
+                "elements",
+            )
+        };
+        assert_eq!(elements("kernel:probe/nap"), NAPS, "{guarantee:#}");
+        assert_eq!(elements("kernel:probe/nap/return"), NAPS);
+        let [naps, lengths] = [0, 1].map(|at| &guarantee["updates"][at]["values"]);
+        let least = |values: &Value| ["count", "min"].map(|key| number(values, key));
+        // No nap is shorter than was asked for.
+        assert_eq!(number(naps, "count"), NAPS, "{guarantee:#}");
+        assert!(number(naps, "min") >= 4_000_000, "{guarantee:#}");
+        assert_eq!(least(lengths), [NAPS, 4000]);
+        // The run has probes of its own at the same places, which stamp a moment earlier or later.
+        if report["complete"] == true {
+            assert_eq!(measured(&report)[0], NAPS);
+        }
+        return;
+    }
+    println!("skipped: machine lateness: {last:?}");
 }
 
 /// How often the run itself measured the metric, and the longest.
@@ -317,6 +424,39 @@ fn what_cannot_be_heard_or_kept_is_refused_by_name() {
         let admitted = finish(&mut overhear(&["admit", "--config", path(&place)]));
         assert_eq!(admitted.status, status, "{to}: {admitted:#?}");
     }
+    // A probe that is none of the file's, and one of a function that is not there.
+    let text = PROBES.replace("EXECUTOR", "auto");
+    let text = text.replace("    metric = \"nap.metric\"\n", "");
+    let text = text.replace("    [[metric]]\n    file = \"nap.metric\"\n", "");
+    let text = text.replace("PROGRAM", path(napper()));
+    for (from, to, words) in [
+        (
+            "[[probe]]\n    function = \"PROGRAM:nap:return\"",
+            "",
+            "sensor `kernel:probe/nap/return`: there is no [[probe]] of this name in the file",
+        ),
+        (
+            ":nap\"",
+            ":naps\"",
+            "sensor `kernel:probe/nap`: there is no [[probe]]",
+        ),
+        (
+            ":nap:return\"",
+            ":nap\"",
+            "several probes of the file have this name",
+        ),
+    ] {
+        let from = from.replace("PROGRAM", path(napper()));
+        let (ended, ran) = refused(&text.replacen(&from, to, 1));
+        assert_eq!((ended.status, ran), (2, false), "{to}: {ended:#?}");
+        assert!(ended.stderr.contains(words), "{to}: {ended:#?}");
+    }
+    let missing = text
+        .replace(":nap", ":naps")
+        .replace("probe/nap", "probe/naps");
+    let (ended, ran) = refused(&missing);
+    assert_eq!((ended.status, ran), (2, false), "{ended:#?}");
+    assert!(ended.stderr.contains("has no function naps"), "{ended:#?}");
     // Threads whose end nobody tells.
     let text = FILE.replace("EXECUTOR", "auto");
     let text = text
