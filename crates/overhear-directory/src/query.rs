@@ -9,6 +9,9 @@
 //! - INSTANCE is held against the sensor's instance; it begins behind the last `#`. Without a `#`
 //!   it is any instance; a `#` with nothing behind it is the empty instance.
 //!
+//! The name of an event is a pattern for its streams: `user:queue` is `queue`, and `kernel:probe/read`, as
+//! exports print it, is `kernel/probe/read`.
+//!
 //! So `*`, or nothing, is everything, `queue` is every sensor `queue`, `server/*` is everything of
 //! all processes `server`, and `4711/queue#2` is one sensor.
 
@@ -119,8 +122,7 @@ impl Query {
     /// [`QueryError`] if it is no pattern.
     pub fn streams(pattern: &str) -> Result<impl Fn(&StreamDescriptor) -> bool, QueryError> {
         let matcher = Self::parse(pattern)?.compile()?;
-        let origin = pattern.split_once('/').map_or("", |(task, _)| task);
-        let is_named = !matches!(origin, "" | "*");
+        let is_named = !matches!(task_and_sensor(pattern).0, "" | "*");
         Ok(move |stream: &StreamDescriptor| {
             (is_named || matches!(stream.origin, Origin::Program(_))) && matcher.matches(stream)
         })
@@ -137,10 +139,7 @@ impl Query {
     /// # Errors
     /// [`QueryError`] if one of its parts is no pattern.
     pub fn compile(&self) -> Result<Matcher, QueryError> {
-        let (task, rest) = match self.names.split_once('/') {
-            Some((task, rest)) => (task, rest),
-            None => ("", self.names.as_str()),
-        };
+        let (task, rest) = task_and_sensor(&self.names);
         let (sensor, instance) = match rest.rsplit_once('#') {
             Some((sensor, instance)) => (sensor, Some(instance)),
             None => (rest, None),
@@ -171,6 +170,16 @@ impl std::fmt::Display for Query {
             None => Ok(()),
         }
     }
+}
+
+/// Splits off the glob of the task; it is empty if there is none.
+fn task_and_sensor(names: &str) -> (&str, &str) {
+    match names.split_once(':') {
+        Some(("user", sensor)) => return ("", sensor),
+        Some((origin @ ("kernel" | "clerk"), sensor)) => return (origin, sensor),
+        _ => {}
+    }
+    names.split_once('/').unwrap_or(("", names))
 }
 
 /// A glob over a name; `*` also stands for `/`, because ids may contain it.
@@ -300,6 +309,28 @@ mod tests {
         for names in ["queue", "queue#", "a b/queue", "qu*"] {
             let matcher = Query::parse(names).unwrap().compile().unwrap();
             assert!(matcher.matches(&plain), "{names}");
+        }
+    }
+
+    #[test]
+    fn names_of_events_are_patterns_for_their_streams() {
+        let of_program = sensor("server", 4711, "net/queue", "2");
+        let probe = StreamDescriptor {
+            origin: Origin::Kernel { cpu: 1 },
+            ..sensor("", 0, "probe/shop::price(int)", "shop")
+        };
+        for (names, expected) in [
+            ("user:net/queue", [true, false]),
+            ("user:net/queue#2", [true, false]),
+            ("user:queue", [false, false]),
+            ("kernel:probe/shop::price(int)", [false, true]),
+            ("kernel:probe/*#shop", [false, true]),
+            ("kernel/probe/shop::price(int)", [false, true]),
+            ("kernel:net/queue", [false, false]),
+            ("clerk:net/queue", [false, false]),
+        ] {
+            let streams = Query::streams(names).unwrap();
+            assert_eq!([&of_program, &probe].map(&streams), expected, "{names}");
         }
     }
 
