@@ -123,6 +123,13 @@ impl Evaluations {
         })
     }
 
+    /// Sentences about streams that lack what is evaluated of them.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let mut all = self.verdicts.complaints();
+        all.extend(self.metrics.complaints().iter().cloned());
+        all
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.verdicts.is_empty() && !self.measures
     }

@@ -16,7 +16,7 @@ use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
 
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
-use crate::config::probes::refuse_absent;
+use crate::config::probes::refuse_unusable;
 use crate::evaluations::Evaluations;
 use crate::exit::{Exit, Failure, UNAVAILABLE, USAGE};
 use crate::interrupts::Interrupts;
@@ -128,7 +128,8 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, Failure> {
         return Err(compensation::no_calibration());
     }
     let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
-    refuse_absent(&evaluations.requires(), &wishes.probes)?;
+    let trial = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
+    refuse_unusable(trial, &wishes.probes)?;
     let mut kernel = wishes.create()?;
     let source = source_report(&kernel)?;
     let status = kernel.status().map_err(|error| refused(&error))?;

@@ -23,7 +23,7 @@ use crate::calibrate::Calibration;
 use crate::check::CHECK;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
-use crate::config::probes::refuse_absent;
+use crate::config::probes::{refuse_pattern, refuse_unusable};
 use crate::evaluations::Evaluations;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
@@ -252,10 +252,14 @@ impl SessionBuilder {
             deciders.of_constraints(),
         )?;
         let required = evaluations.requires();
-        refuse_absent(&required, &self.probes)?;
+        let trial = Evaluations::new(self.constraints.clone(), self.metrics.clone(), None)?;
+        refuse_unusable(trial, &self.probes)?;
         let evaluations = Rc::new(RefCell::new(evaluations));
         let mut shared = Shared(Rc::clone(&evaluations));
         let mut plugins = Updates::load(&self.updates)?;
+        for (update, pattern) in plugins.patterns() {
+            refuse_pattern(update, pattern, &self.probes)?;
+        }
         let mut sensors = self.sensors.wanted();
         let names_scheduling = sensors.iter().any(|sensor| sensor.is_scheduling());
         sensors.extend(Sensor::required_by(&required));

@@ -203,6 +203,12 @@ impl Updates {
         self.queries.iter().cloned()
     }
 
+    /// Their names, and the patterns of the sensors that they evaluate.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = (&str, &str)> + '_ {
+        let names = self.members.iter().map(|(report, _)| report.name.as_str());
+        names.zip(self.patterns.iter().map(String::as_str))
+    }
+
     /// Whether one of them is meant to hear such a stream.
     pub(crate) fn want(&self, stream: &StreamDescriptor) -> bool {
         let mut wanted = self

@@ -195,6 +195,16 @@ impl StreamDescriptor {
         }
     }
 
+    /// The name of what wrote the stream, for a sentence about its schema: [`Self::sensor_label`] for programs, the
+    /// event of the kernel, whose streams of all CPUs have one schema.
+    #[must_use]
+    pub fn schema_label(&self) -> String {
+        match self.origin {
+            Origin::Kernel { .. } => self.event().as_str().into(),
+            _ => self.sensor_label(),
+        }
+    }
+
     /// The name of the sensor for people: that of [`Self::label`] without the lane.
     #[must_use]
     pub fn sensor_label(&self) -> String {

@@ -147,6 +147,17 @@ pub(super) fn entries<'a>(
                 ));
             }
         }
+        if let Some(field) = &update.field {
+            let takes =
+                |entry: &&Entry<'_>| named.is_some_and(|ids| ids.contains(&entry.config.id));
+            for entry in entries.iter().filter(takes) {
+                let has = entry.ring.as_ref().map(|ring| ring.require_number(field));
+                let has = has.unwrap_or(Ok(()));
+                has.map_err(|sentence| {
+                    format!("update `{}`: `{}` {sentence}", update.name, entry.config.id)
+                })?;
+            }
+        }
         let Some(wcet) = update.wcet else {
             return Err(format!(
                 "update `{}` has no wcet; measure one with `overhear run --measure-wcet`",

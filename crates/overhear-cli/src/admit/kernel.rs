@@ -8,11 +8,11 @@
 use overhear_admission::{Constraint, Span};
 use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
 use overhear_kernel::{possible_cpus, ring_bytes, Sensor};
-
 use overhear_monitor::Merge;
 
 use super::{narrow, Entry};
 use crate::config::kernel::KernelSource;
+use crate::guaranteed::evaluation::number_of;
 
 /// The sizes of a ring, in elements.
 const LEAST_ELEMENTS: u64 = 64;
@@ -62,6 +62,11 @@ impl KernelRing {
             schema,
             elements: elements as u32,
         })
+    }
+
+    /// Refuses a field that is no number of its elements.
+    pub(super) fn require_number(&self, field: &str) -> Result<(), String> {
+        number_of(&self.schema, field).map(|_| ())
     }
 
     /// Elements that each ring holds for a reader: one slot may be in the making.

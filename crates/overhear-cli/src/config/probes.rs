@@ -2,13 +2,17 @@
 //! `[[probe]]`: a place in programs or in the kernel that becomes a sensor of the run.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use overhear_event::{EventName, EventSet};
+use overhear_directory::Query;
+use overhear_event::kernel::is_probe;
+use overhear_event::{EventName, EventSet, Origin, StreamDescriptor, StreamId, TypeSchema, Update};
 use overhear_kernel::{Probe, ProbeError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::refuse_strangers;
+use crate::evaluations::Evaluations;
 use crate::exit::{Failure, USAGE};
 
 /// `[[probe]]`: a place that becomes a sensor while a program is run, as by the options of `overhear run`; see
@@ -89,11 +93,85 @@ fn parse(text: &str) -> Result<Vec<Probe>, String> {
     probes_of(&entries.probes)
 }
 
-/// Refuses what is evaluated of probes that nobody attaches: it would never come.
+/// Refuses evaluations that could not succeed: of probes that nobody attaches, and of fields that the probes lack.
+/// The evaluations are opened for a stream of each probe and dropped.
 ///
 /// # Errors
-/// [`Failure`] with a sentence that names the first of them.
-pub(crate) fn refuse_absent(required: &EventSet, probes: &[Probe]) -> Result<(), Failure> {
+/// [`Failure`] with a sentence about the first of them.
+pub(crate) fn refuse_unusable(mut trial: Evaluations, probes: &[Probe]) -> Result<(), Failure> {
+    let required = trial.requires();
+    refuse_absent(&required, probes)?;
+    let evaluated = |probe: &&Probe| required.contains(&EventName::kernel(&probe.sensor()));
+    for (id, probe) in (1..).zip(probes.iter().filter(evaluated)) {
+        // A place that cannot be resolved is refused by the monitor that attaches it.
+        if let Ok(schema) = probe.schema() {
+            trial.open(&stream_of(probe, id, schema));
+        }
+    }
+    match trial.complaints().into_iter().next() {
+        Some(sentence) => Err(Failure::new(USAGE, sentence)),
+        None => Ok(()),
+    }
+}
+
+/// A stream of the probe's elements.
+fn stream_of(probe: &Probe, id: u32, schema: TypeSchema) -> StreamDescriptor {
+    StreamDescriptor {
+        id: StreamId::from_raw(id),
+        origin: Origin::Kernel { cpu: 0 },
+        sensor: probe.sensor(),
+        instance: probe.instance(),
+        lane: None,
+        schema: Arc::new(schema),
+        rate: None,
+        capacity: 0,
+    }
+}
+
+/// Refuses the pattern of an update that names probes, of which none is attached.
+///
+/// # Errors
+/// [`Failure`] with a sentence that names the update.
+pub(crate) fn refuse_pattern(update: &str, pattern: &str, probes: &[Probe]) -> Result<(), Failure> {
+    let names_probes = ["kernel:", "kernel/"].iter().any(|origin| {
+        let name = pattern.strip_prefix(origin);
+        name.is_some_and(is_probe)
+    });
+    let wants = Query::streams(pattern);
+    let wants = wants.map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    let is_wanted = |probe: &Probe| {
+        let schema = TypeSchema::builder("probe").build();
+        schema.is_ok_and(|schema| wants(&stream_of(probe, 1, schema)))
+    };
+    if !names_probes || probes.iter().any(is_wanted) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        USAGE,
+        format!(
+            "update `{update}` wants `{pattern}`, which is no probe of this run ({}); {REMEDY}",
+            attached(probes)
+        ),
+    ))
+}
+
+/// What to do about a probe that is not attached.
+const REMEDY: &str =
+    "give it by --probe, --usdt, --tracepoint or --kprobe, or by a [[probe]] of the file";
+
+/// The probes of a run, for a sentence.
+fn attached(probes: &[Probe]) -> String {
+    let events = probes
+        .iter()
+        .map(|probe| format!("kernel:{}", probe.sensor()));
+    let events: Vec<String> = events.collect();
+    match events.is_empty() {
+        true => "there are none".to_owned(),
+        false => format!("there is {}", events.join(", ")),
+    }
+}
+
+fn refuse_absent(required: &EventSet, probes: &[Probe]) -> Result<(), Failure> {
     let is_there = |event: &&EventName| {
         let mut own = probes.iter();
         own.any(|probe| EventName::kernel(&probe.sensor()) == **event)
@@ -102,19 +180,11 @@ pub(crate) fn refuse_absent(required: &EventSet, probes: &[Probe]) -> Result<(),
     let Some(event) = absent.filter(|event| !is_there(event)).min() else {
         return Ok(());
     };
-    let own: Vec<String> = probes
-        .iter()
-        .map(|probe| format!("kernel:{}", probe.sensor()))
-        .collect();
-    let there = match own.is_empty() {
-        true => "there are none".to_owned(),
-        false => format!("there is {}", own.join(", ")),
-    };
     Err(Failure::new(
         USAGE,
         format!(
-            "`{event}` is to be evaluated, and is no probe of this run ({there}); give it by --probe, --usdt, \
-             --tracepoint or --kprobe, or by a [[probe]] of the file"
+            "`{event}` is to be evaluated, and is no probe of this run ({}); {REMEDY}",
+            attached(probes)
         ),
     ))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The evaluation that `overhear.toml` can name without a plug-in: values of a field, counted.
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update};
 use overhear_metrics::Distribution;
 
 use crate::report::HistogramReport;
@@ -73,24 +73,40 @@ impl Counting {
     }
 }
 
-impl Update for Counting {
-    fn open(&mut self, stream: &StreamDescriptor) {
-        let field = self.field.as_deref();
-        let index = field.and_then(|field| stream.schema.index_of(field));
-        if let Some(index) = index {
-            self.unit.clone_from(&stream.schema.fields()[index].unit);
-        }
-        let fields = stream.schema.fields();
-        let counted = index.filter(|&index| fields[index].kind.is_number());
-        if let (Some(field), None) = (field, counted) {
+/// The place of a numeric field, or a sentence, without its subject, about a schema that does not have it.
+pub(crate) fn number_of(schema: &TypeSchema, field: &str) -> Result<usize, String> {
+    let fields = schema.fields();
+    let place = schema.index_of(field);
+    place
+        .filter(|&index| fields[index].kind.is_number())
+        .ok_or_else(|| {
             let numbers = fields.iter().filter(|field| field.kind.is_number());
             let numbers: Vec<String> = numbers.map(|it| format!("`{}`", it.name)).collect();
-            self.complaints.push(format!(
-                "{} has no number `{field}`; it has {}",
-                stream.label(),
-                numbers.join(", ")
-            ));
-        }
+            format!("has no number `{field}`; it has {}", numbers.join(", "))
+        })
+}
+
+impl Update for Counting {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        let counted = match self
+            .field
+            .as_deref()
+            .map(|field| number_of(&stream.schema, field))
+        {
+            Some(Ok(index)) => {
+                self.unit.clone_from(&stream.schema.fields()[index].unit);
+                Some(index)
+            }
+            Some(Err(sentence)) => {
+                let sentence = format!("{} {sentence}", stream.schema_label());
+                // One per sensor, which has a stream per lane or CPU.
+                if !self.complaints.contains(&sentence) {
+                    self.complaints.push(sentence);
+                }
+                None
+            }
+            None => None,
+        };
         match self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
             // A directory that begins anew gives its numbers anew.
             Ok(place) => self.places[place].1 = counted,

@@ -6,7 +6,7 @@
 //! `Plan::start` attaches to a directory like any other monitor and runs until [`Guard::stop`], which makes
 //! one report of them.
 
-mod evaluation;
+pub(crate) mod evaluation;
 mod hearing;
 mod measuring;
 mod report;

@@ -199,19 +199,85 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     );
 
     // Without one of them it could only be silent.
-    let mark = at("begun");
-    let ended = overhear(&[&words[..], &["--", "touch", text(&mark)]].concat());
+    refused(
+        &words,
+        &[
+            "`kernel:usdt/called/turn`",
+            "--usdt",
+            "there is kernel:probe/doubled, ",
+        ],
+    );
+    // A static probe has no more arguments than its note describes.
+    fs::write(&metric, METRIC.replace("argument_1", "argument_2")).unwrap();
+    refused(
+        &[&words[..], &["--usdt", &usdt]].concat(),
+        &[
+            "metric turn cannot use kernel:usdt/called/turn",
+            "has no field `argument_2`; its fields are tid, pid, argument_1\n",
+        ],
+    );
+    fs::write(&metric, METRIC).unwrap();
+    let wrong = FILE.replace("PROGRAM", text(called()));
+    let wrong = wrong.replace("[argument_1 == 50]", "[value == 50]");
+    fs::write(&config, wrong).unwrap();
+    refused(
+        &["run", "--via", "bpf", "--config", text(&config)],
+        &[
+            "constraint turns cannot use kernel:probe/doubled",
+            "has no field `value`",
+        ],
+    );
+}
+
+/// The command ends with these words, before a program is run.
+#[track_caller]
+fn refused(words: &[&str], parts: &[&str]) {
+    let place = tempfile::tempdir().unwrap();
+    let mark = place.path().join("begun");
+    let ended = overhear(&[words, &["--", "touch", text(&mark)]].concat());
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(
         (ended.status.code(), mark.exists()),
         (Some(2), false),
         "{said}"
     );
-    for part in [
-        "`kernel:usdt/called/turn`",
-        "--usdt",
-        "there is kernel:probe/doubled, ",
-    ] {
+    for part in parts {
         assert!(said.contains(part), "{part}: {said}");
     }
+}
+
+#[test]
+fn updates_take_probes_by_their_events_alike_live_and_recorded() {
+    let _turn = turn();
+    if !Via::Bpf.works() {
+        return println!("skipped: probes need BPF");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let (plugin, out, report) = (at("arguments.so"), at("out"), at("report.json"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compiled = Command::new("cc")
+        .args(["-std=gnu11", "-shared", "-fPIC", "-Wall", "-Werror", "-I"])
+        .arg(here.join("../../include"))
+        .arg(here.join("tests/counts/arguments.c"))
+        .arg("-o")
+        .arg(&plugin)
+        .status();
+    assert!(compiled.unwrap().success(), "cc cannot compile arguments.c");
+    let probe = format!("{}:doubled", text(called()));
+    let (update, to_report) = (text(&plugin), format!("--json={}", text(&report)));
+    let words = ["run", "--via", "bpf", "--probe", &probe, "--update", update];
+    let words = [&words[..], &["--out", text(&out), &to_report, "--"]].concat();
+    let ended = overhear(&[&words[..], &[text(called())]].concat());
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let results = |report: &Value| report["updates"][0]["results"].clone();
+    let expected = json!({"elements": 100, "arguments": 4950});
+    assert_eq!(results(&read(&report)), expected);
+    let ended = overhear(&["report", text(&out), "--update", update, &to_report]);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert_eq!(results(&read(&report)), expected);
+    refused(
+        &["run", "--via", "bpf", "--update", update],
+        &["update `arguments` wants `kernel:probe/doubled`", "--probe"],
+    );
 }

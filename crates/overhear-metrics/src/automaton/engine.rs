@@ -427,7 +427,8 @@ impl<S: Sink> Metrics<S> {
     fn get_to_know(&mut self, stream: &StreamDescriptor) -> usize {
         let complaints = &mut self.complaints;
         let mut complain = |sentence| {
-            if complaints.len() < COMPLAINTS {
+            // One per sensor, which has a stream per lane or CPU.
+            if complaints.len() < COMPLAINTS && !complaints.contains(&sentence) {
                 complaints.push(sentence);
             }
         };

@@ -230,7 +230,7 @@ impl Route {
                     Err(sentence) => complain(format!(
                         "metric {} cannot use {}: {sentence}",
                         metric.name(),
-                        stream.label()
+                        stream.schema_label()
                     )),
                 }
             }

@@ -207,6 +207,18 @@ impl<J: Judge> Verdicts<J> {
         self.tell_inconclusive(end);
     }
 
+    /// Sentences about streams that bear the name of a required event but lack a field.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        let of_trials = self.trials.iter().flat_map(|trial| {
+            let name = trial.constraint().name();
+            let sentences = trial.unfit().iter();
+            sentences.map(move |sentence| format!("constraint {name} cannot use {sentence}"))
+        });
+        let of_metrics = self.metrics.complaints().iter().cloned();
+        of_trials.chain(of_metrics).collect()
+    }
+
     /// What is known of each constraint, in the order in which they were added.
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
         let of_metrics = self.missed_by_metrics();
@@ -334,7 +346,7 @@ fn route<'a>(
                     rules.extend(own);
                 }
                 Err(sentence) => {
-                    let sentence = format!("{}: {sentence}", stream.sensor_label());
+                    let sentence = format!("{}: {sentence}", stream.schema_label());
                     trial.complain(stream.event(), sentence);
                 }
             }

@@ -118,6 +118,11 @@ impl Trial {
         }
     }
 
+    /// Sentences about streams that do not have what is asked for.
+    pub(super) fn unfit(&self) -> &[String] {
+        &self.unfit
+    }
+
     /// A task of this name exists.
     pub(super) fn meet(&mut self, task: u32, name: &str) {
         let filter = self.constraint.task_filter();

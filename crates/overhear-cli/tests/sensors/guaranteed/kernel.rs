@@ -445,6 +445,11 @@ fn what_cannot_be_heard_or_kept_is_refused_by_name() {
             ":nap\"",
             "several probes of the file have this name",
         ),
+        (
+            "argument_1",
+            "argument_7",
+            "update `lengths`: `kernel:probe/nap` has no number `argument_7`; it has `tid`",
+        ),
     ] {
         let from = from.replace("PROGRAM", path(napper()));
         let (ended, ran) = refused(&text.replacen(&from, to, 1));
