@@ -22,6 +22,7 @@ enum Record<'a> {
     Stream {
         #[serde(flatten)]
         identity: Identity,
+        event: String,
         lane: Option<u32>,
         capacity: u64,
     },
@@ -77,6 +78,7 @@ impl Layout for Json {
         if self.announced.insert(stream.id) {
             let record = Record::Stream {
                 identity: Identity::of(stream),
+                event: stream.event().to_string(),
                 lane: stream.lane,
                 capacity: stream.capacity,
             };
@@ -151,8 +153,8 @@ mod tests {
             let _: serde_json::Value = serde_json::from_str(line).unwrap();
         }
         insta::assert_snapshot!(text, @r#"
-        {"record":"stream","stream":4,"task":"server(4711)","pid":4711,"id":"job","instance":"","type":"job","fields":[{"name":"number","kind":"i64","unit":""}],"declared":null,"lane":null,"capacity":4096}
-        {"record":"stream","stream":3,"task":"server(4711)","pid":4711,"id":"queue","instance":"in","type":"queue","fields":[{"name":"wait","kind":"u64","unit":"ns"},{"name":"load","kind":"f32","unit":"%"},{"name":"label","kind":"text[12]","unit":""}],"declared":{"period_ns":1000000,"distance_ns":100000,"jitter_ns":5000000},"lane":null,"capacity":4096}
+        {"record":"stream","stream":4,"task":"server(4711)","pid":4711,"id":"job","instance":"","type":"job","fields":[{"name":"number","kind":"i64","unit":""}],"declared":null,"event":"user:job","lane":null,"capacity":4096}
+        {"record":"stream","stream":3,"task":"server(4711)","pid":4711,"id":"queue","instance":"in","type":"queue","fields":[{"name":"wait","kind":"u64","unit":"ns"},{"name":"load","kind":"f32","unit":"%"},{"name":"label","kind":"text[12]","unit":""}],"declared":{"period_ns":1000000,"distance_ns":100000,"jitter_ns":5000000},"event":"user:queue","lane":null,"capacity":4096}
         {"record":"element","time_ns":100,"stream":3,"sensor":"server(4711)/queue#in","sequence":0,"values":{"wait":18446744073709551615,"load":0.1,"label":"a\"b"}}
         {"record":"gap","time_ns":300,"stream":3,"sensor":"server(4711)/queue#in","sequence":1,"missed":4,"cause":"overwritten","from_ns":100}
         {"record":"element","time_ns":300,"stream":3,"sensor":"server(4711)/queue#in","sequence":5,"values":{"wait":1,"load":null,"label":"a\"b"}}
