@@ -19,6 +19,7 @@ use rustix::process::{
 };
 
 use crate::exit::{Exit, Failure, NOT_FOUND, NOT_RUNNABLE, UNAVAILABLE};
+use crate::signals::Inherited;
 
 /// Where the program's standard output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,7 @@ impl Held {
             let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
             command.stdout(Stdio::from(stderr));
         }
+        let inherited = Inherited::get();
         let parents_end = go_write.as_raw_fd();
         let hold = move || {
             // Between fork and exec: system calls only, no allocation.
@@ -86,7 +88,9 @@ impl Held {
             // SAFETY: this is the child, whose copy of the parent's end nobody else uses; if it
             // stayed open, the child would outlive a parent that is killed now, waiting for ever.
             unsafe { rustix::io::close(parents_end) };
-            match rustix::io::retry_on_intr(|| rustix::io::read(&go_read, &mut go))? {
+            let go = rustix::io::retry_on_intr(|| rustix::io::read(&go_read, &mut go))?;
+            inherited.restore();
+            match go {
                 0 => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
                 _ => Ok(()),
             }

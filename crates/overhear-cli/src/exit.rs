@@ -7,6 +7,8 @@ use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 /// Held and complete.
 pub const COMPLETE: u8 = 0;
 /// A constraint is violated.
@@ -34,11 +36,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this status.
+    /// A failure with this status. An error of the operating system in the sentence that a resource limit causes is
+    /// explained.
     pub fn new(status: u8, sentence: impl Into<String>) -> Self {
         Self {
             status,
-            sentence: sentence.into(),
+            sentence: limits::explained(sentence.into()),
         }
     }
 }

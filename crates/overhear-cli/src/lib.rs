@@ -43,6 +43,7 @@ mod interrupts;
 mod intrusion;
 pub mod junit;
 mod kinds;
+mod limits;
 pub mod listing;
 pub mod measurements;
 pub mod metrics;
@@ -65,6 +66,7 @@ mod run_start;
 mod scratch;
 pub mod session;
 mod shared;
+pub mod signals;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -21,7 +21,7 @@ use overhear_cli::view::{self, Shown};
 use overhear_cli::width::Width;
 use overhear_cli::{
     admit, calibrate, check, doctor, export, fit, import, junit, metrics, offline, record, rta,
-    table,
+    signals, table,
 };
 use overhear_event::Update;
 
@@ -35,6 +35,7 @@ use args::{
 };
 
 fn main() -> ExitCode {
+    signals::ignore_file_size_signal();
     let arguments = Arguments::parse();
     let result = match arguments.verb {
         Verb::Run(arguments) => run(arguments),

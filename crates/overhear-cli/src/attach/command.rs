@@ -17,6 +17,7 @@ use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
 use crate::exit::{Exit, Failure};
 use crate::interrupts::Interrupts;
+use crate::limits;
 use crate::listing::State;
 use crate::place;
 use crate::presence::Presence;
@@ -179,7 +180,8 @@ impl<'a> Attachment<'a> {
         if let Some(error) = sink.feed.failure() {
             ended_by = ended_by_failure(error);
             if ended_by == "failed" {
-                told(&format!("cannot write to standard output: {error}"));
+                let sentence = format!("cannot write to standard output: {error}");
+                told(&limits::explained(sentence));
             }
         }
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);

@@ -9,6 +9,7 @@ use overhear_trace::{TraceIdentity, TraceWriter};
 use serde::Serialize;
 
 use crate::exit::{Failure, INCONCLUSIVE, USAGE};
+use crate::limits;
 use crate::recording::{self, Recording};
 use crate::report::TraceReport;
 
@@ -96,7 +97,7 @@ pub(crate) fn close_trace(
     let _ = writer.attach_document("clock", &recording::clock_document(segments));
     let finished = writer.finish();
     if let Err(error) = &finished {
-        recording.notes.push(error.to_string());
+        recording.notes.push(limits::explained(error.to_string()));
     }
     let document = recording.to_json();
     if writer.attach_document("run", &document).is_err() && finished.is_ok() {

@@ -9,6 +9,7 @@ mod hangups;
 mod imports;
 mod kernel_imports;
 mod kills;
+mod limits;
 mod lttng;
 mod metrics;
 mod offline;

@@ -136,11 +136,16 @@ fn text(file: &mut File) -> String {
 
 /// Has the command start with this action for SIGHUP: the tests themselves may run under `nohup`.
 pub(crate) fn hangups(command: &mut Command, action: libc::sighandler_t) {
+    disposition(command, libc::SIGHUP, action);
+}
+
+/// Has the command start with this action for a signal.
+pub(crate) fn disposition(command: &mut Command, signal: libc::c_int, action: libc::sighandler_t) {
     use std::os::unix::process::CommandExt;
     // SAFETY: between fork and exec only an async-signal-safe call is made.
     unsafe {
         command.pre_exec(move || {
-            libc::signal(libc::SIGHUP, action);
+            libc::signal(signal, action);
             Ok(())
         });
     }
