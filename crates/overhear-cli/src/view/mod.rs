@@ -8,7 +8,9 @@
 //! the loopback address alone, at a port of the kernel's choice, and answers only who knows the token in
 //! the path: other users of the machine can reach the port, too.
 
+mod connections;
 mod feed;
+mod peer;
 mod request;
 mod server;
 mod tail;

@@ -2,22 +2,25 @@
 //! The server: one page, and the news for it.
 //!
 //! Plain HTTP by hand, because nothing more is needed: two addresses that answer GET, each connection
-//! closed behind its answer. Each has a thread, of which there are few.
+//! closed behind its answer. Each has a thread, of which there are few ([`Connections`] bounds them), and a request has
+//! [`REQUEST_TIME`] to arrive as a whole.
 
 use std::fmt::Write as _;
-use std::io::{self, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::connections::{ConnectionId, Connections};
 use super::feed::{News, Reader};
+use super::peer::uid_of;
 use super::request::{behind_token, read, Request};
 use super::{cannot, Feed};
 use crate::exit::Failure;
 
-/// Connections at one time; browsers keep a handful.
-const MOST_CONNECTIONS: usize = 32;
+/// Within this time a request must have come in all, however slowly its bytes come.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// A browser that does not read for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often a page gets news.
@@ -48,8 +51,13 @@ pub struct Server {
 struct Site {
     content: Content,
     token: String,
-    // How many connections there are, and whether it is over.
-    state: Mutex<(usize, bool)>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connections: Connections<TcpStream>,
+    is_over: bool,
 }
 
 impl Server {
@@ -66,7 +74,7 @@ impl Server {
         let site = Arc::new(Site {
             content,
             token: token().map_err(|error| cannot("draw a token", &error))?,
-            state: Mutex::new((0, false)),
+            state: Mutex::default(),
         });
         let served = Arc::clone(&site);
         thread::Builder::new()
@@ -85,19 +93,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.site.state().1 = true;
+        self.site.state().is_over = true;
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Site {
-    fn state(&self) -> std::sync::MutexGuard<'_, (usize, bool)> {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
-        self.state().1
+        self.state().is_over
     }
 }
 
@@ -122,31 +130,54 @@ fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
         }
         // A connection that breaks at once is nobody's loss.
         let Ok(stream) = stream else { continue };
-        {
-            let mut state = site.state();
-            if state.0 >= MOST_CONNECTIONS {
-                continue;
-            }
-            state.0 += 1;
+        let Ok(handle) = stream.try_clone() else {
+            continue;
+        };
+        let (id, evicted) = site.state().connections.admit(uid_of(&stream), handle);
+        if let Some(evicted) = evicted {
+            // Its thread sees the end of its input.
+            let _ = evicted.shutdown(Shutdown::Both);
         }
         let of = Arc::clone(site);
         let spawned = thread::Builder::new()
             .name("view-page".to_string())
             .spawn(move || {
                 // A browser that goes away in the middle is no error.
-                let _ = answer(&stream, address, &of);
-                of.state().0 -= 1;
+                let _ = answer(&stream, id, address, &of);
+                of.state().connections.end(id);
             });
         if spawned.is_err() {
-            site.state().0 -= 1;
+            site.state().connections.end(id);
         }
     }
 }
 
-fn answer(stream: &TcpStream, address: SocketAddr, site: &Site) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// A connection until a time: a byte now and then does not keep it open.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
+    }
+}
+
+fn answer(
+    stream: &TcpStream,
+    id: ConnectionId,
+    address: SocketAddr,
+    site: &Site,
+) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Some(request) = read(BufReader::new(stream))? else {
+    let end = Instant::now() + REQUEST_TIME;
+    let Some(request) = read(BufReader::new(Until { stream, end }))? else {
         return reply(
             stream,
             "400 Bad Request",
@@ -171,6 +202,10 @@ fn answer(stream: &TcpStream, address: SocketAddr, site: &Site) -> io::Result<()
             "the address lacks its token: take it from the terminal\n",
         );
     };
+    if !site.state().connections.authenticate(id) {
+        let sentence = "too many pages are open at this address; close one\n";
+        return reply(stream, "503 Service Unavailable", "text/plain", sentence);
+    }
     if request.method != "GET" {
         return reply(stream, "405 Method Not Allowed", "text/plain", "only GET\n");
     }
@@ -226,4 +261,35 @@ fn stream_news(mut stream: &TcpStream, feed: &Feed, site: &Site) -> io::Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufReader, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::{read, Until};
+
+    #[test]
+    fn bytes_that_keep_coming_do_not_prolong_a_request() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        // Sends until the other end is closed, which happens only if the request is given up.
+        let sending = std::thread::spawn(move || {
+            client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+            while client.write_all(b"a").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let end = Instant::now() + Duration::from_millis(200);
+        let request = read(BufReader::new(Until {
+            stream: &stream,
+            end,
+        }));
+        assert!(request.is_err(), "{request:?}");
+        drop(stream);
+        sending.join().unwrap();
+    }
 }

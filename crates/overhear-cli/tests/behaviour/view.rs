@@ -254,3 +254,58 @@ fn a_recording_that_is_being_written_is_followed() {
     let (_, body) = viewer.get("GET", &viewer.path, &viewer.address);
     assert!(body.contains("connect-src 'none'"));
 }
+
+/// Connections whose user is another one: the file system's user id of the thread that makes a socket is its owner.
+fn connections_of(uid: u32, address: &str, number: usize) -> Vec<TcpStream> {
+    let connect = || {
+        // SAFETY: system calls without memory, which concern this thread alone.
+        unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
+        let connections = (0..number).map(|_| TcpStream::connect(address).unwrap());
+        connections.collect()
+    };
+    std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
+}
+
+#[test]
+fn slow_connections_of_others_do_not_keep_the_owner_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    recorded(&dir);
+    let viewer = view(&[&dir]);
+    if !crate::support::is_root() {
+        println!("skipped: only root can connect as another user");
+        return;
+    }
+    // One user has as many connections as there may be, each with half a request; they go on sending, and are made
+    // again when they are closed.
+    let address = viewer.address.clone();
+    let stop = &std::sync::RwLock::new(false);
+    let (began, begun) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut slow = Vec::new();
+            while !*stop.read().unwrap() {
+                slow.retain_mut(|it: &mut TcpStream| it.write_all(b"G").is_ok());
+                let missing = 64 - slow.len();
+                slow.extend(connections_of(65534, &address, missing));
+                let _ = began.send(());
+            }
+        });
+        // At least two rounds, so that all 64 are there.
+        begun.recv().unwrap();
+        begun.recv().unwrap();
+        let fetch = || -> std::io::Result<bool> {
+            let mut stream = TcpStream::connect(&viewer.address)?;
+            stream.set_read_timeout(Some(WATCHDOG))?;
+            let (path, host) = (&viewer.path, &viewer.address);
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer.starts_with("HTTP/1.1 200"))
+        };
+        let fetched = (0..20).filter(|_| fetch().unwrap_or(false)).count();
+        *stop.write().unwrap() = true;
+        assert_eq!(fetched, 20);
+    });
+    assert_eq!(viewer.interrupt(), 0);
+}
