@@ -31,11 +31,9 @@ pub(crate) fn rate(hz: f64) -> String {
     }
 }
 
-/// Names come from programs: control characters must not reach the terminal.
+/// Names come from programs: characters that act on a terminal are escaped.
 pub(crate) fn printable(name: &str) -> String {
-    name.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    overhear_event::printable(name).into_owned()
 }
 
 /// Between two columns.
@@ -260,7 +258,7 @@ mod tests {
 
     #[test]
     fn terminals_are_safe_from_names() {
-        assert_eq!(printable("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+        assert_eq!(printable("a\x1b[2Jb"), "a\\x1b[2Jb");
     }
 
     fn table() -> Table {

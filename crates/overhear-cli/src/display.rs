@@ -164,7 +164,7 @@ mod tests {
             format!("  {label:>5} | {:<26} {count:>3}\n", "#".repeat(bar))
         };
         let expected = [
-            "depth\u{fffd} [requests]\n".to_string(),
+            "depth\\x1b [requests]\n".to_string(),
             line("1", 1, "1"),
             line("2..3", 0, "0"),
             line("4..10", 26, "400"),

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Text for people, JSON and CSV for programs.
 
+use std::io;
+
 use clap::ValueEnum;
+use overhear_event::{csv_cell, printable_json};
+use serde::Serialize;
 
 /// The form of what a command prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -29,17 +33,45 @@ pub(crate) fn counted(number: u64, one: &str, several: &str) -> String {
     }
 }
 
-/// One line of comma-separated values, quoted where need be.
+/// A document as JSON, whose text does not act on a terminal either.
+#[must_use]
+pub fn json_text(document: &impl Serialize) -> String {
+    let json = serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
+    printable_json(&json).into_owned()
+}
+
+/// Writes JSON on, in a form that does not act on a terminal. It gets whole characters, as serde_json writes them.
+#[derive(Debug)]
+pub struct PrintableJson<W>(pub W);
+
+impl<W: io::Write> io::Write for PrintableJson<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(printable_json(text).as_bytes())?,
+            Err(_) => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// One line of comma-separated values, made safe ([`csv_cell`]) and quoted where need be.
 pub(crate) fn csv_line<I, T>(cells: I) -> Vec<u8>
 where
     I: IntoIterator<Item = T>,
-    T: AsRef<[u8]>,
+    T: AsRef<str>,
 {
     let mut writer = csv::WriterBuilder::new()
         .flexible(true)
         .from_writer(Vec::new());
     // Writing to memory does not fail.
-    let _ = writer.write_record(cells);
+    for cell in cells {
+        let _ = writer.write_field(csv_cell(cell.as_ref()).as_ref());
+    }
+    let _ = writer.write_record(None::<&[u8]>);
     writer.into_inner().unwrap_or_default()
 }
 

@@ -5,7 +5,7 @@ use overhear_event::Nanos;
 use serde::Serialize;
 
 use crate::columns::{printable, rate, Table};
-use crate::format::{csv_text, Format};
+use crate::format::{csv_text, json_text, Format};
 use crate::identity::{FieldIdentity, Identity};
 use crate::report::DeclaredReport;
 use crate::width::Width;
@@ -77,7 +77,7 @@ impl State {
 #[must_use]
 pub fn render(listing: &Listing, format: Format, width: Width) -> Option<String> {
     match format {
-        Format::Json => Some(serde_json::to_string_pretty(listing).unwrap_or_default() + "\n"),
+        Format::Json => Some(json_text(listing)),
         Format::Csv => Some(csv(listing)),
         Format::Text => (!listing.sensors.is_empty()).then(|| text(listing, width)),
     }

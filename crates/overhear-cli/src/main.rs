@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use overhear_cli::config::{self, constraints, probes};
 use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use overhear_cli::format::{json_text, PrintableJson};
 use overhear_cli::guaranteed::Plan;
 use overhear_cli::offline::{Page, PageRequest};
 use overhear_cli::reactions::Reactions;
@@ -23,7 +24,7 @@ use overhear_cli::{
     admit, calibrate, check, doctor, export, fit, import, junit, metrics, offline, record, rta,
     signals, table,
 };
-use overhear_event::Update;
+use overhear_event::{printable_lines, Update};
 
 use serde::Serialize;
 
@@ -237,7 +238,8 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Failure> {
     let calibration = calibrate::calibrate(rounds, &arguments.sensors, |round| {
         if shows {
             let end = if round == rounds { "\r\x1b[K" } else { "" };
-            say(&format!("\r\x1b[Koverhear: round {round} of {rounds}{end}"));
+            let line = format!("\r\x1b[Koverhear: round {round} of {rounds}{end}");
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
     })?;
     kept.keep(&calibration)?;
@@ -354,7 +356,7 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, Failure> {
     let wished = metrics::wished(&arguments.metrics, arguments.config.as_deref())?;
     let Some(directory) = &arguments.directory else {
         // As it is, in lines of any length: it is read by a program.
-        print(&metrics::pictures(&wished)?)?;
+        print(&printable_lines(&metrics::pictures(&wished)?))?;
         return Ok(COMPLETE);
     };
     let report = metrics::metrics(
@@ -418,8 +420,7 @@ fn import(arguments: &ImportArguments) -> Result<u8, Failure> {
 fn doctor(arguments: &DoctorArguments) -> Result<u8, Failure> {
     let findings = doctor::examine();
     if arguments.json {
-        let json = serde_json::to_string_pretty(&findings).unwrap_or_default();
-        print(&(json + "\n"))?;
+        print(&json_text(&findings))?;
     } else {
         show(|width| doctor::render(&findings, width))?;
     }
@@ -457,7 +458,7 @@ fn man(arguments: &ManArguments) -> Result<u8, Failure> {
 /// Writes a document without having it in memory.
 fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Failure> {
     fn write(report: &impl Serialize, out: impl Write) -> std::io::Result<()> {
-        let mut out = BufWriter::new(out);
+        let mut out = PrintableJson(BufWriter::new(out));
         serde_json::to_writer_pretty(&mut out, report)?;
         out.write_all(b"\n")?;
         out.flush()
@@ -482,15 +483,18 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Says something on standard error. Where that is closed or full there is nobody to tell, and the
 /// exit status still says what matters.
+///
+/// Sentences quote names of programs, files and recordings: characters that act on a terminal are escaped.
 fn say(text: &str) {
-    let text = Width::of(std::io::stderr()).wrap(text);
+    let text = printable_lines(text);
+    let text = Width::of(std::io::stderr()).wrap(&text);
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints text for people, as wide as their window.
+/// Prints text for people, as wide as their window, with characters escaped that act on a terminal.
 fn show(render: impl FnOnce(Width) -> String) -> Result<(), Failure> {
     let width = Width::of(std::io::stdout());
-    print(&width.wrap(&render(width)))
+    print(&width.wrap(&printable_lines(&render(width))))
 }
 
 /// A file that the report will be written to: claimed before the program runs, because afterwards

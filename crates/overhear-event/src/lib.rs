@@ -46,6 +46,7 @@ mod flow;
 pub mod kernel;
 pub mod parts;
 mod place;
+mod printable;
 mod run;
 mod schema;
 mod stream;
@@ -56,6 +57,7 @@ mod writer;
 pub use event::{EventName, EventSet};
 pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
 pub use place::{ElementInPlace, ElementKey, Places, IN_PLACE_BYTES};
+pub use printable::{csv_cell, printable, printable_json, printable_lines};
 pub use run::Run;
 pub use schema::{
     Field, FieldKind, SchemaError, ShownValue, TypeSchema, TypeSchemaBuilder, Value, HEXADECIMAL,

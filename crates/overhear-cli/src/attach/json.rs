@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{ElementView, FieldKind, Gap, StreamDescriptor, StreamId, Value};
+use overhear_event::{
+    printable_json, ElementView, FieldKind, Gap, StreamDescriptor, StreamId, Value,
+};
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 
@@ -68,8 +70,9 @@ impl Serialize for Values<'_> {
 }
 
 fn put(record: &Record<'_>, out: &mut Vec<u8>) {
-    // Keys are strings and memory is writable, so this does not fail.
-    let _ = serde_json::to_writer(&mut *out, record);
+    // Keys are strings, so this does not fail.
+    let json = serde_json::to_string(record).unwrap_or_default();
+    out.extend_from_slice(printable_json(&json).as_bytes());
     out.push(b'\n');
 }
 

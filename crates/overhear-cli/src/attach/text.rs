@@ -69,9 +69,9 @@ impl Layout for Text {
             }
             if let Some(value) = element.stream.schema.read(index, element.payload) {
                 let value = printable(&value_text(field, value));
-                let _ = write!(line, "  {} {value}", field.name);
+                let _ = write!(line, "  {} {value}", printable(&field.name));
                 if !["", HEXADECIMAL].contains(&field.unit.as_str()) {
-                    let _ = write!(line, " {}", field.unit);
+                    let _ = write!(line, " {}", printable(&field.unit));
                 }
             }
         }
@@ -140,7 +140,7 @@ mod tests {
         );
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r#"
         +0.000000000  server(4711)/job  -- 1 element missed (overwritten) since -0.000010000
-        +0.000000100  server(4711)/queue#in  wait 1200 ns  load 0.1 %  label a�[2Jb
+        +0.000000100  server(4711)/queue#in  wait 1200 ns  load 0.1 %  label a\x1b[2Jb
         +2.500000000  server(4711)/job       number -7
         +3.000000000  server(4711)/queue#in  -- 12 elements missed (overwritten) since +0.000000100
         +3.000000000  server(4711)/queue#in  -- damaged, nobody knows how much is missing (overwritten) since +3.000000000

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::columns::{number, printable, rate, Table};
 use crate::display::{self, TextDisplay};
-use crate::format::{csv_text, Format};
+use crate::format::{csv_text, json_text, Format};
 use crate::identity::Identity;
 use crate::listing::State;
 use crate::report::{HistogramReport, Quantiles};
@@ -241,7 +241,7 @@ impl FieldRow {
 #[must_use]
 pub fn render(snapshot: &Snapshot, format: Format, width: Width) -> String {
     match format {
-        Format::Json => serde_json::to_string_pretty(snapshot).unwrap_or_default() + "\n",
+        Format::Json => json_text(snapshot),
         Format::Csv => csv(snapshot),
         Format::Text => text(snapshot, width),
     }

@@ -155,7 +155,7 @@ fn sensors_are_shown_wide() {
         │declared T 1.00 ms, D 100 us, tau 5.00 ms: kept                                                                                                     │
         │intervals: min 1.00 ms  p50 1.00 ms  p99 1.00 ms  max 1.00 ms                                                                                       │
         │rate                                                                                                               ▄▄▄▄▄▄▄▄ 1.00 kHz .. 1.00 kHz    │
-        │wait 700 ns  load 12.50 %  label a�b                                                                                                                │
+        │wait 700 ns  load 12.50 %  label a\x1bb                                                                                                             │
         └────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
         q quit  ? help  Tab page  s sort  / filter  p pause  ←→ course  o on/off
         "#);
@@ -197,7 +197,7 @@ fn the_course_of_a_field_is_shown_on_demand() {
         │declared T 1.00 ms, D 100 us, tau 5.00 ms: kept                               │
         │intervals: min 1.00 ms  p50 1.00 ms  p99 1.00 ms  max 1.00 ms                 │
         │wait [ns]                                    ▁▂▃▄▅▆▇█ 0 .. 700                │
-        │wait 700 ns  load 12.50 %  label a�b                                          │
+        │wait 700 ns  load 12.50 %  label a\x1bb                                       │
         └──────────────────────────────────────────────────────────────────────────────┘
         q quit  ? help  Tab page  s sort  / filter  p pause  ←→ course  o on/off
         "#);
@@ -255,7 +255,7 @@ fn the_help_and_every_size_can_be_drawn() {
         │decl│missed     written, and seen by no evaluation                       │    │
         │inte│p50, p99   distances of neighbouring elements                       │    │
         │rate└────────────────────────────────────────────────────────────────────┘    │
-        │wait 700 ns  load 12.50 %  label a�b                                          │
+        │wait 700 ns  load 12.50 %  label a\x1bb                                       │
         └──────────────────────────────────────────────────────────────────────────────┘
         q quit  ? help  Tab page  s sort  / filter  p pause  ←→ course  o on/off
         "#);
@@ -388,7 +388,7 @@ fn one_look_is_printed_in_every_format() {
     snapshot.threads = vec![thread("a", 5, 0.1, 9_000)];
     insta::assert_snapshot!(render(&snapshot, Format::Text, Width::UNLIMITED), @r#"
         sensor    task              rate  declared  of decl  elements  missed  early  interval p50      p99  state  values
-        queue#in  server(4711)  1.00 kHz  1.00 kHz    100 %      3990      10      0       1.00 ms  1.00 ms  on     wait 700 ns  load 12.50 %  label a�b
+        queue#in  server(4711)  1.00 kHz  1.00 kHz    100 %      3990      10      0       1.00 ms  1.00 ms  on     wait 700 ns  load 12.50 %  label a\x1bb
         job       server(4711)   0.00 Hz         -        -         4       0      -             -        -  off    number 507
 
         thread   pid  tid     run  runnable  vol/s  invol/s  migr  wake-up p50      p99      max
@@ -396,7 +396,7 @@ fn one_look_is_printed_in_every_format() {
         "#);
     insta::assert_snapshot!(render(&snapshot, Format::Csv, Width::UNLIMITED), @r#"
         task,pid,id,instance,type,state,rate_hz,declared_hz,elements,missed,too_early,interval_p50_ns,interval_p99_ns,interval_max_ns,values
-        server(4711),4711,queue,in,queue,on,1000,1000,3990,10,0,1000000,1000000,1000000,wait 700 ns  load 12.50 %  label a�b
+        server(4711),4711,queue,in,queue,on,1000,1000,3990,10,0,1000000,1000000,1000000,wait 700 ns  load 12.50 %  label a\x1bb
         server(4711),4711,job,,job,off,0,,4,0,,,,,number 507
         "#);
     let json = render(&snapshot, Format::Json, Width::UNLIMITED);

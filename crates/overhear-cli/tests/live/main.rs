@@ -4,6 +4,7 @@
 
 mod attach;
 mod hangups;
+mod hostile;
 #[path = "../behaviour/on_terminal.rs"]
 mod on_terminal;
 #[path = "../sensors/program.rs"]

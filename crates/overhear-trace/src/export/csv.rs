@@ -13,7 +13,9 @@
 
 use std::io::Write;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update, Value, HEXADECIMAL};
+use overhear_event::{
+    csv_cell, ElementView, Gap, StreamDescriptor, Timestamp, Update, Value, HEXADECIMAL,
+};
 
 use super::output::Output;
 use super::{ExportError, Exported};
@@ -91,12 +93,14 @@ impl<W: Write> CsvExport<W> {
     }
 }
 
-/// A cell; in quotes where a reader of tables would take it apart.
+/// A cell, made safe for spreadsheets; in quotes where a reader of tables would take it apart.
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) {
+    let cell = csv_cell(cell);
+    // Line ends have been escaped.
+    if cell.contains([',', '"']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
-        cell.to_string()
+        cell.into_owned()
     }
 }
 
@@ -167,6 +171,7 @@ mod tests {
     fn cells_that_would_be_taken_apart_are_quoted() {
         assert_eq!(quoted("plain text"), "plain text");
         assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
-        assert_eq!(quoted("a\nb"), "\"a\nb\"");
+        assert_eq!(quoted("a\nb"), "a\\x0ab");
+        assert_eq!(quoted("=a,b"), "\"'=a,b\"");
     }
 }
