@@ -15,6 +15,7 @@ use overhear_monitor::executor::{Terms, UpdateTerms};
 use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 
 use crate::config::selection::{Runner, Selection};
+use crate::config::Execution;
 use crate::config::{constraints, Config, Length, LevelConfig, UpdateConfig};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::guaranteed::{self, metrics_of};
@@ -75,10 +76,11 @@ pub struct Admitted {
 ///
 /// # Errors
 /// [`Failure`] for a file that cannot be read or makes no sense. A refusal is no error.
-pub fn admit(path: &Path) -> Result<AdmissionReport, Failure> {
+pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Failure> {
+    execution.check(path)?;
     let config = Config::read(path)?;
     // What `run` would refuse.
-    Reactions::read(&[path], &constraints::read_any(path)?)?;
+    Reactions::read(&[path], &constraints::read_any(path)?, execution)?;
     let admitted = admit_config(&config, path)?;
     let mut report = admitted.report;
     let Some(terms) = admitted.terms else {

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_cli::calibrate::{Calibration, Sought};
+use overhear_cli::config::Execution;
 use overhear_cli::exit::{Failure, USAGE};
 use overhear_cli::metrics::ElementCost;
 use overhear_cli::offline::TimeRange;
@@ -139,6 +140,10 @@ pub(crate) struct RunArguments {
     /// entries are attached, as those of `--check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Runs nothing that --config and --check name: `exec` and `function` of reactions are disabled, and a file with
+    /// updates of plug-ins is refused.
+    #[arg(long, conflicts_with = "updates")]
+    pub(crate) no_exec: bool,
     /// Measures the execution times of the updates of --config instead of guaranteeing anything, and
     /// suggests WCETs and a reservation, as a file that `overhear admit` accepts.
     #[arg(long, requires = "config")]
@@ -246,6 +251,14 @@ impl Via {
             Self::Bpf => KernelChoice::Bpf,
             Self::Perf => KernelChoice::Perf,
         }
+    }
+}
+
+/// What `--no-exec` stands for.
+pub(crate) const fn execution(no_exec: bool) -> Execution {
+    match no_exec {
+        true => Execution::Disabled,
+        false => Execution::Allowed,
     }
 }
 
@@ -496,6 +509,10 @@ pub(crate) struct CheckArguments {
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
+    /// Runs nothing that --config names: `exec` and `function` of reactions are disabled, and a file with updates of plug-ins
+    /// is refused.
+    #[arg(long)]
+    pub(crate) no_exec: bool,
     /// Judges this program while it runs, as `run --check FILE` does; --json is then the report of the run.
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
@@ -514,6 +531,7 @@ impl RunArguments {
         let junit = check.junit.as_deref();
         words.extend(junit.map(|file| option("--junit", file.as_os_str())));
         words.extend(check.json.as_deref().map(|file| option("--json", file)));
+        words.extend(check.no_exec.then(|| "--no-exec".into()));
         words.push("--".into());
         words.extend(check.command.iter().cloned());
         let command = clap::Command::new("run").no_binary_name(true);
@@ -558,6 +576,10 @@ pub(crate) struct AdmitArguments {
     /// The monitor, its sensors and updates; see docs/admission.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
+    /// Runs nothing that --config names: `exec` and `function` of reactions are disabled, and a file with updates of plug-ins
+    /// is refused.
+    #[arg(long)]
+    pub(crate) no_exec: bool,
     /// Prints the answer as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,

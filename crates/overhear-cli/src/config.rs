@@ -24,6 +24,7 @@ pub mod selection;
 pub mod tasks;
 
 use crate::exit::{Failure, USAGE};
+use crate::trust::{self, TrustError};
 use constraints::ConstraintConfig;
 use metrics::MetricConfig;
 use overhear_kernel::Probe;
@@ -405,7 +406,11 @@ const fn payload() -> u32 {
 
 /// The text of a file that describes what a user wants.
 pub(crate) fn text_of(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
+    trust::read_to_string(path).map_err(|error| {
+        let error = match error {
+            TrustError::Io(error) => error,
+            TrustError::Untrusted(sentence) => return Failure::new(USAGE, sentence),
+        };
         let advice = match error.kind() {
             std::io::ErrorKind::NotFound => {
                 "; name a file that exists, or write one: docs/admission.md, docs/verdicts.md and docs/rta.md have examples"
@@ -415,6 +420,42 @@ pub(crate) fn text_of(path: &Path) -> Result<String, Failure> {
         let sentence = format!("cannot read {}: {error}{advice}", path.display());
         Failure::new(USAGE, sentence)
     })
+}
+
+/// Whether what a file names may run in this process or be started by it: plug-ins, programs, functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// All of it.
+    Allowed,
+    /// Nothing (`--no-exec`).
+    Disabled,
+}
+
+impl Execution {
+    /// Refuses a file with updates of plug-ins where nothing of it may run: without them the others would look
+    /// complete.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the update, or if the file cannot be read.
+    pub fn check(self, path: &Path) -> Result<(), Failure> {
+        if self == Self::Allowed {
+            return Ok(());
+        }
+        let usage = |sentence| Failure::new(USAGE, format!("{}: {sentence}", path.display()));
+        let table: toml::Table = from_toml(&text_of(path)?).map_err(usage)?;
+        let updates = table.get("update").and_then(toml::Value::as_array);
+        let plugin = updates
+            .into_iter()
+            .flatten()
+            .find(|update| update.get("plugin").is_some());
+        plugin.map_or(Ok(()), |update| {
+            let name = update.get("name").and_then(toml::Value::as_str);
+            Err(usage(format!(
+                "update `{}` is of a plug-in, which `--no-exec` forbids to load; remove the update or the option",
+                name.unwrap_or_default()
+            )))
+        })
+    }
 }
 
 impl Config {

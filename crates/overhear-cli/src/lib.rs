@@ -71,6 +71,7 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod top;
+mod trust;
 pub mod unheard;
 pub mod updates;
 pub mod view;

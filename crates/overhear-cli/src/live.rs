@@ -16,7 +16,8 @@ use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
 
 use crate::args::{
-    AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments, TopArguments,
+    execution, AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments,
+    TopArguments,
 };
 use crate::{print, say};
 
@@ -217,6 +218,9 @@ fn end_sentence(summary: &Summary, names: &str) -> String {
 pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
     let names = arguments.names.as_deref().unwrap_or("*");
     let query = query(names, &arguments.directory)?;
+    if let Some(config) = &arguments.config {
+        execution(arguments.no_exec).check(config)?;
+    }
     let format = arguments.format();
     let wants_sensors = arguments.wants_sensors();
     let wishes = top::Wishes {

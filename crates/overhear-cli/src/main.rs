@@ -29,7 +29,7 @@ use overhear_event::{printable_lines, Update};
 use serde::Serialize;
 
 use args::{
-    AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
+    execution, AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
     DoctorArguments, ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget,
     ManArguments, MetricsArguments, RecordArguments, ReportArguments, RtaArguments, RunArguments,
     Verb, ViewArguments,
@@ -87,7 +87,14 @@ fn run(arguments: RunArguments) -> Result<u8, Failure> {
     files.extend(arguments.config.as_deref());
     files.extend(arguments.check.as_deref());
     files.dedup();
-    let reactions = Reactions::read(&files, &constraints)?;
+    let execution = execution(arguments.no_exec);
+    for file in &files {
+        execution.check(file)?;
+    }
+    let reactions = Reactions::read(&files, &constraints, execution)?;
+    if let Some(sentence) = reactions.disabled() {
+        say(&format!("overhear: {sentence}\n"));
+    }
     let config = arguments.config.as_deref();
     let plan = match config {
         // A file without a monitor says only what is measured and what must hold.
@@ -331,7 +338,7 @@ fn export(arguments: &ExportArguments) -> Result<u8, Failure> {
 }
 
 fn admit(arguments: &AdmitArguments) -> Result<u8, Failure> {
-    let report = admit::admit(&arguments.config)?;
+    let report = admit::admit(&arguments.config, execution(arguments.no_exec))?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| admit::render(&report, width))?,

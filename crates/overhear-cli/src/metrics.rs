@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use crate::measurements::{self, Measurements, Recorded};
 use crate::other_threads;
 use crate::recording::{self, Recording};
 use crate::report::quantile_sentence;
+use crate::trust::{self, TrustError};
 use crate::width::Width;
 
 /// Document of a recording that keeps the metrics of its run.
@@ -284,8 +284,10 @@ pub(crate) fn find(name: &str, base: &Path) -> Result<Metric, String> {
         return system_metric(name)
             .map_err(|error| format!("{error}; a file is named with its folder or ending"));
     }
-    let text = fs::read_to_string(base.join(name))
-        .map_err(|error| format!("cannot read {name}: {error}"))?;
+    let text = trust::read_to_string(&base.join(name)).map_err(|error| match error {
+        TrustError::Io(error) => format!("cannot read {name}: {error}"),
+        TrustError::Untrusted(sentence) => sentence,
+    })?;
     text.parse().map_err(|error| format!("{name}: {error}"))
 }
 

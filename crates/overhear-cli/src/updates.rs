@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, USAGE};
 use crate::report::HistogramReport;
+use crate::trust;
 
 /// The document of a recording in which the reports of its updates are kept.
 pub(crate) const UPDATES: &str = "updates";
@@ -145,7 +146,8 @@ impl Updates {
         let mut updates = Self::default();
         for specification in specifications {
             let usage = |error: &dyn std::fmt::Display| Failure::new(USAGE, error.to_string());
-            let plugin = Plugin::load(&specification.file).map_err(|error| usage(&error))?;
+            let place = trust::plugin(&specification.file).map_err(|sentence| usage(&sentence))?;
+            let plugin = Plugin::load(&place).map_err(|error| usage(&error))?;
             let file = specification.file.clone();
             updates.mapped.insert(file, plugin.mapped_bytes());
             let name = specification.name.as_deref();

@@ -148,6 +148,9 @@ pub(crate) struct TopArguments {
     /// field, and those of plug-ins (see docs/displays.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Loads nothing that --config names: a file with updates of plug-ins is refused.
+    #[arg(long)]
+    pub(crate) no_exec: bool,
     /// Listens for one window, prints one look, and ends.
     #[arg(long)]
     pub(crate) once: bool,

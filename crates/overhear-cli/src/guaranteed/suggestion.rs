@@ -70,8 +70,8 @@ pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds)
         reason,
         ..Suggestion::default()
     };
-    let text = std::fs::read_to_string(path);
-    let file = text.map_err(|error| error.to_string());
+    let text = crate::config::text_of(path);
+    let file = text.map_err(|failure| failure.sentence);
     let file = file.and_then(|text| text.parse().map_err(|error: TomlError| error.to_string()));
     let mut file: DocumentMut = match file {
         Ok(file) => file,

@@ -7,6 +7,7 @@ use overhear_monitor::plugin::ReactionFunction;
 use rustix::process::Signal;
 
 use crate::config::reactions::ReactionConfig;
+use crate::trust;
 
 /// One thing that is done.
 #[derive(Clone, Debug)]
@@ -15,14 +16,24 @@ pub(super) enum Action {
     Say,
     /// A line in a file.
     Append(PathBuf),
-    /// A program and its arguments.
-    Run(PathBuf, Vec<String>),
+    /// A program is started.
+    Run(Program),
     /// A signal for the program that is observed.
     Signal(Signal, String),
     /// A function of a shared object.
     Call(ReactionFunction),
     /// An element of a sensor of this id.
     Tell(String),
+}
+
+/// A program that a reaction starts.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    /// Absolute.
+    pub(super) path: PathBuf,
+    pub(super) arguments: Vec<String>,
+    /// The folder of `overhear.toml`, in which it runs.
+    pub(super) folder: PathBuf,
 }
 
 /// Names without `SIG`.
@@ -68,10 +79,23 @@ impl Action {
             let [program, arguments @ ..] = command.as_slice() else {
                 return Err("`exec` is empty; name a program and its arguments".to_string());
             };
-            let program = find(program, base).ok_or_else(|| {
-                format!("`exec`: there is no program `{program}`; check the name and PATH")
+            let found = find(program, base).ok_or_else(|| {
+                let path = trust::search_path();
+                let path = path.display();
+                format!("`exec`: there is no program `{program}`; check the name and PATH ({path})")
             })?;
-            actions.push(Self::Run(program, arguments.to_vec()));
+            let cannot = |error: &dyn std::fmt::Display| format!("`exec` of `{program}`: {error}");
+            let path = trust::checked_path(&found).map_err(|error| cannot(&error))?;
+            let absolute = |path: &Path| std::path::absolute(path).map_err(|error| cannot(&error));
+            let folder = match base.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => base,
+            };
+            actions.push(Self::Run(Program {
+                path: absolute(&path)?,
+                arguments: arguments.to_vec(),
+                folder: absolute(folder)?,
+            }));
         }
         if let Some(name) = &config.signal {
             let short = name.strip_prefix("SIG").unwrap_or(name);
@@ -87,7 +111,8 @@ impl Action {
                     "`function` is `{place}`; write FILE.so:FUNCTION, for example \"./mine.so:alarm\""
                 ));
             };
-            let loaded = ReactionFunction::load(&base.join(file), function);
+            let file = trust::plugin(&base.join(file))?;
+            let loaded = ReactionFunction::load(&file, function);
             let loaded = loaded.map_err(|error| error.to_string())?;
             actions.push(Self::Call(loaded));
         }
@@ -115,7 +140,7 @@ fn find(program: &str, base: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(base.join(program)).filter(is_file);
     }
-    let path = std::env::var_os("PATH")?;
+    let path = trust::search_path();
     let folders = std::env::split_paths(&path);
     folders.map(|folder| folder.join(program)).find(is_file)
 }

@@ -20,6 +20,7 @@ use overhear_monitor::reaction::{
 use serde::Deserialize;
 
 use crate::config::reactions::ReactionConfig;
+use crate::config::Execution;
 use crate::exit::{Failure, USAGE};
 
 use action::Action;
@@ -35,6 +36,8 @@ pub(crate) const REACTIONS: &str = "reactions";
 pub struct Reactions {
     all: Vec<Reaction>,
     names: Names,
+    // What `--no-exec` has taken out.
+    disabled: Vec<String>,
 }
 
 /// One entry.
@@ -163,7 +166,11 @@ impl Reactions {
     ///
     /// # Errors
     /// [`Failure`] with a sentence that names the file and the entry.
-    pub fn read(files: &[&Path], constraints: &[Constraint]) -> Result<Self, Failure> {
+    pub fn read(
+        files: &[&Path],
+        constraints: &[Constraint],
+        execution: Execution,
+    ) -> Result<Self, Failure> {
         let mut reactions = Self::default();
         let names = constraints.iter().map(|it| it.name().to_string());
         reactions.names.constraints = names.collect();
@@ -182,7 +189,10 @@ impl Reactions {
             all.push((path, entries.monitor.is_some(), entries.reactions));
         }
         for (path, has_monitor, configs) in all {
-            for config in configs {
+            for mut config in configs {
+                if execution == Execution::Disabled && !reactions.disable(&mut config) {
+                    continue;
+                }
                 let reaction = reactions.resolve(&config, path, has_monitor);
                 let reaction = reaction.map_err(|sentence| {
                     let (path, name) = (path.display(), &config.name);
@@ -192,6 +202,31 @@ impl Reactions {
             }
         }
         Ok(reactions)
+    }
+
+    /// Takes out what would run, and says whether something is left to do.
+    fn disable(&mut self, config: &mut ReactionConfig) -> bool {
+        let taken = [
+            ("exec", config.exec.take().is_some()),
+            ("function", config.function.take().is_some()),
+        ];
+        let taken = taken.iter().filter(|(_, was_there)| *was_there);
+        let taken = taken.map(|(key, _)| format!("`{key}` of reaction `{}`", config.name));
+        let before = self.disabled.len();
+        self.disabled.extend(taken);
+        let others = [
+            config.log.is_some(),
+            config.signal.is_some(),
+            config.sensor.is_some(),
+        ];
+        others.contains(&true) || self.disabled.len() == before
+    }
+
+    /// What `--no-exec` has disabled, in a sentence.
+    #[must_use]
+    pub fn disabled(&self) -> Option<String> {
+        let list = self.disabled.join(", ");
+        (!list.is_empty()).then(|| format!("--no-exec disables {list}"))
     }
 
     /// Whether there are none.

@@ -6,9 +6,12 @@
 //! beside each other and beside the thread; functions of shared objects run in it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
@@ -25,12 +28,14 @@ use overhear_monitor::reaction::{decider, Condition, Decider, Decision, Decision
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags};
 
-use super::action::Action;
+use super::action::{self, Action};
 use super::report::{ReactionReport, ReactionsReport};
 use super::Reactions;
 use crate::columns::printable;
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::run_start::RunStart;
+use crate::signals::Inherited;
+use crate::trust;
 
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -340,9 +345,7 @@ impl State {
                 self.append(path, &line)
                     .map_err(|error| format!("cannot write {}: {error}", path.display()))
             }
-            Action::Run(program, arguments) => {
-                self.start(index, program, arguments, decision, sentence)
-            }
+            Action::Run(program) => self.start(index, program, decision, sentence),
             Action::Signal(signal, word) => {
                 let sent = match &self.program {
                     Some(program) => pidfd_send_signal(program, *signal),
@@ -388,12 +391,11 @@ impl State {
     fn start(
         &mut self,
         index: usize,
-        program: &Path,
-        arguments: &[String],
+        program: &action::Program,
         decision: &Decision,
         sentence: &str,
     ) -> Result<(), String> {
-        let name = program.display().to_string();
+        let name = program.path.display().to_string();
         if self.programs.len() >= MOST_PROGRAMS {
             self.reap();
         }
@@ -404,9 +406,21 @@ impl State {
         }
         let occurrence = &decision.occurrence;
         let measure = occurrence.measure();
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program.path);
+        let inherited = Inherited::get();
+        // SAFETY: between fork and exec, it makes only system calls.
+        unsafe {
+            command.pre_exec(move || {
+                inherited.restore();
+                Ok(())
+            });
+        }
         command
-            .args(arguments)
+            .args(&program.arguments)
+            .current_dir(&program.folder)
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+            .env("PATH", trust::search_path())
             .env("OVERHEAR_REACTION", &self.reports[index].name)
             .env("OVERHEAR_ON", occurrence.trigger().name())
             .env("OVERHEAR_OF", self.reactions.names.name(occurrence))
@@ -474,6 +488,24 @@ impl State {
     }
 }
 
+/// Whether a program gets this variable as `overhear` has it.
+fn is_kept(variable: &OsStr) -> bool {
+    const KEPT: [&str; 11] = [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TERM",
+        "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DISPLAY",
+    ];
+    KEPT.iter().any(|kept| variable == *kept) || variable.as_bytes().starts_with(b"OVERHEAR_")
+}
+
 /// A sensor whose elements are reactions.
 fn result_sensor(socket: &Path, id: &str) -> Result<DynamicSensor, String> {
     let schema = TypeSchema::builder("reaction")
@@ -535,6 +567,7 @@ mod tests {
     use overhear_monitor::reaction::{Decision, Occurrence, ReactionIndex};
     use rustix::process::{getpid, pidfd_open, PidfdFlags, Signal};
 
+    use super::super::action::Program;
     use super::super::{Reaction, Reactions};
     use super::{Action, Queues, ReactionReport, RunStart, State};
 
@@ -549,7 +582,11 @@ mod tests {
             once: false,
             actions: vec![
                 Action::Signal(Signal::CONT, "CONT".to_string()),
-                Action::Run("sh".into(), words.to_vec()),
+                Action::Run(Program {
+                    path: "/bin/sh".into(),
+                    arguments: words.to_vec(),
+                    folder: "/".into(),
+                }),
             ],
         };
         let mut state = State {

@@ -18,6 +18,7 @@ mod rust;
 #[path = "../behaviour/support.rs"]
 mod support;
 mod system_calls;
+mod trust;
 mod updates;
 mod verdicts;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]

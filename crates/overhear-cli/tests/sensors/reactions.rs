@@ -13,7 +13,7 @@ use crate::updates::in_rust;
 
 /// `eager` writes up to 2,000 elements per second, and the file allows one: each but the first is too
 /// early.
-const SLOW: &str = r#"
+pub(crate) const SLOW: &str = r#"
     [monitor]
     latency = "600ms"
     level = "shared"
