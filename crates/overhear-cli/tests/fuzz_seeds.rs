@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the fuzzers of `overhear.toml` and of the documents of a recording run, over their seeds and what is near them.
+
+#[path = "../../../fuzz/subjects/config.rs"]
+mod config;
+#[path = "../../../fuzz/subjects/documents.rs"]
+mod documents;
+#[path = "../../../fuzz/subjects/recording.rs"]
+mod recording;
+#[path = "../../../fuzz/runner.rs"]
+mod runner;
+
+use recording::Recording;
+
+#[test]
+fn configurations_survive_the_fuzzers_seeds_and_what_is_near_them() {
+    runner::near_seeds("config", 1_000, config::run);
+}
+
+#[test]
+fn documents_survive_the_fuzzers_seeds_and_what_is_near_them() {
+    let recording = Recording::new();
+    runner::near_seeds("documents", 400, |input| documents::run(&recording, input));
+}
