@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants bench experiment stress hostile docs install clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile docs install clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -25,6 +25,10 @@ fuzz: ## feeds arbitrary bytes to what parses, SECONDS=60 per target (needs a ni
 	@$(XTASK) fuzz $(SECONDS)
 mutants: ## plants each fault of xtask/mutants.json in a scratch copy, ONLY="WORD ..." some of them: the test named for it must fail
 	@$(XTASK) mutants $(ONLY)
+deny: ## checks licences, doubles, origins and known vulnerabilities of dependencies
+	@$(XTASK) deny
+notices: ## writes THIRD_PARTY_NOTICES.txt, the licences of what is linked
+	@$(XTASK) notices
 bench: ## measures sensors and readers against a floor and other tools, PAGE=FILE keeps the tables
 	@$(XTASK) bench $(PAGE)
 experiment: ## runs fifteen periodic tasks for SECONDS=60, and prints response times computed and observed

@@ -10,6 +10,7 @@
 //! PREFIX/lib/pkgconfig/                     overhear.pc and overhear-kernel.pc
 //! PREFIX/lib/cmake/Overhear/                for find_package(Overhear)
 //! PREFIX/lib/systemd/{system,user}/         units of overheard
+//! PREFIX/share/doc/overhear/                THIRD_PARTY_NOTICES.txt, the licences of what is linked
 //! PREFIX/share/                             manual pages, completions for bash, zsh and fish
 //! ```
 //!
@@ -24,7 +25,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::shell;
+use crate::{notices, shell};
 
 /// What is installed from where.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,7 @@ impl Installation<'_> {
         self.headers()?;
         self.libraries()?;
         self.descriptions()?;
+        self.notices()?;
         self.programs()
     }
 
@@ -132,6 +134,14 @@ impl Installation<'_> {
         ] {
             let to = self.folder(folder)?.join(name);
             fs::write(to, self.template(name)?)?;
+        }
+        Ok(())
+    }
+
+    fn notices(&self) -> Result<()> {
+        let folder = self.folder("share/doc/overhear")?;
+        for name in [notices::FILE, "LICENSE-MIT", "LICENSE-APACHE"] {
+            put(&self.root.join(name), &folder.join(name))?;
         }
         Ok(())
     }
@@ -335,6 +345,8 @@ mod tests {
         let said = shell::output(overhear.arg("--version")).unwrap();
         assert!(said.contains(VERSION.full), "{said}");
         assert!(prefix.join("share/man/man1/overhear.1").is_file());
+        let notices = prefix.join("share/doc/overhear").join(super::notices::FILE);
+        assert!(notices.is_file());
         let completions = prefix.join("share/bash-completion/completions/overhear");
         assert!(fs::read_to_string(completions)
             .unwrap()

@@ -13,12 +13,14 @@ mod install;
 mod layers;
 mod mutants;
 mod native;
+mod notices;
 mod packages;
 mod python;
 mod shell;
 mod skips;
 mod sources;
 mod tally;
+mod tools;
 mod verbs;
 mod workspace;
 

@@ -14,7 +14,7 @@ use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{bench, layers, mutants, native, python, sources};
+use crate::{bench, layers, mutants, native, notices, python, sources, tools};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -30,6 +30,8 @@ pub(crate) enum Verb {
     Miri,
     Fuzz,
     Mutants,
+    Deny,
+    Notices,
     Bench,
     Experiment,
     Stress,
@@ -40,7 +42,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -49,6 +51,8 @@ impl Verb {
         Self::Miri,
         Self::Fuzz,
         Self::Mutants,
+        Self::Deny,
+        Self::Notices,
         Self::Bench,
         Self::Experiment,
         Self::Stress,
@@ -68,6 +72,8 @@ impl Verb {
             Self::Miri => "miri",
             Self::Fuzz => "fuzz",
             Self::Mutants => "mutants",
+            Self::Deny => "deny",
+            Self::Notices => "notices",
             Self::Bench => "bench",
             Self::Experiment => "experiment",
             Self::Stress => "stress",
@@ -94,6 +100,8 @@ impl Verb {
             Self::Miri => miri(&workspace),
             Self::Fuzz => fuzz(&workspace, arguments),
             Self::Mutants => conclude(&mutants::run(&workspace, arguments)?),
+            Self::Deny => deny(&workspace),
+            Self::Notices => notices::write(&workspace),
             Self::Bench => bench::bench(&workspace, arguments),
             Self::Experiment => bench::experiment(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
@@ -169,6 +177,7 @@ fn lint(workspace: &Workspace) -> Result<Tally> {
     if let Err(error) = docs(workspace) {
         tally.fail(format!("{error:#}"));
     }
+    dependencies(workspace, &mut tally);
     if !tally.has_failures() {
         println!("lint: nothing to complain about");
     }
@@ -252,13 +261,16 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         "there are no fuzz targets yet"
     );
     packages::ensure(&[BUILD])?;
-    let cargo = || shell::nightly_cargo(&workspace.root);
-    if !shell::succeeds(cargo().args(["fuzz", "--version"])) {
-        let sentence = "fuzzing needs a nightly toolchain and cargo-fuzz, which are not both \
-                        installed; type `rustup toolchain install nightly` and \
-                        `cargo install cargo-fuzz`";
+    let cargo = || {
+        let mut cargo = shell::nightly_cargo(&workspace.root);
+        tools::on_path_of(workspace, &mut cargo);
+        cargo
+    };
+    if !shell::succeeds(cargo().arg("--version")) {
+        let sentence = "fuzzing needs a nightly toolchain; type `rustup toolchain install nightly`";
         return Err(Missing(sentence.to_owned()).into());
     }
+    tools::ensure(workspace, "fuzz")?;
     let limit = format!("-max_total_time={seconds}");
     for target in shell::output(cargo().args(["fuzz", "list"]))?.split_whitespace() {
         // The fuzzer adds what it finds to the first folder, and begins with what is in both.
@@ -272,6 +284,52 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         shell::run(run.args(["--", &limit]))?;
     }
     Ok(())
+}
+
+/// Licences, doubles and origins of what is depended on, and known vulnerabilities where their list can be fetched.
+fn deny(workspace: &Workspace) -> Result<()> {
+    tools::ensure(workspace, "deny")?;
+    shell::run(deny_offline(workspace, &mut shell::cargo(&workspace.root)))?;
+    let mut cargo = shell::cargo(&workspace.root);
+    tools::on_path_of(workspace, &mut cargo);
+    if !shell::succeeds(cargo.args(["deny", "fetch", "db"])) {
+        let sentence = "the list of known vulnerabilities (RustSec) cannot be fetched, so it is not checked; type \
+                        `make deny` where github.com can be reached";
+        return Err(Missing(sentence.to_owned()).into());
+    }
+    let mut cargo = shell::cargo(&workspace.root);
+    tools::on_path_of(workspace, &mut cargo);
+    shell::run(cargo.args(["deny", "check", "--disable-fetch", "advisories"]))
+}
+
+/// What can be checked without a network.
+fn deny_offline<'a>(workspace: &Workspace, cargo: &'a mut Command) -> &'a mut Command {
+    tools::on_path_of(workspace, cargo);
+    cargo.args(["deny", "--offline", "check", "licenses", "bans", "sources"])
+}
+
+/// What is depended on: the notices are up to date, and what `deny.toml` says holds.
+fn dependencies(workspace: &Workspace, tally: &mut Tally) {
+    match notices::render(workspace) {
+        Ok(text) => {
+            let kept = fs::read_to_string(workspace.root.join(notices::FILE)).unwrap_or_default();
+            if kept != text {
+                let file = notices::FILE;
+                tally.fail(format!("{file} is not up to date; type `make notices`."));
+            }
+        }
+        Err(error) => tally.skip(
+            "the notices",
+            &format!("they cannot be made here: {error:#}"),
+        ),
+    }
+    if !tools::has(workspace, "deny") {
+        tally.skip("cargo-deny", "not installed; `make deny` installs it");
+    } else if let Err(error) =
+        shell::run(deny_offline(workspace, &mut shell::cargo(&workspace.root)))
+    {
+        tally.fail(format!("{error:#}"));
+    }
 }
 
 /// The reference of all crates; a broken link is an error.

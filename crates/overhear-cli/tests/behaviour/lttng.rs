@@ -187,7 +187,7 @@ fn a_trace_that_lttng_records_becomes_a_recording() {
     );
     // Each callback sleeps for 100 us.
     assert!(rows[0]["min_ns"].as_u64().unwrap() >= 100_000, "{report:#}");
-    let config = folder.path().join("overhear.toml");
+    let config = own.path().join("overhear.toml");
     let constraints =
         "[[constraint]]\nname = \"callbacks return\"\nafter = \"user:ros2.callback_start\"\n\
         of = \"user:ros2.callback_end\"\nwithin = \"60 s\"\neach = \"callback\"\n";

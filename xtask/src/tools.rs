@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Subcommands of cargo that are not part of a toolchain: installed into the target folder when a verb needs one first.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::shell::{self, Missing};
+use crate::workspace::Workspace;
+
+/// Where they are put.
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("tools")
+}
+
+/// Whether `cargo NAME` can be had without installing it.
+pub(crate) fn has(workspace: &Workspace, name: &str) -> bool {
+    let program = format!("cargo-{name}");
+    shell::on_path(&program).is_some() || folder(workspace).join("bin").join(program).is_file()
+}
+
+/// Lets a cargo command find the tools.
+pub(crate) fn on_path_of<'a>(workspace: &Workspace, cargo: &'a mut Command) -> &'a mut Command {
+    let own = folder(workspace).join("bin");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain([own]);
+    // A folder with a colon in its name cannot be on it.
+    match env::join_paths(folders) {
+        Ok(path) => cargo.env("PATH", path),
+        Err(_) => cargo,
+    }
+}
+
+/// Installs `cargo NAME` from crates.io unless it is there.
+///
+/// # Errors
+/// [`Missing`] if it cannot be installed, as without a network.
+pub(crate) fn ensure(workspace: &Workspace, name: &str) -> Result<()> {
+    if has(workspace, name) {
+        return Ok(());
+    }
+    let package = format!("cargo-{name}");
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["install", "--locked", &package, "--root"]);
+    shell::run(cargo.arg(folder(workspace))).map_err(|error| {
+        let sentence = format!(
+            "{package} is missing and cannot be installed ({error}); type `cargo install --locked {package}` where \
+             crates.io can be reached"
+        );
+        Missing(sentence).into()
+    })
+}
