@@ -318,13 +318,11 @@ fn dependencies(workspace: &Workspace, tally: &mut Tally) {
                 tally.fail(format!("{file} is not up to date; type `make notices`."));
             }
         }
-        Err(error) => tally.skip(
-            "the notices",
-            &format!("they cannot be made here: {error:#}"),
-        ),
+        // As on another architecture, whose build has not fetched all of them.
+        Err(error) => println!("lint: the notices are not compared: {error:#}"),
     }
     if !tools::has(workspace, "deny") {
-        tally.skip("cargo-deny", "not installed; `make deny` installs it");
+        println!("lint: deny.toml is not checked, because cargo-deny is not installed; `make deny` installs it");
     } else if let Err(error) =
         shell::run(deny_offline(workspace, &mut shell::cargo(&workspace.root)))
     {
