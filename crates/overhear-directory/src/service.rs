@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, EventSet, Nanos, StreamId};
+use overhear_event::{printable, ClockId, EventSet, Nanos, StreamId};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{getrlimit, Resource as ProcessResource};
@@ -465,7 +465,7 @@ impl Service {
         drop(registry);
         // Only services complain, and theirs is the journal of the service manager.
         for complaint in self.complaints.drain(..) {
-            eprintln!("overheard: {complaint}");
+            eprintln!("overheard: {}", printable(&complaint));
         }
     }
 

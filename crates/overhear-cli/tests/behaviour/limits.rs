@@ -58,6 +58,14 @@ fn limits_have_a_sentence() {
     };
     run(Resource::Nofile, 8).says(5, &["RLIMIT_NOFILE is 8", "ulimit -n"]);
     run(Resource::As, 64 << 20).does_not_panic();
+    // Root has no limit of processes.
+    match crate::support::as_nobody(&["run", "--kernel", "off", "--", "true"]) {
+        Some(mut command) => {
+            let ended = finish(limited(&mut command, Resource::Nproc, 1));
+            ended.says_only(5, &["RLIMIT_NPROC is 1", "ulimit -u"]);
+        }
+        None => println!("skipped: only root can become an ordinary user"),
+    }
     let ended = run(Resource::Memlock, 0);
     ended.does_not_panic();
     assert_eq!(ended.status, 0, "{ended:#?}");
@@ -88,6 +96,7 @@ fn a_program_gets_the_signals_that_the_shell_gave() {
             unsafe {
                 command.pre_exec(move || {
                     let mut mask: libc::sigset_t = std::mem::zeroed();
+                    libc::signal(libc::SIGINT, libc::SIG_DFL);
                     for signal in given {
                         libc::signal(*signal, libc::SIG_IGN);
                     }

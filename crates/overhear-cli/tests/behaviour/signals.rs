@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::{
-    awaited, children, disposition, eventually, finish, folder, hangups, lives, overhear, path,
-    report_json, send, Ended, Started,
+    awaited, children, eventually, finish, folder, hangups, lives, overhear, path, report_json,
+    send, Ended, Started,
 };
 
 /// A shell script that says in a file that it runs, with its process id, and then does `rest`.
@@ -37,8 +37,6 @@ fn interrupted(rest: &str, signals: &[i32], status: i32) {
     ];
     let mut command = overhear(&arguments);
     hangups(&mut command, libc::SIG_DFL);
-    // The tests may run in the background of a script, where programs ignore it.
-    disposition(&mut command, libc::SIGINT, libc::SIG_DFL);
     let run = Started::spawn(&mut command);
     let program: i32 = awaited(&started).trim().parse().unwrap();
     // The script goes from its first line to what it waits for.

@@ -23,6 +23,8 @@ pub(crate) fn overhear(arguments: &[&str]) -> Command {
     command.args(arguments).stdin(Stdio::null());
     // The tests are not themselves listened to.
     command.env_remove("OVERHEAR_DIRECTORY");
+    // They may run in the background of a script, which has its programs ignore interrupts.
+    disposition(&mut command, libc::SIGINT, libc::SIG_DFL);
     command
 }
 

@@ -62,7 +62,10 @@ pub fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("overheard: {error}");
+            eprintln!(
+                "overheard: {}",
+                overhear_event::printable(&error.to_string())
+            );
             ExitCode::FAILURE
         }
     }
