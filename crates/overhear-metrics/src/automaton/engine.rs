@@ -113,6 +113,9 @@ impl<S: Sink> Metrics<S> {
         // Tasks that find no room have slots until the elements are evaluated that name them.
         let slots = limits.sum::<usize>() + 1 + self.told.places().max(TOGETHER);
         self.tasks.reserve(slots);
+        if self.counts {
+            self.totals.reserve(slots);
+        }
         for group in &mut self.groups {
             group.reserve(slots);
         }

@@ -9,6 +9,7 @@
 use overhear_event::Nanos;
 use rustc_hash::FxHashMap;
 
+use super::group::take_memory;
 use super::tasks::Tasks;
 
 /// Elements and their cost.
@@ -116,6 +117,15 @@ impl Totals {
             limit,
             present: Present::default(),
         }
+    }
+
+    /// Takes the memory for all tasks, of which so many may have a slot: from here on, counting allocates nothing.
+    pub(super) fn reserve(&mut self, slots: usize) {
+        let most = self.limit.max(slots) + 1;
+        // An index that is half empty puts itself in order where it is.
+        self.index.reserve(2 * most);
+        take_memory(&mut self.counts, most + 1);
+        take_memory(&mut self.free, most + 1);
     }
 
     /// Counts an element that was written in the context of this task, 0 for none.
