@@ -313,7 +313,7 @@ pub struct HistogramReport {
     /// Counts, from the least values to the greatest. `low` and `high` are both included, unless values are fractions.
     pub buckets: Vec<BucketReport>,
     /// Whether values are fractions: then `high` is not included, but in the last bucket and where it is equal to `low`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub fractions: bool,
 }
 
