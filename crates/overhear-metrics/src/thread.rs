@@ -208,6 +208,8 @@ impl Thread {
             *account = less(*account, taken);
             excess = less(excess, taken);
         }
+        // The kernel charges the first run of a new thread from before its first wake-up was stamped on.
+        self.run = less(self.run, excess);
     }
 }
 

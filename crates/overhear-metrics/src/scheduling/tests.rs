@@ -496,6 +496,19 @@ fn accounts_add_up_to_the_life_where_the_kernel_charges_more_than_the_stamps_tel
 }
 
 #[test]
+fn a_first_run_is_not_longer_than_the_life() {
+    let mut script = Script::default();
+    script.wake(0, 7, Wake::NEW);
+    script.switch(10, 0, (0, 0), 7, 0);
+    // The account began before the stamp of the first wake-up.
+    script.switch_after(110, 0, (7, 1), 9, 0, 115);
+    assert_eq!(sums(&script, 0), [110, 0, 0, 0]);
+    script.switch(210, 0, (9, 0), 7, 0);
+    script.switch_after(310, 0, (7, 1), 0, 0, 104);
+    assert_eq!(sums(&script, 0), [214, 0, 96, 0]);
+}
+
+#[test]
 fn one_account_of_several_runs_counts_once() {
     // Two runs side by side, of which the kernel tells as one.
     let mut script = Script::default();
