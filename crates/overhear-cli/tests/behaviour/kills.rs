@@ -153,8 +153,8 @@ fn a_hundred_recorders_are_killed() {
     println!("{all:?}");
     assert!(all.without_trace < KILLS, "{all:?}");
 
-    // A killed recorder cannot clean up: its folder for the socket stays, private and small, and
-    // the next recorder in the same place does not mind.
+    // A killed recorder cannot clean up: its folder for the socket stays, private and small, until
+    // the next recorder in the same place removes it.
     for left in fs::read_dir(&runtime).unwrap().flatten() {
         use std::os::unix::fs::PermissionsExt;
         // Nobody else can list or change it.
@@ -163,12 +163,13 @@ fn a_hundred_recorders_are_killed() {
         assert!(
             inside
                 .iter()
-                .all(|entry| entry.file_name() == "directory.sock"),
+                .all(|entry| entry.file_name() == "directory.sock" || entry.file_name() == "lock"),
             "{inside:?}"
         );
     }
     let mut command = overhear(&["run", "--kernel", "off", "--", "true"]);
     assert_eq!(finish(command.env("XDG_RUNTIME_DIR", &runtime)).status, 0);
+    assert_eq!(fs::read_dir(&runtime).unwrap().count(), 0);
 }
 
 #[test]
