@@ -11,10 +11,15 @@ use serde::{Deserialize, Serialize};
 use crate::error::ReadError;
 use crate::place::{read_small, Place};
 
-/// The version of the directory's layout and of `packet.rs`: since the second one packets may have padding.
-pub(crate) const FORMAT: u32 = 2;
-/// The first one that is read.
+/// Version of the directory's layout and of `packet.rs`. Since format 2 packets may have padding; since
+/// format 3 packets and documents have checksums, and the summary has the recording's time bounds.
+pub(crate) const FORMAT: u32 = 3;
+/// The oldest format that can be read.
 pub(crate) const OLDEST_FORMAT: u32 = 1;
+/// Written where a recording is to have none.
+pub(crate) const LAST_FORMAT_WITHOUT_CHECKSUMS: u32 = 2;
+/// The oldest format with checksums.
+pub(crate) const FIRST_FORMAT_WITH_CHECKSUMS: u32 = 3;
 
 /// Where and when a trace was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +36,7 @@ pub struct TraceIdentity {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Catalogue {
-    format: u32,
+    pub(crate) format: u32,
     byte_order: String,
     pub(crate) identity: TraceIdentity,
     pub(crate) streams: Vec<CatalogueEntry>,

@@ -85,7 +85,11 @@
 //! - A killed recorder leaves a readable trace: whatever a packet needs is on disk before it,
 //!   packets are written whole, and files are replaced by renaming.
 //! - A file is untrusted until it is checked, and checking allocates nothing that a number in it
-//!   asks for. Damage costs the rest of the one stream it is in.
+//!   asks for. Each packet carries a checksum, and no time may lie outside the recording. Damage costs the packets it
+//!   is in: the reader goes on at the next whole packet, and a replay delivers what is missing as a gap with the
+//!   cause `corrupt`, where its number is known.
+//! - Opening a trace reads the heads of all packets and verifies the small ones; a replay verifies each packet when it
+//!   comes to it, once, which costs about 1 ns per record of 36 bytes.
 //! - No clock is read: time comes in through the arguments, the wall clock's offset through
 //!   [`TraceIdentity`].
 //!
@@ -96,6 +100,7 @@
 #![deny(unsafe_code)]
 
 mod catalogue;
+mod checksum;
 mod error;
 mod export;
 mod foreign;

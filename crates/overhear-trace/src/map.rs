@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 
@@ -14,6 +15,7 @@ use memmap2::Mmap;
 pub(crate) struct Map {
     map: Option<Mmap>,
     length: usize,
+    modified: Option<SystemTime>,
 }
 
 /// Has what lies so many bytes behind the beginning of these fetched into the nearest cache, without waiting for it, where
@@ -37,6 +39,7 @@ impl Map {
         Self {
             map: None,
             length: 0,
+            modified: None,
         }
     }
 
@@ -64,7 +67,13 @@ impl Map {
         Ok(Self {
             map: Some(map),
             length,
+            modified: about.modified().ok(),
         })
+    }
+
+    /// When the file was written last, by the clock of its file system.
+    pub(crate) const fn modified(&self) -> Option<SystemTime> {
+        self.modified
     }
 
     /// Forgets what comes after the first `length` bytes.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use overhear_event::{FieldKind, StreamDescriptor, TypeSchema, HEXADECIMAL};
 
-use crate::catalogue::TraceIdentity;
+use crate::catalogue::{TraceIdentity, FIRST_FORMAT_WITH_CHECKSUMS};
+use crate::checksum::{checksum, DocumentCheck};
 use crate::packet::{cause_numbers, ContextKind, COMM_BYTES};
 
 /// What the streams of one CTF stream class have in common. Its id is its place in the list of
@@ -38,17 +39,49 @@ impl StreamClass {
     }
 }
 
+/// What the last line of the metadata begins with; its checksum follows, of all bytes that precede the line.
+const CHECKSUM_LINE: &str = "\n// Checksum: crc32c:";
+
+/// Compares the checksum of the metadata with its bytes.
+pub(crate) fn check_metadata(text_untrusted: &[u8]) -> DocumentCheck {
+    let stored = || {
+        let text = text_untrusted.strip_suffix(b"\n")?;
+        let (rest, digits) = text.split_at_checked(text.len().checked_sub(8)?)?;
+        let stored = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        Some((rest.strip_suffix(CHECKSUM_LINE.as_bytes())?, stored))
+    };
+    let Some((covered, stored)) = stored() else {
+        return DocumentCheck::Absent;
+    };
+    match checksum(covered) {
+        computed if computed == stored => DocumentCheck::Correct,
+        computed => DocumentCheck::Wrong { stored, computed },
+    }
+}
+
 /// Renders the whole file.
-pub(crate) fn render(identity: &TraceIdentity, classes: &[StreamClass]) -> String {
+pub(crate) fn render(identity: &TraceIdentity, classes: &[StreamClass], format: u32) -> String {
     let mut text = String::new();
-    trace(&mut text, identity);
+    let has_checksums = format >= FIRST_FORMAT_WITH_CHECKSUMS;
+    trace(&mut text, identity, has_checksums);
     for (id, class) in classes.iter().enumerate() {
         stream(&mut text, id, class);
+    }
+    if has_checksums {
+        let digits = checksum(text.as_bytes());
+        let _ = writeln!(text, "{CHECKSUM_LINE}{digits:08x}");
     }
     text
 }
 
-fn trace(text: &mut String, identity: &TraceIdentity) {
+fn trace(text: &mut String, identity: &TraceIdentity, has_checksums: bool) {
+    let (trailer_bytes, checksum) = match has_checksums {
+        true => (
+            44,
+            ", u32 checksum\n// (CRC-32C of all bytes of the packet that precede it)",
+        ),
+        false => (40, ""),
+    };
     let order = if cfg!(target_endian = "little") {
         "le"
     } else {
@@ -71,8 +104,8 @@ fn trace(text: &mut String, identity: &TraceIdentity) {
         r#"/* CTF 1.8 */
 
 // Recorded by Overhear. Units, origins and rates of the streams are in overhear/streams.json.
-// The last 40 bytes of each packet, behind its content, say where it stands in its stream:
-// u64 first sequence, u64 missed, u64 from, u64 to, u32 cause of the gap, u32 bytes of a record.
+// The last {trailer_bytes} bytes of each packet, behind its content, say where it stands in its stream:
+// u64 first sequence, u64 missed, u64 from, u64 to, u32 cause of the gap, u32 bytes of a record{checksum}.
 // Causes: 0 no gap, {causes}.
 
 typealias integer {{ size = 8; align = 8; signed = false; base = 10; }} := uint8_t;

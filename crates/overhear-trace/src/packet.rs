@@ -19,12 +19,15 @@
 //! | 60 | `cpu_id` u32, or `pid` u32 and `comm` 16 bytes, or nothing | context | by origin |
 //! | | records | content | `{u64 time, payload}` each |
 //! | | zeros | padding | fewer than a record has bytes, up to where the packet ends with a block of 4096 bytes of the file |
-//! | end - 40 | first sequence u64 | trailer | of the first record, or of the first missed element |
-//! | end - 32 | missed u64 | trailer | how many elements this gap stands for |
-//! | end - 24 | from u64 | trailer | the gap's `from`, ns |
-//! | end - 16 | to u64 | trailer | the gap's `to`, ns |
-//! | end - 8 | cause u32 | trailer | 0 where the packet is no gap |
-//! | end - 4 | record bytes u32 | trailer | 8 + bytes of a payload; never 0 |
+//! | end - 44 | first sequence u64 | trailer | of the first record, or of the first missed element |
+//! | end - 36 | missed u64 | trailer | how many elements this gap stands for |
+//! | end - 28 | from u64 | trailer | the gap's `from`, ns |
+//! | end - 20 | to u64 | trailer | the gap's `to`, ns |
+//! | end - 12 | cause u32 | trailer | 0 where the packet is no gap |
+//! | end - 8 | record bytes u32 | trailer | 8 + bytes of a payload; never 0 |
+//! | end - 4 | checksum u32 | trailer | CRC-32C of all bytes of the packet that precede it |
+//!
+//! Formats 1 and 2 have no checksum: their trailer has 40 bytes and ends with the bytes of a record.
 //!
 //! The trailer is what only we read. To CTF it is padding, too, between the end of the content and the
 //! end of the packet. In the context its fields would be printed with every single event, and of
@@ -32,12 +35,19 @@
 
 use overhear_event::{Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp};
 
+use crate::catalogue::FIRST_FORMAT_WITH_CHECKSUMS;
+use crate::checksum::checksum;
+
 /// Marks the beginning of a CTF packet.
 pub(crate) const MAGIC: u32 = 0xC1FC_1FC1;
+/// Bytes of [`PacketLayout::signature`]: magic, class and stream.
+pub(crate) const SIGNATURE_BYTES: usize = 16;
 /// Where the part of the context begins that is the same in all packets of a stream.
 const ORIGIN_AT: usize = 56;
-/// Bytes of the trailer.
-pub(crate) const TRAILER_BYTES: usize = 40;
+/// Bytes of the trailer without the checksum.
+const PLACE_BYTES: usize = 40;
+/// Bytes of the checksum, the last field of a packet.
+const CHECKSUM_BYTES: usize = 4;
 /// Padding ends where the file has a multiple of so many bytes.
 pub(crate) const BLOCK: usize = 4096;
 /// Bytes of `comm` in the context of a program's stream.
@@ -75,6 +85,7 @@ pub(crate) struct PacketLayout {
     stream: StreamId,
     record_bytes: usize,
     head_bytes: usize,
+    has_checksum: bool,
     /// The end of the context, the same in every packet of the stream.
     origin: Vec<u8>,
 }
@@ -146,7 +157,8 @@ pub(crate) fn cause_numbers() -> impl Iterator<Item = (u32, &'static str)> {
 }
 
 impl PacketLayout {
-    pub(crate) fn new(class: u32, descriptor: &StreamDescriptor) -> Self {
+    /// Layout of the packets of a stream in a recording of this format.
+    pub(crate) fn new(class: u32, descriptor: &StreamDescriptor, format: u32) -> Self {
         let mut origin = descriptor.id.as_raw().to_ne_bytes().to_vec();
         match &descriptor.origin {
             Origin::Program(task) => {
@@ -167,6 +179,7 @@ impl PacketLayout {
             stream: descriptor.id,
             record_bytes: TIME_BYTES + descriptor.schema.size() as usize,
             head_bytes: ORIGIN_AT + origin.len(),
+            has_checksum: format >= FIRST_FORMAT_WITH_CHECKSUMS,
             origin,
         }
     }
@@ -181,13 +194,54 @@ impl PacketLayout {
         self.head_bytes
     }
 
+    /// The stream.
+    pub(crate) const fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Bytes after the padding.
+    pub(crate) const fn trailer_bytes(&self) -> usize {
+        PLACE_BYTES + if self.has_checksum { CHECKSUM_BYTES } else { 0 }
+    }
+
+    /// Whether packets carry a checksum.
+    pub(crate) const fn has_checksum(&self) -> bool {
+        self.has_checksum
+    }
+
+    /// What every packet of the stream begins with, in all formats.
+    pub(crate) fn signature(&self) -> [u8; SIGNATURE_BYTES] {
+        let mut signature = [0; SIGNATURE_BYTES];
+        signature[..4].copy_from_slice(&MAGIC.to_ne_bytes());
+        signature[4..8].copy_from_slice(&self.class.to_ne_bytes());
+        signature[8..].copy_from_slice(&u64::from(self.stream.as_raw()).to_ne_bytes());
+        signature
+    }
+
+    /// Compares the checksum of a whole packet with its bytes.
+    pub(crate) fn verify(&self, packet: &[u8]) -> Result<(), Flaw> {
+        if !self.has_checksum {
+            return Ok(());
+        }
+        let Some((covered, stored)) = packet.split_last_chunk() else {
+            return Err(Flaw::Torn);
+        };
+        let (stored, computed) = (u32::from_ne_bytes(*stored), checksum(covered));
+        if stored == computed {
+            return Ok(());
+        }
+        Err(corrupt(format!(
+            "the packet's checksum is {stored:#010x}, but its bytes have {computed:#010x}"
+        )))
+    }
+
     /// Completes a packet that has room for the head, and records: fills in the head and appends so many
     /// bytes of padding, fewer than a record has, and the trailer.
     pub(crate) fn seal(&self, packet: &mut Vec<u8>, head: &PacketHead, padding: usize) {
         let content_bits = packet.len() as u64 * 8;
-        packet.reserve_exact(padding + TRAILER_BYTES);
+        packet.reserve_exact(padding + self.trailer_bytes());
         packet.resize(packet.len() + padding, 0);
-        let packet_bits = (packet.len() + TRAILER_BYTES) as u64 * 8;
+        let packet_bits = (packet.len() + self.trailer_bytes()) as u64 * 8;
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             packet[at..at + bytes.len()].copy_from_slice(bytes);
@@ -213,6 +267,9 @@ impl PacketLayout {
         packet.extend(cause.to_ne_bytes());
         // A payload has at most a page, so the cast cannot cut anything off.
         packet.extend((self.record_bytes as u32).to_ne_bytes());
+        if self.has_checksum {
+            packet.extend(checksum(packet).to_ne_bytes());
+        }
     }
 
     /// An empty packet.
@@ -268,7 +325,7 @@ impl PacketLayout {
             )));
         }
         let bytes = (packet_bits / 8) as usize;
-        let Some(room_bytes) = bytes.checked_sub(self.head_bytes + TRAILER_BYTES) else {
+        let Some(room_bytes) = bytes.checked_sub(self.head_bytes + self.trailer_bytes()) else {
             return Err(corrupt(format!(
                 "the packet claims {bytes} bytes, less than an empty one has"
             )));
@@ -294,7 +351,7 @@ impl PacketLayout {
             return Err(Flaw::Torn);
         };
         let (content_untrusted, trailer_untrusted) =
-            packet_untrusted.split_at(bytes - TRAILER_BYTES);
+            packet_untrusted.split_at(bytes - self.trailer_bytes());
         let records = &content_untrusted[self.head_bytes..][..records_bytes];
         let (first_sequence, gap) = self.parse_trailer(trailer_untrusted, records)?;
         if let Some(last_at) = records.len().checked_sub(self.record_bytes) {
@@ -315,7 +372,7 @@ impl PacketLayout {
                 discarded,
             },
             records,
-            behind: padding + TRAILER_BYTES,
+            behind: padding + self.trailer_bytes(),
             bytes,
         })
     }

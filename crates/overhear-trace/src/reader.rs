@@ -7,18 +7,25 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
-use overhear_event::{StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{Nanos, StreamDescriptor, StreamId, Timestamp};
 
 use serde::de::DeserializeOwned;
 
 use crate::catalogue::{parse, Catalogue, CatalogueEntry, TraceIdentity};
+use crate::checksum::{check_document, strip_document, DocumentCheck};
 use crate::error::ReadError;
 use crate::map::Map;
-use crate::packet::{Flaw, PacketLayout};
+use crate::metadata::check_metadata;
+use crate::packet::PacketLayout;
 use crate::place::{is_document_name, read_small, Place};
-use crate::scan::scan;
+use crate::scan::{scan, Bounds, Damage};
 use crate::summary::TraceSummary;
+
+/// How much later than the last advance, or than its file was written, a packet may end: recorders need not advance
+/// after the last element, and the wall clock may be set while they are at work.
+const TOLERANCE: Nanos = Nanos::from_ms(24 * 3_600 * 1_000);
 
 /// The end of a stream's file that is no whole packet: the recorder died while writing it. How
 /// many elements it held is not known, so it is no gap.
@@ -46,27 +53,85 @@ impl fmt::Display for TornTail {
     }
 }
 
-/// A place from which on a stream cannot be read, although its file goes on.
+/// A damaged part of a recording. Everything else is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorruptStream {
     /// The file.
     pub file: PathBuf,
-    /// Where reading stopped.
+    /// The stream in it; `None` for a document, and a file of no known stream.
+    pub stream: Option<StreamId>,
+    /// Where the damage begins.
     pub offset: u64,
+    /// Bytes that are left out, up to the next whole packet; 0 where it is not a part of a file.
+    pub bytes: u64,
+    /// Index of the packet in its file.
+    pub packet: Option<u64>,
+    /// Elements that are left out. A replay delivers them as a gap. `None` if their number is not known.
+    pub missed: Option<u64>,
+    /// Up to this time the stream is whole.
+    pub after: Timestamp,
     /// What is wrong there.
     pub reason: String,
+}
+
+impl CorruptStream {
+    /// Damage of a whole file.
+    pub(crate) fn of_file(file: &Path, reason: String) -> Self {
+        Self {
+            file: file.to_path_buf(),
+            stream: None,
+            offset: 0,
+            bytes: 0,
+            packet: None,
+            missed: None,
+            after: Timestamp::ZERO,
+            reason,
+        }
+    }
+
+    pub(crate) fn of_packet(file: &Path, stream: StreamId, damage: &Damage) -> Self {
+        Self {
+            file: file.to_path_buf(),
+            stream: Some(stream),
+            offset: damage.offset as u64,
+            bytes: damage.bytes as u64,
+            packet: Some(damage.packet),
+            missed: damage.gap.map(|gap| gap.missed),
+            after: damage.after,
+            reason: damage.reason.clone(),
+        }
+    }
+
+    /// Damage beyond the places that are listed one by one.
+    pub(crate) fn further(file: &Path, stream: StreamId, after: Timestamp, places: u64) -> Self {
+        Self {
+            stream: Some(stream),
+            after,
+            ..Self::of_file(file, format!("{places} more places in it are damaged"))
+        }
+    }
 }
 
 impl fmt::Display for CorruptStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} is damaged at byte {}: {}; what comes before is read, restore the file from a \
-             copy for the rest",
+            "{} is damaged at byte {}",
             self.file.display(),
-            self.offset,
-            self.reason
-        )
+            self.offset
+        )?;
+        if let Some(packet) = self.packet {
+            write!(f, ", in packet {packet}")?;
+        }
+        write!(f, ": {}; ", self.reason)?;
+        match (self.bytes, self.missed) {
+            (0, _) => {}
+            (bytes, Some(missed)) => {
+                write!(f, "{bytes} bytes with {missed} elements are left out, ")?;
+            }
+            (bytes, None) => write!(f, "{bytes} bytes are left out, ")?,
+        }
+        f.write_str("everything else is read; restore the file from a copy")
     }
 }
 
@@ -78,6 +143,7 @@ pub(crate) struct RecordedStream {
     pub(crate) file: PathBuf,
     /// Whole packets only.
     pub(crate) map: Map,
+    pub(crate) bounds: Bounds,
     events: u64,
     discarded: u64,
     times: Option<(Timestamp, Timestamp)>,
@@ -86,8 +152,9 @@ pub(crate) struct RecordedStream {
 /// A trace, mapped. See the crate's example.
 ///
 /// It shows what was on disk when it was opened, also while the trace is being recorded. Holding
-/// one proves that the heads of all packets fit the catalogue and each other. It does not prove
-/// that the times inside the packets ascend: [`TraceReader::replay`] finds that out.
+/// one proves that the heads of all packets fit the catalogue, each other and the recording's bounds. It does not
+/// prove that records are what was written: [`TraceReader::replay`] compares the checksums of packets when it
+/// comes to them.
 #[derive(Debug)]
 pub struct TraceReader {
     place: Place,
@@ -119,29 +186,115 @@ impl TraceReader {
             summary: None,
             place,
         };
+        reader.check_documents();
+        reader.read_summary();
         for entry in &catalogue.streams {
-            reader.add(entry);
+            reader.add(entry, catalogue.format);
         }
         // Ties between streams are broken by this order.
         reader.streams.sort_by_key(|stream| stream.descriptor.id);
         let known: BTreeSet<_> = reader.streams.iter().map(|s| s.file.clone()).collect();
         for file in files.difference(&known) {
-            reader.corrupt.push(CorruptStream {
-                file: file.clone(),
-                offset: 0,
-                reason: "streams.json does not know this stream".to_owned(),
-            });
-        }
-        let file = reader.place.document("summary");
-        if file.exists() {
-            let json = reader.read_json(&file)?;
-            reader.summary = Some(parse(&file, &json)?);
+            let reason = "streams.json does not know this stream".to_owned();
+            reader.corrupt.push(CorruptStream::of_file(file, reason));
         }
         Ok(reader)
     }
 
-    fn add(&mut self, entry: &CatalogueEntry) {
-        let layout = PacketLayout::new(entry.class, &entry.descriptor);
+    /// Compares the checksums of all documents and of the metadata. A wrong one is damage; the document is used as far
+    /// as it can be read.
+    fn check_documents(&mut self) {
+        let mut files: Vec<_> = fs::read_dir(self.place.own())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|file| file.extension().is_some_and(|it| it == "json"))
+            .collect();
+        files.sort();
+        for file in files {
+            // What cannot be read is reported by those that need it.
+            let Ok(json) = Map::open(&file) else {
+                continue;
+            };
+            let check = check_document(json.bytes());
+            if let DocumentCheck::Wrong { stored, computed } = check {
+                self.distrust(&file, stored, computed);
+            }
+        }
+        let file = self.place.metadata();
+        let check = Map::open(&file).map(|text| check_metadata(text.bytes()));
+        if let Ok(DocumentCheck::Wrong { stored, computed }) = check {
+            self.distrust(&file, stored, computed);
+        }
+    }
+
+    fn distrust(&mut self, file: &Path, stored: u32, computed: u32) {
+        let reason = format!("its checksum is {stored:#010x}, but its bytes have {computed:#010x}");
+        self.corrupt.push(CorruptStream::of_file(file, reason));
+    }
+
+    /// A recording without a usable summary is read as one whose recorder was killed.
+    fn read_summary(&mut self) {
+        let file = self.place.document("summary");
+        if !file.exists() {
+            return;
+        }
+        let parsed = self.read_json(&file).and_then(|json| {
+            let summary = parse(&file, &json)?;
+            Ok((summary, check_document(&json)))
+        });
+        match parsed {
+            Ok((summary, check)) => {
+                if !matches!(check, DocumentCheck::Wrong { .. }) {
+                    self.summary = Some(summary);
+                }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                self.corrupt.push(CorruptStream::of_file(&file, reason));
+            }
+        }
+    }
+
+    /// Bounds of the times in a stream's file: what the recorder wrote down at the end, or when the file was written.
+    fn bounds(&self, layout: &PacketLayout, map: &Map) -> Bounds {
+        if let Some((first, last)) = self.summary.and_then(|summary| summary.times) {
+            return Bounds {
+                first,
+                last,
+                source: "by summary.json the recording lasts",
+            };
+        }
+        let advanced_to = self.summary.map(|summary| summary.advanced_to);
+        let advanced_to = advanced_to.filter(|time| *time > Timestamp::ZERO);
+        let written = || {
+            let since = map.modified()?.duration_since(UNIX_EPOCH).ok()?;
+            let since = u64::try_from(since.as_nanos()).ok()?;
+            let written = since.checked_sub(self.identity.realtime_offset.as_ns())?;
+            Some(Timestamp::from_monotonic_ns(written))
+        };
+        let (last, source) = match advanced_to {
+            Some(last) => (Some(last), "by summary.json the recording lasts"),
+            None => (written(), "by the time of the file it was written"),
+        };
+        let bounds = Bounds {
+            last: last.map_or(Bounds::NONE.last, |last| {
+                last.plus(TOLERANCE).min(Bounds::NONE.last)
+            }),
+            source,
+            ..Bounds::NONE
+        };
+        // A copy may have got another time: then nothing in it fits.
+        let first = layout.parse(map.bytes(), 0).map(|packet| packet.head.begin);
+        match first {
+            Ok(first) if first > bounds.last => Bounds::NONE,
+            _ => bounds,
+        }
+    }
+
+    fn add(&mut self, entry: &CatalogueEntry, format: u32) {
+        let layout = PacketLayout::new(entry.class, &entry.descriptor, format);
         let file = self.place.stream(entry.descriptor.id);
         let mut map = match Map::open(&file) {
             Ok(map) => map,
@@ -149,35 +302,41 @@ impl TraceReader {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Map::empty(),
             Err(error) => {
                 self.corrupt.push(CorruptStream {
-                    file: file.clone(),
-                    offset: 0,
-                    reason: error.to_string(),
+                    stream: Some(entry.descriptor.id),
+                    ..CorruptStream::of_file(&file, error.to_string())
                 });
                 Map::empty()
             }
         };
         let length = map.bytes().len();
-        let found = scan(&layout, map.bytes());
+        let bounds = self.bounds(&layout, &map);
+        let found = scan(&layout, map.bytes(), bounds);
         map.keep(found.whole_bytes);
-        match found.flaw {
-            None => {}
-            Some(Flaw::Torn) => self.torn.push(TornTail {
-                stream: entry.descriptor.id,
-                file: file.clone(),
-                offset: found.whole_bytes as u64,
-                bytes: (length - found.whole_bytes) as u64,
-            }),
-            Some(Flaw::Corrupt(reason)) => self.corrupt.push(CorruptStream {
-                file: file.clone(),
-                offset: found.whole_bytes as u64,
-                reason,
-            }),
+        let stream = entry.descriptor.id;
+        for damage in &found.damages {
+            if damage.is_torn {
+                self.torn.push(TornTail {
+                    stream,
+                    file: file.clone(),
+                    offset: damage.offset as u64,
+                    bytes: (length - damage.offset) as u64,
+                });
+            } else {
+                let damage = CorruptStream::of_packet(&file, stream, damage);
+                self.corrupt.push(damage);
+            }
+        }
+        if found.further > 0 {
+            let after = found.damages.last().map_or(Timestamp::ZERO, |it| it.after);
+            let further = CorruptStream::further(&file, stream, after, found.further);
+            self.corrupt.push(further);
         }
         self.streams.push(RecordedStream {
             descriptor: Arc::clone(&entry.descriptor),
             layout,
             file,
             map,
+            bounds,
             events: found.events,
             discarded: found.discarded,
             times: found.times,
@@ -264,7 +423,8 @@ impl TraceReader {
         if !file.exists() {
             return Ok(None);
         }
-        let json = self.read_json(&file)?;
+        let mut json = self.read_json(&file)?;
+        strip_document(&mut json);
         parse(&file, &json).map(Some)
     }
 

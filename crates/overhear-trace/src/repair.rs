@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::catalogue::Catalogue;
+use crate::checksum::DocumentCheck;
 use crate::error::RepairError;
 use crate::metadata::{self, StreamClass};
 use crate::place::{Lock, Place};
@@ -85,12 +86,16 @@ fn restore_metadata(place: &Place) -> Result<Option<PathBuf>, RepairError> {
             classes.push(StreamClass::of(&entry.descriptor));
         }
     }
-    let expected = metadata::render(&catalogue.identity, &classes);
+    let expected = metadata::render(&catalogue.identity, &classes, catalogue.format);
     let file = place.metadata();
     let found = fs::read(&file).map_err(|cause| change_error(&file, &cause))?;
     let is_part = found.len() < expected.len() && expected.as_bytes().starts_with(&found);
     let is_text = std::str::from_utf8(&found).is_ok_and(|text| !text.contains('\0'));
-    if !is_part && is_text && found.starts_with(SIGNATURE) {
+    let is_wrong = matches!(
+        metadata::check_metadata(&found),
+        DocumentCheck::Wrong { .. }
+    );
+    if !is_part && !is_wrong && is_text && found.starts_with(SIGNATURE) {
         return Ok(None);
     }
     place

@@ -7,13 +7,14 @@
 use std::slice;
 
 use overhear_event::{
-    ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Turn, TurnScale, TurnWord, Turns, Update,
+    ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Turn, TurnScale, TurnWord,
+    Turns, Update,
 };
 
 use crate::map::fetch;
-use crate::packet::{record_time, Flaw, TIME_BYTES};
+use crate::packet::{record_time, TIME_BYTES};
 use crate::reader::{CorruptStream, RecordedStream, TraceReader};
-use crate::scan::Packets;
+use crate::scan::{Damage, Packets, Verify, MOST_DAMAGES};
 
 /// An advance per element would double the cost of a replay, and evaluations must not depend on
 /// how often they learn the time: it is told once this span of trace time has passed.
@@ -37,8 +38,8 @@ pub struct ReplaySummary {
     pub discarded: u64,
     /// The last advance.
     pub advanced_to: Timestamp,
-    /// Places where streams could not be read any further, in addition to
-    /// [`TraceReader::corrupt`].
+    /// Damage in addition to [`TraceReader::corrupt`]. Where the number of elements in it is known, the replay
+    /// delivers them as a gap.
     pub corrupt: Vec<CorruptStream>,
 }
 
@@ -104,18 +105,28 @@ struct Cursor<'a> {
     behind: usize,
     /// What comes next, if there are no records.
     gap: Option<Gap>,
-    /// Where and why the stream could not be read any further.
-    flaw: Option<(usize, String)>,
+    /// End of the last packet by its head.
+    packet_end: Timestamp,
+    damages: Vec<Damage>,
+    /// Damaged parts beyond those that are listed.
+    further: u64,
 }
 
 impl<'a> Cursor<'a> {
     fn new(stream: &'a RecordedStream) -> Self {
         Self {
             stream,
-            packets: Packets::new(&stream.layout, stream.map.bytes()),
+            packets: Packets::new(
+                &stream.layout,
+                stream.map.bytes(),
+                stream.bounds,
+                Verify::All,
+            ),
             behind: 0,
             gap: None,
-            flaw: None,
+            packet_end: Timestamp::ZERO,
+            damages: Vec::new(),
+            further: 0,
         }
     }
 
@@ -124,36 +135,81 @@ impl<'a> Cursor<'a> {
     #[inline(never)]
     fn go_on(&mut self, records: &mut Records<'a>, now: Timestamp) -> Option<Timestamp> {
         self.gap = None;
-        while records.left.is_empty() {
-            let packet = match self.packets.next() {
-                Ok(packet) => packet?,
-                // The scan found only whole packets, so the file has changed since.
-                Err(Flaw::Torn) => return self.fail(0, "the file has changed".to_owned()),
-                Err(Flaw::Corrupt(reason)) => return self.fail(0, reason),
-            };
-            if let Some(gap) = packet.head.gap {
-                self.gap = Some(gap);
-                return Some(packet.head.end);
+        loop {
+            while records.left.is_empty() {
+                let packet = match self.packets.next() {
+                    Ok(packet) => packet?,
+                    Err(damage) => match self.note(damage, now) {
+                        Some(time) => return Some(time),
+                        None => continue,
+                    },
+                };
+                self.packet_end = packet.head.end;
+                if let Some(gap) = packet.head.gap {
+                    self.gap = Some(gap);
+                    return Some(packet.head.end.max(now));
+                }
+                self.behind = packet.behind;
+                // They are whole: that is checked.
+                records.left = packet.records;
+                records.sequence = packet.head.first_sequence;
             }
-            self.behind = packet.behind;
-            // They are whole: that is checked.
-            records.left = packet.records;
-            records.sequence = packet.head.first_sequence;
+            let time = record_time(records.left);
+            if time >= now && time <= self.packet_end {
+                return Some(time);
+            }
+            let damage = self.rest_of_packet(records, time, now);
+            if let Some(time) = self.note(damage, now) {
+                return Some(time);
+            }
         }
-        let time = record_time(records.left);
-        if time < now {
-            let left = std::mem::take(&mut records.left);
-            let reason = format!("an element at {time} comes after one at {now}");
-            return self.fail(self.behind + left.len(), reason);
-        }
-        Some(time)
     }
 
-    /// Ends the stream so many bytes before the end of the last packet that was read.
+    /// Keeps damage for the summary. Returns the time of the gap that stands for it, if there is one.
     #[cold]
-    fn fail(&mut self, before: usize, reason: String) -> Option<Timestamp> {
-        self.flaw = Some((self.packets.offset() - before, reason));
-        None
+    fn note(&mut self, mut damage: Damage, now: Timestamp) -> Option<Timestamp> {
+        self.gap = damage.gap;
+        let time = damage.gap.map(|gap| gap.to.max(now));
+        if damage.is_torn {
+            // The torn tail is not mapped.
+            damage.reason = "the file has changed".to_owned();
+        }
+        if self.damages.len() < MOST_DAMAGES {
+            self.damages.push(damage);
+        } else {
+            self.further += 1;
+        }
+        time
+    }
+
+    /// What is left of a packet whose next record has an impossible time.
+    #[cold]
+    fn rest_of_packet(&self, records: &mut Records<'_>, time: Timestamp, now: Timestamp) -> Damage {
+        let left = std::mem::take(&mut records.left);
+        let count = left.len() / (TIME_BYTES + records.payload_bytes as usize);
+        let reason = match time < now {
+            true => format!("an element at {time} comes after one at {now}"),
+            false => format!(
+                "an element at {time} comes after the end of its packet at {}",
+                self.packet_end
+            ),
+        };
+        Damage {
+            offset: self.packets.offset() - self.behind - left.len(),
+            bytes: left.len(),
+            packet: self.packets.last_packet(),
+            reason,
+            is_torn: false,
+            after: now,
+            gap: Some(Gap {
+                stream: records.stream.id,
+                first: records.sequence,
+                missed: count as u64,
+                from: now,
+                to: self.packet_end.max(now),
+                cause: GapCause::Corrupt,
+            }),
+        }
     }
 }
 
@@ -341,12 +397,22 @@ impl<'a> Replay<'a> {
 
     fn conclude(&mut self, updates: &mut [&mut dyn Update]) {
         for cursor in &mut self.cursors {
-            if let Some((offset, reason)) = cursor.flaw.take() {
-                self.summary.corrupt.push(CorruptStream {
-                    file: cursor.stream.file.clone(),
-                    offset: offset as u64,
-                    reason,
-                });
+            let (file, stream) = (&cursor.stream.file, cursor.stream.descriptor.id);
+            for damage in cursor.damages.drain(..) {
+                let damage = CorruptStream::of_packet(file, stream, &damage);
+                let mut known = self.reader.corrupt().iter();
+                if !known.any(|it| it.stream == Some(stream) && it.offset == damage.offset) {
+                    self.summary.corrupt.push(damage);
+                }
+            }
+            if cursor.further > 0 {
+                let after = self
+                    .summary
+                    .corrupt
+                    .last()
+                    .map_or(Timestamp::ZERO, |it| it.after);
+                let further = CorruptStream::further(file, stream, after, cursor.further);
+                self.summary.corrupt.push(further);
             }
         }
         let last = self

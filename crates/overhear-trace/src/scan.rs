@@ -1,45 +1,124 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scan of a stream's file: which part of it is whole packets, and what ends that part.
+//! The packets of a stream's file, one after the other, checked against each other and against the
+//! bounds of the recording. Damage costs the packets it is in: the walk goes on at the next packet
+//! that is whole.
+//!
+//! All work is linear in the size of the file. A search for the next packet compares each byte once;
+//! checksums of bytes that turn out to be no packet of the stream are computed up to a budget
+//! ([`SPARE_BYTES`], and three times the file), after which the rest of the file is damage.
 
-use overhear_event::Timestamp;
+use memchr::memmem;
+use overhear_event::{Gap, GapCause, Timestamp};
 
-use crate::packet::{discarded_after, Flaw, Packet, PacketLayout};
+use crate::packet::{discarded_after, Flaw, Packet, PacketHead, PacketLayout, LATEST};
 
-/// What a scan found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scan {
-    /// Length of the part that consists of whole, consistent packets.
-    pub(crate) whole_bytes: usize,
-    pub(crate) events: u64,
-    /// Sum over the gaps.
-    pub(crate) discarded: u64,
-    /// Times of the first packet's begin and the last one's end.
-    pub(crate) times: Option<(Timestamp, Timestamp)>,
-    /// What follows the whole part; nothing, if it ends with the file.
-    pub(crate) flaw: Option<Flaw>,
+/// Bytes of checksums that may turn out wrong in any file, in addition to three times its size.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// Packets up to this size are verified also where only heads are read: gaps and empty packets have no
+/// records that would confirm their times.
+const SMALL_BYTES: usize = 4096;
+
+/// Times between which the packets of a file must lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) first: Timestamp,
+    pub(crate) last: Timestamp,
+    /// Where the bounds come from, as part of a sentence.
+    pub(crate) source: &'static str,
 }
 
-/// The packets of a file, one after the other, and checked against each other: times, sequences
-/// and the discarded counter never go back.
+impl Bounds {
+    /// All times that a packet can have.
+    pub(crate) const NONE: Self = Self {
+        first: Timestamp::ZERO,
+        last: LATEST,
+        source: "",
+    };
+
+    fn check(&self, head: &PacketHead) -> Result<(), Flaw> {
+        let gap_to = head.gap.map_or(Timestamp::ZERO, |gap| gap.to.min(LATEST));
+        if head.begin >= self.first && head.end.max(gap_to) <= self.last {
+            return Ok(());
+        }
+        Err(Flaw::Corrupt(format!(
+            "the packet lasts from {} to {}, but {} from {} to {}",
+            head.begin,
+            head.end.max(gap_to),
+            self.source,
+            self.first,
+            self.last
+        )))
+    }
+}
+
+/// Checksums that a walk compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verify {
+    /// Those of packets of up to [`SMALL_BYTES`].
+    Small,
+    All,
+}
+
+/// A part of a file that is no packet of the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// Where it begins.
+    pub(crate) offset: usize,
+    /// Up to the next packet, or to the end of the file.
+    pub(crate) bytes: usize,
+    /// Index of the first damaged packet in the file, counting damaged parts as one packet each.
+    pub(crate) packet: u64,
+    pub(crate) reason: String,
+    /// The file ends in the middle of a packet: its writer was killed.
+    pub(crate) is_torn: bool,
+    /// End of the last packet that precedes it.
+    pub(crate) after: Timestamp,
+    /// Elements in it, where their number is known.
+    pub(crate) gap: Option<Gap>,
+}
+
+/// The packets of a file. Times, sequences and the discarded counter never go back.
 #[derive(Debug)]
 pub(crate) struct Packets<'a> {
     layout: &'a PacketLayout,
     bytes_untrusted: &'a [u8],
+    bounds: Bounds,
+    verify: Verify,
     offset: usize,
+    /// Packets and damaged parts that were passed.
+    passed: u64,
     end: Timestamp,
+    /// The least sequence of the next record.
     next_sequence: u64,
+    /// Sequence of the next element, if none is missing: `None` before the first element or gap.
+    expected: Option<u64>,
     discarded: u64,
+    /// Bytes of wrong checksums that may still be computed.
+    budget: u64,
 }
 
 impl<'a> Packets<'a> {
-    pub(crate) fn new(layout: &'a PacketLayout, bytes_untrusted: &'a [u8]) -> Self {
+    pub(crate) fn new(
+        layout: &'a PacketLayout,
+        bytes_untrusted: &'a [u8],
+        bounds: Bounds,
+        verify: Verify,
+    ) -> Self {
         Self {
             layout,
             bytes_untrusted,
+            bounds,
+            verify,
             offset: 0,
+            passed: 0,
             end: Timestamp::ZERO,
             next_sequence: 0,
+            expected: None,
             discarded: 0,
+            budget: (bytes_untrusted.len() as u64)
+                .saturating_mul(3)
+                .saturating_add(SPARE_BYTES),
         }
     }
 
@@ -48,14 +127,41 @@ impl<'a> Packets<'a> {
         self.offset
     }
 
+    /// Index of the packet that was read last.
+    pub(crate) const fn last_packet(&self) -> u64 {
+        self.passed.saturating_sub(1)
+    }
+
     /// The next packet; `None` at the end of the file.
-    pub(crate) fn next(&mut self) -> Result<Option<Packet<'a>>, Flaw> {
-        let rest = self.bytes_untrusted.get(self.offset..).unwrap_or_default();
-        if rest.is_empty() {
+    pub(crate) fn next(&mut self) -> Result<Option<Packet<'a>>, Damage> {
+        if self.offset >= self.bytes_untrusted.len() {
             return Ok(None);
         }
-        let packet = self.layout.parse(rest, self.offset)?;
+        let (packet, flaw) = match self.parse(self.offset) {
+            Err(flaw) => (None, flaw),
+            Ok(packet) => match self.check(self.offset, &packet, self.verify) {
+                Ok(()) => {
+                    self.accept(&packet);
+                    return Ok(Some(packet));
+                }
+                Err(flaw) => (Some(packet), flaw),
+            },
+        };
+        Err(self.skip(packet.as_ref(), flaw))
+    }
+
+    fn parse(&self, offset: usize) -> Result<Packet<'a>, Flaw> {
+        let rest = self.bytes_untrusted.get(offset..).unwrap_or_default();
+        self.layout.parse(rest, offset)
+    }
+
+    /// Checks a packet against its checksum, those before it, and the recording.
+    fn check(&mut self, offset: usize, packet: &Packet<'_>, verify: Verify) -> Result<(), Flaw> {
+        if verify == Verify::All || packet.bytes <= SMALL_BYTES {
+            self.verify(offset, packet)?;
+        }
         let head = &packet.head;
+        self.bounds.check(head)?;
         if head.begin < self.end {
             return Err(Flaw::Corrupt(format!(
                 "the packet begins at {}, before the end of the one before it at {}",
@@ -70,46 +176,218 @@ impl<'a> Packets<'a> {
                 discarded_after(self.discarded, missed)
             )));
         }
-        if !packet.records.is_empty() {
-            if head.first_sequence < self.next_sequence {
-                return Err(Flaw::Corrupt(format!(
-                    "sequence {} comes again",
-                    head.first_sequence
-                )));
-            }
-            let count = packet.records.len() / self.layout.record_bytes();
-            self.next_sequence = head.first_sequence + count as u64;
+        if !packet.records.is_empty() && head.first_sequence < self.next_sequence {
+            return Err(Flaw::Corrupt(format!(
+                "sequence {} comes again",
+                head.first_sequence
+            )));
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, offset: usize, packet: &Packet<'_>) -> Result<(), Flaw> {
+        let bytes = &self.bytes_untrusted[offset..offset + packet.bytes];
+        let verified = self.layout.verify(bytes);
+        if verified.is_err() {
+            self.budget = self.budget.saturating_sub(packet.bytes as u64);
+        }
+        verified
+    }
+
+    fn accept(&mut self, packet: &Packet<'_>) {
+        let head = &packet.head;
+        let count = (packet.records.len() / self.layout.record_bytes()) as u64;
+        if count > 0 {
+            self.next_sequence = head.first_sequence + count;
+            self.expected = Some(self.next_sequence);
+        } else if let Some(gap) = head.gap {
+            let after = gap.first.saturating_add(gap.missed);
+            self.expected = self.expected.max(Some(after));
+        } else if self.layout.has_checksum() {
+            // The first packet states the sequence of what follows.
+            self.expected = self.expected.max(Some(head.first_sequence));
         }
         self.end = head.end;
         self.discarded = head.discarded;
         self.offset += packet.bytes;
-        Ok(Some(packet))
+        self.passed += 1;
+    }
+
+    /// Goes on with the next whole packet. `damaged` is the packet at hand, if it has the form of one.
+    #[cold]
+    fn skip(&mut self, damaged: Option<&Packet<'_>>, flaw: Flaw) -> Damage {
+        let offset = self.offset;
+        let next = self.find(damaged);
+        let end = next.map_or(self.bytes_untrusted.len(), |(offset, _)| offset);
+        let after = self.end;
+        let gap = self.lost(damaged, end, next.map(|(_, head)| head));
+        if let Some((_, head)) = next {
+            let missed = head.gap.map_or(0, |gap| gap.missed);
+            self.discarded = head.discarded.saturating_sub(missed);
+        }
+        self.offset = end;
+        self.passed += 1;
+        let is_torn = flaw == Flaw::Torn && next.is_none();
+        let reason = match flaw {
+            Flaw::Corrupt(reason) => reason,
+            Flaw::Torn => "the packet claims more bytes than the file has".to_owned(),
+        };
+        let reason = match next {
+            None if self.budget == 0 => {
+                format!("{reason}; too much of the rest only looks like packets")
+            }
+            _ => reason,
+        };
+        Damage {
+            offset,
+            bytes: end - offset,
+            packet: self.passed - 1,
+            reason,
+            is_torn,
+            after,
+            gap: gap.filter(|_| !is_torn),
+        }
+    }
+
+    /// Where the next packet begins that is whole and comes later in the stream.
+    fn find(&mut self, damaged: Option<&Packet<'_>>) -> Option<(usize, PacketHead)> {
+        // Most damage leaves the size of the packet alone.
+        let beyond = damaged.map(|packet| self.offset + packet.bytes);
+        if let Some(found) = beyond.and_then(|offset| self.candidate(offset).ok()) {
+            return Some(found);
+        }
+        let signature = self.layout.signature();
+        let finder = memmem::Finder::new(&signature);
+        let mut from = self.offset + 1;
+        while self.budget > 0 {
+            let rest = self.bytes_untrusted.get(from..)?;
+            let offset = from + finder.find(rest)?;
+            match self.candidate(offset) {
+                Ok(found) => return Some(found),
+                Err(bytes) => from = offset + bytes,
+            }
+        }
+        None
+    }
+
+    /// The head of the packet at this place, if it is whole and comes later in the stream. Else the number
+    /// of bytes that hold no other packet.
+    fn candidate(&mut self, offset: usize) -> Result<(usize, PacketHead), usize> {
+        let packet = self.parse(offset).map_err(|_| 1_usize)?;
+        self.verify(offset, &packet).map_err(|_| 1_usize)?;
+        let head = packet.head;
+        let missed = head.gap.map_or(0, |gap| gap.missed);
+        let is_later = head.begin >= self.end
+            && head.discarded >= discarded_after(self.discarded, missed)
+            && (packet.records.is_empty() || head.first_sequence >= self.next_sequence)
+            && self.bounds.check(&head).is_ok();
+        match is_later {
+            true => Ok((offset, head)),
+            // Without a checksum it may be anything that looks like a head.
+            false if !self.layout.has_checksum() => Err(1),
+            false => Err(packet.bytes),
+        }
+    }
+
+    /// What was lost between the last packet and the next one, where its number is known.
+    fn lost(
+        &self,
+        damaged: Option<&Packet<'_>>,
+        end: usize,
+        next: Option<PacketHead>,
+    ) -> Option<Gap> {
+        let record_bytes = self.layout.record_bytes();
+        // A packet that ends where the next one begins most likely has the number of records that it states.
+        let stated = damaged
+            .filter(|packet| self.offset + packet.bytes == end)
+            .map(|packet| (packet.records.len() / record_bytes) as u64);
+        let Some(next) = next else {
+            let (first, missed) = (self.expected.unwrap_or(0), stated.unwrap_or(0));
+            return self.gap(first, missed, self.end);
+        };
+        let missed = next.gap.map_or(0, |gap| gap.missed);
+        let discarded = next
+            .discarded
+            .saturating_sub(missed)
+            .saturating_sub(self.discarded);
+        // Sequences may jump without a gap: then there are more than the bytes have room for.
+        let most = ((end - self.offset) / record_bytes) as u64;
+        let most = most.saturating_add(discarded);
+        let between = self
+            .expected
+            .and_then(|expected| next.first_sequence.checked_sub(expected))
+            .filter(|between| *between <= most);
+        let lost = between.unwrap_or_else(|| stated.unwrap_or(0).saturating_add(discarded));
+        let first = next.first_sequence.saturating_sub(lost);
+        self.gap(first, lost, next.begin)
+    }
+
+    fn gap(&self, first: u64, missed: u64, to: Timestamp) -> Option<Gap> {
+        let from = match self.end {
+            Timestamp::ZERO => to,
+            end => end,
+        };
+        (missed > 0).then_some(Gap {
+            stream: self.layout.stream(),
+            first,
+            missed,
+            from,
+            to,
+            cause: GapCause::Corrupt,
+        })
     }
 }
 
-/// Walks over the whole file. It touches the heads and the last record of each packet only.
-pub(crate) fn scan(layout: &PacketLayout, bytes_untrusted: &[u8]) -> Scan {
-    let mut packets = Packets::new(layout, bytes_untrusted);
+/// What a scan found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// Without the torn tail.
+    pub(crate) whole_bytes: usize,
+    pub(crate) events: u64,
+    /// Sum over the gaps, and over the damage where it is known.
+    pub(crate) discarded: u64,
+    /// Times of the first packet's begin and the last one's end.
+    pub(crate) times: Option<(Timestamp, Timestamp)>,
+    pub(crate) damages: Vec<Damage>,
+    /// Damaged parts beyond those that are listed.
+    pub(crate) further: u64,
+}
+
+/// Damaged parts of a file that are listed one by one.
+pub(crate) const MOST_DAMAGES: usize = 16;
+
+/// Walks over the whole file. It touches the heads and the last record of each packet, and all of small ones.
+pub(crate) fn scan(layout: &PacketLayout, bytes_untrusted: &[u8], bounds: Bounds) -> Scan {
+    let mut packets = Packets::new(layout, bytes_untrusted, bounds, Verify::Small);
     let mut found = Scan {
-        whole_bytes: 0,
+        whole_bytes: bytes_untrusted.len(),
         events: 0,
         discarded: 0,
         times: None,
-        flaw: None,
+        damages: Vec::new(),
+        further: 0,
     };
     loop {
         match packets.next() {
             Ok(Some(packet)) => {
-                found.whole_bytes = packets.offset();
                 found.events += (packet.records.len() / layout.record_bytes()) as u64;
-                found.discarded = packet.head.discarded;
+                let missed = packet.head.gap.map_or(0, |gap| gap.missed);
+                found.discarded = discarded_after(found.discarded, missed);
                 let begin = found.times.map_or(packet.head.begin, |(begin, _)| begin);
                 found.times = Some((begin, packet.head.end));
             }
             Ok(None) => return found,
-            Err(flaw) => {
-                found.flaw = Some(flaw);
-                return found;
+            Err(damage) => {
+                if damage.is_torn {
+                    found.whole_bytes = damage.offset;
+                }
+                let lost = damage.gap.map_or(0, |gap| gap.missed);
+                found.discarded = discarded_after(found.discarded, lost);
+                if damage.is_torn || found.damages.len() < MOST_DAMAGES {
+                    found.damages.push(damage);
+                } else {
+                    found.further += 1;
+                }
             }
         }
     }

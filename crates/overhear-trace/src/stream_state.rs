@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use overhear_event::{ElementView, StreamDescriptor, Timestamp};
 
-use crate::packet::{PacketLayout, BLOCK, TRAILER_BYTES};
+use crate::packet::{PacketLayout, BLOCK};
 
 /// What the writer knows of one stream.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl StreamState {
         self.begin = element.time;
         (self.room, self.ends_with_block) = (packet_bytes, false);
         if packet_bytes > 0 && packet_bytes.is_multiple_of(BLOCK) {
-            let empty = self.layout.head_bytes() + TRAILER_BYTES;
+            let empty = self.layout.head_bytes() + self.layout.trailer_bytes();
             let begun = match self.file_bytes {
                 // It begins with an empty packet.
                 0 => empty % packet_bytes,
@@ -80,7 +80,10 @@ impl StreamState {
     /// If there is no room for another record: how many bytes are to be left free behind the last one.
     #[inline]
     pub(crate) fn padding(&self, record_bytes: usize) -> Option<usize> {
-        match self.room.checked_sub(self.packet.len() + TRAILER_BYTES) {
+        match self
+            .room
+            .checked_sub(self.packet.len() + self.layout.trailer_bytes())
+        {
             Some(free) if free >= record_bytes => None,
             Some(free) if self.ends_with_block => Some(free),
             _ => Some(0),
@@ -91,7 +94,7 @@ impl StreamState {
     /// beyond what a packet may have. Returns by how many bytes the room has grown.
     #[inline]
     pub(crate) fn reserve(&mut self, record_bytes: usize, packet_bytes: usize) -> usize {
-        let needed = self.packet.len() + record_bytes + TRAILER_BYTES;
+        let needed = self.packet.len() + record_bytes + self.layout.trailer_bytes();
         let room = self.packet.capacity();
         if needed > room {
             let wanted = (2 * room).min(packet_bytes).max(needed);
@@ -110,6 +113,7 @@ mod tests {
     };
 
     use super::StreamState;
+    use crate::catalogue::FORMAT;
     use crate::packet::{PacketHead, PacketLayout};
 
     #[test]
@@ -128,7 +132,7 @@ mod tests {
                 rate: None,
                 capacity: 8,
             };
-            let layout = PacketLayout::new(1, &descriptor);
+            let layout = PacketLayout::new(1, &descriptor, FORMAT);
             let (record, payload) = (layout.record_bytes(), vec![1; usize::from(payload_bytes)]);
             let element = ElementView {
                 stream: &descriptor,

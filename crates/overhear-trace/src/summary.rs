@@ -17,4 +17,8 @@ pub struct TraceSummary {
     pub unrecorded: u64,
     /// The last advance: until then it is known that nothing else happened.
     pub advanced_to: Timestamp,
+    /// Begin of the earliest packet and end of the latest one; `None` if there are none, and in recordings of older
+    /// versions. A packet outside is damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<(Timestamp, Timestamp)>,
 }

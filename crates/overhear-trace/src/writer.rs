@@ -13,7 +13,11 @@ use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timest
 
 use serde::Serialize;
 
-use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity};
+use crate::catalogue::{
+    Catalogue, CatalogueEntry, TraceIdentity, FIRST_FORMAT_WITH_CHECKSUMS,
+    LAST_FORMAT_WITHOUT_CHECKSUMS,
+};
+use crate::checksum::{seal_document, SealingWriter};
 use crate::error::WriteError;
 use crate::metadata::{render, StreamClass};
 use crate::packet::{
@@ -132,6 +136,17 @@ impl TraceWriter {
         self
     }
 
+    /// Writes format 2, which has no checksums, for readers that do not know format 3. To be called before
+    /// anything is recorded.
+    #[must_use]
+    pub fn without_checksums(mut self) -> Self {
+        if self.streams.is_empty() {
+            self.catalogue.format = LAST_FORMAT_WITHOUT_CHECKSUMS;
+            self.unpublished = true;
+        }
+        self
+    }
+
     /// Keeps elements in memory for at most this span of trace time (200 ms otherwise).
     #[must_use]
     pub fn with_pending(mut self, pending: Nanos) -> Self {
@@ -195,8 +210,15 @@ impl TraceWriter {
             return Err(WriteError::DocumentName(name.to_owned()));
         }
         let file = self.place.document(name);
+        let has_checksums = self.has_checksums();
         let replaced = self.place.replace_by(&file, |out| {
-            serde_json::to_writer(&mut *out, document)?;
+            if has_checksums {
+                let mut sealing = SealingWriter::new(&mut *out);
+                serde_json::to_writer(&mut sealing, document)?;
+                sealing.finish()?;
+            } else {
+                serde_json::to_writer(&mut *out, document)?;
+            }
             out.write_all(b"\n")
         });
         replaced.map_err(|cause| cannot_replace(&file, &cause))
@@ -213,8 +235,13 @@ impl TraceWriter {
             // The error is remembered, and reported below.
             let _ = self.account(result, 0);
             self.finished = true;
-            let json = serde_json::to_vec(&self.summary).unwrap_or_default();
-            let result = self.replace(&self.place.document("summary"), &json);
+            let mut summary = self.summary;
+            if !self.has_checksums() {
+                // Older versions do not write it.
+                summary.times = None;
+            }
+            let json = serde_json::to_vec(&summary).unwrap_or_default();
+            let result = self.replace_document("summary", json);
             let _ = self.account(result, 0);
             for state in &mut self.streams {
                 state.file = None;
@@ -292,7 +319,7 @@ impl TraceWriter {
         };
         let class = u32::try_from(class).unwrap_or(u32::MAX);
         let index = self.streams.len();
-        let layout = PacketLayout::new(class, descriptor);
+        let layout = PacketLayout::new(class, descriptor, self.catalogue.format);
         let descriptor = Arc::new(descriptor.clone());
         self.index.insert(descriptor.id, index);
         self.catalogue.streams.push(CatalogueEntry {
@@ -416,7 +443,7 @@ impl TraceWriter {
             discarded: discarded_after(state.discarded, gap.missed),
         };
         let packet = state.layout.empty(&head);
-        self.write(index, &packet, begin)?;
+        self.write(index, &packet, &head)?;
         let state = &mut self.streams[index];
         state.discarded = head.discarded;
         state.end = end;
@@ -462,11 +489,27 @@ impl TraceWriter {
     /// Brings the catalogue and the metadata up to date, in this order: a reader that finds a
     /// stream's file finds what it needs to read it.
     fn publish(&mut self) -> Result<(), WriteError> {
-        self.replace(&self.place.streams_json(), &self.catalogue.to_json())?;
-        let metadata = render(&self.catalogue.identity, &self.classes);
+        self.replace_document("streams", self.catalogue.to_json())?;
+        let metadata = render(
+            &self.catalogue.identity,
+            &self.classes,
+            self.catalogue.format,
+        );
         self.replace(&self.place.metadata(), metadata.as_bytes())?;
         self.unpublished = false;
         Ok(())
+    }
+
+    const fn has_checksums(&self) -> bool {
+        self.catalogue.format >= FIRST_FORMAT_WITH_CHECKSUMS
+    }
+
+    /// Replaces a document, with its checksum.
+    fn replace_document(&self, name: &str, mut json: Vec<u8>) -> Result<(), WriteError> {
+        if self.has_checksums() {
+            seal_document(&mut json);
+        }
+        self.replace(&self.place.document(name), &json)
     }
 
     fn replace(&self, file: &Path, content: &[u8]) -> Result<(), WriteError> {
@@ -489,9 +532,8 @@ impl TraceWriter {
             discarded: state.discarded,
         };
         let mut packet = std::mem::take(&mut state.packet);
-        let begin = state.begin;
         state.layout.seal(&mut packet, &head, padding);
-        let result = self.write(index, &packet, begin);
+        let result = self.write(index, &packet, &head);
         let state = &mut self.streams[index];
         // Kept for its memory, if it was not much too large: the next record clears it.
         if packet.len() < packet.capacity() / 4 {
@@ -509,8 +551,8 @@ impl TraceWriter {
     /// Appends a packet. If that fails the file is cut back to its last whole packet, and the
     /// recording is over for all streams: a disk that is full for one is full for all, and a
     /// trace in which streams end at different times would look like a quiet program.
-    fn write(&mut self, index: usize, packet: &[u8], begin: Timestamp) -> Result<(), WriteError> {
-        let result = self.try_write(index, packet, begin);
+    fn write(&mut self, index: usize, packet: &[u8], head: &PacketHead) -> Result<(), WriteError> {
+        let result = self.try_write(index, packet, head);
         if let Err(error) = &result {
             self.dead = Some(error.clone());
             for state in &mut self.streams {
@@ -525,14 +567,14 @@ impl TraceWriter {
         &mut self,
         index: usize,
         packet: &[u8],
-        begin: Timestamp,
+        head: &PacketHead,
     ) -> Result<(), WriteError> {
         if self.unpublished {
             self.publish()?;
         }
         let mut file = match self.streams[index].file.take() {
             Some(file) => file,
-            None => self.open_file(index, begin)?,
+            None => self.open_file(index, head)?,
         };
         let written = file.write_all(packet);
         let state = &mut self.streams[index];
@@ -546,6 +588,8 @@ impl TraceWriter {
         state.file = Some(file);
         state.file_bytes += packet.len() as u64;
         self.summary.bytes += packet.len() as u64;
+        let (first, last) = self.summary.times.unwrap_or((head.begin, head.end));
+        self.summary.times = Some((first.min(head.begin), last.max(head.end)));
         Ok(())
     }
 
@@ -561,7 +605,7 @@ impl TraceWriter {
     /// Opens the file of a stream: a new one, which begins with an empty packet, or the one to which it has
     /// written before. Where many are open, all others are closed: each is opened again when its stream has a
     /// packet.
-    fn open_file(&mut self, index: usize, begin: Timestamp) -> Result<File, WriteError> {
+    fn open_file(&mut self, index: usize, next: &PacketHead) -> Result<File, WriteError> {
         let path = self.place.stream(self.streams[index].descriptor.id);
         let is_new = self.streams[index].file_bytes == 0;
         if self.open_files >= MOST_OPEN_FILES {
@@ -581,11 +625,12 @@ impl TraceWriter {
         let mut file = opened.map_err(|cause| create_error(path.clone(), &cause))?;
         // CTF readers count discarded events from packet to packet, so that a gap at the
         // start needs a packet before it.
+        let has_checksum = state.layout.has_checksum();
         let first = state.layout.empty(&PacketHead {
-            first_sequence: 0,
+            first_sequence: if has_checksum { next.first_sequence } else { 0 },
             gap: None,
-            begin,
-            end: begin,
+            begin: next.begin,
+            end: next.begin,
             discarded: 0,
         });
         if let Err(cause) = file.write_all(&first) {

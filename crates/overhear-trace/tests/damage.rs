@@ -27,11 +27,13 @@ fn streams() -> [StreamDescriptor; 2] {
     ]
 }
 
-/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five.
+/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five. Without checksums, so that
+/// all else is checked; `checksums.rs` has the tests with them.
 fn record(dir: &Path) {
     let streams = streams();
     let mut writer = TraceWriter::create(dir, identity())
         .unwrap()
+        .without_checksums()
         .with_packet_bytes(HEAD + 4 * RECORD + TRAILER);
     for sequence in 0..40 {
         if sequence == 20 {
@@ -99,7 +101,7 @@ fn metadata_that_was_damaged_is_written_anew() {
 }
 
 #[test]
-fn damage_in_the_middle_ends_one_stream_at_a_named_place() {
+fn damage_costs_its_packet_at_a_named_place() {
     type Damage = fn(&mut Vec<u8>, usize);
     let cases: [(Damage, &str); 12] = [
         (|b, p| b[p] ^= 1, "magic"),
@@ -135,18 +137,27 @@ fn damage_in_the_middle_ends_one_stream_at_a_named_place() {
         assert_eq!(corrupt.offset, packet(3) as u64, "{reason}");
         let text = corrupt.to_string();
         assert!(text.contains(reason), "{text}, not {reason}");
-        assert_eq!(reader.count(streams()[0].id), Some((8, 0)));
+        assert_eq!(
+            (corrupt.packet, corrupt.missed),
+            (Some(3), Some(4)),
+            "{reason}"
+        );
+        assert_eq!(corrupt.bytes, (packet(4) - packet(3)) as u64, "{reason}");
+        assert_eq!(reader.count(streams()[0].id), Some((36, 6)));
         assert_eq!(reader.count(streams()[1].id), Some((40, 0)));
         let mut memory = Memory::default();
-        reader.replay(&mut [&mut memory]);
-        assert_eq!(memory.items.len(), 48);
+        let replayed = reader.replay(&mut [&mut memory]);
+        assert_eq!(replayed.corrupt, []);
+        assert_eq!((replayed.events, replayed.discarded), (76, 6), "{reason}");
+        let lost = gap(streams()[0].id, 8, 4, 70, 120, GapCause::Corrupt);
+        assert!(memory.items.contains(&Owned::Gap(lost)), "{reason}");
         let report = repair(dir.path()).unwrap();
         assert_eq!(report.corrupt, reader.corrupt());
     }
 }
 
 #[test]
-fn times_that_go_back_inside_a_packet_end_the_stream_there() {
+fn times_that_go_back_inside_a_packet_cost_the_rest_of_it() {
     let dir = tempfile::tempdir().unwrap();
     record(dir.path());
     let file = dir.path().join("trace/stream-1");
@@ -157,7 +168,8 @@ fn times_that_go_back_inside_a_packet_end_the_stream_there() {
     let replayed = reader.replay(&mut [&mut memory]);
     assert_eq!(replayed.corrupt.len(), 1);
     assert_eq!(replayed.corrupt[0].offset, bad as u64);
-    assert_eq!(replayed.events, 10 + 40);
+    assert_eq!(replayed.corrupt[0].missed, Some(2));
+    assert_eq!((replayed.events, replayed.discarded), (78, 4));
 }
 
 /// Packets as they are in a file: where each one begins, its bytes, and those of its content.
@@ -179,7 +191,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let streams = streams();
     let writer = TraceWriter::create(dir.path(), identity()).unwrap();
-    let mut writer = writer.with_packet_bytes(PAGES);
+    let mut writer = writer.without_checksums().with_packet_bytes(PAGES);
     let (mut given, mut next) = (Vec::new(), 0);
     for number in 0..4_000 {
         // What has waited too long is written as it is, and a gap is a packet of its own.
@@ -312,7 +324,7 @@ fn wherever_a_packet_ends_early_later_ones_end_with_blocks() {
 }
 
 #[test]
-fn whatever_time_a_record_gets_its_stream_is_read_up_to_where_it_goes_back() {
+fn a_record_with_a_wrong_time_costs_the_rest_of_its_packet() {
     let dir = tempfile::tempdir().unwrap();
     record(dir.path());
     let file = dir.path().join("trace/stream-1");
@@ -333,17 +345,38 @@ fn whatever_time_a_record_gets_its_stream_is_read_up_to_where_it_goes_back() {
             let reader = TraceReader::open(dir.path()).unwrap();
             let mut memory = Memory::default();
             let replayed = reader.replay(&mut [&mut memory]);
-            let read = match time {
-                _ if time < before => index,
-                _ if time > after => index + 1,
-                _ => own.len(),
+            let bad = match time {
+                _ if time < before || time >= 1 << 40 => Some(index),
+                // The record itself may be right, but not the one after it.
+                _ if time > after => Some(index + 1),
+                _ => None,
             };
             let offsets: Vec<_> = replayed.corrupt.iter().map(|it| it.offset).collect();
-            let bad = (read < own.len()).then(|| place(read) as u64);
-            assert_eq!(offsets, Vec::from_iter(bad), "{index} at {time}");
-            let mut expected: Vec<_> = own[..read].iter().copied().cloned().collect();
-            if let Some(Owned::Element { time: changed, .. }) = expected.get_mut(index) {
-                *changed = at(time);
+            let expected_offset = bad.map(|bad| place(bad) as u64);
+            assert_eq!(
+                offsets,
+                Vec::from_iter(expected_offset),
+                "{index} at {time}"
+            );
+            let mut expected: Vec<_> = own.iter().copied().cloned().collect();
+            if bad != Some(index) {
+                if let Some(Owned::Element { time: changed, .. }) = expected.get_mut(index) {
+                    *changed = at(time);
+                }
+            }
+            if let Some(bad) = bad {
+                let missed = 4 - bad % 4;
+                let end = own[bad + missed - 1].time();
+                let now = expected[bad - 1].time();
+                let lost = overhear_event::Gap {
+                    stream: streams()[0].id,
+                    first: bad as u64,
+                    missed: missed as u64,
+                    from: now,
+                    to: end.max(now),
+                    cause: GapCause::Corrupt,
+                };
+                expected.splice(bad..bad + missed, [Owned::Gap(lost)]);
             }
             expected.extend(other.iter().copied().cloned());
             expected.sort_by_key(|item| (item.time(), item.stream()));
@@ -374,8 +407,8 @@ fn what_is_no_trace_is_refused_with_a_sentence() {
     )
     .unwrap();
     assert_eq!(TraceReader::open(dir.path()).unwrap().events(), 80);
-    let error = with("\"format\": 2", "\"format\": 3");
-    assert!(matches!(error, ReadError::OtherFormat { found: 3, .. }));
+    let error = with("\"format\": 2", "\"format\": 4");
+    assert!(matches!(error, ReadError::OtherFormat { found: 4, .. }));
     let native = if cfg!(target_endian = "little") {
         "little"
     } else {

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recordings with checksums and time bounds: whatever is changed in them is found, at its place, and costs the packet
+//! it is in.
+
+mod support;
+
+use std::fs;
+use std::fs::{File, FileTimes};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use overhear_event::{GapCause, Nanos, Origin, StreamDescriptor};
+use overhear_trace::{repair, TraceIdentity, TraceReader, TraceWriter};
+
+use support::plan::gap;
+use support::{
+    at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
+    Memory, Owned,
+};
+
+/// Bytes of the parts of a clerk's packet.
+const HEAD: usize = 60;
+const TRAILER: usize = 44;
+const RECORD: usize = 24;
+
+/// Where the trailer of a packet has its first sequence, from the end.
+const FIRST_SEQUENCE: usize = 44;
+
+fn streams() -> [StreamDescriptor; 2] {
+    [
+        descriptor(1, "a", Origin::Clerk, pair()),
+        descriptor(2, "b", program(), pair()),
+    ]
+}
+
+/// Elements of stream 1, and what its gap stands for.
+const WRITTEN: u64 = 40 + 2;
+
+/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five.
+fn record(dir: &Path, writer: TraceWriter) {
+    let streams = streams();
+    let mut writer = writer.with_packet_bytes(HEAD + 4 * RECORD + TRAILER);
+    for sequence in 0..40 {
+        if sequence == 20 {
+            let missed = gap(streams[0].id, 20, 2, 1_190, 1_200, GapCause::Late);
+            writer.gap(&streams[0], &missed).unwrap();
+        }
+        for stream in 1..=2 {
+            let item = Owned::Element {
+                stream,
+                sequence: sequence + 2 * u64::from(sequence >= 20),
+                time: at(1_000 + sequence * 10),
+                payload: pair_payload(sequence).to_vec(),
+            };
+            item.give(&mut writer, &streams);
+        }
+    }
+    writer
+        .attach_document("run", &serde_json::json!({"command": ["x"], "start_ns": 1}))
+        .unwrap();
+    writer.finish().unwrap();
+    assert_eq!(TraceReader::open(dir).unwrap().corrupt(), []);
+}
+
+fn recorded() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = TraceWriter::create(dir.path(), identity()).unwrap();
+    record(dir.path(), writer);
+    dir
+}
+
+/// Where each packet begins and ends.
+fn packets(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let mut all = Vec::new();
+    let mut begin = 0;
+    while begin < bytes.len() {
+        let bits = u64::from_ne_bytes(bytes[begin + 40..][..8].try_into().unwrap());
+        all.push(begin..begin + (bits / 8) as usize);
+        begin += (bits / 8) as usize;
+    }
+    all
+}
+
+/// Gives a packet the checksum that its bytes have.
+fn seal(packet: &mut [u8]) {
+    let (covered, stored) = packet.split_last_chunk_mut().unwrap();
+    *stored = crc32c::crc32c(covered).to_ne_bytes();
+}
+
+fn put(bytes: &mut [u8], at: usize, number: u64) {
+    bytes[at..at + 8].copy_from_slice(&number.to_ne_bytes());
+}
+
+#[test]
+fn every_flipped_bit_is_found_and_costs_its_packet() {
+    let dir = recorded();
+    let file = dir.path().join("trace/stream-1");
+    let good = fs::read(&file).unwrap();
+    let all = packets(&good);
+    assert_eq!(all.len(), 12);
+    let last = all.len() - 1;
+    // One bit of each byte: CRC-32C finds every one.
+    for bit in (0..good.len()).map(|place| place * 8 + place % 8) {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&file, &bytes).unwrap();
+        let hit = all.iter().position(|it| it.contains(&(bit / 8))).unwrap();
+        let reader = TraceReader::open(dir.path()).unwrap();
+        let mut memory = Memory::default();
+        let replayed = reader.replay(&mut [&mut memory]);
+        let found: Vec<_> = reader.corrupt().iter().chain(&replayed.corrupt).collect();
+        let elements = match hit {
+            0 | 6 => 0,
+            _ => 4,
+        };
+        assert_eq!(replayed.events, 80 - elements, "bit {bit}");
+        if !reader.torn().is_empty() {
+            // A packet that claims more than the file has is what a killed recorder leaves.
+            assert!(hit == last && found.is_empty(), "bit {bit}");
+            continue;
+        }
+        let [found] = found[..] else {
+            panic!("bit {bit}: {found:?}");
+        };
+        assert_eq!(found.offset, all[hit].start as u64, "bit {bit}");
+        assert_eq!(found.bytes, all[hit].len() as u64, "bit {bit}");
+        assert_eq!(found.packet, Some(hit as u64), "bit {bit}");
+        let text = found.to_string();
+        assert!(text.contains("stream-1 is damaged at byte"), "{text}");
+        let lost = match hit {
+            0 => None,
+            6 => Some(2),
+            // The last packet tells how much it held only where its form is right.
+            11 if found.missed.is_none() => None,
+            _ => Some(4),
+        };
+        assert_eq!(found.missed, lost, "bit {bit}: {text}");
+        if hit < last {
+            let discarded = replayed.discarded;
+            assert_eq!(replayed.events - 40 + discarded, WRITTEN, "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_byte_of_a_large_packet_is_found_by_the_replay() {
+    let dir = tempfile::tempdir().unwrap();
+    let streams = streams();
+    let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
+    for sequence in 0..40_000 {
+        let item = Owned::Element {
+            stream: 1,
+            sequence,
+            time: at(sequence),
+            payload: pair_payload(sequence).to_vec(),
+        };
+        item.give(&mut writer, &streams);
+    }
+    writer.finish().unwrap();
+    let file = dir.path().join("trace/stream-1");
+    let good = fs::read(&file).unwrap();
+    let all = packets(&good);
+    let hit = &all[2];
+    assert!(hit.len() > 100_000, "{all:?}");
+    let count = ((hit.len() - HEAD - TRAILER) / RECORD) as u64;
+    let trailer = |from_end: usize| hit.end - from_end;
+    // A payload, the time of an inner record, the first sequence, padding.
+    let places = [
+        hit.start + HEAD + 100 * RECORD + 9,
+        hit.start + HEAD + 100 * RECORD,
+        trailer(FIRST_SEQUENCE),
+        trailer(TRAILER + 1),
+    ];
+    for place in places {
+        let mut bytes = good.clone();
+        bytes[place] ^= 0x10;
+        fs::write(&file, &bytes).unwrap();
+        let reader = TraceReader::open(dir.path()).unwrap();
+        let mut memory = Memory::default();
+        let replayed = reader.replay(&mut [&mut memory]);
+        let [found] = &replayed.corrupt[..] else {
+            panic!("{place}: {:?}", replayed.corrupt);
+        };
+        assert_eq!(found.offset, hit.start as u64);
+        assert_eq!(found.missed, Some(count));
+        assert_eq!(replayed.events + replayed.discarded, 40_000);
+        assert_eq!(replayed.discarded, count);
+    }
+}
+
+#[test]
+fn swapped_doubled_and_foreign_packets_are_damage() {
+    let dir = recorded();
+    let other = tempfile::tempdir().unwrap();
+    let writer = TraceWriter::create(other.path(), identity()).unwrap();
+    record(other.path(), writer);
+    let file = dir.path().join("trace/stream-1");
+    let good = fs::read(&file).unwrap();
+    let of_other = fs::read(other.path().join("trace/stream-2")).unwrap();
+    let all = packets(&good);
+    let packet = |number: usize| good[all[number].clone()].to_vec();
+    let swapped = [
+        &good[..all[3].start],
+        &packet(4),
+        &packet(3),
+        &good[all[4].end..],
+    ]
+    .concat();
+    let doubled = [&good[..all[4].start], &packet(3), &good[all[4].start..]].concat();
+    let foreign = packets(&of_other)[3].clone();
+    let spliced = [
+        &good[..all[3].start],
+        &of_other[foreign],
+        &good[all[3].start..],
+    ]
+    .concat();
+    for (bytes, elements) in [(swapped, 36), (doubled, 40), (spliced, 40)] {
+        fs::write(&file, &bytes).unwrap();
+        let reader = TraceReader::open(dir.path()).unwrap();
+        let replayed = reader.replay(&mut []);
+        assert_eq!(reader.corrupt().len(), 1, "{:?}", reader.corrupt());
+        assert_eq!(replayed.events, 40 + elements);
+    }
+}
+
+#[test]
+fn times_outside_the_recording_are_damage() {
+    // The least is a day and a half: the time of a file is exact to a day.
+    for power in [47, 48, 56, 60, 61] {
+        for is_killed in [false, true] {
+            let dir = recorded();
+            let file = dir.path().join("trace/stream-1");
+            let mut bytes = fs::read(&file).unwrap();
+            let hit = packets(&bytes)[3].clone();
+            let packet = &mut bytes[hit.clone()];
+            // The last record and the packet's end, as a broken writer would leave them.
+            let far = 1 << power;
+            put(packet, 24, far);
+            put(packet, HEAD + 3 * RECORD, far);
+            seal(packet);
+            fs::write(&file, &bytes).unwrap();
+            if is_killed {
+                fs::remove_file(dir.path().join("trace/overhear/summary.json")).unwrap();
+                // The wall clock that the recording states, and some seconds.
+                let written = Duration::from_nanos(identity().realtime_offset.as_ns());
+                let written = SystemTime::UNIX_EPOCH + written + Duration::from_secs(9);
+                let file = File::options().write(true).open(&file).unwrap();
+                let times = FileTimes::new().set_modified(written);
+                file.set_times(times).unwrap();
+            }
+            let reader = TraceReader::open(dir.path()).unwrap();
+            let mut memory = Memory::default();
+            let replayed = reader.replay(&mut [&mut memory]);
+            let [found] = reader.corrupt() else {
+                panic!("2^{power}: {:?}", reader.corrupt());
+            };
+            let bounds = match is_killed {
+                true => "by the time of the file it was written",
+                false => "by summary.json the recording lasts",
+            };
+            assert!(found.reason.contains(bounds), "{found}");
+            assert_eq!(found.offset, hit.start as u64);
+            assert_eq!((replayed.events, replayed.discarded), (76, 6), "{found}");
+            let (_, last) = reader.times().unwrap();
+            assert_eq!(last, at(1_390));
+        }
+    }
+}
+
+#[test]
+fn a_copy_with_an_older_file_time_is_read_whole() {
+    let dir = recorded();
+    fs::remove_file(dir.path().join("trace/overhear/summary.json")).unwrap();
+    for seconds in [0, 1_000] {
+        for stream in ["stream-1", "stream-2"] {
+            let file = dir.path().join("trace").join(stream);
+            let file = File::options().write(true).open(file).unwrap();
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            file.set_times(FileTimes::new().set_modified(time)).unwrap();
+        }
+        let reader = TraceReader::open(dir.path()).unwrap();
+        assert_eq!(reader.corrupt(), []);
+        assert_eq!(reader.replay(&mut []).events, 80);
+    }
+}
+
+#[test]
+fn every_changed_byte_of_a_document_is_found() {
+    let dir = recorded();
+    let own = dir.path().join("trace/overhear");
+    let files = [
+        own.join("run.json"),
+        own.join("summary.json"),
+        own.join("streams.json"),
+        dir.path().join("trace/metadata"),
+    ];
+    for file in files {
+        let good = fs::read(&file).unwrap();
+        // The checksum itself, and the end of the document.
+        let covered = good.len() - 32;
+        for place in 0..covered {
+            let mut bytes = good.clone();
+            bytes[place] ^= 4;
+            fs::write(&file, &bytes).unwrap();
+            match TraceReader::open(dir.path()) {
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("streams.json"), "{place}: {text}");
+                }
+                Ok(reader) => {
+                    let mut found = reader.corrupt().iter().map(ToString::to_string);
+                    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+                    assert!(found.any(|it| it.contains(&name)), "{place}: {name}");
+                }
+            }
+        }
+        fs::write(&file, &good).unwrap();
+    }
+    let reader = TraceReader::open(dir.path()).unwrap();
+    assert_eq!(reader.corrupt(), []);
+    let run = reader.document("run").unwrap().unwrap();
+    assert_eq!(run, serde_json::json!({"command": ["x"], "start_ns": 1}));
+}
+
+#[test]
+fn metadata_with_a_wrong_checksum_is_written_anew() {
+    let dir = recorded();
+    let file = dir.path().join("trace/metadata");
+    let good = fs::read(&file).unwrap();
+    let mut bytes = good.clone();
+    bytes[200] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    assert!(repair(dir.path()).unwrap().restored.is_some());
+    assert_eq!(fs::read(&file).unwrap(), good);
+}
+
+#[test]
+fn places_that_look_like_packets_are_searched_in_bounded_time() {
+    let dir = recorded();
+    let file = dir.path().join("trace/stream-1");
+    let good = fs::read(&file).unwrap();
+    let first = packets(&good)[1].clone();
+    // A packet of two records, and the next of them next to it. The head of each claims as many bytes as a packet may
+    // have; where it would end, the end of another one fits. Only the checksum shows that it is none.
+    const UNIT: usize = HEAD + 2 * RECORD + TRAILER;
+    const LARGE: usize = 27_592 * UNIT;
+    let mut unit = good[first.start..][..HEAD + 2 * RECORD].to_vec();
+    unit.extend(&good[first.end - TRAILER..first.end]);
+    put(&mut unit, 24, 1_010);
+    put(&mut unit, 32, (LARGE - TRAILER) as u64 * 8);
+    put(&mut unit, 40, LARGE as u64 * 8);
+    let mut bytes = good[..first.start].to_vec();
+    while bytes.len() < 8 << 20 {
+        bytes.extend(&unit);
+    }
+    bytes.extend(&good[first]);
+    fs::write(&file, &bytes).unwrap();
+    let reader = TraceReader::open(dir.path()).unwrap();
+    let replayed = reader.replay(&mut []);
+    let [found] = &replayed.corrupt[..] else {
+        panic!("{:?}", replayed.corrupt);
+    };
+    assert!(found.reason.contains("only looks like packets"), "{found}");
+    assert_eq!(replayed.events, 40);
+}
+
+#[test]
+fn babeltrace_reads_recordings_with_and_without_checksums() {
+    if !has_babeltrace() {
+        return;
+    }
+    for has_checksums in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = TraceWriter::create(dir.path(), TraceIdentity::default()).unwrap();
+        if !has_checksums {
+            writer = writer.without_checksums();
+        }
+        record(dir.path(), writer.with_pending(Nanos::from_ms(1)));
+        let catalogue = fs::read_to_string(dir.path().join("trace/overhear/streams.json")).unwrap();
+        assert_eq!(catalogue.contains("crc32c"), has_checksums);
+        assert_eq!(babeltrace_events(dir.path()), 80);
+    }
+}
