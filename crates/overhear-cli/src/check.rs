@@ -8,7 +8,7 @@ use std::path::Path;
 
 use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::verdict::{Constraint, Judge, Outcome, Verdict, Verdicts};
-use overhear_trace::TraceReader;
+use overhear_trace::{ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{printable, Table};
@@ -100,33 +100,36 @@ pub(crate) fn prepare<J: Judge>(
     Ok(verdicts)
 }
 
-fn is_damaged(reader: &TraceReader) -> bool {
-    !reader.torn().is_empty() || !reader.corrupt().is_empty()
-}
-
-/// Until when each stream of a damaged recording can be read.
+/// When the last item of each stream came.
 #[derive(Debug, Default)]
 struct LastTimes(HashMap<StreamId, Timestamp>);
 
 impl LastTimes {
-    /// Tells the verdicts where the damaged streams break off.
+    /// Cuts torn streams at their last item.
     fn cut<J: Judge>(&self, reader: &TraceReader, verdicts: &mut Verdicts<J>) {
-        let corrupt = || reader.corrupt().iter().map(|stream| stream.file.as_path());
-        let torn = || reader.torn().iter().map(|tail| tail.file.as_path());
-        // The file of a stream bears its number. One that the catalogue does not name may be anybody's.
-        let is_of = |file: &Path, stream: StreamId| {
-            let number = file.file_name().and_then(|name| name.to_str());
-            let number = number.and_then(|name| name.strip_prefix("stream-"));
-            number.and_then(|number| number.parse().ok()) == Some(stream.as_raw())
-        };
-        let is_known = |file: &Path| reader.streams().any(|stream| is_of(file, stream.id));
-        let is_anybodys = corrupt().any(|file| !is_known(file));
-        for stream in reader.streams() {
-            if is_anybodys {
-                verdicts.cut(stream, Timestamp::ZERO);
-            } else if torn().chain(corrupt()).any(|file| is_of(file, stream.id)) {
-                let last = self.0.get(&stream.id).copied();
+        for tail in reader.torn() {
+            let last = self.0.get(&tail.stream).copied();
+            let mut streams = reader.streams();
+            if let Some(stream) = streams.find(|stream| stream.id == tail.stream) {
                 verdicts.cut(stream, last.unwrap_or(Timestamp::ZERO));
+            }
+        }
+    }
+}
+
+/// Cuts streams where something was lost and no gap stands for it. Damage of a document may concern all streams.
+fn cut_damaged<J: Judge>(
+    reader: &TraceReader,
+    replayed: &ReplaySummary,
+    verdicts: &mut Verdicts<J>,
+) {
+    let damages = reader.corrupt().iter().chain(&replayed.corrupt);
+    for damage in damages.filter(|damage| damage.missed.is_none()) {
+        for stream in reader.streams() {
+            match damage.stream {
+                None => verdicts.cut(stream, Timestamp::ZERO),
+                Some(id) if id == stream.id => verdicts.cut(stream, damage.after),
+                Some(_) => {}
             }
         }
     }
@@ -157,7 +160,7 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
     if let Some(start) = recording::start_of(&reader, run.as_ref()) {
         verdicts.count_from(start);
     }
-    let replayed = match is_damaged(&reader) {
+    let replayed = match !reader.torn().is_empty() {
         false => reader.replay(&mut [&mut *verdicts]),
         true => {
             let mut ends = LastTimes::default();
@@ -166,12 +169,7 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Failur
             replayed
         }
     };
-    if !replayed.corrupt.is_empty() {
-        // Found on the way, so it is not known which stream had told what until then.
-        for stream in reader.streams() {
-            verdicts.cut(stream, Timestamp::ZERO);
-        }
-    }
+    cut_damaged(&reader, &replayed, verdicts);
     let last = reader.times().map_or(Timestamp::ZERO, |(_, last)| last);
     let ending = run.as_ref().and_then(|run| run.end.as_ref());
     let end = ending.map_or(last, |ending| {

@@ -11,7 +11,7 @@ use overhear_trace::{CsvExport, Exported, PerfettoExport, TraceReader};
 
 use crate::compensation;
 use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, USAGE};
-use crate::{fit, other_threads};
+use crate::{fit, other_threads, recording};
 
 /// What to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,15 @@ pub enum Format {
 }
 
 /// What came of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// All of the recording was written.
-    Whole(Exported),
+    Whole {
+        /// How much it was.
+        exported: Exported,
+        /// Sentences about damaged parts of the recording, which are left out.
+        damage: Vec<String>,
+    },
     /// The reader of the output closed it after so many elements.
     Closed(u64),
 }
@@ -84,6 +89,7 @@ pub fn export(
     let has_failed = &Cell::new(false);
     let out = Watched { out, has_failed };
     let goes_on = || !has_failed.get();
+    let replayed;
     let exported = match (format, sensor) {
         (Format::Perfetto, _) => {
             let mut export = PerfettoExport::new(out, reader.identity().realtime_offset);
@@ -91,7 +97,7 @@ pub fn export(
             for (tid, comm) in other_threads::by_tid(&other_threads::kept(&reader)?) {
                 export.name_thread(tid, &comm);
             }
-            let _ = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
+            replayed = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
             export.finish()
         }
         (Format::Csv { .. }, sensor) => {
@@ -99,7 +105,7 @@ pub fn export(
                 Some(stream) => CsvExport::of_sensor(out, stream),
                 None => CsvExport::new(out),
             };
-            let _ = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
+            replayed = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
             export.finish()
         }
     };
@@ -111,7 +117,10 @@ pub fn export(
             INCONCLUSIVE,
             format!("{}: {error}", output.display()),
         )),
-        Ok(exported) => Ok(Written::Whole(exported)),
+        Ok(exported) => Ok(Written::Whole {
+            exported,
+            damage: recording::corrupt(&reader, &replayed).collect(),
+        }),
     }
 }
 
@@ -158,7 +167,9 @@ impl Written {
     #[must_use]
     pub const fn status(&self) -> u8 {
         match self {
-            Self::Whole(exported) if exported.gaps > 0 => INCONCLUSIVE,
+            Self::Whole { exported, damage } if exported.gaps > 0 || !damage.is_empty() => {
+                INCONCLUSIVE
+            }
             _ => COMPLETE,
         }
     }
@@ -171,19 +182,26 @@ pub fn sentence(written: &Written, output: &Path) -> String {
         true => "standard output".to_string(),
         false => output.display().to_string(),
     };
-    let Exported {
-        elements,
-        gaps,
-        missed,
-    } = match written {
-        Written::Whole(exported) => exported,
+    let (exported, damage) = match written {
+        Written::Whole { exported, damage } => (exported, damage),
         Written::Closed(elements) => {
             return format!("{elements} elements written to {place} until its reader closed it\n");
         }
     };
-    let losses = match gaps {
-        0 => "complete".to_string(),
+    let Exported {
+        elements,
+        gaps,
+        missed,
+    } = exported;
+    let losses = match (gaps, damage.len()) {
+        (0, 0) => "complete".to_string(),
+        (0, _) => "INCOMPLETE".to_string(),
         _ => format!("INCOMPLETE: {missed} elements are missing in {gaps} gaps, which are marked"),
     };
-    format!("{elements} elements written to {place}, {losses}\n")
+    let mut text = format!("{elements} elements written to {place}, {losses}\n");
+    for sentence in damage {
+        text.push_str(sentence);
+        text.push('\n');
+    }
+    text
 }

@@ -424,19 +424,14 @@ fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut R
     recording
         .notes
         .extend(reader.torn().iter().map(ToString::to_string));
-    let damage: Vec<String> = reader
-        .corrupt()
-        .iter()
-        .chain(&replayed.corrupt)
-        .map(ToString::to_string)
-        .collect();
+    let damage: Vec<String> = recording::corrupt(reader, replayed).collect();
     let is_damaged = !damage.is_empty();
     recording.notes.extend(damage);
     if is_damaged || !reader.torn().is_empty() {
         // Part of the recording is gone, so its end is not known whatever the document says.
         recording.end = None;
     }
-    let events = reader.events();
+    let events = replayed.events;
     // What a repair has cut is not torn any more, but the recorder has said how much there was.
     if let Some(recorded) = reader.summary().map(|summary| summary.events) {
         if recorded != events {

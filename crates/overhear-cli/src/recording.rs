@@ -57,9 +57,17 @@ pub(crate) fn damage(
         damage.push(format!("{unrecorded} elements could not be recorded"));
     }
     damage.extend(reader.torn().iter().map(ToString::to_string));
-    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
-    damage.extend(corrupt.map(ToString::to_string));
+    damage.extend(corrupt(reader, replayed));
     damage
+}
+
+/// Sentences about the damaged parts of a recording that was `replayed`.
+pub(crate) fn corrupt<'a>(
+    reader: &'a TraceReader,
+    replayed: &'a ReplaySummary,
+) -> impl Iterator<Item = String> + 'a {
+    let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
+    corrupt.map(ToString::to_string)
 }
 
 /// The start of a recording, from which sentences and the page count times: the release of the program, or what is
