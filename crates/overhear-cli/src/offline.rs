@@ -285,8 +285,8 @@ pub(crate) fn end_of(dir: &Path) -> Option<Timestamp> {
 
 fn recording_of(dir: &Path) -> Recording {
     let reader = TraceReader::open(dir).ok();
-    let run = reader.and_then(|reader| reader.document("run").ok().flatten());
-    serde_json::from_value(run.unwrap_or_default()).unwrap_or_default()
+    let run = reader.and_then(|reader| Recording::read(&reader).ok().flatten());
+    run.unwrap_or_default()
 }
 
 /// Adds histograms to the recording in `dir`, for every report made from it.
@@ -382,7 +382,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
     let written = reader.summary();
     let trace = TraceReport {
         directory: Some(dir.display().to_string()),
-        events: reader.events(),
+        events: replayed.events,
         bytes: written.map_or_else(|| stream_bytes(dir), |summary| summary.bytes),
         unrecorded: written.map_or(0, |summary| summary.unrecorded),
     };

@@ -90,7 +90,26 @@ impl Recording {
     /// Of a recording that is one of a run.
     pub(crate) fn read(reader: &TraceReader) -> Result<Option<Self>, ReadError> {
         let run = reader.document("run")?;
-        Ok(run.and_then(|run| serde_json::from_value(run).ok()))
+        let run: Option<Self> = run.and_then(|run| serde_json::from_value(run).ok());
+        Ok(run.map(|run| run.bounded(reader)))
+    }
+
+    /// Without times that the recording cannot have.
+    pub(crate) fn bounded(mut self, reader: &TraceReader) -> Self {
+        let latest = reader.latest().as_monotonic_ns();
+        let is_later = |ns: u64| ns > latest && reader.times().is_some();
+        let has_ended_later = self.end.is_some_and(|end| is_later(end.end_ns));
+        if is_later(self.start_ns) || has_ended_later {
+            let sentence = "run.json is damaged: it states a start or an end of the program more than a day after the end of the recording; the end is taken as not known";
+            self.notes.push(sentence.to_owned());
+            self.end = None;
+            self.start_ns = if is_later(self.start_ns) {
+                0
+            } else {
+                self.start_ns
+            };
+        }
+        self
     }
 
     pub(crate) fn begin(

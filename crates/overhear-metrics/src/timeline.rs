@@ -224,7 +224,17 @@ impl Observer for Timeline {
             return;
         }
         let to = end;
-        self.kept += 1;
+        // An interval takes as many entries as its length has multiples of 4.29 s.
+        let known = self.rows.get(index.get());
+        let begin = known.filter(|row| row.start.is_some());
+        let begin = begin.map_or(from, |row| row.end.min(from));
+        let entries = 1 + to.since(begin).as_ns() / u64::from(u32::MAX);
+        if self.kept.saturating_add(entries) > self.limit {
+            self.dropped += 1;
+            self.cut(begin);
+            return;
+        }
+        self.kept += entries;
         if self.rows.len() <= index.get() {
             self.rows.resize_with(index.get() + 1, Row::default);
         }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use overhear_event::{Nanos, StreamDescriptor, StreamId, Timestamp};
 
@@ -246,7 +246,9 @@ impl TraceReader {
         });
         match parsed {
             Ok((summary, check)) => {
-                if !matches!(check, DocumentCheck::Wrong { .. }) {
+                if let Some(reason) = self.impossible(&file, &summary) {
+                    self.corrupt.push(CorruptStream::of_file(&file, reason));
+                } else if !matches!(check, DocumentCheck::Wrong { .. }) {
                     self.summary = Some(summary);
                 }
             }
@@ -255,6 +257,26 @@ impl TraceReader {
                 self.corrupt.push(CorruptStream::of_file(&file, reason));
             }
         }
+    }
+
+    /// Why a summary cannot be true: it states a last advance after it was written itself.
+    fn impossible(&self, file: &Path, summary: &TraceSummary) -> Option<String> {
+        let modified = fs::metadata(file).and_then(|about| about.modified()).ok()?;
+        let written = self.monotonic(modified)?.plus(TOLERANCE);
+        // A copy may have got another time.
+        let is_likely = summary.times.is_none_or(|(_, last)| last <= written);
+        let advanced_to = summary.advanced_to;
+        (is_likely && advanced_to > written).then(|| {
+            format!("it states that the recording ended at {advanced_to}, but was written before {written}")
+        })
+    }
+
+    /// A time of the wall clock on the clock of the recording.
+    fn monotonic(&self, time: SystemTime) -> Option<Timestamp> {
+        let since = time.duration_since(UNIX_EPOCH).ok()?;
+        let since = u64::try_from(since.as_nanos()).ok()?;
+        let since = since.checked_sub(self.identity.realtime_offset.as_ns())?;
+        Some(Timestamp::from_monotonic_ns(since))
     }
 
     /// Bounds of the times in a stream's file: what the recorder wrote down at the end, or when the file was written.
@@ -268,12 +290,7 @@ impl TraceReader {
         }
         let advanced_to = self.summary.map(|summary| summary.advanced_to);
         let advanced_to = advanced_to.filter(|time| *time > Timestamp::ZERO);
-        let written = || {
-            let since = map.modified()?.duration_since(UNIX_EPOCH).ok()?;
-            let since = u64::try_from(since.as_nanos()).ok()?;
-            let written = since.checked_sub(self.identity.realtime_offset.as_ns())?;
-            Some(Timestamp::from_monotonic_ns(written))
-        };
+        let written = || self.monotonic(map.modified()?);
         let (last, source) = match advanced_to {
             Some(last) => (Some(last), "by summary.json the recording lasts"),
             None => (written(), "by the time of the file it was written"),
@@ -383,6 +400,15 @@ impl TraceReader {
         let first = times().map(|(first, _)| first).min()?;
         let last = times().map(|(_, last)| last).max()?;
         Some((first, last))
+    }
+
+    /// The latest time that anything in the recording may have: a day after its end, or after its files were written.
+    #[must_use]
+    pub fn latest(&self) -> Timestamp {
+        let last = self.times().map_or(Timestamp::ZERO, |(_, last)| last);
+        let advanced_to = self.summary.map(|summary| summary.advanced_to);
+        let end = advanced_to.unwrap_or_default().max(last);
+        end.plus(TOLERANCE).min(Bounds::NONE.last)
     }
 
     /// What the writer said at the end; `None` where the recorder was killed or is at work.

@@ -3,7 +3,8 @@
 //! hang, no abort, and memory that does not follow the numbers in the files.
 //!
 //! `OVERHEAR_MUTATIONS=COUNT`, and `OVERHEAR_MUTATIONS_FROM=NUMBER` to go on, choose another number of recordings than
-//! the few of `make test`; `make mutations` has 10,000. The same number is always the same recording.
+//! the few of `make test`; `make mutations` has 10,000. The same number is always the same change;
+//! `OVERHEAR_MUTATIONS_KEEP=DIR` keeps the changed recordings there.
 #![allow(missing_docs)]
 
 mod mutation;
@@ -130,6 +131,9 @@ fn read(
     let mutated = Mutated::new(recordings, number);
     let recording = folder.join("recording");
     mutated.write(&recording);
+    if let Some(kept) = std::env::var_os("OVERHEAR_MUTATIONS_KEEP") {
+        mutated.write(&Path::new(&kept).join(number.to_string()));
+    }
     let [recording_name, folder_name] = [&recording, folder].map(|it| it.to_str().unwrap());
     for (verb, arguments) in verbs(recording_name, folder_name) {
         let errors = folder.join("errors");
