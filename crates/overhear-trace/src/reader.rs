@@ -163,6 +163,8 @@ pub struct TraceReader {
     torn: Vec<TornTail>,
     corrupt: Vec<CorruptStream>,
     summary: Option<TraceSummary>,
+    /// When the summary was written.
+    written: Option<Timestamp>,
 }
 
 impl TraceReader {
@@ -184,6 +186,7 @@ impl TraceReader {
             torn: Vec::new(),
             corrupt: Vec::new(),
             summary: None,
+            written: None,
             place,
         };
         reader.check_documents();
@@ -240,13 +243,15 @@ impl TraceReader {
         if !file.exists() {
             return;
         }
+        let modified = fs::metadata(&file).and_then(|about| about.modified());
+        self.written = modified.ok().and_then(|time| self.monotonic(time));
         let parsed = self.read_json(&file).and_then(|json| {
             let summary = parse(&file, &json)?;
             Ok((summary, check_document(&json)))
         });
         match parsed {
             Ok((summary, check)) => {
-                if let Some(reason) = self.impossible(&file, &summary) {
+                if let Some(reason) = self.impossible(&summary) {
                     self.corrupt.push(CorruptStream::of_file(&file, reason));
                 } else if !matches!(check, DocumentCheck::Wrong { .. }) {
                     self.summary = Some(summary);
@@ -260,13 +265,14 @@ impl TraceReader {
     }
 
     /// Why a summary cannot be true: it states a last advance after it was written itself.
-    fn impossible(&self, file: &Path, summary: &TraceSummary) -> Option<String> {
-        let modified = fs::metadata(file).and_then(|about| about.modified()).ok()?;
-        let written = self.monotonic(modified)?.plus(TOLERANCE);
+    fn impossible(&self, summary: &TraceSummary) -> Option<String> {
+        let written = self.written?.plus(TOLERANCE);
         // A copy may have got another time.
         let is_likely = summary.times.is_none_or(|(_, last)| last <= written);
         let advanced_to = summary.advanced_to;
-        (is_likely && advanced_to > written).then(|| {
+        // Sources that have ended advance beyond all times.
+        let has_ended = advanced_to > Bounds::NONE.last;
+        (is_likely && !has_ended && advanced_to > written).then(|| {
             format!("it states that the recording ended at {advanced_to}, but was written before {written}")
         })
     }
@@ -289,7 +295,8 @@ impl TraceReader {
             };
         }
         let advanced_to = self.summary.map(|summary| summary.advanced_to);
-        let advanced_to = advanced_to.filter(|time| *time > Timestamp::ZERO);
+        let advanced_to =
+            advanced_to.filter(|time| *time > Timestamp::ZERO && *time <= Bounds::NONE.last);
         let written = || self.monotonic(map.modified()?);
         let (last, source) = match advanced_to {
             Some(last) => (Some(last), "by summary.json the recording lasts"),
@@ -402,13 +409,16 @@ impl TraceReader {
         Some((first, last))
     }
 
-    /// The latest time that anything in the recording may have: a day after its end, or after its files were written.
+    /// The latest time that anything in a finished recording may have: a day after its summary was written.
     #[must_use]
     pub fn latest(&self) -> Timestamp {
         let last = self.times().map_or(Timestamp::ZERO, |(_, last)| last);
-        let advanced_to = self.summary.map(|summary| summary.advanced_to);
-        let end = advanced_to.unwrap_or_default().max(last);
-        end.plus(TOLERANCE).min(Bounds::NONE.last)
+        // A copy may have got another time.
+        let written = self
+            .written
+            .filter(|written| written.plus(TOLERANCE) >= last);
+        let latest = written.map(|written| written.plus(TOLERANCE));
+        latest.unwrap_or(Bounds::NONE.last).min(Bounds::NONE.last)
     }
 
     /// What the writer said at the end; `None` where the recorder was killed or is at work.

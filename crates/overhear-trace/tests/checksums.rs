@@ -285,6 +285,40 @@ fn a_copy_with_an_older_file_time_is_read_whole() {
 }
 
 #[test]
+fn a_summary_that_ends_after_it_was_written_is_damage() {
+    for (power, is_damage) in [(47, true), (60, true), (62, true), (64, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let offset = Nanos::from_ns(now.unwrap().as_nanos() as u64 - 1_000_000_000);
+        let identity = TraceIdentity {
+            realtime_offset: offset,
+            ..identity()
+        };
+        let mut writer = TraceWriter::create(dir.path(), identity).unwrap();
+        // All sources have ended.
+        let last = 1_u64.checked_shl(power).map_or(u64::MAX, |time| time);
+        writer.advance(at(last)).unwrap();
+        let mut writer = writer.with_packet_bytes(400);
+        let item = Owned::Element {
+            stream: 1,
+            sequence: 0,
+            time: at(7),
+            payload: pair_payload(1).to_vec(),
+        };
+        item.give(&mut writer, &streams());
+        writer.finish().unwrap();
+        let reader = TraceReader::open(dir.path()).unwrap();
+        assert_eq!(reader.corrupt().len(), usize::from(is_damage), "2^{power}");
+        assert_eq!(reader.summary().is_none(), is_damage);
+        if is_damage {
+            let text = reader.corrupt()[0].to_string();
+            assert!(text.contains("summary.json") && text.contains("recording ended at"));
+        }
+        assert_eq!(reader.replay(&mut []).events, 1);
+    }
+}
+
+#[test]
 fn every_changed_byte_of_a_document_is_found() {
     let dir = recorded();
     let own = dir.path().join("trace/overhear");
