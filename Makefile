@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile docs install clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -37,6 +37,10 @@ stress: ## keeps a guarantee while every CPU is loaded, for SECONDS=600, assumin
 	@$(XTASK) stress $(or $(SECONDS),600) $(LATENESS)
 hostile: ## measures the directory under attack, then holds CONVERSATIONS=50000 broken talks and KILLS=1000 (as root)
 	@$(XTASK) hostile $(or $(CONVERSATIONS),50000) $(or $(KILLS),1000)
+mutations: ## reads COUNT=10000 changed recordings by every verb within 1 GiB and 15 s of CPU
+	@$(XTASK) mutations $(COUNT)
+kills: ## kills each recorder COUNT=1000 times beside a program that counts what it writes
+	@$(XTASK) kills $(COUNT)
 docs: ## builds the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)

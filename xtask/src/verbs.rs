@@ -36,13 +36,15 @@ pub(crate) enum Verb {
     Experiment,
     Stress,
     Hostile,
+    Mutations,
+    Kills,
     Docs,
     Install,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -57,6 +59,8 @@ impl Verb {
         Self::Experiment,
         Self::Stress,
         Self::Hostile,
+        Self::Mutations,
+        Self::Kills,
         Self::Docs,
         Self::Install,
         Self::Clean,
@@ -78,6 +82,8 @@ impl Verb {
             Self::Experiment => "experiment",
             Self::Stress => "stress",
             Self::Hostile => "hostile",
+            Self::Mutations => "mutations",
+            Self::Kills => "kills",
             Self::Docs => "docs",
             Self::Install => "install",
             Self::Clean => "clean",
@@ -106,6 +112,14 @@ impl Verb {
             Self::Experiment => bench::experiment(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
             Self::Hostile => bench::hostile(&workspace, arguments),
+            Self::Mutations => long_form(
+                &workspace,
+                "mutations",
+                "OVERHEAR_MUTATIONS",
+                "10000",
+                arguments,
+            ),
+            Self::Kills => long_form(&workspace, "kills", "OVERHEAR_KILLS", "1000", arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
@@ -132,6 +146,30 @@ fn test(workspace: &Workspace) -> Result<()> {
     tally.add(lint(workspace)?);
     tally.judge_skips(Policy::here());
     conclude(&tally)
+}
+
+/// A suite of the command line with another count than `make test` has.
+fn long_form(
+    workspace: &Workspace,
+    suite: &str,
+    variable: &str,
+    usual: &str,
+    arguments: &[String],
+) -> Result<()> {
+    packages::ensure(&[BUILD, TEST])?;
+    let count = arguments.first().map_or(usual, String::as_str);
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env(variable, count);
+    cargo.args([
+        "test",
+        "-p",
+        "overhear-cli",
+        "--test",
+        suite,
+        "--",
+        "--nocapture",
+    ]);
+    shell::run(&mut cargo)
 }
 
 /// The Python package alone, with the programs that its tests run.
