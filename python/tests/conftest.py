@@ -7,11 +7,17 @@ says by OVERHEAR_PROGRAM where the program `overhear` is.
 
 import os
 import pathlib
+import signal
 
 import pytest
 from support import run_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# A shell without job control lets what it starts in the background ignore interrupts, and programs
+# inherit that. Tests that send one expect the default.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
