@@ -11,6 +11,8 @@ use std::sync::Arc;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
+use crate::task::start_of;
+
 /// `SO_PEERPIDFD` of Linux 6.5, on all architectures that Overhear runs on.
 const SO_PEERPIDFD: libc::c_int = 77;
 /// The most supplementary groups of a process (`NGROUPS_MAX`).
@@ -109,16 +111,21 @@ pub(crate) fn is_alive(process: impl AsFd) -> bool {
 fn peer_process(connection: BorrowedFd<'_>, pid: u32, uid: u32) -> Option<OwnedFd> {
     let process = match peer_pidfd(connection) {
         Ok(process) => process,
-        // Before Linux 6.5 a process that ended between its call and ours may have left its id to
-        // another one, but hardly to one of the same user that it is, too, when looked at again.
-        Err(libc::ENOPROTOOPT) => {
-            let raw = Pid::from_raw(pid.cast_signed())?;
-            let process = pidfd_open(raw, PidfdFlags::empty()).ok()?;
-            (user_of_process(pid)? == uid).then_some(process)?
-        }
+        Err(libc::ENOPROTOOPT) => process_by_id(pid, uid)?,
         Err(_) => return None,
     };
     is_alive(&process).then_some(process)
+}
+
+/// A pidfd of the process with this id, if it is this user's and started at the same time before and after
+/// the pidfd was made. For Linux before 6.5: who connected and ended at once may still have left its id to
+/// another process of the same user by then.
+fn process_by_id(pid: u32, uid: u32) -> Option<OwnedFd> {
+    let start = start_of(pid)?;
+    let raw = Pid::from_raw(pid.cast_signed())?;
+    let process = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+    let is_same = user_of_process(pid)? == uid && start_of(pid)? == start;
+    is_same.then_some(process)
 }
 
 fn peer_pidfd(connection: BorrowedFd<'_>) -> Result<OwnedFd, i32> {
@@ -182,7 +189,18 @@ fn groups(connection: BorrowedFd<'_>) -> Option<Vec<u32>> {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use super::{Groups, Peer};
+    use super::{is_alive, process_by_id, Groups, Peer};
+
+    #[test]
+    fn a_process_without_peer_pidfd_is_known_by_user_and_start() {
+        let (own, user) = (std::process::id(), rustix::process::geteuid().as_raw());
+        let process = process_by_id(own, user).unwrap();
+        assert!(is_alive(&process));
+        assert!(process_by_id(own, user + 1).is_none());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert!(process_by_id(child.id(), user).is_none());
+    }
 
     #[test]
     fn a_process_knows_itself() {

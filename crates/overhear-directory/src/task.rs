@@ -9,13 +9,17 @@ use overhear_event::{Task, Timestamp};
 /// The process with this id. What cannot be read (it may have ended) stays empty.
 pub(crate) fn of_pid(pid: u32) -> Task {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let start = start_time(&stat).unwrap_or(Timestamp::ZERO);
     Task {
         pid,
-        start,
+        start: start_of(pid).unwrap_or(Timestamp::ZERO),
         comm: comm.trim_end().to_string(),
     }
+}
+
+/// When the process with this id has started; `None` if there is none.
+pub(crate) fn start_of(pid: u32) -> Option<Timestamp> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_time(&stat)
 }
 
 /// The threads of a process, looked up when they are asked for.
