@@ -90,7 +90,7 @@ fn the_lanes_of_a_sensor_are_streams_of_one_sensor() {
 
 #[test]
 fn the_oldest_element_is_where_one_may_begin() {
-    let live = Live::program(&["paced", "1500"]);
+    let live = Live::program(&["paced", "60000"]);
     eventually("some elements lie in the buffer", || {
         live.listed()[0]["elements"].as_u64() > Some(100)
     });
@@ -129,7 +129,7 @@ fn a_program_that_is_killed_is_heard_to_its_last_element() {
 
 #[test]
 fn an_interrupt_ends_it_with_a_summary() {
-    let live = Live::program(&["paced", "4000"]);
+    let live = Live::program(&["paced", "60000"]);
     let attached = Started::spawn(&mut live.verb(&attach(&[])));
     std::thread::sleep(Duration::from_millis(300));
     attached.signal(libc::SIGINT);
@@ -200,7 +200,7 @@ fn a_directory_that_is_killed_takes_no_element_with_it() {
 
 #[test]
 fn a_closed_output_is_no_error() {
-    let live = Live::program(&["paced", "4000"]);
+    let live = Live::program(&["paced", "60000"]);
     let mut command = live.verb(&["attach", "*"]);
     let mut attached = command
         .stdout(Stdio::piped())
@@ -270,7 +270,7 @@ fn what_an_output_that_does_not_keep_up_misses_is_told_in_its_place() {
 
 #[test]
 fn a_recording_holds_what_was_shown() {
-    let live = Live::program(&["paced", "1500"]);
+    let live = Live::program(&["paced", "60000"]);
     let out = live.folder.path().join("out");
     let attached = live.ask(&attach(&["--count", "200", "--out", path(&out)]));
     let heard = Heard::of(attached);
@@ -288,7 +288,7 @@ fn a_recording_holds_what_was_shown() {
 
 #[test]
 fn csv_is_one_table_per_type() {
-    let live = Live::program(&["paced", "1500"]);
+    let live = Live::program(&["paced", "60000"]);
     let options = ["--count", "20", "--format", "csv"];
     let ended = live.ask(&[&["attach", "pace"], &options[..]].concat());
     assert_eq!(ended.status, 0, "{ended:#?}");
@@ -312,7 +312,7 @@ fn csv_is_one_table_per_type() {
 
 #[test]
 fn nothing_heard_is_said_and_is_not_success() {
-    let live = Live::program(&["paced", "1500"]);
+    let live = Live::program(&["paced", "60000"]);
     let heard = Heard::of(live.ask(&[
         "attach",
         "nothing",
@@ -338,7 +338,7 @@ fn another_user_is_told_why_not() {
         println!("skipped: the user nobody cannot execute the command");
         return;
     };
-    let live = Live::program(&["paced", "1500"]);
+    let live = Live::program(&["paced", "60000"]);
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(live.folder.path(), open).unwrap();
     for verb in [
