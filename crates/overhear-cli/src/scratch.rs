@@ -82,7 +82,11 @@ impl Scratch {
         let lock = open_lock(rustix::fs::CWD, &path.join(LOCK), flags);
         let locked = lock.and_then(|lock| {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            Ok(lock)
+            // Until it was locked another command could find it abandoned, and remove it.
+            match rustix::fs::fstat(&lock)?.st_nlink {
+                0 => Err(Errno::NOENT),
+                _ => Ok(lock),
+            }
         });
         match locked {
             Ok(lock) => Ok(Self { path, _lock: lock }),
@@ -200,6 +204,29 @@ mod tests {
         let path = first.path().to_path_buf();
         drop(first);
         assert!(!path.exists() && second.path().exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_made_beside_others_who_tidy_up_is_there() {
+        let place = tempfile::tempdir().unwrap();
+        let made = std::thread::scope(|scope| {
+            let place = place.path();
+            let maker = || {
+                let tries = (0..2_000).filter_map(|_| {
+                    remove_abandoned(place).unwrap_or_default();
+                    Scratch::create_in(place).ok()
+                });
+                let all_are_there = |scratch: Scratch| {
+                    let socket = scratch.path().join("directory.sock");
+                    assert!(File::create(socket).is_ok(), "{scratch:?}");
+                };
+                tries.map(all_are_there).count()
+            };
+            let makers = [(); 4].map(|()| scope.spawn(maker));
+            makers.map(|maker| maker.join().unwrap())
+        });
+        assert!(made.iter().all(|&count| count > 0), "{made:?}");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
     #[test]
