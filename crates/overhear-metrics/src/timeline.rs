@@ -229,7 +229,9 @@ impl Observer for Timeline {
         let begin = known.filter(|row| row.start.is_some());
         let begin = begin.map_or(from, |row| row.end.min(from));
         let entries = 1 + to.since(begin).as_ns() / u64::from(u32::MAX);
-        if self.kept.saturating_add(entries) > self.limit {
+        // Threads that have not ended where the limit was reached are shown until there.
+        let most = self.limit.saturating_mul(1 + u64::from(self.is_cut));
+        if self.kept.saturating_add(entries) > most {
             self.dropped += 1;
             self.cut(begin);
             return;
