@@ -43,8 +43,11 @@ pub(crate) enum Verb {
     Run(RunArguments),
     /// Records what already runs: processes, threads, cgroups, or all of the machine.
     Record(RecordArguments),
-    /// Reports on a recording; repairs it if its recorder was killed.
+    /// Reports on a recording. What a killed recorder had half written is left out; nothing is changed.
     Report(ReportArguments),
+    /// Cuts what a killed recorder had half written, so that other tools can read the recording. No other verb changes
+    /// a recording.
+    Repair(RepairArguments),
     /// Shows a recording, or two beside each other, on a local web page; also one that is still being
     /// written. Ends when it is interrupted.
     View(ViewArguments),
@@ -361,6 +364,13 @@ impl RecordArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RepairArguments {
+    /// What `run --out` kept. It must belong to root or to this user.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     /// What `run --out` kept.
     #[arg(value_name = "DIR")]
@@ -369,7 +379,7 @@ pub(crate) struct ReportArguments {
     /// name (see docs/monitors.md); may be given several times.
     #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
     pub(crate) updates: Vec<UpdateSpecification>,
-    /// Writes the page to this file.
+    /// Writes the page to this file. A link to a file is not followed.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what the

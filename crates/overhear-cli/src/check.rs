@@ -107,7 +107,7 @@ struct LastTimes(HashMap<StreamId, Timestamp>);
 impl LastTimes {
     /// Cuts torn streams at their last item.
     fn cut<J: Judge>(&self, reader: &TraceReader, verdicts: &mut Verdicts<J>) {
-        for tail in reader.torn() {
+        for tail in recording::lost_tails(reader) {
             let last = self.0.get(&tail.stream).copied();
             let mut streams = reader.streams();
             if let Some(stream) = streams.find(|stream| stream.id == tail.stream) {

@@ -18,6 +18,8 @@
 //! # Ok::<(), overhear_cli::exit::Failure>(())
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod admit;
 pub mod attach;
 pub mod calibrate;
@@ -50,6 +52,7 @@ pub mod metrics;
 mod named_sensors;
 pub mod offline;
 mod other_threads;
+pub mod output;
 pub mod page;
 mod picture;
 pub mod place;
@@ -60,6 +63,7 @@ pub mod reactions;
 mod readiness;
 pub mod record;
 mod recording;
+pub mod repair;
 pub mod report;
 pub mod rta;
 mod run_start;

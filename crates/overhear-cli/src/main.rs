@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line: parse, run, exit status.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod args;
 mod live;
 
@@ -21,8 +23,8 @@ use overhear_cli::updates::Updates;
 use overhear_cli::view::{self, Shown};
 use overhear_cli::width::Width;
 use overhear_cli::{
-    admit, calibrate, check, doctor, export, fit, import, junit, metrics, offline, record, rta,
-    signals, table,
+    admit, calibrate, check, doctor, export, fit, import, junit, metrics, offline, record, repair,
+    rta, signals, table,
 };
 use overhear_event::{printable_lines, Update};
 
@@ -31,8 +33,8 @@ use serde::Serialize;
 use args::{
     execution, AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
     DoctorArguments, ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget,
-    ManArguments, MetricsArguments, RecordArguments, ReportArguments, RtaArguments, RunArguments,
-    Verb, ViewArguments,
+    ManArguments, MetricsArguments, RecordArguments, RepairArguments, ReportArguments,
+    RtaArguments, RunArguments, Verb, ViewArguments,
 };
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run(arguments),
         Verb::Record(arguments) => record(&arguments),
         Verb::Report(arguments) => report(&arguments),
+        Verb::Repair(arguments) => repair(&arguments),
         Verb::View(arguments) => view(&arguments),
         Verb::Metrics(arguments) => metrics(&arguments),
         Verb::Check(arguments) => check(&arguments),
@@ -275,7 +278,7 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         let sentence = "--from and --to choose what the page shows; name its file by --html";
         return Err(Failure::new(USAGE, sentence));
     }
-    for sentence in offline::mend(&arguments.directory)? {
+    if let Some(sentence) = repair::advice(&arguments.directory)? {
         say(&format!("overhear: {sentence}\n"));
     }
     let updates = Updates::load(&arguments.updates)?;
@@ -314,6 +317,15 @@ fn report(arguments: &ReportArguments) -> Result<u8, Failure> {
         say_page(html, &page.left_out());
     }
     Ok(status)
+}
+
+fn repair(arguments: &RepairArguments) -> Result<u8, Failure> {
+    let repaired = repair::repair(&arguments.directory)?;
+    for sentence in &repaired.damage {
+        say(&format!("overhear: {sentence}\n"));
+    }
+    print(&format!("{}\n", repaired.sentence))?;
+    Ok(repaired.status())
 }
 
 fn export(arguments: &ExportArguments) -> Result<u8, Failure> {
@@ -480,6 +492,7 @@ fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Failur
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| cannot_write(path, &error))
 }
@@ -512,6 +525,7 @@ struct Place {
 }
 
 impl Place {
+    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
     fn claim(path: &Path) -> Result<Self, Failure> {
         let made = (!path.exists()).then(|| path.to_path_buf());
         std::fs::OpenOptions::new()
@@ -530,6 +544,7 @@ impl Place {
 }
 
 impl Drop for Place {
+    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
     fn drop(&mut self) {
         if let Some(path) = &self.made {
             let _ = std::fs::remove_file(path);

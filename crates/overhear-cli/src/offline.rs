@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports from a recording.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use overhear_event::{Timestamp, Update};
 use overhear_metrics::compensation::{Compensation, Delays};
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Losses};
-use overhear_trace::{repair, ReadError, ReplaySummary, TraceReader};
+use overhear_trace::{ReadError, ReplaySummary, TraceReader};
 use serde::de::DeserializeOwned;
 
 use crate::calibrate::Calibration;
 use crate::check::{CheckReport, CHECK};
 use crate::compensation::{self, CompensationReport};
-use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
+use crate::exit::{Failure, USAGE};
 use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{MetricsReport, METRICS};
 use crate::other_threads;
+use crate::output;
 use crate::page::{self, Run};
 use crate::picture::{Picture, Piece, Remedy, Room};
 use crate::reactions::{ReactionsReport, REACTIONS};
@@ -28,6 +28,9 @@ use crate::report::{HistogramReport, Report, TraceReport};
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
 pub use crate::picture::TimeRange;
+
+/// The page beside a recording.
+const PAGE: &str = "report.html";
 
 /// How a recording is evaluated.
 #[derive(Debug, Default)]
@@ -38,33 +41,6 @@ pub struct Evaluation {
     pub calibration: Option<Calibration>,
     /// Whether what observing has cost is subtracted from all times.
     pub compensate: bool,
-}
-
-/// Repairs what a killed recorder left in `dir`, and says what was done.
-///
-/// # Errors
-/// [`Failure`] if this is no trace or it cannot be changed.
-pub fn mend(dir: &Path) -> Result<Vec<String>, Failure> {
-    let repaired = repair(dir).map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    let mut sentences: Vec<String> = repaired
-        .cut
-        .iter()
-        .map(|tail| format!("cut: {tail}"))
-        .collect();
-    sentences.extend(
-        repaired
-            .removed
-            .iter()
-            .map(|file| format!("removed: {} held no element", file.display())),
-    );
-    sentences.extend(repaired.restored.iter().map(|file| {
-        format!(
-            "restored: {} was cut short or overwritten, and other readers need it",
-            file.display()
-        )
-    }));
-    sentences.extend(repaired.corrupt.iter().map(ToString::to_string));
-    Ok(sentences)
 }
 
 /// The report of the recording in `dir`.
@@ -171,39 +147,16 @@ impl<'a> Page<'a> {
     /// # Errors
     /// [`Failure`] if it cannot be written.
     pub fn write_to(&self, file: &Path) -> Result<(), Failure> {
-        // A link stays a link: its target is replaced.
-        let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_path_buf());
-        let is_special = fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file());
-        // Written beside and renamed, so that a browser never sees half a page; but a device or a pipe
-        // is written into.
-        let beside = target.with_extension("html.tmp");
-        let written = if is_special {
-            fs::OpenOptions::new()
-                .write(true)
-                .open(&target)
-                .and_then(|out| self.write_all(out))
-        } else {
-            fs::File::create(&beside)
-                .and_then(|out| self.write_all(out))
-                .and_then(|()| fs::rename(&beside, &target))
-        };
-        written.map_err(|error| {
-            if !is_special {
-                let _ = fs::remove_file(&beside);
-            }
-            let status = match error.kind() {
-                io::ErrorKind::StorageFull => INCONCLUSIVE,
-                io::ErrorKind::PermissionDenied => UNAVAILABLE,
-                _ => USAGE,
-            };
-            Failure::new(status, format!("cannot write {}: {error}", file.display()))
-        })
+        output::write(file, |out| self.write(out))
     }
 
-    fn write_all(&self, file: fs::File) -> io::Result<()> {
-        let mut out = BufWriter::new(file);
-        self.write(&mut out)?;
-        out.flush()
+    /// Writes it beside the recording in `dir`; returns its file.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be written, the folder is another user's, or a link is in the way.
+    pub fn write_beside(&self, dir: &Path) -> Result<PathBuf, Failure> {
+        output::write_inside(dir, PAGE, |out| self.write(out))?;
+        Ok(dir.join(PAGE))
     }
 }
 
@@ -291,14 +244,9 @@ fn recording_of(dir: &Path) -> Recording {
 
 /// Adds histograms to the recording in `dir`, for every report made from it.
 pub(crate) fn attach_histograms(dir: &Path, histograms: &[HistogramReport]) -> Result<(), Failure> {
-    let path = dir.join("trace/overhear/histograms.json");
     let json = serde_json::to_vec(histograms).unwrap_or_default();
-    fs::write(&path, json).map_err(|error| {
-        Failure::new(
-            INCONCLUSIVE,
-            format!("cannot write {}: {error}", path.display()),
-        )
-    })
+    let own = dir.join("trace").join("overhear");
+    output::write_inside(&own, "histograms.json", |out| out.write_all(&json))
 }
 
 /// What was found live and kept, if it was.
@@ -306,15 +254,19 @@ pub(crate) fn kept<T: DeserializeOwned>(
     reader: &TraceReader,
     name: &str,
 ) -> Result<Option<T>, Failure> {
-    reader.document_as(name).map_err(|error| {
-        let sentence = match error {
-            ReadError::BadJson { cause, .. } => format!(
-                "what the recording keeps in {name}.json cannot be read: {cause}; remove the file to go on without it"
-            ),
-            error => error.to_string(),
-        };
-        Failure::new(USAGE, sentence)
-    })
+    let document = reader.document_as(name);
+    document.map_err(|error| Failure::new(USAGE, error.to_string()))
+}
+
+/// What was kept, or nothing where it is something else.
+fn lenient<T: DeserializeOwned + Default>(
+    reader: &TraceReader,
+    name: &str,
+) -> Result<T, ReadError> {
+    match reader.document_as(name) {
+        Err(ReadError::OtherContent { .. }) => Ok(T::default()),
+        kept => Ok(kept?.unwrap_or_default()),
+    }
 }
 
 /// The report of the recording in `dir`, evaluated in this way.
@@ -325,9 +277,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
     let usage = |error: overhear_trace::ReadError| Failure::new(USAGE, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let mut recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
-    let own = reader.document("histograms").map_err(usage)?;
-    let own: Vec<HistogramReport> =
-        serde_json::from_value(own.unwrap_or_default()).unwrap_or_default();
+    let own: Vec<HistogramReport> = lenient(&reader, "histograms").map_err(usage)?;
     let check: Option<CheckReport> = kept(&reader, CHECK)?;
     let metrics: Option<MetricsReport> = kept(&reader, METRICS)?;
     let others = other_threads::kept(&reader)?;
@@ -370,10 +320,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
         }
     };
     let updates: Vec<UpdateReport> = match wanted.finish() {
-        none if none.is_empty() => {
-            let live = reader.document(UPDATES).map_err(usage)?;
-            serde_json::from_value(live.unwrap_or_default()).unwrap_or_default()
-        }
+        none if none.is_empty() => lenient(&reader, UPDATES).map_err(usage)?,
         found => found,
     };
     let times = times(&reader, &recording);
@@ -383,7 +330,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, Failure> {
     let trace = TraceReport {
         directory: Some(dir.display().to_string()),
         events: replayed.events,
-        bytes: written.map_or_else(|| stream_bytes(dir), |summary| summary.bytes),
+        bytes: written.map_or_else(|| reader.bytes(), |summary| summary.bytes),
         unrecorded: written.map_or(0, |summary| summary.unrecorded),
     };
     let found = Found {
@@ -421,39 +368,20 @@ fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut R
             "the recorder did not finish: what happened after the last element is not known";
         recording.notes.push(sentence.to_string());
     }
-    recording
-        .notes
-        .extend(reader.torn().iter().map(ToString::to_string));
+    let torn: Vec<String> = recording::lost_tails(reader)
+        .map(ToString::to_string)
+        .collect();
+    let is_torn = !torn.is_empty();
+    recording.notes.extend(torn);
     let damage: Vec<String> = recording::corrupt(reader, replayed).collect();
     let is_damaged = !damage.is_empty();
     recording.notes.extend(damage);
-    if is_damaged || !reader.torn().is_empty() {
+    if is_damaged || is_torn {
         // Part of the recording is gone, so its end is not known whatever the document says.
         recording.end = None;
     }
-    let events = replayed.events;
-    // What a repair has cut is not torn any more, but the recorder has said how much there was.
-    if let Some(recorded) = reader.summary().map(|summary| summary.events) {
-        if recorded != events {
-            recording.notes.push(format!(
-                "the recorder wrote {recorded} elements, {events} can be read: the recording was damaged later"
-            ));
-            recording.end = None;
-        }
+    if let Some(sentence) = recording::shrunk(reader, replayed) {
+        recording.notes.push(sentence);
+        recording.end = None;
     }
-}
-
-/// The size of the streams' files, where the recorder could not write it down.
-fn stream_bytes(dir: &Path) -> u64 {
-    // Either folder may be named, as for the reader.
-    let folder = if dir.join("trace").is_dir() {
-        dir.join("trace")
-    } else {
-        dir.to_path_buf()
-    };
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    files
-        .filter(|file| file.file_name().to_string_lossy().starts_with("stream-"))
-        .filter_map(|file| Some(file.metadata().ok()?.len()))
-        .sum()
 }

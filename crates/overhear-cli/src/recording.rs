@@ -11,7 +11,7 @@ use overhear_event::Timestamp;
 use overhear_metrics::{Observer, Scheduling, SensorStatistics};
 use overhear_monitor::Losses;
 use overhear_stream::Segment;
-use overhear_trace::{ReadError, ReplaySummary, TraceReader};
+use overhear_trace::{ReadError, ReplaySummary, TornTail, TraceReader};
 use serde::{Deserialize, Serialize};
 
 use crate::compensation::CompensationReport;
@@ -56,7 +56,8 @@ pub(crate) fn damage(
         let unrecorded = summary.unrecorded;
         damage.push(format!("{unrecorded} elements could not be recorded"));
     }
-    damage.extend(reader.torn().iter().map(ToString::to_string));
+    damage.extend(lost_tails(reader).map(ToString::to_string));
+    damage.extend(shrunk(reader, replayed));
     damage.extend(corrupt(reader, replayed));
     damage
 }
@@ -68,6 +69,27 @@ pub(crate) fn corrupt<'a>(
 ) -> impl Iterator<Item = String> + 'a {
     let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
     corrupt.map(ToString::to_string)
+}
+
+/// Torn tails that held something. They held nothing if all that the recorder wrote can be read.
+pub(crate) fn lost_tails(reader: &TraceReader) -> impl Iterator<Item = &TornTail> {
+    let is_whole = reader.summary().is_some_and(|summary| {
+        (summary.events, summary.discarded) == (reader.events(), reader.discarded())
+    });
+    reader.torn().iter().filter(move |_| !is_whole)
+}
+
+/// A sentence, if less could be `replayed` than the recorder wrote.
+pub(crate) fn shrunk(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> {
+    let summary = reader.summary()?;
+    let sentence = |written: u64, read: u64, what: &str| {
+        format!("the recorder wrote {written} {what}, {read} can be read: the recording was damaged later")
+    };
+    if summary.events != replayed.events {
+        return Some(sentence(summary.events, replayed.events, "elements"));
+    }
+    let (written, read) = (summary.discarded, replayed.discarded);
+    (written != read).then(|| sentence(written, read, "missed elements"))
 }
 
 /// The start of a recording, from which sentences and the page count times: the release of the program, or what is
@@ -89,8 +111,10 @@ pub(crate) struct Ending {
 impl Recording {
     /// Of a recording that is one of a run.
     pub(crate) fn read(reader: &TraceReader) -> Result<Option<Self>, ReadError> {
-        let run = reader.document("run")?;
-        let run: Option<Self> = run.and_then(|run| serde_json::from_value(run).ok());
+        let run: Option<Self> = match reader.document_as("run") {
+            Err(ReadError::OtherContent { .. }) => None,
+            read => read?,
+        };
         Ok(run.map(|run| run.bounded(reader)))
     }
 

@@ -42,7 +42,7 @@ use crate::shared::Shared;
 use crate::updates::{UpdateSpecification, Updates, UPDATES};
 
 use keeping::Unused;
-pub(crate) use keeping::{close_trace, create_trace, keep};
+pub(crate) use keeping::{close_trace, create_trace, keep, uncreated};
 pub use outcome::{Outcome, WrittenPage};
 
 pub use crate::named_sensors::NamedSensors;

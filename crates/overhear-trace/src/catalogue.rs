@@ -2,14 +2,17 @@
 //! The catalogue `overhear/streams.json`: what our own reader knows beyond the metadata.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::io;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use overhear_event::{Nanos, StreamDescriptor};
+use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ReadError;
-use crate::place::{read_small, Place};
+use crate::place::{unreadable, Place, MAX_CATALOGUE_BYTES, METADATA, STREAMS};
 
 /// Version of the directory's layout and of `packet.rs`. Since format 2 packets may have padding; since
 /// format 3 packets and documents have checksums, and the summary has the recording's time bounds.
@@ -81,6 +84,10 @@ impl Catalogue {
         }
     }
 
+    pub(crate) const fn has_checksums(&self) -> bool {
+        self.format >= FIRST_FORMAT_WITH_CHECKSUMS
+    }
+
     pub(crate) fn to_json(&self) -> Vec<u8> {
         // Text keys and plain values: there is nothing in it that JSON cannot express.
         serde_json::to_vec_pretty(self).unwrap_or_default()
@@ -88,19 +95,27 @@ impl Catalogue {
 
     /// Reads and checks the catalogue of a trace.
     pub(crate) fn read(place: &Place) -> Result<Self, ReadError> {
-        for file in [place.streams_json(), place.metadata()] {
-            if !file.is_file() {
-                return Err(ReadError::NotATrace {
-                    dir: place.dir().to_path_buf(),
-                    missing: file,
-                });
-            }
-        }
+        let failed = |file: PathBuf, cause: &io::Error| match cause.kind() {
+            io::ErrorKind::NotFound => ReadError::NotATrace {
+                dir: place.dir().to_path_buf(),
+                missing: file,
+            },
+            _ => unreadable(&file, cause),
+        };
         let file = place.streams_json();
-        let json = read_small(&file).map_err(|cause| ReadError::Unreadable {
-            file: file.clone(),
-            cause: cause.to_string(),
-        })?;
+        let json = place.own().read(STREAMS, MAX_CATALOGUE_BYTES);
+        let json = json.map_err(|cause| failed(file.clone(), &cause))?;
+        // It is for other readers, and not read here.
+        let metadata = place.trace().file(METADATA);
+        let metadata = metadata.and_then(|file| file.metadata());
+        let metadata = metadata.map_err(|cause| failed(place.metadata(), &cause))?;
+        if metadata.len() > MAX_CATALOGUE_BYTES {
+            let cause = format!(
+                "it has {} bytes, more than the {MAX_CATALOGUE_BYTES} that are allowed",
+                metadata.len()
+            );
+            return Err(unreadable(&place.metadata(), &io::Error::other(cause)));
+        }
         let preamble: Preamble = parse(&file, &json)?;
         let native = Preamble::native();
         if !(OLDEST_FORMAT..=FORMAT).contains(&preamble.format) {
@@ -131,7 +146,19 @@ impl Catalogue {
 
 /// Parses JSON, and says where it is broken.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(file: &Path, json: &'a [u8]) -> Result<T, ReadError> {
-    serde_json::from_slice(json).map_err(|error| {
+    parse_as(file, json, PhantomData)
+}
+
+/// As [`parse`], by this seed.
+pub(crate) fn parse_as<'a, T: DeserializeSeed<'a>>(
+    file: &Path,
+    json: &'a [u8],
+    seed: T,
+) -> Result<T::Value, ReadError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let parsed = seed.deserialize(&mut deserializer);
+    let parsed = parsed.and_then(|parsed| deserializer.end().map(|()| parsed));
+    parsed.map_err(|error| {
         // Line and column are how the parser counts; every other message here counts bytes.
         let before: usize = json
             .split_inclusive(|&byte| byte == b'\n')

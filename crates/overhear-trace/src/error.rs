@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong: one error per operation, each a sentence for the user.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use overhear_event::{Nanos, StreamId, Timestamp};
 
 use crate::catalogue::{FORMAT, OLDEST_FORMAT};
+use crate::folder::FolderError;
 
 /// Why something could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +26,9 @@ pub enum WriteError {
         /// What the operating system said.
         cause: String,
     },
+    /// The folder is not one to write to.
+    #[error(transparent)]
+    Folder(FolderError),
     /// A packet could not be written. The recording ends here.
     #[error("cannot write {} beyond byte {offset}: {cause}; the {recorded} elements recorded until then are kept, later ones are not recorded; make room and record again", .file.display())]
     Write {
@@ -45,7 +50,7 @@ pub enum WriteError {
         cause: String,
     },
     /// The name of a document cannot be a file name.
-    #[error("`{0}` cannot name a document; use letters, digits, `_` and `-`, at most 64, and neither `streams` nor `summary`")]
+    #[error("`{0}` cannot name a document; use letters, digits, `_` and `-`, at most 64, and none of `streams`, `summary` and `repairs`")]
     DocumentName(String),
     /// The wall clock offset is beyond what CTF readers can show.
     #[error("a wall clock {0} ahead of the monotonic clock is beyond the year 2116; set the machine's clock")]
@@ -125,6 +130,14 @@ pub enum ReadError {
         /// What the operating system said.
         cause: String,
     },
+    /// A file is none that recorders leave, or larger than they do.
+    #[error("{} is not read: {cause}; restore it from a copy", .file.display())]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// What is there instead.
+        cause: String,
+    },
     /// A JSON file is damaged.
     #[error("{} is damaged at byte {offset}: {cause}; restore it from a copy, or read the trace with babeltrace2", .file.display())]
     BadJson {
@@ -132,6 +145,14 @@ pub enum ReadError {
         file: PathBuf,
         /// Where parsing stopped.
         offset: u64,
+        /// What was expected there.
+        cause: String,
+    },
+    /// A document is whole and holds something else.
+    #[error("{} cannot be understood: {cause}; remove the file to go on without it", .file.display())]
+    OtherContent {
+        /// The document.
+        file: PathBuf,
         /// What was expected there.
         cause: String,
     },
@@ -170,18 +191,32 @@ pub enum RepairError {
     /// The trace cannot even be opened.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The folder is not one to write to.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// A recorder is at work.
     #[error("{} is still being recorded; stop the recorder first", .dir.display())]
     InUse {
         /// The directory.
         dir: PathBuf,
     },
-    /// A file could not be cut or removed.
+    /// A file could not be cut, removed or written.
     #[error("cannot repair {}: {cause}; check its permissions", .file.display())]
     Change {
         /// The file.
         file: PathBuf,
         /// What the operating system said.
         cause: String,
+        /// The kind of that.
+        kind: ErrorKind,
     },
+}
+
+impl From<FolderError> for WriteError {
+    fn from(error: FolderError) -> Self {
+        match error {
+            FolderError::Create { path, cause } => Self::Create { path, cause },
+            refused => Self::Folder(refused),
+        }
+    }
 }

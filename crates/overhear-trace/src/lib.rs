@@ -70,6 +70,7 @@
 //! DIR/trace/overhear/streams.json  descriptors with units and rates: what we need beyond that
 //! DIR/trace/overhear/summary.json  written by `finish`: counts, and when the observation ended
 //! DIR/trace/overhear/NAME.json     documents that the caller attached
+//! DIR/trace/overhear/repairs.json  written by [`repair()`]: torn tails that were cut
 //! DIR/trace/overhear/lock          locked while a recorder is at work
 //! ```
 //!
@@ -84,6 +85,9 @@
 //!
 //! - A killed recorder leaves a readable trace: whatever a packet needs is on disk before it,
 //!   packets are written whole, and files are replaced by renaming.
+//! - Reading changes nothing: what a killed recorder half wrote is left out, and only [`repair()`] cuts it. Every file is
+//!   opened by a [`Folder`], which follows no links and opens regular files only; metadata and catalogue have at most 64 MiB,
+//!   documents 16 MiB.
 //! - A file is untrusted until it is checked, and checking allocates nothing that a number in it
 //!   asks for. Each packet carries a checksum, and no time may lie outside the recording. Damage costs the packets it
 //!   is in: the reader goes on at the next whole packet, and a replay delivers what is missing as a gap with the
@@ -97,12 +101,14 @@
 //! reading is a view of the mapped file; the price is that a trace can be replayed on machines of
 //! the same byte order only (CTF readers do not mind).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![deny(unsafe_code)]
 
 mod catalogue;
 mod checksum;
 mod error;
 mod export;
+mod folder;
 mod foreign;
 mod map;
 mod metadata;
@@ -111,15 +117,18 @@ mod packet;
 mod place;
 mod reader;
 mod repair;
+mod repairs;
 mod replay;
 mod scan;
 mod stream_state;
 mod summary;
+mod tree;
 mod writer;
 
 pub use catalogue::TraceIdentity;
 pub use error::{ReadError, RepairError, WriteError};
 pub use export::{CsvExport, ExportError, Exported, PerfettoExport};
+pub use folder::{Folder, FolderError, Replacement};
 pub use foreign::{
     ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignTrace,
     ForeignValue,

@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::time::SystemTime;
 
 use memmap2::Mmap;
@@ -43,13 +42,9 @@ impl Map {
         }
     }
 
-    /// Maps a file, whole.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+    /// Maps a regular file, whole.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
         let about = file.metadata()?;
-        if !about.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
         if about.len() == 0 {
             return Ok(Self::empty());
         }
@@ -62,7 +57,7 @@ impl Map {
         // SIGBUS, and whoever else overwrites one changes values that were never trusted: no
         // reference to anything but plain bytes is made from them, and every number is copied
         // out before it is checked, so that it is checked and used in the same version.
-        let map = unsafe { Mmap::map(&file) }?;
+        let map = unsafe { Mmap::map(file) }?;
         let length = map.len();
         Ok(Self {
             map: Some(map),

@@ -1,92 +1,272 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the files of a trace lie, and how a file is replaced.
+//! Where the files of a trace lie, how large they may be, and how a file is replaced.
 
-use std::fs;
+use std::ffi::OsString;
 use std::fs::File;
-use std::io;
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use overhear_event::StreamId;
-use rustix::fs::{flock, FlockOperation};
+use rustix::fs::{flock, FileType, FlockOperation};
+
+use crate::error::{ReadError, WriteError};
+use crate::folder::{Folder, FolderError, Replacement};
+use crate::repairs::REPAIRS;
+
+/// The metadata.
+pub(crate) const METADATA: &str = "metadata";
+/// The catalogue.
+pub(crate) const STREAMS: &str = "streams.json";
+/// What a recorder keeps locked as long as it lives.
+const LOCK: &str = "lock";
+
+/// Most bytes of the metadata and of the catalogue. Both grow with the number of streams.
+pub(crate) const MAX_CATALOGUE_BYTES: u64 = 64 << 20;
+/// Most bytes of an attached document.
+pub(crate) const MAX_DOCUMENT_BYTES: u64 = 32 << 20;
+/// Most values in an attached document. The smallest takes 2 bytes of text and 24 bytes of memory.
+pub(crate) const MAX_DOCUMENT_VALUES: u64 = 4 << 20;
 
 /// The directory of a trace: `DIR`, in which `trace/` is what CTF readers see.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
+    /// The CTF trace proper: every regular file in it is metadata or a stream.
+    trace: Folder,
+    /// `overhear/` in it, which CTF readers do not see: they ignore sub-directories.
+    own: Folder,
 }
 
 impl Place {
-    pub(crate) fn new(dir: &Path) -> Self {
-        Self {
-            dir: dir.to_path_buf(),
+    /// Opens a trace to read it. The directory that CTF readers are given is accepted, too.
+    pub(crate) fn open(dir: &Path) -> Result<Self, ReadError> {
+        let unreadable = |error: io::Error, file: PathBuf| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::NotATrace {
+                dir: dir.to_path_buf(),
+                missing: file,
+            },
+            _ => unreadable(&file, &error),
+        };
+        let own = |trace: &Folder| {
+            let own = trace.subfolder("overhear");
+            own.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    unreadable(error, trace.path().join("overhear").join(STREAMS))
+                }
+                _ => unreadable(error, trace.path().join("overhear")),
+            })
+        };
+        let named = Folder::open(dir)
+            .map_err(|error| unreadable(error, dir.join("trace").join("overhear").join(STREAMS)))?;
+        let is = |name: &str, kind| named.kind(name).is_ok_and(|found| found == Some(kind));
+        if is(METADATA, FileType::RegularFile) && is("overhear", FileType::Directory) {
+            // For sentences alone: what is read is what was opened.
+            #[expect(clippy::disallowed_methods, reason = "nothing is opened by it")]
+            let whole = dir.canonicalize().unwrap_or_default();
+            if whole.ends_with("trace") {
+                return Ok(Self {
+                    dir: whole.parent().unwrap_or(&whole).to_path_buf(),
+                    own: own(&named)?,
+                    trace: named,
+                });
+            }
         }
+        let trace = named
+            .subfolder("trace")
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    unreadable(error, dir.join("trace").join("overhear").join(STREAMS))
+                }
+                _ => unreadable(error, dir.join("trace")),
+            })?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            own: own(&trace)?,
+            trace,
+        })
+    }
+
+    /// Makes the directories of a new trace, as far as they do not exist.
+    pub(crate) fn create(dir: &Path) -> Result<Self, WriteError> {
+        let exists = || WriteError::Exists {
+            dir: dir.to_path_buf(),
+        };
+        let trace = Folder::create(dir)?.create_subfolder("trace")?;
+        // Whatever it is.
+        if trace.kind(METADATA).is_ok_and(|found| found.is_some()) {
+            return Err(exists());
+        }
+        let own = trace.create_subfolder("overhear")?;
+        if own.kind(STREAMS).is_ok_and(|found| found.is_some()) {
+            return Err(exists());
+        }
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            trace,
+            own,
+        })
+    }
+
+    /// Whether this trace may be changed by the caller.
+    pub(crate) fn check_owner(&self) -> Result<(), FolderError> {
+        self.trace.check_owner()?;
+        self.own.check_owner()
     }
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The CTF trace proper: every regular file in it is metadata or a stream.
-    pub(crate) fn trace(&self) -> PathBuf {
-        self.dir.join("trace")
+    pub(crate) const fn trace(&self) -> &Folder {
+        &self.trace
     }
 
+    pub(crate) const fn own(&self) -> &Folder {
+        &self.own
+    }
+
+    /// The paths of files, for sentences.
     pub(crate) fn metadata(&self) -> PathBuf {
-        self.trace().join("metadata")
+        self.trace.path().join(METADATA)
     }
 
     pub(crate) fn stream(&self, id: StreamId) -> PathBuf {
-        self.trace().join(format!("stream-{id}"))
-    }
-
-    /// What CTF readers do not see: they ignore sub-directories.
-    pub(crate) fn own(&self) -> PathBuf {
-        self.trace().join("overhear")
+        self.trace.path().join(stream_name(id))
     }
 
     pub(crate) fn streams_json(&self) -> PathBuf {
-        self.document("streams")
+        self.own.path().join(STREAMS)
     }
 
     pub(crate) fn document(&self, name: &str) -> PathBuf {
-        self.own().join(format!("{name}.json"))
+        self.own.path().join(document_name(name))
     }
 
-    /// The recorder holds a lock on this file as long as it lives.
     pub(crate) fn lock(&self) -> PathBuf {
-        self.own().join("lock")
+        self.own.path().join(LOCK)
     }
 
-    /// Replaces `target`, so that others see the old content or the new one, never a part.
+    /// The file that a recorder keeps locked, made if need be.
+    pub(crate) fn create_lock(&self) -> io::Result<File> {
+        self.own.file_to_lock(LOCK)
+    }
+
+    /// The same, if it is there.
+    pub(crate) fn open_lock(&self) -> io::Result<File> {
+        self.own.file(LOCK)
+    }
+
+    /// The names of files that are named like streams, without an order.
+    pub(crate) fn stream_names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = self.trace.names()?;
+        names.retain(|name| name.as_encoded_bytes().starts_with(b"stream-"));
+        Ok(names)
+    }
+
+    /// Replaces the metadata, so that others see the old content or the new one, never a part.
     ///
     /// The new content grows in our own sub-directory, where no CTF reader takes it for a stream.
-    /// It is not forced to the disk: the promise is about killed processes, and a recorder must
-    /// not wait for disks.
-    pub(crate) fn replace(&self, target: &Path, content: &[u8]) -> io::Result<()> {
-        self.replace_by(target, |file| file.write_all(content))
+    pub(crate) fn replace_metadata(&self, content: &[u8]) -> io::Result<()> {
+        bounded(content, MAX_CATALOGUE_BYTES)?;
+        let mut replacement = self.own.replace_in(&self.trace, METADATA)?;
+        replacement.write_all(content)?;
+        replacement.commit()
     }
 
-    /// As [`Place::replace`], with content that is written piece by piece.
-    pub(crate) fn replace_by(
+    /// The same with the catalogue.
+    pub(crate) fn replace_catalogue(&self, content: &[u8]) -> io::Result<()> {
+        bounded(content, MAX_CATALOGUE_BYTES)?;
+        self.replace_own(STREAMS, content)
+    }
+
+    /// The same with a document, which is written piece by piece.
+    pub(crate) fn replace_document(
         &self,
-        target: &Path,
-        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = self.own().join(format!(".{name}.new"));
-        let result = File::create(&temporary)
-            .and_then(|file| {
-                let mut file = BufWriter::new(file);
-                write(&mut file)?;
-                file.flush()
-            })
-            .and_then(|()| fs::rename(&temporary, target));
-        if result.is_err() {
-            // The first error is what the user needs to know.
-            let _ = fs::remove_file(&temporary);
-        }
-        result
+        let mut out = BoundedDocument {
+            out: BufWriter::new(self.own.replace(document_name(name))?),
+            bytes: 0,
+            values: 0,
+        };
+        write(&mut out)?;
+        let out = out.out.into_inner();
+        out.map_err(io::IntoInnerError::into_error)?.commit()
+    }
+
+    fn replace_own(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut replacement = self.own.replace(name)?;
+        replacement.write_all(content)?;
+        replacement.commit()
+    }
+}
+
+/// A document that grows no larger than what readers take.
+struct BoundedDocument<'a> {
+    out: BufWriter<Replacement<'a>>,
+    bytes: u64,
+    values: u64,
+}
+
+impl Write for BoundedDocument<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len() as u64;
+        self.values += values(bytes);
+        check_size(self.bytes, self.values)?;
+        self.out.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// How many values this piece of JSON has at most.
+pub(crate) fn values(json: &[u8]) -> u64 {
+    let begins = |byte: &&u8| matches!(byte, b',' | b'[' | b'{');
+    json.iter().filter(begins).count() as u64
+}
+
+/// Whether a document is as small as documents have to be.
+pub(crate) fn check_size(bytes: u64, values: u64) -> io::Result<()> {
+    let (most, found, what) = match bytes > MAX_DOCUMENT_BYTES {
+        true => (MAX_DOCUMENT_BYTES, bytes, "bytes"),
+        false if values > MAX_DOCUMENT_VALUES => (MAX_DOCUMENT_VALUES, values, "values"),
+        false => return Ok(()),
+    };
+    let cause = format!("it has {found} {what}, more than the {most} that are allowed");
+    Err(io::Error::other(cause))
+}
+
+/// The name of a stream's file.
+pub(crate) fn stream_name(id: StreamId) -> String {
+    format!("stream-{id}")
+}
+
+/// The name of a document's file.
+pub(crate) fn document_name(name: &str) -> String {
+    format!("{name}.json")
+}
+
+/// What is larger would be refused by readers.
+fn bounded(content: &[u8], most_bytes: u64) -> io::Result<()> {
+    match content.len() as u64 {
+        bytes if bytes > most_bytes => Err(io::Error::other(format!(
+            "it would have {bytes} bytes, more than the {most_bytes} that are read again"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Why a file cannot be read. [`Folder`] itself refuses what no recorder leaves there.
+pub(crate) fn unreadable(file: &Path, cause: &io::Error) -> ReadError {
+    let (file, refused) = (file.to_path_buf(), cause.kind() == io::ErrorKind::Other);
+    let cause = cause.to_string();
+    match refused {
+        true => ReadError::Refused { file, cause },
+        false => ReadError::Unreadable { file, cause },
     }
 }
 
@@ -119,35 +299,15 @@ pub(crate) fn is_document_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        && !["streams", "summary"].contains(&name)
-}
-
-/// JSON documents above this size are refused before anything is allocated for them.
-const MAX_JSON_BYTES: u64 = 256 << 20;
-
-/// Reads a whole regular file of moderate size.
-pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
-    let about = fs::metadata(path)?;
-    if !about.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    if about.len() > MAX_JSON_BYTES {
-        return Err(io::Error::other(format!(
-            "it has {} bytes, more than the {MAX_JSON_BYTES} that are allowed",
-            about.len()
-        )));
-    }
-    let mut content = Vec::with_capacity(about.len() as usize);
-    File::open(path)?
-        .take(MAX_JSON_BYTES)
-        .read_to_end(&mut content)?;
-    Ok(content)
+        && !["streams", "summary", REPAIRS].contains(&name)
 }
 
 /// Whether a recorder is at work in `dir` at this moment.
 pub fn is_being_written(dir: impl AsRef<Path>) -> bool {
     // A shared lock is refused as long as a recorder holds its own; that of another reader is not in
     // the way.
-    File::open(Place::new(dir.as_ref()).lock())
-        .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+    let lock = Place::open(dir.as_ref()).map(|place| place.open_lock());
+    lock.is_ok_and(|lock| {
+        lock.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+    })
 }

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The reader: opens a trace, finished or not, whole or not.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use overhear_event::{Nanos, StreamDescriptor, StreamId, Timestamp};
+use serde::de::{DeserializeOwned, IgnoredAny};
 
-use serde::de::DeserializeOwned;
-
-use crate::catalogue::{parse, Catalogue, CatalogueEntry, TraceIdentity};
+use crate::catalogue::{parse, parse_as, Catalogue, CatalogueEntry, TraceIdentity};
 use crate::checksum::{check_document, strip_document, DocumentCheck};
 use crate::error::ReadError;
 use crate::map::Map;
 use crate::metadata::check_metadata;
 use crate::packet::PacketLayout;
-use crate::place::{is_document_name, read_small, Place};
+use crate::place::{
+    check_size, document_name, is_document_name, stream_name, unreadable, values, Place,
+    MAX_CATALOGUE_BYTES, MAX_DOCUMENT_BYTES, METADATA,
+};
+use crate::repairs::{Repairs, REPAIRS};
 use crate::scan::{scan, Bounds, Damage};
 use crate::summary::TraceSummary;
+use crate::tree::{BoundedTree, MAX_TREE_BYTES};
 
 /// How much later than the last advance, or than its file was written, a packet may end: recorders need not advance
 /// after the last element, and the wall clock may be set while they are at work.
@@ -161,6 +165,8 @@ pub struct TraceReader {
     identity: TraceIdentity,
     streams: Vec<RecordedStream>,
     torn: Vec<TornTail>,
+    /// Tails in the files, of all those in `torn`.
+    uncut: usize,
     corrupt: Vec<CorruptStream>,
     summary: Option<TraceSummary>,
     /// When the summary was written.
@@ -175,25 +181,38 @@ impl TraceReader {
     /// [`ReadError`] if this is no trace. Damaged streams are no errors: see
     /// [`TraceReader::torn`] and [`TraceReader::corrupt`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, ReadError> {
-        let place = find(dir.as_ref());
+        Self::open_place(Place::open(dir.as_ref())?)
+    }
+
+    /// Opens the trace in an open place. Nothing is changed there.
+    pub(crate) fn open_place(place: Place) -> Result<Self, ReadError> {
         // Recorders list a stream before they make its file, so that whoever looks for files
         // first finds all of them in the catalogue.
-        let files = stream_files(&place);
+        // Where they cannot be listed there is no trace, and the catalogue's error says so.
+        let files: BTreeSet<_> = place
+            .stream_names()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|name| place.trace().path().join(name))
+            .collect();
         let catalogue = Catalogue::read(&place)?;
         let mut reader = Self {
             identity: catalogue.identity,
             streams: Vec::with_capacity(catalogue.streams.len()),
             torn: Vec::new(),
+            uncut: 0,
             corrupt: Vec::new(),
             summary: None,
             written: None,
             place,
         };
         reader.check_documents();
-        reader.read_summary();
+        reader.read_summary()?;
         for entry in &catalogue.streams {
             reader.add(entry, catalogue.format);
         }
+        reader.uncut = reader.torn.len();
+        reader.read_repairs()?;
         // Ties between streams are broken by this order.
         reader.streams.sort_by_key(|stream| stream.descriptor.id);
         let known: BTreeSet<_> = reader.streams.iter().map(|s| s.file.clone()).collect();
@@ -207,28 +226,25 @@ impl TraceReader {
     /// Compares the checksums of all documents and of the metadata. A wrong one is damage; the document is used as far
     /// as it can be read.
     fn check_documents(&mut self) {
-        let mut files: Vec<_> = fs::read_dir(self.place.own())
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|file| file.extension().is_some_and(|it| it == "json"))
-            .collect();
-        files.sort();
-        for file in files {
-            // What cannot be read is reported by those that need it.
-            let Ok(json) = Map::open(&file) else {
+        // What cannot be read is reported by those that need it.
+        let own = self.place.own();
+        let mut names = own.names().unwrap_or_default();
+        names.retain(|name| Path::new(name).extension().is_some_and(|it| it == "json"));
+        names.sort();
+        let mut wrong = Vec::new();
+        for name in names {
+            let Ok(json) = own.read(&name, MAX_CATALOGUE_BYTES) else {
                 continue;
             };
-            let check = check_document(json.bytes());
+            wrong.push((own.path().join(name), check_document(&json)));
+        }
+        if let Ok(text) = self.place.trace().read(METADATA, MAX_CATALOGUE_BYTES) {
+            wrong.push((self.place.metadata(), check_metadata(&text)));
+        }
+        for (file, check) in wrong {
             if let DocumentCheck::Wrong { stored, computed } = check {
                 self.distrust(&file, stored, computed);
             }
-        }
-        let file = self.place.metadata();
-        let check = Map::open(&file).map(|text| check_metadata(text.bytes()));
-        if let Ok(DocumentCheck::Wrong { stored, computed }) = check {
-            self.distrust(&file, stored, computed);
         }
     }
 
@@ -238,17 +254,18 @@ impl TraceReader {
     }
 
     /// A recording without a usable summary is read as one whose recorder was killed.
-    fn read_summary(&mut self) {
+    fn read_summary(&mut self) -> Result<(), ReadError> {
+        let parsed = match self.read_json("summary") {
+            Ok(None) => return Ok(()),
+            Ok(Some((file, json))) => {
+                parse::<TraceSummary>(&file, &json).map(|summary| (summary, check_document(&json)))
+            }
+            Err(error) => Err(error),
+        };
+        let written = self.place.own().file(document_name("summary"));
+        let written = written.and_then(|file| file.metadata()?.modified());
+        self.written = written.ok().and_then(|time| self.monotonic(time));
         let file = self.place.document("summary");
-        if !file.exists() {
-            return;
-        }
-        let modified = fs::metadata(&file).and_then(|about| about.modified());
-        self.written = modified.ok().and_then(|time| self.monotonic(time));
-        let parsed = self.read_json(&file).and_then(|json| {
-            let summary = parse(&file, &json)?;
-            Ok((summary, check_document(&json)))
-        });
         match parsed {
             Ok((summary, check)) => {
                 if let Some(reason) = self.impossible(&summary) {
@@ -256,12 +273,36 @@ impl TraceReader {
                 } else if !matches!(check, DocumentCheck::Wrong { .. }) {
                     self.summary = Some(summary);
                 }
+                Ok(())
             }
-            Err(error) => {
-                let reason = error.to_string();
-                self.corrupt.push(CorruptStream::of_file(&file, reason));
+            Err(error) => self.note_unusable(&file, error),
+        }
+    }
+
+    /// Notes a document without which the recording can be read. What no recorder leaves there remains an error.
+    fn note_unusable(&mut self, file: &Path, error: ReadError) -> Result<(), ReadError> {
+        if matches!(error, ReadError::Refused { .. }) {
+            return Err(error);
+        }
+        let reason = error.to_string();
+        self.corrupt.push(CorruptStream::of_file(file, reason));
+        Ok(())
+    }
+
+    /// Adds the tails that repairs have cut.
+    fn read_repairs(&mut self) -> Result<(), ReadError> {
+        let repairs = match Repairs::read(&self.place) {
+            Ok(repairs) => repairs,
+            Err(error) => return self.note_unusable(&self.place.document(REPAIRS), error),
+        };
+        for cut in repairs.tails(&self.place) {
+            // A repair that was killed may have listed it and not cut it.
+            if !self.torn.contains(&cut) {
+                self.torn.push(cut);
             }
         }
+        self.torn.sort_by_key(|tail| (tail.stream, tail.offset));
+        Ok(())
     }
 
     /// Why a summary cannot be true: it states a last advance after it was written itself.
@@ -320,7 +361,8 @@ impl TraceReader {
     fn add(&mut self, entry: &CatalogueEntry, format: u32) {
         let layout = PacketLayout::new(entry.class, &entry.descriptor, format);
         let file = self.place.stream(entry.descriptor.id);
-        let mut map = match Map::open(&file) {
+        let opened = self.place.trace().file(stream_name(entry.descriptor.id));
+        let mut map = match opened.and_then(|file| Map::of(&file)) {
             Ok(map) => map,
             // Nothing has come from this stream.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Map::empty(),
@@ -427,10 +469,16 @@ impl TraceReader {
         self.summary.as_ref()
     }
 
-    /// Tails that are not shown, because they are no whole packets.
+    /// Tails that are not shown, because they are no whole packets, and those that a repair has cut.
     #[must_use]
     pub fn torn(&self) -> &[TornTail] {
         &self.torn
+    }
+
+    /// How many tails a repair would cut, so that strict readers accept the trace.
+    #[must_use]
+    pub const fn uncut_tails(&self) -> usize {
+        self.uncut
     }
 
     /// Places from which on streams cannot be read.
@@ -439,64 +487,83 @@ impl TraceReader {
         &self.corrupt
     }
 
-    /// A document that was attached; `None` if there is none of this name.
-    ///
-    /// # Errors
-    /// [`ReadError`] if the name is no file name or the document is damaged.
-    pub fn document(&self, name: &str) -> Result<Option<serde_json::Value>, ReadError> {
-        self.document_as(name)
+    /// Bytes of all packets that can be read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let bytes = |stream: &RecordedStream| stream.map.bytes().len() as u64;
+        self.streams.iter().map(bytes).sum()
     }
 
-    /// As [`TraceReader::document`], parsed into a type of its own: large documents take far less memory so.
+    /// A document that was attached; `None` if there is none of this name. It has at most 32 MiB, and takes at most 96 MiB
+    /// of memory; [`TraceReader::document_as`] takes less.
     ///
     /// # Errors
-    /// [`ReadError`] if the name is no file name, or the document is damaged or of another type.
+    /// [`ReadError`] if the name is no file name or the document is damaged or too large.
+    pub fn document(&self, name: &str) -> Result<Option<serde_json::Value>, ReadError> {
+        let Some((file, json)) = self.read_document(name)? else {
+            return Ok(None);
+        };
+        let left_bytes = Cell::new(MAX_TREE_BYTES);
+        parse_as(&file, &json, BoundedTree::new(&left_bytes)).map(Some)
+    }
+
+    /// A document that was attached, as a value of this type; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`TraceReader::document`], and [`ReadError::OtherContent`] if it is JSON, but no value of this type.
     pub fn document_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ReadError> {
+        let Some((file, json)) = self.read_document(name)? else {
+            return Ok(None);
+        };
+        match serde_json::from_slice(&json) {
+            Ok(document) => Ok(Some(document)),
+            Err(error) if error.is_data() => Err(ReadError::OtherContent {
+                file,
+                cause: error.to_string(),
+            }),
+            // The sentence says at which byte.
+            Err(_) => Err(match parse::<IgnoredAny>(&file, &json) {
+                Err(error) => error,
+                Ok(_) => ReadError::OtherContent {
+                    file,
+                    cause: "its nesting is too deep".to_owned(),
+                },
+            }),
+        }
+    }
+
+    fn read_document(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>, ReadError> {
         if !is_document_name(name) {
             return Err(ReadError::DocumentName(name.to_owned()));
         }
-        let file = self.place.document(name);
-        if !file.exists() {
-            return Ok(None);
+        let mut document = self.read_json(name)?;
+        if let Some((_, json)) = &mut document {
+            strip_document(json);
         }
-        let mut json = self.read_json(&file)?;
-        strip_document(&mut json);
-        parse(&file, &json).map(Some)
+        Ok(document)
     }
 
     pub(crate) fn recorded(&self) -> &[RecordedStream] {
         &self.streams
     }
 
-    fn read_json(&self, file: &Path) -> Result<Vec<u8>, ReadError> {
-        read_small(file).map_err(|cause| unreadable(file, &cause))
+    pub(crate) fn into_place(self) -> Place {
+        self.place
     }
-}
 
-/// Accepts the directory that CTF readers are given, too.
-pub(crate) fn find(dir: &Path) -> Place {
-    let inner = dir.join("metadata").is_file() && dir.join("overhear").is_dir();
-    match dir.canonicalize() {
-        Ok(whole) if inner && whole.ends_with("trace") => {
-            Place::new(whole.parent().unwrap_or(&whole))
+    /// A JSON file of ours with its path, if it is there.
+    fn read_json(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>, ReadError> {
+        let file = self.place.document(name);
+        let own = self.place.own();
+        let json = own.read(document_name(name), MAX_DOCUMENT_BYTES);
+        let json = json.and_then(|json| {
+            check_size(json.len() as u64, values(&json))?;
+            Ok(json)
+        });
+        match json {
+            Ok(json) => Ok(Some((file, json))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable(&file, &error)),
         }
-        _ => Place::new(dir),
-    }
-}
-
-/// The files that are named like streams, sorted. Where they cannot be listed there is no trace,
-/// and the catalogue's error says so.
-fn stream_files(place: &Place) -> BTreeSet<PathBuf> {
-    let entries = fs::read_dir(place.trace()).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"stream-"))
-        .map(|entry| entry.path())
-        .collect()
-}
-
-fn unreadable(file: &Path, cause: &io::Error) -> ReadError {
-    ReadError::Unreadable {
-        file: file.to_path_buf(),
-        cause: cause.to_string(),
     }
 }

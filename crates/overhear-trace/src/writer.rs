@@ -2,7 +2,6 @@
 //! The writer: takes what evaluations take, and makes a trace of it.
 
 use std::collections::HashMap;
-use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Write;
@@ -13,17 +12,14 @@ use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timest
 
 use serde::Serialize;
 
-use crate::catalogue::{
-    Catalogue, CatalogueEntry, TraceIdentity, FIRST_FORMAT_WITH_CHECKSUMS,
-    LAST_FORMAT_WITHOUT_CHECKSUMS,
-};
+use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity, LAST_FORMAT_WITHOUT_CHECKSUMS};
 use crate::checksum::{seal_document, SealingWriter};
 use crate::error::WriteError;
 use crate::metadata::{render, StreamClass};
 use crate::packet::{
     discarded_after, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES, TIME_BYTES,
 };
-use crate::place::{is_document_name, Lock, Place};
+use crate::place::{is_document_name, stream_name, Lock, Place};
 use crate::stream_state::StreamState;
 use crate::summary::TraceSummary;
 
@@ -83,19 +79,15 @@ impl TraceWriter {
     /// Starts a trace in `dir`, which is made if it does not exist.
     ///
     /// # Errors
-    /// [`WriteError`] if there is a trace already, or nothing can be written there.
+    /// [`WriteError`] if there is a trace already, nothing can be written there, or the folder is not trusted: it
+    /// belongs to neither root nor the caller, or the caller is root and others can write to it.
     pub fn create(dir: impl AsRef<Path>, identity: TraceIdentity) -> Result<Self, WriteError> {
-        let place = Place::new(dir.as_ref());
         if identity.realtime_offset.as_ns() > LATEST.as_monotonic_ns() {
             return Err(WriteError::RealtimeOffset(identity.realtime_offset));
         }
-        if place.metadata().exists() || place.streams_json().exists() {
-            return Err(WriteError::Exists {
-                dir: place.dir().to_path_buf(),
-            });
-        }
-        fs::create_dir_all(place.own()).map_err(|cause| create_error(place.own(), &cause))?;
-        let lock = File::create(place.lock()).map_err(|e| create_error(place.lock(), &e))?;
+        let place = Place::create(dir.as_ref())?;
+        let lock = place.create_lock();
+        let lock = lock.map_err(|cause| create_error(place.lock(), &cause))?;
         let Some(lock) = Lock::take(lock) else {
             return Err(WriteError::Exists {
                 dir: place.dir().to_path_buf(),
@@ -211,7 +203,7 @@ impl TraceWriter {
         }
         let file = self.place.document(name);
         let has_checksums = self.has_checksums();
-        let replaced = self.place.replace_by(&file, |out| {
+        let replaced = self.place.replace_document(name, |out| {
             if has_checksums {
                 let mut sealing = SealingWriter::new(&mut *out);
                 serde_json::to_writer(&mut sealing, document)?;
@@ -240,8 +232,12 @@ impl TraceWriter {
                 // Older versions do not write it.
                 summary.times = None;
             }
-            let json = serde_json::to_vec(&summary).unwrap_or_default();
-            let result = self.replace_document("summary", json);
+            let json = self.sealed(serde_json::to_vec(&summary).unwrap_or_default());
+            let result = self
+                .place
+                .replace_document("summary", |out| out.write_all(&json));
+            let file = self.place.document("summary");
+            let result = result.map_err(|cause| cannot_replace(&file, &cause));
             let _ = self.account(result, 0);
             for state in &mut self.streams {
                 state.file = None;
@@ -489,33 +485,30 @@ impl TraceWriter {
     /// Brings the catalogue and the metadata up to date, in this order: a reader that finds a
     /// stream's file finds what it needs to read it.
     fn publish(&mut self) -> Result<(), WriteError> {
-        self.replace_document("streams", self.catalogue.to_json())?;
+        let catalogue = self.sealed(self.catalogue.to_json());
+        let catalogue = self.place.replace_catalogue(&catalogue);
+        catalogue.map_err(|cause| cannot_replace(&self.place.streams_json(), &cause))?;
         let metadata = render(
             &self.catalogue.identity,
             &self.classes,
             self.catalogue.format,
         );
-        self.replace(&self.place.metadata(), metadata.as_bytes())?;
+        let metadata = self.place.replace_metadata(metadata.as_bytes());
+        metadata.map_err(|cause| cannot_replace(&self.place.metadata(), &cause))?;
         self.unpublished = false;
         Ok(())
     }
 
     const fn has_checksums(&self) -> bool {
-        self.catalogue.format >= FIRST_FORMAT_WITH_CHECKSUMS
+        self.catalogue.has_checksums()
     }
 
-    /// Replaces a document, with its checksum.
-    fn replace_document(&self, name: &str, mut json: Vec<u8>) -> Result<(), WriteError> {
+    /// A document with its checksum.
+    fn sealed(&self, mut json: Vec<u8>) -> Vec<u8> {
         if self.has_checksums() {
             seal_document(&mut json);
         }
-        self.replace(&self.place.document(name), &json)
-    }
-
-    fn replace(&self, file: &Path, content: &[u8]) -> Result<(), WriteError> {
-        self.place
-            .replace(file, content)
-            .map_err(|cause| cannot_replace(file, &cause))
+        json
     }
 
     /// Writes a stream's pending records as one packet, with so many bytes of padding.
@@ -614,8 +607,11 @@ impl TraceWriter {
             }
             self.open_files = 0;
         }
-        let mut options = File::options();
-        let opened = options.append(true).create_new(is_new).open(&path);
+        let name = stream_name(self.streams[index].descriptor.id);
+        let opened = match is_new {
+            true => self.place.trace().new_file(&name),
+            false => self.place.trace().file_to_change(&name),
+        };
         self.open_files += 1;
         let state = &mut self.streams[index];
         if !is_new {
@@ -634,7 +630,7 @@ impl TraceWriter {
             discarded: 0,
         });
         if let Err(cause) = file.write_all(&first) {
-            let _ = fs::remove_file(&path);
+            let _ = self.place.trace().remove_file(&name);
             return Err(self.failed(index, 0, &cause));
         }
         state.file_bytes = first.len() as u64;

@@ -364,8 +364,58 @@ fn metadata_with_a_wrong_checksum_is_written_anew() {
     let mut bytes = good.clone();
     bytes[200] ^= 1;
     fs::write(&file, &bytes).unwrap();
-    assert!(repair(dir.path()).unwrap().restored.is_some());
+    let repaired = repair(dir.path()).unwrap();
+    assert!(repaired.restored.is_some());
+    // What was restored is not damaged any more.
+    assert_eq!(repaired.corrupt, []);
     assert_eq!(fs::read(&file).unwrap(), good);
+    assert_eq!(TraceReader::open(dir.path()).unwrap().corrupt(), []);
+}
+
+#[test]
+fn a_repair_keeps_the_bounds_of_times() {
+    let dir = recorded();
+    let file = dir.path().join("trace/stream-1");
+    let mut bytes = fs::read(&file).unwrap();
+    // A day and a half behind the recording, and a torn tail.
+    let all = packets(&bytes);
+    let packet = &mut bytes[all[3].clone()];
+    put(packet, 24, 1 << 47);
+    put(packet, HEAD + 3 * RECORD, 1 << 47);
+    seal(packet);
+    bytes.truncate(all[11].end - 1);
+    fs::write(&file, &bytes).unwrap();
+    // A killed recorder: the time of the file is what bounds the times.
+    fs::remove_file(dir.path().join("trace/overhear/summary.json")).unwrap();
+    let written = Duration::from_nanos(identity().realtime_offset.as_ns());
+    let written = SystemTime::UNIX_EPOCH + written + Duration::from_secs(9);
+    let times = FileTimes::new().set_modified(written);
+    let opened = File::options().write(true).open(&file).unwrap();
+    opened.set_times(times).unwrap();
+    let found = || {
+        let reader = TraceReader::open(dir.path()).unwrap();
+        let replayed = reader.replay(&mut []);
+        let damage = [reader.corrupt(), &replayed.corrupt].concat();
+        assert_eq!((reader.torn().len(), damage.len()), (1, 1), "{damage:?}");
+        (damage, reader.torn().to_vec(), replayed.events)
+    };
+    let before = found();
+    let repaired = repair(dir.path()).unwrap();
+    assert_eq!(
+        (repaired.cut, repaired.corrupt),
+        (before.1.clone(), before.0.clone())
+    );
+    assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), written);
+    assert_eq!(found(), before);
+    // The list of repairs has a checksum, too.
+    let list = dir.path().join("trace/overhear/repairs.json");
+    let mut bytes = fs::read(&list).unwrap();
+    let digit = bytes.iter().position(u8::is_ascii_digit).unwrap();
+    bytes[digit] ^= 1;
+    fs::write(&list, &bytes).unwrap();
+    let reader = TraceReader::open(dir.path()).unwrap();
+    let damaged = |it: &overhear_trace::CorruptStream| it.file == list;
+    assert_eq!(reader.corrupt().iter().filter(|it| damaged(it)).count(), 1);
 }
 
 #[test]

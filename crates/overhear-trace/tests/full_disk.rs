@@ -79,7 +79,8 @@ fn a_full_disk_costs_only_what_no_longer_fits() {
     if has_babeltrace() {
         assert_eq!(babeltrace_events(&trace), summary.events);
     }
-    drop(reader);
+    // Both have its folders open.
+    drop((reader, writer));
     drop(disk);
 }
 

@@ -123,8 +123,13 @@ fn examine(dir: &Path, babeltrace: bool) -> u64 {
     let report = repair(dir).unwrap();
     assert_eq!(report.cut.len() as u64, torn);
     let repaired = TraceReader::open(dir).unwrap();
-    assert!(repaired.torn().is_empty());
+    assert_eq!(repaired.uncut_tails(), 0);
+    assert_eq!(repaired.torn(), reader.torn());
     assert_eq!(repaired.events(), reader.events());
+    assert_eq!(repaired.bytes(), reader.bytes());
+    let mut again = Memory::default();
+    assert_eq!(repaired.replay(&mut [&mut again]), replayed);
+    assert_eq!(again.items, memory.items);
     assert_eq!(
         repair(dir).unwrap(),
         overhear_trace::RepairReport::default()

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a calibration is kept, and whether it is one of this machine.
 
+use std::ffi::OsString;
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use overhear_trace::Folder;
+
 use super::Calibration;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
+
+/// Most bytes of a calibration that was kept.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// `overhear/calibration.json` in the user's cache: `$XDG_CACHE_HOME`, else `~/.cache`. `None` if
 /// neither is known.
@@ -24,8 +31,8 @@ pub fn default_place() -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct Place {
     file: PathBuf,
-    // Renamed in the end, so that nobody reads half of it.
-    beside: PathBuf,
+    folder: Folder,
+    name: OsString,
 }
 
 impl Place {
@@ -34,15 +41,24 @@ impl Place {
     /// # Errors
     /// [`Failure`] if it cannot.
     pub fn claim(file: &Path) -> Result<Self, Failure> {
-        let place = Self {
-            file: file.to_path_buf(),
-            beside: file.with_extension("json.tmp"),
+        let opened = match Folder::above(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let above = file.parent().unwrap_or(Path::new(""));
+                Folder::create(above).map_err(|error| failed(file, &error))?;
+                Folder::above(file)
+            }
+            opened => opened,
         };
-        let folder = file.parent().filter(|folder| *folder != Path::new(""));
-        let made = folder.map_or(Ok(()), fs::create_dir_all);
-        let claimed = made.and_then(|()| fs::write(&place.beside, b""));
-        claimed.map_err(|error| place.failed(&error))?;
-        Ok(place)
+        let (folder, name) = opened.map_err(|error| failed(file, &error))?;
+        // Removed again: the calibration is measured first.
+        folder
+            .replace(&name)
+            .map_err(|error| failed(file, &error))?;
+        Ok(Self {
+            file: file.to_path_buf(),
+            folder,
+            name,
+        })
     }
 
     /// Keeps the calibration there.
@@ -51,24 +67,20 @@ impl Place {
     /// [`Failure`] if it cannot be written.
     pub fn keep(self, calibration: &Calibration) -> Result<(), Failure> {
         let json = serde_json::to_vec_pretty(calibration).unwrap_or_default();
-        let written = fs::write(&self.beside, json);
-        let kept = written.and_then(|()| fs::rename(&self.beside, &self.file));
-        kept.map_err(|error| self.failed(&error))
-    }
-
-    fn failed(&self, error: &std::io::Error) -> Failure {
-        let sentence = format!(
-            "cannot keep the calibration in {}: {error}; name another file by --output",
-            self.file.display()
-        );
-        Failure::new(UNAVAILABLE, sentence)
+        let kept = self.folder.replace(&self.name).and_then(|mut file| {
+            file.write_all(&json)?;
+            file.commit()
+        });
+        kept.map_err(|error| failed(&self.file, &error))
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.beside);
-    }
+fn failed(file: &Path, error: &dyn std::fmt::Display) -> Failure {
+    let sentence = format!(
+        "cannot keep the calibration in {}: {error}; name another file by --output",
+        file.display()
+    );
+    Failure::new(UNAVAILABLE, sentence)
 }
 
 /// The calibration of this machine: from this file, or from where it is kept. `None` if there is
@@ -76,6 +88,7 @@ impl Drop for Place {
 ///
 /// # Errors
 /// [`Failure`] if the file that is named cannot be read.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 pub fn recall(named: Option<&Path>) -> Result<Option<Calibration>, Failure> {
     match named {
         Some(file) => {
@@ -92,7 +105,8 @@ pub fn recall(named: Option<&Path>) -> Result<Option<Calibration>, Failure> {
 }
 
 fn kept() -> Option<Calibration> {
-    let json = fs::read(default_place()?).ok()?;
+    let (folder, name) = Folder::above(&default_place()?).ok()?;
+    let json = folder.read(name, MAX_BYTES).ok()?;
     let calibration: Calibration = serde_json::from_slice(&json).ok()?;
     let is_ours = calibration.cpu == cpu() && calibration.release == release();
     is_ours.then_some(calibration)
@@ -105,6 +119,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// What the kernel calls the CPU: model, family and number of that.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
 pub(super) fn cpu() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = |name: &str| {

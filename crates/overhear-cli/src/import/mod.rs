@@ -24,6 +24,7 @@ use overhear_trace::{
 use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::recording::{Ending, Recording};
 use crate::report::SourceReport;
+use crate::session::uncreated;
 use map::{Mapping, Shapes};
 use order::SwitchOrder;
 
@@ -172,7 +173,7 @@ pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
     let discarded = survey.losses.iter().map(|loss| loss.missed).sum();
     let mut import = Import {
         writer: TraceWriter::create(out, TraceIdentity::default())
-            .map_err(|error| Failure::new(USAGE, error.to_string()))?,
+            .map_err(|error| uncreated(&error))?,
         mapping: Mapping::new(survey.shapes),
         order: SwitchOrder::after(&survey.order),
         written: Vec::new(),

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is kept of a session: the trace and the documents beside it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use overhear_directory::monotonic_now;
 use overhear_event::Nanos;
-use overhear_trace::{TraceIdentity, TraceWriter};
+use overhear_trace::{Folder, TraceIdentity, TraceWriter, WriteError};
 use serde::Serialize;
 
-use crate::exit::{Failure, INCONCLUSIVE, USAGE};
+use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
 use crate::limits;
 use crate::recording::{self, Recording};
 use crate::report::TraceReport;
@@ -17,40 +18,98 @@ use crate::report::TraceReport;
 /// the place is as it was, so that the command can be corrected and repeated. Files and folders
 /// that were there before are not ours to remove, nor is anything that we do not know.
 #[derive(Default)]
-pub(super) struct Unused(Vec<PathBuf>);
+pub(super) struct Unused(Made);
+
+/// What a recording begins with and was not there before, insides first.
+#[derive(Default)]
+pub(super) struct Made {
+    out: PathBuf,
+    entries: Vec<Entry>,
+    is_out_new: bool,
+}
+
+/// A file or folder that a recording begins with, by the folders in which it lies.
+#[derive(Clone, Copy)]
+struct Entry {
+    folders: &'static [&'static str],
+    name: &'static str,
+    is_folder: bool,
+}
+
+const OWN: &[&str] = &["trace", "overhear"];
+
+const ENTRIES: [Entry; 7] = [
+    Entry::new(&["trace"], "metadata", false),
+    Entry::new(OWN, "streams.json", false),
+    Entry::new(OWN, "summary.json", false),
+    Entry::new(OWN, "run.json", false),
+    Entry::new(OWN, "lock", false),
+    Entry::new(&["trace"], "overhear", true),
+    Entry::new(&[], "trace", true),
+];
+
+impl Entry {
+    const fn new(folders: &'static [&'static str], name: &'static str, is_folder: bool) -> Self {
+        Self {
+            folders,
+            name,
+            is_folder,
+        }
+    }
+
+    fn folder(self, out: &Path) -> io::Result<Folder> {
+        let mut folders = self.folders.iter();
+        folders.try_fold(Folder::open(out)?, |folder, name| folder.subfolder(name))
+    }
+
+    fn is_there(self, out: &Path) -> bool {
+        let found = self
+            .folder(out)
+            .and_then(|folder| Ok(folder.kind(self.name)?.is_some()));
+        found.unwrap_or_else(|error| error.kind() != io::ErrorKind::NotFound)
+    }
+}
 
 impl Unused {
     /// What will be made in `out`, and is not there yet.
-    pub(super) fn not_there_yet(out: &Path) -> Vec<PathBuf> {
-        let trace = out.join("trace");
-        let own = trace.join("overhear");
-        let files = ["streams.json", "summary.json", "run.json", "lock"].map(|name| own.join(name));
-        let mut all = vec![trace.join("metadata")];
-        all.extend(files);
-        all.extend([own, trace, out.to_path_buf()]);
-        all.retain(|path| path.symlink_metadata().is_err());
-        all
+    pub(super) fn not_there_yet(out: &Path) -> Made {
+        let mut entries = ENTRIES.to_vec();
+        entries.retain(|entry| !entry.is_there(out));
+        let found = Folder::open(out).map(drop);
+        Made {
+            out: out.to_path_buf(),
+            entries,
+            is_out_new: found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound),
+        }
     }
 
     /// These are being made.
-    pub(super) fn note(&mut self, made: Vec<PathBuf>) {
+    pub(super) fn note(&mut self, made: Made) {
         self.0 = made;
     }
 
     /// The recording has begun: nothing is removed any more.
     pub(super) fn are_used(&mut self) {
-        self.0.clear();
+        self.0 = Made::default();
     }
 }
 
 impl Drop for Unused {
     fn drop(&mut self) {
-        for path in &self.0 {
-            // A folder that somebody else has put something into stays.
-            let _ = match path.is_dir() {
-                true => std::fs::remove_dir(path),
-                false => std::fs::remove_file(path),
-            };
+        let Made {
+            out,
+            entries,
+            is_out_new,
+        } = &self.0;
+        // A folder that somebody else has put something into stays.
+        for entry in entries {
+            let _ = entry.folder(out).map(|folder| match entry.is_folder {
+                true => folder.remove_subfolder(entry.name),
+                false => folder.remove_file(entry.name),
+            });
+        }
+        if *is_out_new {
+            let _ = Folder::above(out).map(|(above, name)| above.remove_subfolder(name));
         }
     }
 }
@@ -69,14 +128,17 @@ pub(crate) fn create_trace(out: &Path) -> Result<TraceWriter, Failure> {
         realtime_offset: Nanos::from_ns(offset),
         uuid: None,
     };
-    TraceWriter::create(out, identity).map_err(|error| {
-        let status = match &error {
-            overhear_trace::WriteError::Write { .. }
-            | overhear_trace::WriteError::Replace { .. } => INCONCLUSIVE,
-            _ => USAGE,
-        };
-        Failure::new(status, error.to_string())
-    })
+    TraceWriter::create(out, identity).map_err(|error| uncreated(&error))
+}
+
+/// Why no trace is begun.
+pub(crate) fn uncreated(error: &WriteError) -> Failure {
+    let status = match error {
+        WriteError::Write { .. } | WriteError::Replace { .. } => INCONCLUSIVE,
+        WriteError::Folder(_) => UNAVAILABLE,
+        _ => USAGE,
+    };
+    Failure::new(status, error.to_string())
 }
 
 /// Keeps what was found live and cannot be computed from the recording.

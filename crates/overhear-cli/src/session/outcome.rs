@@ -77,10 +77,9 @@ impl Outcome {
     fn write_page_to(&self, out: &Path) -> Result<WrittenPage, Failure> {
         // What the session had.
         heap::give_back();
-        let file = out.join("report.html");
         let requests = [PageRequest::of(out, &self.report)];
         let page = Page::of(&requests)?;
-        page.write_to(&file)?;
+        let file = page.write_beside(out)?;
         let left_out = page.left_out();
         Ok(WrittenPage { file, left_out })
     }

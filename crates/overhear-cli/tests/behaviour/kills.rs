@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recorders that are killed at a hundred moments: from the first system call to the middle of a
-//! recording. Whatever is on disk is shown at once, then mended so that others can read it too.
+//! recording. Whatever is on disk is shown at once, and the same after a repair, which lets others read it too.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -68,10 +68,10 @@ fn kill_after(
 
     // A child that was held for its first instruction ends with the recorder; a program that runs
     // goes on to its own end. Until it executes the
-    // program the child shares the recorder's lock, so nothing is mended before.
+    // program the child shares the recorder's lock, so nothing is read before.
     eventually("the program ends by itself", || members(group) == 0);
 
-    // What can be read before anything is mended.
+    // What can be read before anything is repaired.
     let mut found = Found::default();
     let (mut events, mut torn) = (None, 0);
     if let Ok(reader) = TraceReader::open(out) {
@@ -95,19 +95,17 @@ fn kill_after(
                 Some(events),
                 "{ended:#?}"
             );
-            let said = ended
-                .stderr
-                .lines()
-                .filter(|line| line.contains("cut: "))
-                .count();
-            assert_eq!(said, torn, "{ended:#?}");
+            let advises = ended.stderr.contains("`overhear repair` cuts it");
+            assert_eq!(advises, torn > 0, "{ended:#?}");
+            let repaired = finish(&mut overhear(&["repair", path(out)]));
+            assert_eq!(repaired.status, 0, "{repaired:#?}");
+            assert_eq!(repaired.stdout.contains("cut the torn"), torn > 0);
             if has_babeltrace {
                 assert_eq!(babeltrace(out).0, events, "{}", out.display());
             }
             let (again, same) = report_json(out);
-            assert_eq!(again.stderr, "", "mended once, mended for good");
-            assert_eq!(same["trace"]["events"], report["trace"]["events"]);
-            assert_eq!(same["threads"], report["threads"]);
+            assert_eq!(again.stderr, "", "repaired once, repaired for good");
+            assert_eq!(same, report);
             found.torn = torn;
             found.events = events;
             found.with_events = usize::from(events > 0);

@@ -23,6 +23,7 @@ mod signals;
 mod statuses;
 mod support;
 mod terminal;
+mod untrusted;
 mod view;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]
 mod witness;

@@ -88,7 +88,7 @@ fn the_page_can_be_made_again_elsewhere_or_the_sentence_says_why_not() {
 }
 
 #[test]
-fn a_page_is_written_through_links_and_into_devices() {
+fn a_page_is_written_into_devices_and_not_through_links() {
     use std::os::unix::fs::{symlink, FileTypeExt};
     let folder = folder();
     let out = folder.path().join("out");
@@ -105,9 +105,11 @@ fn a_page_is_written_through_links_and_into_devices() {
     fs::write(&target, "an old page").unwrap();
     let link = folder.path().join("link.html");
     symlink("elsewhere/page.html", &link).unwrap();
-    assert_eq!(html(&link).status, 0);
+    html(&link).says(2, &["link.html", "symbolic link, which is not followed"]);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    assert!(fs::symlink_metadata(&target).unwrap().is_file() && is_page(&target));
+    assert_eq!(fs::read_to_string(&target).unwrap(), "an old page");
+    assert_eq!(html(&target).status, 0);
+    assert!(is_page(&target));
     // Nothing half written is left beside it.
     assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
 
@@ -162,7 +164,7 @@ fn damaged(times: usize, mut damage: impl FnMut(&mut Vec<u8>, &mut Chance)) {
             let mut bytes = fs::read(&file).unwrap();
             damage(&mut bytes, &mut chance);
             fs::write(bad.join(name), bytes).unwrap();
-            // Twice: what the first one mends must satisfy the second one.
+            // Twice: after the repair it is read again.
             for attempt in 0..2 {
                 let ended = report(&bad);
                 let what = format!("{} {round} {attempt}: {ended:#?}", name.display());
@@ -185,6 +187,9 @@ fn damaged(times: usize, mut damage: impl FnMut(&mut Vec<u8>, &mut Chance)) {
                     ended.status != 3 || ended.stdout.contains("INCOMPLETE"),
                     "{what}"
                 );
+                let repaired = finish(&mut overhear(&["repair", path(&bad)]));
+                repaired.does_not_panic();
+                assert!([0, 2, 3].contains(&repaired.status), "{what} {repaired:#?}");
             }
             fs::remove_dir_all(&bad).unwrap();
         }
@@ -216,7 +221,7 @@ fn overwritten_and_truncated_files_crash_nothing() {
 }
 
 #[test]
-fn a_stream_cut_short_is_said_to_be_and_mended() {
+fn a_stream_cut_short_is_said_to_be_and_repaired() {
     let folder = folder();
     let out = folder.path().join("out");
     record(&out);
@@ -237,8 +242,26 @@ fn a_stream_cut_short_is_said_to_be_and_mended() {
         .set_len(length - 10)
         .unwrap();
     let name = stream.file_name().unwrap().to_string_lossy().into_owned();
-    report(&out).says(3, &["overhear: cut: ", &name]);
+    let before = fs::read(&stream).unwrap();
+    let ended = report(&out);
+    ended.says(
+        3,
+        &["half written is left out", "`overhear repair` cuts it"],
+    );
+    assert!(ended.stdout.contains(&name), "{ended:#?}");
     let (again, cut) = report_json(&out);
     let events = |report: &serde_json::Value| report["trace"]["events"].as_u64().unwrap();
     assert!(events(&cut) < events(&whole), "{again:#?}");
+    assert_eq!(fs::read(&stream).unwrap(), before, "a viewer has written");
+    let repaired = finish(&mut overhear(&["repair", path(&out)]));
+    assert_eq!(repaired.status, 0, "{repaired:#?}");
+    assert!(repaired.stdout.contains("cut the torn tails of 1 stream"));
+    assert!(fs::metadata(&stream).unwrap().len() < before.len() as u64);
+    let (same, after) = report_json(&out);
+    assert_eq!((after, same.stderr), (cut, String::new()));
+    let again = finish(&mut overhear(&["repair", path(&out)]));
+    assert!(
+        again.stdout.ends_with(": nothing to repair\n"),
+        "{again:#?}"
+    );
 }

@@ -46,8 +46,8 @@ struct Tally {
     most_memory: u64,
 }
 
-/// The arguments of each verb that reads a recording. The report comes last: it repairs.
-fn verbs<'a>(recording: &'a str, folder: &'a str) -> [(&'static str, Vec<String>); 6] {
+/// The arguments of each verb that reads a recording. The repair comes last: it changes the recording.
+fn verbs<'a>(recording: &'a str, folder: &'a str) -> [(&'static str, Vec<String>); 7] {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let beside = |name: &str| format!("{folder}/{name}");
     let json = format!("--json={}", beside("report.json"));
@@ -70,6 +70,7 @@ fn verbs<'a>(recording: &'a str, folder: &'a str) -> [(&'static str, Vec<String>
             words(&["report", recording, "--html", &beside("html"), &json]),
         ),
         ("report", words(&["report", recording])),
+        ("repair", words(&["repair", recording])),
     ]
 }
 

@@ -19,11 +19,13 @@ mod graph;
 mod library;
 
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use overhear_event::Timestamp;
+use rustix::fs::FileType;
+
+use crate::folder::Folder;
 
 /// A field of a foreign event. Arrays and structures are left out.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,13 +158,10 @@ impl ForeignTrace {
             });
         }
         for trace in &traces {
-            let cut = fs::read(trace.join("metadata")).is_ok_and(|text| is_cut_off(&text));
-            if cut {
-                return Err(ForeignError::Unreadable {
-                    path: trace.clone(),
-                    reason: "its file `metadata` ends within a packet".to_owned(),
-                });
-            }
+            check(trace).map_err(|reason| ForeignError::Unreadable {
+                path: trace.clone(),
+                reason,
+            })?;
         }
         let graph = graph::Reading::new(library, &traces).map_err(|wrong| match wrong {
             graph::Wrong::Library(reason) => ForeignError::Library { reason },
@@ -183,13 +182,18 @@ impl ForeignTrace {
     #[must_use]
     pub fn traces(path: &Path) -> Vec<PathBuf> {
         let (mut found, mut folders) = (Vec::new(), vec![path.to_path_buf()]);
-        while let Some(folder) = folders.pop() {
-            if folder.join("metadata").is_file() {
-                found.push(folder.clone());
+        while let Some(path) = folders.pop() {
+            let Ok(folder) = Folder::open(&path) else {
+                continue;
+            };
+            for name in folder.names().unwrap_or_default() {
+                match folder.kind(&name).ok().flatten() {
+                    Some(FileType::Directory) => folders.push(path.join(&name)),
+                    // Whatever it is, so that there is a sentence about it.
+                    Some(_) if name == "metadata" => found.push(path.clone()),
+                    _ => {}
+                }
             }
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            folders.extend(inside.map(|entry| entry.path()));
         }
         found.sort();
         found
@@ -206,6 +210,26 @@ impl ForeignTrace {
                 path: self.path.clone(),
                 reason,
             })
+    }
+}
+
+/// Most bytes of metadata that is looked at.
+const MAX_METADATA_BYTES: u64 = 64 << 20;
+
+/// Looks for what the library would wait for, without an end: files that are none, and metadata that is cut off.
+fn check(trace: &Path) -> Result<(), String> {
+    let folder = Folder::open(trace).map_err(|error| error.to_string())?;
+    for name in folder.names().map_err(|error| error.to_string())? {
+        match folder.kind(&name) {
+            Ok(Some(FileType::RegularFile | FileType::Directory) | None) | Err(_) => {}
+            Ok(Some(_)) => return Err(format!("`{}` in it is no regular file", name.display())),
+        }
+    }
+    let text = folder.read("metadata", MAX_METADATA_BYTES);
+    let text = text.map_err(|error| format!("its file `metadata`: {error}"))?;
+    match is_cut_off(&text) {
+        true => Err("its file `metadata` ends within a packet".to_owned()),
+        false => Ok(()),
     }
 }
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear repair`: the only verb that changes a recording. All others leave out what a killed recorder has half
+//! written, with the same results.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use overhear_trace::{is_being_written, RepairError, RepairReport, TraceReader};
+
+use crate::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
+
+/// What a repair did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// One sentence about what was changed.
+    pub sentence: String,
+    /// Sentences about damage that stays.
+    pub damage: Vec<String>,
+}
+
+/// Cuts what a killed recorder half wrote in `dir`, so that other readers accept it.
+///
+/// # Errors
+/// [`Failure`] if this is no recording, another user owns it, it is being recorded, or it cannot be changed.
+pub fn repair(dir: &Path) -> Result<Repaired, Failure> {
+    let report = overhear_trace::repair(dir).map_err(|error| {
+        let status = match &error {
+            RepairError::Folder(_) => UNAVAILABLE,
+            RepairError::Change { kind, .. } => match kind {
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => UNAVAILABLE,
+                ErrorKind::StorageFull => INCONCLUSIVE,
+                _ => USAGE,
+            },
+            RepairError::Read(_) | RepairError::InUse { .. } => USAGE,
+        };
+        Failure::new(status, error.to_string())
+    })?;
+    Ok(Repaired {
+        sentence: sentence(dir, &report),
+        damage: report.corrupt.iter().map(ToString::to_string).collect(),
+    })
+}
+
+impl Repaired {
+    /// The exit status: 0, or 3 if damage stays.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self.damage.is_empty() {
+            true => COMPLETE,
+            false => INCONCLUSIVE,
+        }
+    }
+}
+
+fn sentence(dir: &Path, report: &RepairReport) -> String {
+    let counted = |count: usize, one: &str, several: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {several}"),
+    };
+    let mut done = Vec::new();
+    if !report.cut.is_empty() {
+        let bytes: u64 = report.cut.iter().map(|tail| tail.bytes).sum();
+        let streams = counted(report.cut.len(), "stream", "streams");
+        done.push(format!("cut the torn tails of {streams} ({bytes} bytes)"));
+    }
+    if !report.removed.is_empty() {
+        let files = counted(report.removed.len(), "file", "files");
+        done.push(format!("removed {files} without an element"));
+    }
+    if report.restored.is_some() {
+        done.push("wrote the metadata anew".to_owned());
+    }
+    let done = match done.is_empty() {
+        true => "nothing to repair".to_owned(),
+        false => done.join(", "),
+    };
+    format!("{}: {done}", dir.display())
+}
+
+/// A sentence, if other readers need a repair of the recording in `dir`.
+///
+/// # Errors
+/// [`Failure`] if this is no recording, or it is still being recorded.
+pub fn advice(dir: &Path) -> Result<Option<String>, Failure> {
+    if is_being_written(dir) {
+        let dir = dir.to_path_buf();
+        let sentence = RepairError::InUse { dir }.to_string();
+        return Err(Failure::new(USAGE, sentence));
+    }
+    let reader = TraceReader::open(dir).map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    Ok((reader.uncut_tails() > 0).then(|| {
+        format!(
+            "{}: what the recorder had half written is left out; `overhear repair` cuts it for other readers",
+            dir.display()
+        )
+    }))
+}

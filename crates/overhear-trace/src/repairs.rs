@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The list of repairs, `overhear/repairs.json`: which tails were cut off. What was torn stays known, so that results are
+//! the same before a repair and after it.
+
+use overhear_event::StreamId;
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue::parse;
+use crate::error::ReadError;
+use crate::place::{document_name, unreadable, Place, MAX_DOCUMENT_BYTES};
+use crate::reader::TornTail;
+
+/// The name of the document.
+pub(crate) const REPAIRS: &str = "repairs";
+
+/// All repairs of a trace, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Repairs {
+    cut: Vec<CutTail>,
+}
+
+/// A tail that a repair has cut off, or was about to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct CutTail {
+    stream: StreamId,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Repairs {
+    /// Reads the list; an empty one if nothing was repaired.
+    pub(crate) fn read(place: &Place) -> Result<Self, ReadError> {
+        let file = place.document(REPAIRS);
+        match place.own().read(document_name(REPAIRS), MAX_DOCUMENT_BYTES) {
+            Ok(json) => parse(&file, &json),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(unreadable(&file, &error)),
+        }
+    }
+
+    /// Adds tails that are about to be cut; says whether the list has changed.
+    pub(crate) fn add(&mut self, tails: &[TornTail]) -> bool {
+        let before = self.cut.len();
+        for tail in tails {
+            let cut = CutTail {
+                stream: tail.stream,
+                offset: tail.offset,
+                bytes: tail.bytes,
+            };
+            // A repair that was killed after it had listed what it would cut.
+            if !self.cut.contains(&cut) {
+                self.cut.push(cut);
+            }
+        }
+        self.cut.len() > before
+    }
+
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// The tails, as they were found before they were cut.
+    pub(crate) fn tails<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = TornTail> + 'a {
+        self.cut.iter().map(|tail| TornTail {
+            stream: tail.stream,
+            file: place.stream(tail.stream),
+            offset: tail.offset,
+            bytes: tail.bytes,
+        })
+    }
+}
