@@ -145,6 +145,7 @@ impl Held {
         })
     }
 
+    #[expect(clippy::disallowed_methods, reason = "it is asked about a program")]
     fn join(self) -> Result<Child, Failure> {
         let program = self.program;
         drop(self.release);
@@ -180,6 +181,7 @@ fn not_found(program: &OsStr) -> Failure {
 
 /// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. It is done here, because in
 /// the child each file that is not there would be a failed execve of the program's.
+#[expect(clippy::disallowed_methods, reason = "it is asked about programs")]
 fn found_in_path(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());

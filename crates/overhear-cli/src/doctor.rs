@@ -70,6 +70,7 @@ pub fn has_kernel_sensor(findings: &[Finding]) -> bool {
         .any(|finding| matches!(finding.name, "bpf" | "perf") && finding.ok)
 }
 
+#[expect(clippy::disallowed_methods, reason = "of /proc and /sys")]
 fn kernel_release() -> Finding {
     let name = rustix::system::uname();
     let (release, machine) = (
@@ -81,6 +82,7 @@ fn kernel_release() -> Finding {
     Finding::good("kernel", format!("Linux {release} on {machine}{kind}"))
 }
 
+#[expect(clippy::disallowed_methods, reason = "of /proc and /sys")]
 fn btf() -> Finding {
     match fs::metadata("/sys/kernel/btf/vmlinux") {
         Ok(_) => Finding::good("btf", "the kernel describes its types (BTF)"),
@@ -128,6 +130,7 @@ fn more() -> Finding {
     Finding::good("sensors", parts.join("; "))
 }
 
+#[expect(clippy::disallowed_methods, reason = "of /proc and /sys")]
 fn perf() -> Finding {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let level = level.trim();

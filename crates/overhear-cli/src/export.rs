@@ -62,6 +62,7 @@ impl Write for Watched<'_> {
 /// # Errors
 /// [`Failure`] if there is no such recording or sensor, or the output cannot be written. Whoever
 /// closes standard output early (`| head`) has seen enough.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 pub fn export(
     dir: &Path,
     format: &Format,

@@ -22,6 +22,7 @@ pub(crate) struct Request {
 
 /// Whether a process ignores a signal, as programs ignore SIGINT that a script started in the
 /// background, and SIGHUP those started by `nohup`. `process` is its folder in `/proc`.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
 pub(crate) fn ignores(process: &str, signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let ignored = status

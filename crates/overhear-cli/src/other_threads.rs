@@ -63,6 +63,7 @@ impl OtherThreads {
         names.map(|(tid, comm)| OtherThread { tid, comm }).collect()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "of /proc")]
     fn look(&mut self, tid: u32) {
         if tid == 0 || tid == Switch::UNKNOWN || self.known.len() >= MOST || !self.known.insert(tid)
         {

@@ -84,6 +84,7 @@ pub const fn state(record: &SensorRecord) -> State {
 
 /// Whether a process is there and no zombie. Only a directory can tell that for sure, because
 /// process ids are used again; this is for the time when it is gone.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
 pub(crate) fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat

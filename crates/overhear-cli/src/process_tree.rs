@@ -63,6 +63,7 @@ impl ProcessTree {
 }
 
 /// Whether there is such a process, and it is no zombie.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
 fn is_there(pid: u32) -> bool {
     let id = Pid::from_raw(pid.cast_signed());
     let is_gone = id.is_none_or(|id| test_kill_process(id) == Err(Errno::SRCH));

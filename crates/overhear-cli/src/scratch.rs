@@ -103,6 +103,7 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
+    #[expect(clippy::disallowed_methods, reason = "a folder of our own")]
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }

@@ -63,6 +63,7 @@ impl From<io::Error> for TrustError {
 }
 
 /// The text of a file.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 pub(crate) fn read_to_string(path: &Path) -> Result<String, TrustError> {
     let mut file = match Owners::of_privileged() {
         None => File::open(path)?,
@@ -78,6 +79,7 @@ pub(crate) fn read_to_string(path: &Path) -> Result<String, TrustError> {
 }
 
 /// The path by which a file is loaded or executed: for a privileged user the real one, every name of which is checked.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 pub(crate) fn checked_path(path: &Path) -> Result<PathBuf, TrustError> {
     match Owners::of_privileged() {
         None => Ok(path.to_path_buf()),
@@ -122,6 +124,7 @@ pub(crate) fn is_privileged() -> bool {
 
 /// Whether this process is in a user namespace of one user (`unshare --map-root-user`): its privileges are over its
 /// own user's things alone, and root's files do not look like root's.
+#[expect(clippy::disallowed_methods, reason = "a file of /proc")]
 fn is_alone_in_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let words: Vec<&str> = map.split_whitespace().collect();

@@ -58,6 +58,10 @@ impl Action {
     ///
     /// # Errors
     /// A sentence about the key.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a log that the configuration names"
+    )]
     pub(super) fn all_of(config: &ReactionConfig, base: &Path) -> Result<Vec<Self>, String> {
         let mut actions = Vec::new();
         match &config.log {
@@ -135,6 +139,7 @@ impl Action {
 }
 
 /// Where a program is: below `base` if its name has a `/`, else in PATH.
+#[expect(clippy::disallowed_methods, reason = "it is asked about a program")]
 fn find(program: &str, base: &Path) -> Option<PathBuf> {
     let is_file = |path: &PathBuf| path.is_file();
     if program.contains('/') {

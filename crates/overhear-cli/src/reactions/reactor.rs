@@ -377,6 +377,10 @@ impl State {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a log that the configuration names"
+    )]
     fn append(&mut self, path: &Path, line: &str) -> std::io::Result<()> {
         if !self.files.contains_key(path) {
             let file = File::options().append(true).create(true).open(path)?;

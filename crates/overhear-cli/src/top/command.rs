@@ -188,6 +188,7 @@ impl Listener {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "of /proc")]
     fn snapshot(&mut self, now: Timestamp) -> Snapshot {
         self.ask();
         self.drawn.iter_mut().for_each(Drawn::look);

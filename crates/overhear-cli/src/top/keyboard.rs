@@ -27,6 +27,7 @@ pub(super) struct Keyboard {
 
 impl Keyboard {
     /// Reads events from now on.
+    #[expect(clippy::disallowed_methods, reason = "the terminal")]
     pub(super) fn open() -> io::Result<Self> {
         let stdin = io::stdin();
         let input = match stdin.is_terminal() {

@@ -437,6 +437,7 @@ impl Loops {
 }
 
 /// Whether the kernel sets frequencies of CPUs, and so can tell of them.
+#[expect(clippy::disallowed_methods, reason = "of /sys")]
 fn has_frequencies() -> bool {
     let policies = std::fs::read_dir("/sys/devices/system/cpu/cpufreq");
     policies.is_ok_and(|mut policies| policies.next().is_some())
