@@ -65,6 +65,7 @@ impl Scratch {
         Err(last)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a folder of our own")]
     fn create_in(place: &Path) -> io::Result<Self> {
         // Programs of root may drop their privileges and must still find the socket; who may use it
         // is decided by the directory. Nobody can look around in the folder.

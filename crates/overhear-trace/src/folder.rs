@@ -371,10 +371,7 @@ impl Folder {
     /// Opens a name in this folder without following a link.
     fn open_beneath(&self, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let name = single(name)?;
-        let flags = flags | OFlags::NOFOLLOW;
-        let resolve =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        match openat2(&self.descriptor, name, flags, mode, resolve) {
+        match self.by_openat2(name, flags, mode) {
             // Filters of seccomp answer EPERM. So does the kernel for files that are immutable; then the second attempt
             // has the same answer.
             Err(Errno::NOSYS | Errno::PERM) => {}
@@ -382,7 +379,19 @@ impl Folder {
             Err(Errno::AGAIN) => {}
             opened => return explained(opened),
         }
-        explained(openat(&self.descriptor, name, flags, mode))
+        explained(self.by_openat(name, flags, mode))
+    }
+
+    fn by_openat2(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        openat2(&self.descriptor, name, flags, mode, resolve)
+    }
+
+    /// For a single name it is as strict.
+    fn by_openat(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        openat(&self.descriptor, name, flags | OFlags::NOFOLLOW, mode)
     }
 }
 
@@ -514,6 +523,7 @@ mod tests {
     use std::path::Path;
 
     use rustix::fs::{mknodat, FileType, Mode, CWD};
+    use rustix::io::Errno;
 
     use super::{Folder, FolderError};
 
@@ -565,6 +575,39 @@ mod tests {
             folder.file("none").unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
+    }
+
+    #[test]
+    fn both_ways_to_open_follow_no_link_and_wait_for_nobody() {
+        use rustix::fs::OFlags;
+        let (place, folder) = folder();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("file"), "text").unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        fifo(&at("fifo"));
+        symlink("file", at("link")).unwrap();
+        symlink("folder", at("folder link")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        let ways = [Folder::by_openat2, Folder::by_openat];
+        for open in ways {
+            let read = OFlags::RDONLY | OFlags::NONBLOCK;
+            let open = |name: &str, flags: OFlags| {
+                let mode = match flags.contains(OFlags::CREATE) {
+                    true => Mode::from_raw_mode(0o600),
+                    false => Mode::empty(),
+                };
+                open(&folder, name.as_ref(), flags, mode).map(drop)
+            };
+            assert_eq!(open("file", read), Ok(()));
+            assert_eq!(open("link", read), Err(Errno::LOOP));
+            let folders = read | OFlags::DIRECTORY;
+            assert_eq!(open("folder", folders), Ok(()));
+            assert!(open("folder link", folders).is_err());
+            assert!(open("dangling", read | OFlags::CREATE).is_err());
+            assert!(!at("nowhere").exists());
+            // Opened without a wait; its kind is looked at afterwards.
+            assert_eq!(open("fifo", read), Ok(()));
+        }
     }
 
     #[test]

@@ -418,3 +418,37 @@ fn what_is_no_trace_is_refused() {
     }
     assert!(!out.exists());
 }
+
+#[test]
+fn a_fifo_in_a_trace_makes_nobody_wait() {
+    if !has_libbabeltrace() {
+        return;
+    }
+    let folder = folder();
+    let trace = folder.path().join("trace");
+    fs::create_dir(&trace).unwrap();
+    let fifo = |name: &str| {
+        use rustix::fs::{mknodat, FileType, Mode, CWD};
+        let mode = Mode::from_raw_mode(0o666);
+        mknodat(CWD, trace.join(name), FileType::Fifo, mode, 0).unwrap();
+    };
+    let import = || {
+        let out = folder.path().join("out");
+        finish(&mut overhear(&[
+            "import",
+            path(&trace),
+            "--out",
+            path(&out),
+        ]))
+    };
+    fifo("metadata");
+    import().says_only(2, &["`metadata` in it is no regular file"]);
+    fs::remove_file(trace.join("metadata")).unwrap();
+    fs::write(trace.join("metadata"), METADATA).unwrap();
+    fifo("channel0_0");
+    import().says_only(2, &["`channel0_0` in it is no regular file"]);
+    fs::remove_file(trace.join("channel0_0")).unwrap();
+    let metadata = fs::File::options().write(true).open(trace.join("metadata"));
+    metadata.unwrap().set_len(3 << 30).unwrap();
+    import().says_only(2, &["`metadata`: it has 3221225472 bytes, more than the"]);
+}
