@@ -475,6 +475,7 @@ fn man(arguments: &ManArguments) -> Result<u8, Failure> {
 }
 
 /// Writes a document without having it in memory.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Failure> {
     fn write(report: &impl Serialize, out: impl Write) -> std::io::Result<()> {
         let mut out = PrintableJson(BufWriter::new(out));
