@@ -14,8 +14,8 @@ use crate::exit::{Failure, INCONCLUSIVE, UNAVAILABLE, USAGE};
 /// Writes a file in the folder `out` of a recording, which is the caller's or root's.
 ///
 /// # Errors
-/// [`Failure`] if it is not, if there is a link or something else than a regular file of this name, or if it cannot be
-/// written.
+/// [`Failure`] if it is not, if there is a link or something else than a regular file or an own FIFO of this name, or if it
+/// cannot be written.
 pub fn write_inside(
     out: &Path,
     name: &str,
@@ -26,6 +26,15 @@ pub fn write_inside(
     match folder.kind(name) {
         Ok(None | Some(FileType::RegularFile)) => {}
         Ok(Some(FileType::Symlink)) => return Err(is_link(&file)),
+        // Nobody else can have put it there.
+        Ok(Some(FileType::Fifo)) => {
+            let written = folder.own_fifo(name).and_then(|fifo| {
+                let mut out = BufWriter::new(fifo);
+                write(&mut out)?;
+                out.flush()
+            });
+            return written.map_err(|error| unwritten(&file, &error));
+        }
         Ok(Some(_)) => {
             let sentence = format!(
                 "cannot write {}: it is no regular file; remove it",

@@ -261,6 +261,22 @@ impl Folder {
         Ok(file)
     }
 
+    /// Opens a FIFO of the caller's or of root's to write into it. It waits for a reader.
+    ///
+    /// # Errors
+    /// Those of the operating system; of the kind [`io::ErrorKind::Other`] if it is no FIFO, or another user's.
+    pub fn own_fifo(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        let name = single(name.as_ref())?;
+        let check = |about: &Stat| match FileType::from_raw_mode(about.st_mode) {
+            FileType::Fifo => check_user(&self.path.join(name), about).map_err(io::Error::other),
+            other => Err(is_no(other, "FIFO")),
+        };
+        check(&statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
+        let fifo = self.open_beneath(name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        check(&fstat(&fifo)?)?;
+        Ok(fifo.into())
+    }
+
     /// Makes a file that does not exist, to append to it.
     ///
     /// # Errors

@@ -131,19 +131,12 @@ fn requests_end_the_command_once_the_recording_is_finished() {
     let config = folder.path().join("check.toml");
     let text = "[[constraint]]\nname = \"quick\"\nmetric = \"time_slice\"\nmax = \"1h\"\n";
     fs::write(&config, text).unwrap();
-    // Nobody will ever read from the page.
-    let blocked = folder.path().join("blocked");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &blocked,
-        rustix::fs::FileType::Fifo,
-        0o600.into(),
-        0,
-    )
-    .unwrap();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         fs::create_dir(&out).unwrap();
-        std::os::unix::fs::symlink(&blocked, out.join("report.html")).unwrap();
+        // Nobody will ever read from the page.
+        let page = out.join("report.html");
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &page, fifo, 0o600.into(), 0).unwrap();
         let options = ["--check", path(&config), "--junit", path(&verdicts)];
         let words = [&["run", "--out", path(&out)], &options[..], &["--", "true"]].concat();
         let run = Started::spawn(&mut overhear(&words));

@@ -279,7 +279,8 @@ fn a_recorder_of_root_writes_only_to_folders_of_root() {
         symlink(&precious, page.join(name)).unwrap();
     }
     let ended = run(&page);
-    assert_eq!(ended.status, 3, "{ended:#?}");
+    // The recording is whole; a page can be made again.
+    assert_eq!(ended.status, 0, "{ended:#?}");
     assert!(
         ended
             .stderr
