@@ -232,8 +232,8 @@ impl Calibration {
     }
 }
 
-/// Measures, in so many rounds: everything, or `only` these sensors of the kernel. `tell` hears of each round that
-/// is done.
+/// Measures, in so many rounds: everything, or `only` these sensors of the kernel. `tell` gets 0, then the number of
+/// each round that is done.
 ///
 /// # Errors
 /// [`Failure`] if the loops cannot run.
@@ -242,6 +242,7 @@ pub fn calibrate(
     only: &[Sought],
     mut tell: impl FnMut(u64),
 ) -> Result<Calibration, Failure> {
+    tell(0);
     let mut notes = Vec::new();
     // Programs first: their directory must not be disturbed by a thread that yields.
     let (programs, programs_reading) = if only.is_empty() {

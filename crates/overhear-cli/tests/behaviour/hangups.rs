@@ -86,7 +86,7 @@ fn hung_up_view_and_calibrate_end() {
     assert_eq!(view.hang_up(), 0);
     let file = folder.path().join("calibration.json");
     let calibrate = on_terminal(overhear(&["calibrate", "--output", path(&file)]));
-    calibrate.shows("round 1 of");
+    calibrate.shows("round 0 of");
     assert_eq!(calibrate.hang_up(), 129);
     // Neither the file nor a temporary one.
     let left = fs::read_dir(folder.path()).unwrap();
