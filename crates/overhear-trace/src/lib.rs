@@ -87,7 +87,7 @@
 //!   packets are written whole, and files are replaced by renaming.
 //! - Reading changes nothing: what a killed recorder half wrote is left out, and only [`repair()`] cuts it. Every file is
 //!   opened by a [`Folder`], which follows no links and opens regular files only; metadata and catalogue have at most 64 MiB,
-//!   documents 32 MiB.
+//!   documents 48 MiB.
 //! - A file is untrusted until it is checked, and checking allocates nothing that a number in it
 //!   asks for. Each packet carries a checksum, and no time may lie outside the recording. Damage costs the packets it
 //!   is in: the reader goes on at the next whole packet, and a replay delivers what is missing as a gap with the

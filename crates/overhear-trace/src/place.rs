@@ -23,7 +23,7 @@ const LOCK: &str = "lock";
 /// Most bytes of the metadata and of the catalogue. Both grow with the number of streams.
 pub(crate) const MAX_CATALOGUE_BYTES: u64 = 64 << 20;
 /// Most bytes of an attached document.
-pub(crate) const MAX_DOCUMENT_BYTES: u64 = 32 << 20;
+pub(crate) const MAX_DOCUMENT_BYTES: u64 = 48 << 20;
 /// Most values in an attached document. The smallest takes 2 bytes of text and 24 bytes of memory.
 pub(crate) const MAX_DOCUMENT_VALUES: u64 = 4 << 20;
 

@@ -494,7 +494,7 @@ impl TraceReader {
         self.streams.iter().map(bytes).sum()
     }
 
-    /// A document that was attached; `None` if there is none of this name. It has at most 32 MiB, and takes at most 96 MiB
+    /// A document that was attached; `None` if there is none of this name. It has at most 48 MiB, and takes at most 96 MiB
     /// of memory; [`TraceReader::document_as`] takes less.
     ///
     /// # Errors
