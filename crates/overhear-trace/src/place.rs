@@ -24,7 +24,7 @@ const LOCK: &str = "lock";
 pub(crate) const MAX_CATALOGUE_BYTES: u64 = 64 << 20;
 /// Most bytes of an attached document.
 pub(crate) const MAX_DOCUMENT_BYTES: u64 = 48 << 20;
-/// Most values in an attached document. The smallest takes 2 bytes of text and 24 bytes of memory.
+/// Most values in an attached document, as [`ValueCount`] has them. The smallest takes 2 bytes of text and 24 bytes of memory.
 pub(crate) const MAX_DOCUMENT_VALUES: u64 = 4 << 20;
 
 /// The directory of a trace: `DIR`, in which `trace/` is what CTF readers see.
@@ -188,7 +188,7 @@ impl Place {
         let mut out = BoundedDocument {
             out: BufWriter::new(self.own.replace(document_name(name))?),
             bytes: 0,
-            values: 0,
+            values: ValueCount::default(),
         };
         write(&mut out)?;
         let out = out.out.into_inner();
@@ -206,14 +206,14 @@ impl Place {
 struct BoundedDocument<'a> {
     out: BufWriter<Replacement<'a>>,
     bytes: u64,
-    values: u64,
+    values: ValueCount,
 }
 
 impl Write for BoundedDocument<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes += bytes.len() as u64;
-        self.values += values(bytes);
-        check_size(self.bytes, self.values)?;
+        self.values.add(bytes);
+        check_size(self.bytes, self.values.count)?;
         self.out.write_all(bytes)?;
         Ok(bytes.len())
     }
@@ -223,10 +223,45 @@ impl Write for BoundedDocument<'_> {
     }
 }
 
-/// How many values this piece of JSON has at most.
-pub(crate) fn values(json: &[u8]) -> u64 {
-    let begins = |byte: &&u8| matches!(byte, b',' | b'[' | b'{');
-    json.iter().filter(begins).count() as u64
+/// Counts the values of JSON text that comes piece by piece: each at most once for every 24 bytes of memory that it
+/// takes, so texts count for three. Names of members are kept by nobody and count for nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ValueCount {
+    count: u64,
+    is_in_text: bool,
+    is_escaped: bool,
+    is_behind_text: bool,
+}
+
+impl ValueCount {
+    /// Of a whole document.
+    pub(crate) fn of(json: &[u8]) -> u64 {
+        let mut values = Self::default();
+        values.add(json);
+        values.count
+    }
+
+    fn add(&mut self, json: &[u8]) {
+        for &byte in json {
+            if self.is_in_text {
+                let ends = byte == b'"' && !self.is_escaped;
+                self.is_escaped = byte == b'\\' && !self.is_escaped;
+                (self.is_in_text, self.is_behind_text) = (!ends, ends);
+                continue;
+            }
+            match byte {
+                b'"' => {
+                    self.count += 2;
+                    self.is_in_text = true;
+                }
+                b':' if self.is_behind_text => self.count -= 2,
+                b',' | b'[' | b'{' => self.count += 1,
+                b' ' | b'\t' | b'\r' | b'\n' => continue,
+                _ => {}
+            }
+            self.is_behind_text = false;
+        }
+    }
 }
 
 /// Whether a document is as small as documents have to be.
@@ -310,4 +345,27 @@ pub fn is_being_written(dir: impl AsRef<Path>) -> bool {
     lock.is_ok_and(|lock| {
         lock.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ValueCount;
+
+    #[test]
+    fn texts_count_for_three_values_and_names_for_nothing() {
+        for (json, count) in [
+            ("[0,1,2]", 3),
+            (r#"["a","b"]"#, 6),
+            (r#"{"a":1,"b" : 2}"#, 2),
+            (r#"["\":[,{\\","b"]"#, 6),
+            (r#"{"\\":"\"","c":[]}"#, 5),
+        ] {
+            assert_eq!(ValueCount::of(json.as_bytes()), count, "{json}");
+            let mut pieces = ValueCount::default();
+            json.as_bytes()
+                .chunks(1)
+                .for_each(|piece| pieces.add(piece));
+            assert_eq!(pieces.count, count, "{json}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ use crate::map::Map;
 use crate::metadata::check_metadata;
 use crate::packet::PacketLayout;
 use crate::place::{
-    check_size, document_name, is_document_name, stream_name, unreadable, values, Place,
+    check_size, document_name, is_document_name, stream_name, unreadable, Place, ValueCount,
     MAX_CATALOGUE_BYTES, MAX_DOCUMENT_BYTES, METADATA,
 };
 use crate::repairs::{Repairs, REPAIRS};
@@ -557,7 +557,7 @@ impl TraceReader {
         let own = self.place.own();
         let json = own.read(document_name(name), MAX_DOCUMENT_BYTES);
         let json = json.and_then(|json| {
-            check_size(json.len() as u64, values(&json))?;
+            check_size(json.len() as u64, ValueCount::of(&json))?;
             Ok(json)
         });
         match json {

@@ -483,6 +483,7 @@ fn large_files_take_no_memory() {
         ("\"\",", 15 << 20),
         ("{\"a\":0},", 15 << 20),
         ("[[]],", 15 << 20),
+        ("\"letters\",", 40 << 20),
     ] {
         let units = unit.repeat(bytes / unit.len());
         fs::write(
