@@ -20,6 +20,8 @@ const NOBODY: u32 = 65_534;
 /// A user with a folder and copies of all programs: the build's folder may be closed to others.
 struct User {
     place: TempDir,
+    /// Whose the folders are, where root runs the tests.
+    id: u32,
     /// What runs a program as this user.
     front: Vec<OsString>,
     overhear: PathBuf,
@@ -45,6 +47,7 @@ impl User {
             wrapper: copy(wrapper()),
             tests: copy(&env::current_exe().unwrap()),
             front: Vec::new(),
+            id: NOBODY,
             place,
         };
         let own = format!("TMPDIR={}", user.place.path().display());
@@ -84,7 +87,7 @@ impl User {
     fn folder(&self) -> TempDir {
         let folder = TempDir::new_in(self.place.path()).unwrap();
         if is_root() {
-            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(folder.path(), Some(self.id), Some(self.id)).unwrap();
         }
         folder
     }
@@ -278,6 +281,9 @@ fn sensors_of_programs_work_where_root_is_refused() {
     if let Some(mut user) = User::new() {
         // All that `nobody` could do root can do; the filter binds both.
         user.front = vec!["env".into()];
+        // Root records in no folder of others.
+        user.id = 0;
+        chown(user.place.path(), Some(0), Some(0)).unwrap();
         sensors_alone(&user, &user.refused());
     }
 }
