@@ -104,7 +104,7 @@ fn program_words(work: [u64; 4]) -> Vec<String> {
 /// memory that the command had.
 #[track_caller]
 fn watched(options: &[&str], work: [u64; 4], group: Option<&Group>) -> (Value, String, u64) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let json = folder.path().join("report.json");
     let json_option = format!("--json={}", json.display());
     let words = program_words(work);
@@ -133,7 +133,7 @@ fn elements_of(report: &Value) -> u64 {
 
 #[test]
 fn run_in_a_group_with_little_memory_is_bounded() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let out = folder.path().join("out");
     let group = Group::with_memory(512 << 20);
     if group.is_none() {
@@ -155,7 +155,7 @@ fn run_in_a_group_with_little_memory_is_bounded() {
 
 #[test]
 fn run_with_many_sensors_and_all_of_the_kernel_is_bounded() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let out = folder.path().join("out");
     let options = [
         "--out",
@@ -249,7 +249,7 @@ fn run_that_is_viewed_is_bounded() {
 
 #[test]
 fn attached_recording_is_bounded() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let (socket, out) = (folder.path().join("directory"), folder.path().join("out"));
     let words = program_words([4, 3_000_000, 1, 1]);
     let mut arguments = vec!["run", "--kernel", "off", "--socket", path(&socket), "--"];
@@ -286,7 +286,7 @@ fn record_of_a_running_program_is_bounded() {
         .spawn()
         .unwrap();
     let pid = program.id().to_string();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let out = folder.path().join("out");
     let arguments = ["record", "--pid", &pid, "--out", path(&out)];
     let (ended, most_bytes) = Watched::start(&mut limited(BOUND, &arguments)).end();

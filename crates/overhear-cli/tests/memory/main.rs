@@ -21,9 +21,15 @@ use recordings::{Recording, OTHER_THREADS, TASKS};
 /// No page is larger than that.
 const PAGE_BYTES: u64 = 24 << 20;
 
-/// A recording in a folder that is removed at the end of a test.
+/// A folder that is removed at the end of a test. It is on the disk that the build is on: where temporary files are in
+/// memory, the maps of a recording's files count as shared memory.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A recording in such a folder.
 fn recorded(recording: Recording) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     recording.write(folder.path());
     folder
 }
