@@ -450,7 +450,7 @@ fn a_reaction_that_fails_is_told_and_the_recording_keeps_it() {
     // A document that cannot be read is no verdict at all.
     fs::write(out.join("trace/overhear/guarantee.json"), "{}").unwrap();
     let damaged = finish(&mut overhear(&["report", path(&out)]));
-    damaged.says_only(2, &["guarantee.json cannot be read", "missing field"]);
+    damaged.says_only(2, &["guarantee.json cannot be understood", "missing field"]);
 }
 
 #[test]

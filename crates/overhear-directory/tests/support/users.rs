@@ -48,6 +48,20 @@ pub fn socket() -> Option<PathBuf> {
     std::env::var_os(SOCKET).map(PathBuf::from)
 }
 
+/// The tests' program; a copy in this folder if it lies where only its owner may look.
+fn for_everybody(folder: &Path) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let is_open = |path: &Path| path.metadata().unwrap().permissions().mode() & 1 != 0;
+    if own.ancestors().all(is_open) {
+        return own;
+    }
+    let copy = folder.join("tests");
+    if !copy.exists() {
+        std::fs::copy(own, &copy).unwrap();
+    }
+    copy
+}
+
 /// A test of this file that is about to run as another user.
 pub struct Prepared {
     uid: u32,
@@ -98,9 +112,16 @@ impl Prepared {
         };
         // SAFETY: between fork and exec only system calls are made.
         unsafe { self.command.pre_exec(become_other) };
-        Other(Some(
-            self.command.spawn().expect("another user runs the tests"),
-        ))
+        loop {
+            match self.command.spawn() {
+                Ok(child) => return Other(Some(child)),
+                // A process that another thread has just forked still has the copy open that it inherited.
+                Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {
+                    std::thread::yield_now();
+                }
+                Err(error) => panic!("no other user runs the tests: {error}"),
+            }
+        }
     }
 
     /// Starts it and waits until it prints this line.
@@ -129,7 +150,7 @@ impl Other {
     }
 
     pub fn prepare(uid: u32, test: &str, socket: &Path) -> Prepared {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = Command::new(for_everybody(socket.parent().unwrap()));
         command
             .args(["--exact", test, "--nocapture"])
             .env(SOCKET, socket)
