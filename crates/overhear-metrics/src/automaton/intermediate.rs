@@ -217,6 +217,8 @@ struct Marks {
     opened: u64,
     /// By which it entered the last state of the stretch.
     entered: u64,
+    /// The last one that lies in a segment which it ended.
+    counted: u64,
 }
 
 /// What one automaton counts.
@@ -251,8 +253,12 @@ impl Tallies {
         let present = totals.present;
         let opens = self.0[to].marks.opened == present.ordinal;
         let own = totals.of_task(task);
-        let before = present.count.only_if(!opens && present.task == task);
+        let is_written = present.task == task;
+        let before = present.count.only_if(!opens && is_written);
         self.0[to].opened.own = own.minus(before);
+        if is_written {
+            self.0[to].count_again(present);
+        }
     }
 
     /// The alphabet assigns the present element to this task, which has the slot.
@@ -266,12 +272,14 @@ impl Tallies {
             // Of a task that this element names first, it may have opened the stretch.
             let opens = tally.marks.opened == present.ordinal;
             tally.opened.own = tally.opened.own.plus(present.count.only_if(opens));
+            tally.count_again(present);
         }
     }
 
     /// A measurement begins.
     pub(super) fn begin(&mut self, slot: usize) {
-        self.0[slot].segments = Share::default();
+        let tally = &mut self.0[slot];
+        (tally.segments, tally.marks.counted) = (Share::default(), 0);
     }
 
     /// A stretch begins by the present element.
@@ -290,6 +298,9 @@ impl Tallies {
     pub(super) fn close(&mut self, (slot, task): (usize, u32), totals: &Totals) {
         let (tally, present) = (&mut self.0[slot], totals.present);
         let leaves = tally.marks.entered != present.ordinal;
+        if !leaves && tally.marks.opened != present.ordinal {
+            tally.marks.counted = present.ordinal;
+        }
         let is_written = task != 0 && present.task == task;
         let is_own = is_written || tally.marks.assigned == present.ordinal;
         let now = tally.now(task, totals);
@@ -316,6 +327,13 @@ impl Tallies {
 }
 
 impl Tally {
+    /// The present element is an own one. An earlier event of it may have ended a segment of the automaton without a
+    /// task, of which this one is a copy.
+    fn count_again(&mut self, present: Present) {
+        let is_counted = self.marks.counted == present.ordinal;
+        self.segments.own = self.segments.own.plus(present.count.only_if(is_counted));
+    }
+
     fn now(&self, task: u32, totals: &Totals) -> Share {
         Share {
             all: totals.all,
