@@ -97,10 +97,13 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         if let Some(mut run) = self.run.take() {
-            for pid in crate::support::children(run.pid()) {
-                send(pid, libc::SIGKILL);
+            // Its directory answers before the program is started.
+            while let Ok(None) = run.child.try_wait() {
+                for pid in crate::support::children(run.pid()) {
+                    send(pid, libc::SIGKILL);
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            let _ = run.child.wait();
         }
     }
 }
