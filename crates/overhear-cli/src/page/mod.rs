@@ -2,7 +2,7 @@
 //! The page: `report.html`, one file that shows what was heard.
 //!
 //! Two JSON documents flow in, the *report* (the same one that `--json`
-//! prints) and the *time-line* (the columns behind the picture). [`write`]
+//! prints) and the *time-line* (the columns behind the picture). [`write()`]
 //! puts them, one style sheet and one script into one HTML file that is opened
 //! from disk. It needs no server and no network: a content security policy in
 //! its head forbids every connection. The documents are serialised straight
@@ -176,12 +176,12 @@ where
     compose(out, run, beside, false)
 }
 
-/// The page of a run as [`write`] writes it.
+/// The page of a run as [`write()`] writes it.
 pub fn render(report: &Value, timeline: &Value) -> String {
     rendered(&Run::of_values(report, timeline), None, false)
 }
 
-/// The page of two runs as [`write`] writes it.
+/// The page of two runs as [`write()`] writes it.
 pub fn render_beside(run: &Run<'_, Value, Value>, beside: &Run<'_, Value, Value>) -> String {
     rendered(run, Some(beside), false)
 }

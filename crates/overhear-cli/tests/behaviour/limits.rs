@@ -64,7 +64,9 @@ fn limits_have_a_sentence() {
             let ended = finish(limited(&mut command, Resource::Nproc, 1));
             ended.says_only(5, &["RLIMIT_NPROC is 1", "ulimit -u"]);
         }
-        None => println!("skipped: only root can become an ordinary user"),
+        None => println!(
+            "skipped: only root can become an ordinary user, who must be able to run the binary"
+        ),
     }
     let ended = run(Resource::Memlock, 0);
     ended.does_not_panic();

@@ -195,7 +195,7 @@ fn a_program_that_drops_its_privileges_is_heard() {
         ],
     );
     if ended.status == 127 || ended.status == 126 {
-        println!("skipped: setpriv is not there, or the user may not run the program");
+        println!("skipped: setpriv is not there, or the user cannot execute the program");
         return;
     }
     assert_eq!(ended.status, 0, "{ended:#?}");
