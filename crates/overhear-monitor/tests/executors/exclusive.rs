@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A CPU that is set apart, for real: a guarantee on it, and what a killed process leaves.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -43,7 +44,9 @@ fn groups_of(pid: u32) -> Vec<String> {
     let entries = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let begin = format!("overhear-{pid}-");
-    names.filter(|name| name.starts_with(&begin)).collect()
+    // A hierarchy may be mounted at several places.
+    let names: BTreeSet<_> = names.filter(|name| name.starts_with(&begin)).collect();
+    names.into_iter().collect()
 }
 
 #[test]
