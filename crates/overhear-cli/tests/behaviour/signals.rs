@@ -68,6 +68,29 @@ fn other_requests_are_passed_on_as_they_are() {
     interrupted("exec sleep 50", &[libc::SIGHUP], 129);
 }
 
+/// A container that was entered without a session of its own: the leader of the session has no id inside.
+#[test]
+fn requests_are_passed_on_where_the_leader_of_the_session_has_no_id() {
+    let namespace = ["--pid", "--fork", "--mount-proc"];
+    let permitted = Command::new("unshare").args(namespace).arg("true").output();
+    if !permitted.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no permission to make a PID namespace");
+        return;
+    }
+    for (signal, status) in [("HUP", 129), ("TERM", 143)] {
+        let asks = format!("kill -{signal} $PPID; exec sleep 50");
+        let mut command = Command::new("unshare");
+        command
+            .args(namespace)
+            .args([env!("CARGO_BIN_EXE_overhear"), "run", "--kernel", "off"])
+            .args(["--", "sh", "-c", &asks]);
+        hangups(&mut command, libc::SIG_DFL);
+        let ended = finish(&mut command);
+        ended.does_not_panic();
+        assert_eq!(ended.status, status, "{ended:#?}");
+    }
+}
+
 #[test]
 fn a_program_that_ignores_interrupts_is_asked_otherwise() {
     interrupted("trap '' INT; exec sleep 50", &[libc::SIGINT], 143);
