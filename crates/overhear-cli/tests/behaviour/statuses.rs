@@ -206,7 +206,6 @@ fn a_place_of_somebody_else_is_refused() {
     let folder = folder();
     let out = folder.path().join("out");
     let Some(mut command) = as_nobody(&["run", "--out", path(&out), "--", "true"]) else {
-        println!("skipped: only root can become another user, who must be able to run the binary");
         return;
     };
     finish(&mut command).says_only(2, &["cannot create", "Permission denied", "may write to"]);
@@ -215,7 +214,6 @@ fn a_place_of_somebody_else_is_refused() {
 #[test]
 fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
     let Some(mut command) = as_nobody(&["run", "--via", "bpf", "--", "echo", "ran"]) else {
-        println!("skipped: only root can become another user, who must be able to run the binary");
         return;
     };
     let ended = finish(&mut command);
