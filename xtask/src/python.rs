@@ -80,6 +80,8 @@ fn prepare(venv: &Path) -> Result<(), String> {
         let modules = names.join(", ").replace("maturin, ", "");
         shell::succeeds(Command::new(&python).args(["-c", &format!("import {modules}")]))
             && venv.join("bin/maturin").is_file()
+            // Its first line is a path, which a checkout that was moved no longer has.
+            && shell::succeeds(Command::new(venv.join("bin/pytest")).arg("--version"))
     };
     if is_ready() {
         return Ok(());
