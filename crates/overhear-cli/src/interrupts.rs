@@ -86,8 +86,8 @@ fn request(origin: Origin) -> Option<Request> {
 
 /// Whether this process leads its session.
 ///
-/// The kernel calls a leader 0 that lies outside our PID namespace, as in a container that was entered without a
-/// session of its own; `rustix::process::getsid` takes that for an impossible id and panics.
+/// The kernel returns 0 for a leader outside the PID namespace, as in a container that was entered without a session
+/// of its own, and below an `init` that never began a session. `rustix::process::getsid` panics at 0.
 fn leads_session() -> bool {
     // SAFETY: two system calls without memory arguments.
     unsafe { libc::getsid(0) == libc::getpid() }
