@@ -130,7 +130,7 @@ static void *pushes(void *nothing)
 	if (!bytes)
 		abort();
 	pthread_barrier_wait(&both);
-	for (int turn = 0; turn < 20 * TURNS; turn++) {
+	for (int turn = 0; turn < 100 * TURNS; turn++) {
 		if (write(channel[1], bytes, CHANNEL) < 0 && errno != EAGAIN)
 			abort();
 		if (read(channel[0], bytes, CHANNEL) < 0 && errno != EAGAIN)
