@@ -12,9 +12,9 @@ use anyhow::{bail, Context as _, Result};
 use clap::{Parser, ValueEnum};
 use demo::chart::{chart, duration};
 use demo::{programs, Reason, Span, Spans};
-use overhear_cli::exit::Exit;
-use overhear_cli::session::{KernelChoice, Session};
 use overhear_metrics::Histogram;
+use overhear_session::conclusion::Exit;
+use overhear_session::session::{KernelChoice, Session};
 use rustix::time::{clock_gettime, ClockId};
 
 /// Where does the CPU time of a call from a client to a server go?
@@ -82,7 +82,6 @@ fn demonstrate(options: &Options) -> Result<()> {
     let mut outcome = Session::builder(command)
         .out(Some(out))
         .kernel(options.kernel.into())
-        .quiet(true)
         .run(&mut [&mut spans])?;
     spans.finish();
     outcome.add_histograms(histograms(&spans))?;
@@ -100,7 +99,7 @@ fn demonstrate(options: &Options) -> Result<()> {
     for note in &outcome.report.notes {
         println!("{}", fill(&format!("Note: {note}"), "  "));
     }
-    if let Some(page) = outcome.write_page()? {
+    if let Some(page) = overhear_page::recorded::write_page(&mut outcome)? {
         let file = page.file.display();
         println!("The report, with the time-line of both: {file}");
     }

@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use demo::programs::{self, CLIENT, SERVER};
 use demo::{Span, Spans};
-use overhear_cli::exit::UNAVAILABLE;
-use overhear_cli::session::{KernelChoice, Session};
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::Histogram;
+use overhear_session::conclusion::{Conclusion, Exit};
+use overhear_session::error::ErrorKind;
+use overhear_session::session::{KernelChoice, Session};
 
 const CALLS: u32 = 400;
 const PERIOD_US: u32 = 500;
@@ -78,10 +79,9 @@ fn four_spans(choice: KernelChoice) -> Option<(f64, f64)> {
     let (mut spans, mut between) = (Spans::default(), BetweenCalls::default());
     let outcome = Session::builder(command)
         .kernel(choice)
-        .quiet(true)
         .run(&mut [&mut spans, &mut between]);
     let outcome = match outcome {
-        Err(failure) if failure.status == UNAVAILABLE && choice != KernelChoice::Off => {
+        Err(failure) if failure.kind == ErrorKind::Unavailable && choice != KernelChoice::Off => {
             println!("skipped: {choice:?}: {failure}");
             return None;
         }
@@ -91,8 +91,8 @@ fn four_spans(choice: KernelChoice) -> Option<(f64, f64)> {
     let report = &outcome.report;
     assert_eq!(report.missed_total, 0, "{choice:?}: {:?}", report.losses);
     assert_eq!(
-        outcome.status(),
-        0,
+        (outcome.exit, outcome.report.conclusion()),
+        (Exit::Code(0), Conclusion::Complete),
         "{choice:?}: {:?}",
         outcome.report.notes
     );
@@ -140,10 +140,12 @@ fn only_calls_of_the_test_client_are_measured() {
     );
     let command = ["sh", "-c", &both].map(Into::into).to_vec();
     let mut spans = Spans::default();
-    let builder = Session::builder(command).quiet(true);
+    let builder = Session::builder(command);
     let outcome = builder.run(&mut [&mut spans]).unwrap();
     spans.finish();
-    assert_eq!(outcome.status(), 0, "{:?}", outcome.report);
+    let ended = (outcome.exit, outcome.report.conclusion());
+    let expected = (Exit::Code(0), Conclusion::Complete);
+    assert_eq!(ended, expected, "{:?}", outcome.report);
     assert!(spans.discarded().is_empty(), "{:?}", spans.discarded());
     assert_eq!(spans.histogram(Span::Client).count(), u64::from(CALLS));
     let invocations = |id: &str| {

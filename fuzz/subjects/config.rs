@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use overhear_cli::config::{constraints, selection::Runner, tasks, Config};
+use overhear_session::config::{constraints, selection::Runner, tasks, Config};
 
 /// Runs one input.
 pub(crate) fn run(input: &[u8]) {

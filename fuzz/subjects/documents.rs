@@ -2,9 +2,7 @@
 //! Recordings of which one document is arbitrary: the report is made or refused with a sentence, without a panic, and
 //! its text acts on no terminal.
 
-use overhear_cli::offline;
-use overhear_cli::table;
-use overhear_cli::width::Width;
+use overhear_session::replay;
 
 use crate::recording::Recording;
 
@@ -31,12 +29,12 @@ pub(crate) fn run(recording: &Recording, input: &[u8]) {
         let _ = std::fs::remove_file(dir.join(format!("trace/overhear/{other}.json")));
     }
     recording.with(&format!("overhear/{name}.json"), bytes);
-    match offline::read_report(&dir) {
+    match replay::read_report(&dir) {
         Ok(report) => {
-            let text = table::render(&report, Width::UNLIMITED);
+            let text = overhear_cli::report_text(&report, None);
             assert!(!text.contains('\u{1b}'), "{text:?}");
             assert!(serde_json::to_string(&report).is_ok());
         }
-        Err(failure) => assert!(!failure.sentence.is_empty()),
+        Err(failure) => assert!(!failure.message.is_empty()),
     }
 }

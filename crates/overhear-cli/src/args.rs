@@ -8,16 +8,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
-use overhear_cli::calibrate::{Calibration, Sought};
-use overhear_cli::config::Execution;
-use overhear_cli::exit::{Failure, USAGE};
-use overhear_cli::metrics::ElementCost;
-use overhear_cli::offline::TimeRange;
-use overhear_cli::record::Wishes;
-use overhear_cli::session::{self, KernelChoice, KernelSensor, NamedSensors, Probe};
-use overhear_cli::updates::UpdateSpecification;
 use overhear_event::Nanos;
 use overhear_metrics::automaton::Metric;
+use overhear_page::TimeRange;
+use overhear_session::calibrate::{Calibration, Sought};
+use overhear_session::config::Execution;
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::metrics::ElementCost;
+use overhear_session::record::Wishes;
+use overhear_session::session::{self, KernelChoice, KernelSensor, NamedSensors, Probe};
+use overhear_session::updates::UpdateSpecification;
 
 pub(crate) use live::{
     AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments, TopArguments,
@@ -358,7 +358,7 @@ impl RecordArguments {
             duration: self.duration,
             out: self.out.clone(),
             command: std::env::args_os().collect(),
-            quiet: self.quiet,
+            progress: crate::progress::unless(self.quiet),
         }
     }
 }
@@ -425,13 +425,13 @@ pub(crate) struct RangeArguments {
 
 impl RangeArguments {
     /// # Errors
-    /// [`Failure`] if it ends before it begins.
-    pub(crate) fn range(self) -> Result<TimeRange, Failure> {
+    /// [`SessionError`] if it ends before it begins.
+    pub(crate) fn range(self) -> Result<TimeRange, SessionError> {
         let from = self.from.unwrap_or(Nanos::ZERO);
         match self.to {
             Some(to) if to <= from => {
                 let sentence = format!("--to {to} is not after --from {from}; name a later time");
-                Err(Failure::new(USAGE, sentence))
+                Err(SessionError::new(ErrorKind::Usage, sentence))
             }
             to => Ok(TimeRange { from, to }),
         }

@@ -10,19 +10,17 @@ use overhear_monitor::Partition;
 use overhear_trace::ForeignTrace;
 use serde::Serialize;
 
-use crate::width::Width;
-
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What was looked at.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Whether it works.
-    pub ok: bool,
+    pub(crate) ok: bool,
     /// What was found, in a sentence.
-    pub sentence: String,
+    pub(crate) sentence: String,
     /// How to get it; empty if it works.
-    pub advice: String,
+    pub(crate) advice: String,
 }
 
 impl Finding {
@@ -47,7 +45,7 @@ impl Finding {
 
 /// Looks at everything.
 #[must_use]
-pub fn examine() -> Vec<Finding> {
+pub(crate) fn examine() -> Vec<Finding> {
     vec![
         kernel_release(),
         btf(),
@@ -64,7 +62,7 @@ pub fn examine() -> Vec<Finding> {
 
 /// Whether at least one kernel sensor works.
 #[must_use]
-pub fn has_kernel_sensor(findings: &[Finding]) -> bool {
+pub(crate) fn has_kernel_sensor(findings: &[Finding]) -> bool {
     findings
         .iter()
         .any(|finding| matches!(finding.name, "bpf" | "perf") && finding.ok)
@@ -253,25 +251,4 @@ fn tools() -> Finding {
         ),
         Err(error) => Finding::good("tools", format!("{error}; only `overhear import` needs it")),
     }
-}
-
-/// Where sentences begin, behind the mark and the name.
-const SENTENCE_AT: usize = 19;
-
-/// The findings as text, for lines of this width.
-#[must_use]
-pub fn render(findings: &[Finding], width: Width) -> String {
-    let mut text = String::new();
-    for finding in findings {
-        let mark = if finding.ok { "ok     " } else { "missing" };
-        let sentence = format!("{mark}  {:<9} {}", finding.name, finding.sentence);
-        text.push_str(&width.wrap_line(&sentence, SENTENCE_AT));
-        text.push('\n');
-        if !finding.advice.is_empty() {
-            let advice = format!("{:SENTENCE_AT$} -> {}", "", finding.advice);
-            text.push_str(&width.wrap_line(&advice, SENTENCE_AT + 4));
-            text.push('\n');
-        }
-    }
-    text
 }

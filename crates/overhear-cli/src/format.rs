@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// The form of what a command prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// For people.
     #[default]
     Text,
@@ -21,28 +21,20 @@ pub enum Format {
 
 /// Whether colours are wanted: `NO_COLOR` says no, unless it is empty.
 #[must_use]
-pub fn colours_wanted() -> bool {
+pub(crate) fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// A number with the noun that it counts.
-pub(crate) fn counted(number: u64, one: &str, several: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        _ => format!("{number} {several}"),
-    }
 }
 
 /// A document as JSON, whose text does not act on a terminal either.
 #[must_use]
-pub fn json_text(document: &impl Serialize) -> String {
+pub(crate) fn json_text(document: &impl Serialize) -> String {
     let json = serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
     printable_json(&json).into_owned()
 }
 
 /// Writes JSON on, in a form that does not act on a terminal. It gets whole characters, as serde_json writes them.
 #[derive(Debug)]
-pub struct PrintableJson<W>(pub W);
+pub(crate) struct PrintableJson<W>(pub W);
 
 impl<W: io::Write> io::Write for PrintableJson<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -4,21 +4,24 @@
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use crate::check::{CheckReport, VerdictReport};
-use crate::exit::{Failure, USAGE};
+use overhear_session::check::{CheckReport, VerdictReport};
+use overhear_session::error::{ErrorKind, SessionError};
 
 /// The document. `of` names what was judged.
 ///
 /// # Errors
-/// [`Failure`] if it cannot be written as XML.
-pub fn render(report: &CheckReport, of: &str) -> Result<String, Failure> {
+/// [`SessionError`] if it cannot be written as XML.
+pub(crate) fn render(report: &CheckReport, of: &str) -> Result<String, SessionError> {
     let mut suite = TestSuite::new(of);
     suite.add_test_cases(report.constraints.iter().map(case));
     let mut document = Report::new("overhear check");
     document.add_test_suite(suite);
-    document
-        .to_string()
-        .map_err(|error| Failure::new(USAGE, format!("cannot write the verdicts as XML: {error}")))
+    document.to_string().map_err(|error| {
+        SessionError::new(
+            ErrorKind::Usage,
+            format!("cannot write the verdicts as XML: {error}"),
+        )
+    })
 }
 
 fn case(verdict: &VerdictReport) -> TestCase {

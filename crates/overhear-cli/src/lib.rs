@@ -1,82 +1,613 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command `overhear`: run a program, listen to it, report what was heard.
+//! The command `overhear`: arguments, verbs, text, terminal screens and exit statuses.
 //!
-//! This crate wires the others together and is the only one with a command line. What flows in
-//! is a command; a [`Session`](session::Session) runs it under an embedded directory, with the
-//! kernel's sensors following it and a monitor merging everything; what flows out is a
-//! [`Report`](report::Report), as text ([`table`]), as JSON, and as a page ([`page`]). A
-//! recording yields the same report again ([`offline`]). Before anything runs, [`admit`] says whether
-//! a monitor would evaluate every element in time, for streams that are declared or that [`fit`] found
-//! in a recording; [`guaranteed`] runs that monitor beside the session.
-//!
-//! ```no_run
-//! use overhear_cli::session::Session;
-//! use overhear_cli::width::Width;
-//!
-//! let outcome = Session::builder(vec!["sleep".into(), "1".into()]).run(&mut [])?;
-//! println!("{}", overhear_cli::table::render(&outcome.report, Width::UNLIMITED));
-//! # Ok::<(), overhear_cli::exit::Failure>(())
+//! ```text
+//! arguments (args) --> verb --> overhear-session, overhear-page --> result
+//!                                                                     |
+//!       exit status (exit) <-- text (text) or JSON <------------------+
 //! ```
+//!
+//! The crate computes nothing itself: what a verb does is in `overhear-session`, the page in
+//! `overhear-page`. The terminal screens [`top`] and [`attach`] run a monitor of their own. The library
+//! exists for the binary, and so that tests can see the text of a report.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-pub mod admit;
-pub mod attach;
-pub mod calibrate;
-pub mod check;
-mod child;
-mod columns;
-pub mod compensation;
-pub mod config;
-pub mod display;
-pub mod doctor;
-mod evaluations;
-pub mod exit;
-pub mod export;
-pub mod findings;
-pub mod fit;
-pub mod format;
-pub mod guaranteed;
-pub mod harness;
-mod heap;
-pub mod identity;
-pub mod import;
-mod interrupts;
-mod intrusion;
-pub mod junit;
-mod kinds;
-mod limits;
-pub mod listing;
-pub mod measurements;
-pub mod metrics;
-mod named_sensors;
-pub mod offline;
-mod other_threads;
-pub mod output;
-pub mod page;
-mod picture;
-pub mod place;
+mod args;
+mod attach;
+mod doctor;
+mod exit;
+mod format;
+mod import;
+mod junit;
+mod live;
 mod presence;
-mod process_tree;
 mod progress;
-pub mod reactions;
 mod readiness;
-pub mod record;
-mod recording;
-pub mod repair;
-pub mod report;
-pub mod rta;
-mod run_start;
-mod scratch;
-pub mod session;
-mod shared;
-pub mod signals;
-pub mod table;
 #[cfg(test)]
 mod testing;
-pub mod top;
-mod trust;
-pub mod unheard;
-pub mod updates;
-pub mod view;
-pub mod width;
+mod text;
+mod top;
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use overhear_event::{printable_lines, Update};
+use overhear_page::recorded::{write_page as write_page_of, Page, PageRequest};
+use overhear_page::serve::{self, Shown};
+use overhear_session::conclusion::Conclusion;
+use overhear_session::config::{self, constraints, probes};
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::guaranteed::Plan;
+use overhear_session::reactions::Reactions;
+use overhear_session::report::Report;
+use overhear_session::session::{NamedSensors, Outcome, Session};
+use overhear_session::updates::Updates;
+use overhear_session::{
+    admit, calibrate, check, export, fit, metrics, record, repair, replay, rta, signals,
+};
+use serde::Serialize;
+
+use args::{
+    execution, AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
+    DoctorArguments, ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget,
+    ManArguments, MetricsArguments, RecordArguments, RepairArguments, ReportArguments,
+    RtaArguments, RunArguments, Verb, ViewArguments,
+};
+use exit::{COMPLETE, INCONCLUSIVE, UNAVAILABLE};
+use format::{json_text, PrintableJson};
+use text::width::Width;
+
+/// Runs the command of this process; returns its exit status.
+#[must_use]
+pub fn main() -> ExitCode {
+    signals::ignore_file_size_signal();
+    let arguments = Arguments::parse();
+    let result = match arguments.verb {
+        Verb::Run(arguments) => run(arguments),
+        Verb::Record(arguments) => record(&arguments),
+        Verb::Report(arguments) => report(&arguments),
+        Verb::Repair(arguments) => repair(&arguments),
+        Verb::View(arguments) => view(&arguments),
+        Verb::Metrics(arguments) => metrics(&arguments),
+        Verb::Check(arguments) => check(&arguments),
+        Verb::Export(arguments) => export(&arguments),
+        Verb::Import(arguments) => import(&arguments),
+        Verb::Admit(arguments) => admit(&arguments),
+        Verb::Fit(arguments) => fit(&arguments),
+        Verb::Rta(arguments) => rta(&arguments),
+        Verb::List(arguments) => live::list(arguments),
+        Verb::Attach(arguments) => live::attach(arguments),
+        Verb::Top(arguments) => live::top(arguments),
+        Verb::Switch(arguments) => live::switch(arguments),
+        Verb::Calibrate(arguments) => calibrate(&arguments),
+        Verb::Doctor(arguments) => doctor(&arguments),
+        Verb::Completions(arguments) => completions(&arguments),
+        Verb::Man(arguments) => man(&arguments),
+    };
+    result.map_or_else(
+        |failure| {
+            say(&format!("overhear: {failure}\n"));
+            ExitCode::from(exit::of_error(failure.kind))
+        },
+        ExitCode::from,
+    )
+}
+
+/// The text of a report, for lines of this many characters, or of any length.
+#[must_use]
+pub fn report_text(report: &Report, columns: Option<usize>) -> String {
+    text::report::render(report, columns.map_or(Width::UNLIMITED, Width::columns))
+}
+
+fn run(arguments: RunArguments) -> Result<u8, SessionError> {
+    let json = arguments.json.as_ref().map(JsonTarget::parse);
+    let place = match &json {
+        Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
+        _ => None,
+    };
+    let constraints = match (&arguments.check, &arguments.config) {
+        (Some(file), _) => constraints::read(file)?,
+        (None, Some(file)) => constraints::read_any(file)?,
+        (None, None) => Vec::new(),
+    };
+    if arguments.junit.is_some() && constraints.is_empty() {
+        let sentence = "--junit writes verdicts; name constraints by --check or --config";
+        return Err(SessionError::new(ErrorKind::Usage, sentence));
+    }
+    let mut files: Vec<&Path> = Vec::new();
+    files.extend(arguments.config.as_deref());
+    files.extend(arguments.check.as_deref());
+    files.dedup();
+    let execution = execution(arguments.no_exec);
+    for file in &files {
+        execution.check(file)?;
+    }
+    let reactions = Reactions::read(&files, &constraints, execution)?;
+    if let Some(sentence) = reactions.disabled() {
+        say(&format!("overhear: {sentence}\n"));
+    }
+    let config = arguments.config.as_deref();
+    let plan = match config {
+        // A file without a monitor says only what is measured and what must hold.
+        Some(config) if arguments.measure_wcet || config::has_monitor(config)? => {
+            Some(Plan::read(config, arguments.measure_wcet)?)
+        }
+        _ => None,
+    };
+    if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
+        say(&format!("overhear: {warning}\n"));
+    }
+    let mut named = arguments.points.behind(&arguments.probe, &arguments.usdt);
+    for file in &files {
+        let of_file = probes::read_any(file)?;
+        // One that is named twice is one.
+        named.extend(
+            of_file
+                .into_iter()
+                .filter(|probe| !named.contains(probe))
+                .collect::<Vec<_>>(),
+        );
+    }
+    let calibration = calibrate::recall(arguments.calibration.as_deref())?;
+    let shown = (arguments.view).then(|| Shown::start(&arguments.command, calibration.clone()));
+    let mut shown = shown.transpose()?;
+    if let Some(shown) = &shown {
+        say(&format!("view: {}\n", shown.url()));
+    }
+    let mut update = shown.as_ref().map(|shown| shown.update());
+    let mut updates: Vec<&mut dyn Update> = Vec::new();
+    updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
+    let mut outcome = Session::builder(arguments.command.clone())
+        .monitor(plan)
+        .reactions(reactions)
+        .constraints(constraints)
+        .metrics(metrics::wished(&arguments.metrics, config)?)
+        .only_needed(arguments.only_needed)
+        .out(arguments.out.clone())
+        .kernel(arguments.choice())
+        .sensors(NamedSensors::joined(&arguments.kernel_sensors))
+        .probes(named)
+        .progress(progress::unless(arguments.quiet))
+        .calibration(calibration)
+        .compensate(arguments.compensate)
+        .socket(arguments.socket.clone())
+        .updates(arguments.updates.clone())
+        .until(arguments.until.of_session())
+        .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
+        .run(&mut updates)?;
+    if let Some(shown) = &mut shown {
+        shown.end(&mut outcome);
+    }
+    if let Some(place) = place {
+        place.keep();
+    }
+    if let (Some(file), Some(check)) = (&arguments.junit, &outcome.report.check) {
+        let of = outcome.report.command.join(" ");
+        if let Err(failure) = junit::render(check, &of).and_then(|xml| write_file(file, &xml)) {
+            say(&format!("overhear: {failure}\n"));
+        }
+    }
+    let status = tell(&outcome, json.as_ref());
+    if !arguments.no_page {
+        write_page(&mut outcome, arguments.quiet);
+    }
+    if let Some(shown) = shown.filter(Shown::stays) {
+        say(&format!(
+            "the run is shown at {} until you interrupt (Ctrl-C)\n",
+            shown.url()
+        ));
+        shown.stay();
+    }
+    Ok(status)
+}
+
+fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
+    let metrics = metrics::wished(&arguments.metrics, None)?;
+    let json = arguments.json.as_ref().map(JsonTarget::parse);
+    let place = match &json {
+        Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
+        _ => None,
+    };
+    let calibration = calibrate::recall(arguments.calibration.as_deref())?;
+    let mut outcome = record::record(&arguments.wishes(calibration, metrics))?;
+    if let Some(place) = place {
+        place.keep();
+    }
+    let status = tell(&outcome, json.as_ref());
+    if !arguments.no_page {
+        write_page(&mut outcome, arguments.quiet);
+    }
+    Ok(status)
+}
+
+/// Tells what was found, and returns the exit status.
+fn tell(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
+    match json {
+        Some(target) => {
+            if let Err(failure) = print_json(&outcome.report, target) {
+                // What was observed will not happen again: what was found is not lost.
+                let table = text::report::render(&outcome.report, Width::of(std::io::stderr()));
+                say(&format!("overhear: {failure}\n{table}"));
+                return exit::of_program(outcome.exit, Conclusion::Inconclusive);
+            }
+        }
+        None => say(&text::report::render(
+            &outcome.report,
+            Width::of(std::io::stderr()),
+        )),
+    }
+    exit::of_outcome(outcome)
+}
+
+/// Writes the page, after all else: whatever becomes of it, the report was shown and the exit status is
+/// settled.
+fn write_page(outcome: &mut Outcome, quiet: bool) {
+    match write_page_of(outcome) {
+        Ok(Some(page)) if !quiet => say_page(&page.file, &page.left_out),
+        Ok(_) => {}
+        Err(failure) => say(&format!("overhear: {failure}\n")),
+    }
+}
+
+/// Says where a page is, and what it leaves out.
+fn say_page(file: &Path, left_out: &[String]) {
+    say(&format!("report: {}\n", file.display()));
+    say_left_out(left_out);
+}
+
+fn say_left_out(sentences: &[String]) {
+    for sentence in sentences {
+        say(&format!("overhear: {sentence}\n"));
+    }
+}
+
+fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
+    if arguments.answer {
+        return calibrate::answer().map(|()| COMPLETE);
+    }
+    let place = arguments.output.clone().or_else(calibrate::default_place);
+    let Some(place) = place else {
+        let sentence = "there is no place to keep the calibration: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
+        return Err(SessionError::new(ErrorKind::Usage, sentence));
+    };
+    let kept = calibrate::Place::claim(&place)?;
+    let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let rounds = arguments.rounds;
+    let calibration = calibrate::calibrate(rounds, &arguments.sensors, |round| {
+        if shows {
+            let end = if round == rounds { "\r\x1b[K" } else { "" };
+            let line = format!("\r\x1b[Koverhear: round {round} of {rounds}{end}");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    })?;
+    kept.keep(&calibration)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&calibration, &target)?,
+        None => show(|width| text::calibration::render(&calibration, width))?,
+    }
+    say(&format!("calibration: {}\n", place.display()));
+    Ok(COMPLETE)
+}
+
+fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
+    let beside = arguments.beside.as_deref();
+    let range = arguments.shown.range()?;
+    serve::view(&arguments.directory, beside, range, |url, left_out| {
+        say_left_out(left_out);
+        // A reader that went away has no use for the address.
+        let _ = print(&format!("{url}\n"));
+    })?;
+    Ok(COMPLETE)
+}
+
+fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
+    let range = arguments.shown.range()?;
+    if arguments.shown.is_named() && arguments.html.is_none() {
+        let sentence = "--from and --to choose what the page shows; name its file by --html";
+        return Err(SessionError::new(ErrorKind::Usage, sentence));
+    }
+    if let Some(sentence) = repair::advice(&arguments.directory)? {
+        say(&format!("overhear: {sentence}\n"));
+    }
+    let updates = Updates::load(&arguments.updates)?;
+    let calibration = match &arguments.calibration {
+        Some(file) => calibrate::recall(Some(file))?,
+        None => None,
+    };
+    let evaluation = replay::Evaluation {
+        updates,
+        calibration: calibration.clone(),
+        compensate: arguments.compensate,
+    };
+    let mut report = replay::evaluate(&arguments.directory, evaluation)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => show(|width| text::report::render(&report, width))?,
+    }
+    let status = exit::of_conclusion(report.conclusion());
+    if let Some(html) = &arguments.html {
+        report.take_long_metrics();
+        let beside = arguments.beside.as_deref();
+        let mut besides = beside.map(replay::read_report).transpose()?;
+        besides.as_mut().map(Report::take_long_metrics);
+        let besides = beside.zip(besides.as_ref());
+        let mut requests = vec![PageRequest {
+            calibration,
+            range,
+            ..PageRequest::of(&arguments.directory, &report)
+        }];
+        requests.extend(besides.map(|(dir, report)| PageRequest {
+            range,
+            ..PageRequest::of(dir, report)
+        }));
+        let page = Page::of(&requests)?;
+        page.write_to(html)?;
+        say_page(html, &page.left_out());
+    }
+    Ok(status)
+}
+
+fn repair(arguments: &RepairArguments) -> Result<u8, SessionError> {
+    let repaired = repair::repair(&arguments.directory)?;
+    for sentence in &repaired.damage {
+        say(&format!("overhear: {sentence}\n"));
+    }
+    print(&format!("{}\n", repaired.sentence))?;
+    Ok(exit::of_conclusion(repaired.conclusion()))
+}
+
+fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
+    let format = match (arguments.to, &arguments.sensor) {
+        (ExportFormat::Csv, sensor) => export::Format::Csv {
+            sensor: sensor.clone(),
+        },
+        (ExportFormat::Perfetto, None) => export::Format::Perfetto,
+        (ExportFormat::Perfetto, Some(_)) => {
+            let sentence = "--sensor chooses columns of csv; Perfetto takes the whole recording";
+            return Err(SessionError::new(ErrorKind::Usage, sentence));
+        }
+    };
+    let written = export::export(
+        &arguments.directory,
+        &format,
+        &arguments.output,
+        arguments.compensate,
+    )?;
+    say(&export::sentence(&written, &arguments.output));
+    Ok(exit::of_conclusion(written.conclusion()))
+}
+
+fn admit(arguments: &AdmitArguments) -> Result<u8, SessionError> {
+    let report = admit::admit(&arguments.config, execution(arguments.no_exec))?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => show(|width| text::admission::render(&report, width))?,
+    }
+    Ok(report.obstacle().map_or(COMPLETE, exit::of_error))
+}
+
+fn fit(arguments: &FitArguments) -> Result<u8, SessionError> {
+    let report = fit::fit(&arguments.directory, &arguments.sensor, arguments.period)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => show(|width| text::fit::render(&report, width))?,
+    }
+    Ok(if report.is_complete() {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn metrics(arguments: &MetricsArguments) -> Result<u8, SessionError> {
+    let wished = metrics::wished(&arguments.metrics, arguments.config.as_deref())?;
+    let Some(directory) = &arguments.directory else {
+        // As it is, in lines of any length: it is read by a program.
+        print(&printable_lines(&metrics::pictures(&wished)?))?;
+        return Ok(COMPLETE);
+    };
+    let report = metrics::metrics(
+        directory,
+        wished,
+        arguments.element_cost,
+        arguments.compensate,
+        arguments.each,
+    )?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            let written = text::metrics::write(&report, Width::of(std::io::stdout()), &mut out);
+            printed(written.and_then(|()| out.flush()))?;
+        }
+    }
+    Ok(if report.is_complete() {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
+    })
+}
+
+fn check(arguments: &CheckArguments) -> Result<u8, SessionError> {
+    let Some(directory) = &arguments.directory else {
+        return run(RunArguments::to_check(arguments));
+    };
+    let report = check::check(directory, &arguments.config)?;
+    if let Some(junit) = &arguments.junit {
+        let of = directory.display().to_string();
+        write_file(junit, &junit::render(&report, &of)?)?;
+    }
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => show(|width| text::verdicts::render(&report, width))?,
+    }
+    Ok(exit::of_conclusion(report.conclusion()))
+}
+
+fn rta(arguments: &RtaArguments) -> Result<u8, SessionError> {
+    let directory = arguments.directory.as_deref();
+    let (cost, compensate) = (arguments.element_cost, arguments.compensate);
+    let report = rta::rta(&arguments.config, directory, cost, compensate)?;
+    match arguments.json.as_ref().map(JsonTarget::parse) {
+        Some(target) => print_json(&report, &target)?,
+        None => show(|width| text::response_times::render(&report, width))?,
+    }
+    Ok(exit::of_conclusion(report.conclusion()))
+}
+
+fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
+    if let Some(sentence) = import::several(&arguments.foreign) {
+        say(&format!("overhear: {sentence}\n"));
+    }
+    let imported = import::import(&arguments.foreign, &arguments.out)?;
+    say(&import::render(&imported, &arguments.out));
+    Ok(imported.status())
+}
+
+fn doctor(arguments: &DoctorArguments) -> Result<u8, SessionError> {
+    let findings = doctor::examine();
+    if arguments.json {
+        print(&json_text(&findings))?;
+    } else {
+        show(|width| text::doctor::render(&findings, width))?;
+    }
+    Ok(if doctor::has_kernel_sensor(&findings) {
+        COMPLETE
+    } else {
+        UNAVAILABLE
+    })
+}
+
+fn completions(arguments: &CompletionsArguments) -> Result<u8, SessionError> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "overhear", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(COMPLETE)
+}
+
+fn man(arguments: &ManArguments) -> Result<u8, SessionError> {
+    let command = Arguments::command();
+    let fail = |error| {
+        SessionError::new(
+            ErrorKind::Usage,
+            format!("cannot write the manual: {error}"),
+        )
+    };
+    match &arguments.out {
+        Some(folder) => clap_mangen::generate_to(command, folder).map_err(fail)?,
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command)
+                .render(&mut page)
+                .map_err(fail)?;
+            print(&String::from_utf8_lossy(&page))?;
+        }
+    }
+    Ok(COMPLETE)
+}
+
+/// Writes a document without having it in memory.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), SessionError> {
+    fn write(report: &impl Serialize, out: impl Write) -> std::io::Result<()> {
+        let mut out = PrintableJson(BufWriter::new(out));
+        serde_json::to_writer_pretty(&mut out, report)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    }
+    match target {
+        JsonTarget::Stdout => printed(write(report, std::io::stdout().lock())),
+        JsonTarget::File(path) => {
+            let file = std::fs::File::create(path);
+            let written = file.and_then(|file| write(report, file));
+            written.map_err(|error| cannot_write(path, &error))
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+fn write_file(path: &Path, text: &str) -> Result<(), SessionError> {
+    std::fs::write(path, text).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {
+    SessionError::new(
+        ErrorKind::Usage,
+        format!("cannot write {}: {error}", path.display()),
+    )
+}
+
+/// Says something on standard error. Where that is closed or full there is nobody to tell, and the
+/// exit status still says what matters.
+///
+/// Sentences quote names of programs, files and recordings: characters that act on a terminal are escaped.
+fn say(text: &str) {
+    let text = printable_lines(text);
+    let text = Width::of(std::io::stderr()).wrap(&text);
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints text for people, as wide as their window, with characters escaped that act on a terminal.
+fn show(render: impl FnOnce(Width) -> String) -> Result<(), SessionError> {
+    let width = Width::of(std::io::stdout());
+    print(&width.wrap(&printable_lines(&render(width))))
+}
+
+/// A file that the report will be written to: claimed before the program runs, because afterwards
+/// it would be too late to choose another one. What the file holds is kept until then.
+struct Place {
+    // Removed again if the program cannot be run.
+    made: Option<PathBuf>,
+}
+
+impl Place {
+    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+    fn claim(path: &Path) -> Result<Self, SessionError> {
+        let made = (!path.exists()).then(|| path.to_path_buf());
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| {
+                SessionError::new(
+                    ErrorKind::Usage,
+                    format!("cannot write {}: {error}", path.display()),
+                )
+            })?;
+        Ok(Self { made })
+    }
+
+    fn keep(mut self) {
+        self.made = None;
+    }
+}
+
+impl Drop for Place {
+    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Prints all of it at once, and nothing later.
+fn print(text: &str) -> Result<(), SessionError> {
+    let mut out = std::io::stdout().lock();
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// A reader that went away (`overhear report ... | head`) is no error.
+fn printed(result: std::io::Result<()>) -> Result<(), SessionError> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(SessionError::new(
+            ErrorKind::Usage,
+            format!("cannot write to standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}

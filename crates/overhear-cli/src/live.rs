@@ -5,15 +5,17 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use overhear_cli::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
-use overhear_cli::exit::{Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
-use overhear_cli::format::{colours_wanted, Format};
-use overhear_cli::listing::{self, Listing};
-use overhear_cli::unheard::{self, UnheardListing};
-use overhear_cli::width::Width;
-use overhear_cli::{place, top};
+use crate::attach::{self, Attachment, Csv, Json, Layout, Summary, Text};
+use crate::exit::{COMPLETE, INCONCLUSIVE};
+use crate::format::{colours_wanted, Format};
+use crate::text::width::Width;
+use crate::{text, top};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::listing::Listing;
+use overhear_session::place;
+use overhear_session::unheard::UnheardListing;
 
 use crate::args::{
     execution, AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments,
@@ -21,11 +23,11 @@ use crate::args::{
 };
 use crate::{print, say};
 
-fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, Failure> {
+fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, SessionError> {
     place::query(names, directory.type_id.as_deref())
 }
 
-pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
+pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
     if arguments.unheard {
         return list_unheard(arguments);
     }
@@ -39,7 +41,7 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
         sensors: records.iter().map(place::listed).collect(),
     };
     let width = Width::of(io::stdout());
-    if let Some(text) = listing::render(&listing, arguments.form.format(), width) {
+    if let Some(text) = text::listing::render(&listing, arguments.form.format(), width) {
         print(&text)?;
     }
     if !listing.sensors.is_empty() {
@@ -49,7 +51,7 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, Failure> {
 }
 
 /// The sensors that are not heard.
-fn list_unheard(arguments: ListArguments) -> Result<u8, Failure> {
+fn list_unheard(arguments: ListArguments) -> Result<u8, SessionError> {
     let socket = place::socket(arguments.directory.socket)?;
     let sensors = place::connect(&socket)?.unheard().map_err(place::refused)?;
     let listing = UnheardListing {
@@ -58,7 +60,7 @@ fn list_unheard(arguments: ListArguments) -> Result<u8, Failure> {
         sensors,
     };
     let width = Width::of(io::stdout());
-    match unheard::render(&listing, arguments.form.format(), width) {
+    match text::unheard::render(&listing, arguments.form.format(), width) {
         Some(text) => print(&text)?,
         None => say("overhear: no sensor that asked this directory is unheard\n"),
     }
@@ -68,9 +70,9 @@ fn list_unheard(arguments: ListArguments) -> Result<u8, Failure> {
 /// Connects to a directory from which this user may hear something, now or later.
 ///
 /// # Errors
-/// [`Failure`] if it has sensors and none that this user may read: waiting for others would be in vain, more
+/// [`SessionError`] if it has sensors and none that this user may read: waiting for others would be in vain, more
 /// often than not.
-fn connect(socket: &Path) -> Result<MonitorConnection, Failure> {
+fn connect(socket: &Path) -> Result<MonitorConnection, SessionError> {
     let mut connection = place::connect(socket)?;
     let all = Query::all();
     let known = connection.status().map_err(place::refused)?.sensors;
@@ -86,19 +88,19 @@ fn nothing(
     connection: &mut MonitorConnection,
     query: &Query,
     socket: &str,
-) -> Result<Failure, Failure> {
+) -> Result<SessionError, SessionError> {
     let heard = connection.list(&Query::all()).map_err(place::refused)?;
     let known = connection.status().map_err(place::refused)?.sensors;
-    let (status, sentence) = match (heard.len(), known) {
+    let (kind, sentence) = match (heard.len(), known) {
         (0, 0) => (
-            INCONCLUSIVE,
+            ErrorKind::Incomplete,
             format!(
                 "the directory at {socket} knows no sensor; programs register theirs when they \
                  start, and must find this directory"
             ),
         ),
         (0, known) => (
-            UNAVAILABLE,
+            ErrorKind::Unavailable,
             format!(
                 "the directory at {socket} lets you hear none of its {}; those of other users need \
                  a rule in its directory.toml",
@@ -106,15 +108,15 @@ fn nothing(
             ),
         ),
         (1, _) => (
-            INCONCLUSIVE,
+            ErrorKind::Incomplete,
             format!("no sensor matches `{query}`; one other is there (`overhear list`)"),
         ),
         (more, _) => (
-            INCONCLUSIVE,
+            ErrorKind::Incomplete,
             format!("no sensor matches `{query}`; {more} others are there (`overhear list`)"),
         ),
     };
-    Ok(Failure::new(status, sentence))
+    Ok(SessionError::new(kind, sentence))
 }
 
 fn sensors(number: u64) -> String {
@@ -124,11 +126,11 @@ fn sensors(number: u64) -> String {
     }
 }
 
-pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, Failure> {
+pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
     let query = query(&arguments.names, &arguments.directory)?;
     if arguments.fields.is_some() && arguments.form.format() != Format::Csv {
         let sentence = "--fields chooses the columns of CSV; give --format csv as well";
-        return Err(Failure::new(USAGE, sentence));
+        return Err(SessionError::new(ErrorKind::Usage, sentence));
     }
     let socket = place::socket(arguments.directory.socket)?;
     let wishes = attach::Wishes {
@@ -215,7 +217,7 @@ fn end_sentence(summary: &Summary, names: &str) -> String {
     format!("{elements} of {sensors} in {duration}; {whole}")
 }
 
-pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
+pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     let names = arguments.names.as_deref().unwrap_or("*");
     let query = query(names, &arguments.directory)?;
     if let Some(config) = &arguments.config {
@@ -241,7 +243,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
     if !arguments.once {
         if !io::stdout().is_terminal() {
             let sentence = "standard output is no terminal; `overhear top --once` prints one look";
-            return Err(Failure::new(USAGE, sentence));
+            return Err(SessionError::new(ErrorKind::Usage, sentence));
         }
         let snapshot = top::watch(&wishes, colours_wanted())?;
         if snapshot.missed > 0 {
@@ -274,7 +276,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, Failure> {
     })
 }
 
-pub(crate) fn switch(arguments: SwitchArguments) -> Result<u8, Failure> {
+pub(crate) fn switch(arguments: SwitchArguments) -> Result<u8, SessionError> {
     let query = query(&arguments.names, &arguments.directory)?;
     let socket = place::socket(arguments.directory.socket)?;
     let mut connection = place::connect(&socket)?;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use overhear_event::Nanos;
 
+use overhear_session::progress::{BeginProgress, Progress};
+
 use crate::readiness::is_writable;
 
 /// How often the line is drawn.
@@ -15,23 +17,30 @@ const PATIENCE: Nanos = Nanos::from_ms(1_000);
 
 /// Draws on standard error, if that is a terminal.
 #[derive(Debug)]
-pub(crate) struct Progress {
+struct Line {
     enabled: bool,
     drawn_at: Nanos,
     drawn: bool,
 }
 
-impl Progress {
-    pub(crate) fn new(quiet: bool) -> Self {
-        let enabled = !quiet && io::stderr().is_terminal();
+/// The display of a run, unless it shall be quiet.
+pub(crate) fn unless(quiet: bool) -> Option<BeginProgress> {
+    (!quiet).then_some(|| Box::new(Line::new()))
+}
+
+impl Line {
+    fn new() -> Self {
+        let enabled = io::stderr().is_terminal();
         Self {
             enabled,
             drawn_at: Nanos::ZERO,
             drawn: false,
         }
     }
+}
 
-    pub(crate) fn show(&mut self, since: Nanos, elements: u64, missed: u64) {
+impl Progress for Line {
+    fn show(&mut self, since: Nanos, elements: u64, missed: u64) {
         if !self.enabled || since < PATIENCE || since < self.drawn_at.plus(STEP) {
             return;
         }
@@ -46,7 +55,7 @@ impl Progress {
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
     }
 
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         if self.drawn && is_writable(io::stderr(), Duration::ZERO) {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }

@@ -38,19 +38,6 @@ pub(crate) fn declared_stream() -> StreamDescriptor {
     }
 }
 
-/// `server(4711)/job`, nothing declared, one field.
-pub(crate) fn plain_stream() -> StreamDescriptor {
-    let schema = TypeSchema::builder("job").field("number", FieldKind::I64, "");
-    StreamDescriptor {
-        id: StreamId::from_raw(4),
-        sensor: "job".to_string(),
-        instance: String::new(),
-        schema: Arc::new(schema.build().unwrap()),
-        rate: None,
-        ..declared_stream()
-    }
-}
-
 /// A payload of [`declared_stream`].
 pub(crate) fn queue_payload(wait: u64, load: f32, label: &str) -> Vec<u8> {
     let mut bytes = wait.to_ne_bytes().to_vec();
@@ -70,5 +57,18 @@ pub(crate) fn gap(stream: &StreamDescriptor, first: u64, missed: u64, from: u64,
         from: at(from),
         to: at(to),
         cause: GapCause::Overwritten,
+    }
+}
+
+/// `server(4711)/job`, nothing declared, one field.
+pub(crate) fn plain_stream() -> StreamDescriptor {
+    let schema = TypeSchema::builder("job").field("number", FieldKind::I64, "");
+    StreamDescriptor {
+        id: StreamId::from_raw(4),
+        sensor: "job".to_string(),
+        instance: String::new(),
+        schema: Arc::new(schema.build().unwrap()),
+        rate: None,
+        ..declared_stream()
     }
 }

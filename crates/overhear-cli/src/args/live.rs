@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::format::Format;
 use clap::{Args, ValueEnum};
-use overhear_cli::format::Format;
 use overhear_event::Nanos;
 
 use super::positive;

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,17 +15,18 @@ use overhear_trace::TraceWriter;
 
 use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
-use crate::exit::{Exit, Failure};
-use crate::interrupts::Interrupts;
-use crate::limits;
-use crate::listing::State;
-use crate::place;
 use crate::presence::Presence;
 use crate::readiness::is_closed;
-use crate::recording::{Ending, Recording};
-use crate::report::SourceReport;
-use crate::session::{close_trace, create_trace};
-use crate::shared::Shared;
+use overhear_session::conclusion::Exit;
+use overhear_session::error::SessionError;
+use overhear_session::interrupts::Interrupts;
+use overhear_session::limits;
+use overhear_session::listing::State;
+use overhear_session::place;
+use overhear_session::recording::{Ending, Recording};
+use overhear_session::report::SourceReport;
+use overhear_session::session::{close_trace, create_trace};
+use overhear_session::shared::Shared;
 
 /// How long a directory that is gone may stay away before a monitor that has nothing to read gives
 /// up: a service manager starts it again within this time.
@@ -33,27 +34,27 @@ const PATIENCE: Nanos = Nanos::from_ms(2_000);
 
 /// Settings of an [`Attachment`].
 #[derive(Clone, Debug)]
-pub struct Wishes {
+pub(crate) struct Wishes {
     /// Which sensors.
-    pub query: Query,
+    pub(crate) query: Query,
     /// From where on those are read that are there already.
-    pub begin: Begin,
+    pub(crate) begin: Begin,
     /// At most this many elements.
-    pub count: Option<u64>,
+    pub(crate) count: Option<u64>,
     /// At most this long.
-    pub duration: Option<Nanos>,
+    pub(crate) duration: Option<Nanos>,
     /// Until all sensors have ended that matched.
-    pub until_ended: bool,
+    pub(crate) until_ended: bool,
     /// Switches sensors off meanwhile that no monitor needs.
-    pub only_needed: bool,
+    pub(crate) only_needed: bool,
     /// Records a trace there too.
-    pub out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// The command as the recording remembers it.
-    pub command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 /// Attached: whatever is written from now on is shown or counted as missed.
-pub struct Attachment<'a> {
+pub(crate) struct Attachment<'a> {
     wishes: &'a Wishes,
     interrupts: Interrupts,
     writer: Option<TraceWriter>,
@@ -66,8 +67,11 @@ impl<'a> Attachment<'a> {
     /// Attaches to the sensors that are there.
     ///
     /// # Errors
-    /// [`Failure`] if the directory refuses, or the recording cannot be begun.
-    pub fn begin(mut connection: MonitorConnection, wishes: &'a Wishes) -> Result<Self, Failure> {
+    /// [`SessionError`] if the directory refuses, or the recording cannot be begun.
+    pub(crate) fn begin(
+        mut connection: MonitorConnection,
+        wishes: &'a Wishes,
+    ) -> Result<Self, SessionError> {
         let interrupts = Interrupts::listen()?;
         let begun = monotonic_now();
         let there = connection.list(&wishes.query).map_err(place::refused)?;
@@ -99,18 +103,18 @@ impl<'a> Attachment<'a> {
 
     /// How many sensors are there.
     #[must_use]
-    pub fn sensors(&self) -> usize {
+    pub(crate) fn sensors(&self) -> usize {
         self.source.sensors()
     }
 
     /// How many of them were switched off just before: nothing comes from these.
     #[must_use]
-    pub const fn switched_off(&self) -> usize {
+    pub(crate) const fn switched_off(&self) -> usize {
         self.off
     }
 
     /// Shows what the sensors write until something ends it; `out` must not have a buffer of its own.
-    pub fn run(
+    pub(crate) fn run(
         self,
         layout: Box<dyn Layout>,
         out: impl AsFd + Copy,
@@ -209,8 +213,8 @@ impl<'a> Attachment<'a> {
 fn ended_by_failure(error: &io::Error) -> &'static str {
     let has_hung_up = error.raw_os_error() == Some(libc::EIO);
     match error.kind() {
-        ErrorKind::TimedOut => "interrupted",
-        ErrorKind::BrokenPipe => "closed",
+        io::ErrorKind::TimedOut => "interrupted",
+        io::ErrorKind::BrokenPipe => "closed",
         _ if has_hung_up => "closed",
         _ => "failed",
     }

@@ -12,7 +12,7 @@ use overhear_event::{ElementView, Gap, StreamDescriptor};
 
 use super::{value_text, Layout, Summary};
 use crate::format::csv_line;
-use crate::identity::task_and_pid;
+use overhear_session::identity::task_and_pid;
 
 /// The columns that every line has.
 const HEADS: [&str; 10] = [
@@ -21,7 +21,7 @@ const HEADS: [&str; 10] = [
 
 /// Comma-separated values.
 #[derive(Debug, Default)]
-pub struct Csv {
+pub(crate) struct Csv {
     fields: Option<Vec<String>>,
     // Types that have their heads, by the names of their fields: two programs may use one type id
     // for different things.
@@ -31,7 +31,7 @@ pub struct Csv {
 impl Csv {
     /// The columns of every type, or these fields alone.
     #[must_use]
-    pub fn new(fields: Option<Vec<String>>) -> Self {
+    pub(crate) fn new(fields: Option<Vec<String>>) -> Self {
         Self {
             fields,
             headed: BTreeSet::new(),

@@ -14,40 +14,40 @@ const BATCH_BYTES: usize = 64 << 10;
 
 /// What came of an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Elements written to the output.
-    pub elements: u64,
+    pub(crate) elements: u64,
     /// Elements that were evaluated when the output failed, and not wholly written to it.
     #[serde(skip)]
-    pub unwritten: u64,
+    pub(crate) unwritten: u64,
     /// Elements missed.
-    pub missed: u64,
+    pub(crate) missed: u64,
     /// Gaps; one that missed no element is a damage whose extent is unknown.
-    pub gaps: u64,
+    pub(crate) gaps: u64,
     /// Whether nothing is known or suspected to be missing, and there was something to hear.
-    pub complete: bool,
+    pub(crate) complete: bool,
     /// From the beginning of the observation to its end.
-    pub duration_ns: u64,
+    pub(crate) duration_ns: u64,
     /// Why it ended: `interrupted`, `count`, `duration`, `ended` (all sensors), `directory` (it is
     /// gone), `closed` (nobody reads the output), `failed` (the output cannot be written to).
-    pub ended_by: &'static str,
+    pub(crate) ended_by: &'static str,
     /// The sensors that were attached.
-    pub sensors: Vec<SensorSummary>,
+    pub(crate) sensors: Vec<SensorSummary>,
 }
 
 /// What came of one sensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SensorSummary {
+pub(crate) struct SensorSummary {
     /// `comm(pid)/id#instance`.
-    pub sensor: String,
+    pub(crate) sensor: String,
     /// Elements written to the output.
-    pub elements: u64,
+    pub(crate) elements: u64,
     /// Elements missed.
-    pub missed: u64,
+    pub(crate) missed: u64,
 }
 
 /// An update that writes what it sees.
-pub struct Feed<W> {
+pub(crate) struct Feed<W> {
     layout: Box<dyn Layout>,
     out: W,
     buffer: Vec<u8>,
@@ -66,7 +66,7 @@ pub struct Feed<W> {
 
 impl<W: Write> Feed<W> {
     /// Writes to `out`, at most `count` elements.
-    pub fn new(layout: Box<dyn Layout>, out: W, count: Option<u64>) -> Self {
+    pub(crate) fn new(layout: Box<dyn Layout>, out: W, count: Option<u64>) -> Self {
         Self {
             layout,
             out,
@@ -85,41 +85,41 @@ impl<W: Write> Feed<W> {
 
     /// Whether nothing more will be written: enough elements came, or the output is closed.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.left == Some(0) || self.failed.is_some()
     }
 
     /// Why the output cannot be written to.
     #[must_use]
-    pub fn failure(&self) -> Option<&io::Error> {
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failed.as_ref()
     }
 
     /// A sensor is attached, whether it writes or not.
-    pub fn announce(&mut self, stream: &StreamDescriptor) {
+    pub(crate) fn announce(&mut self, stream: &StreamDescriptor) {
         self.sensor(stream);
         self.layout.stream(stream, &mut self.buffer);
     }
 
     /// Something is wrong that does not end the observation; it is not complete any more.
-    pub fn note(&mut self, sentence: &str) {
+    pub(crate) fn note(&mut self, sentence: &str) {
         self.notes += 1;
         self.layout.note(sentence, &mut self.buffer);
     }
 
     /// Something is to be known that makes nothing incomplete.
-    pub fn remark(&mut self, sentence: &str) {
+    pub(crate) fn remark(&mut self, sentence: &str) {
         self.layout.note(sentence, &mut self.buffer);
     }
 
     /// How many sensors were attached so far.
     #[must_use]
-    pub fn sensors(&self) -> usize {
+    pub(crate) fn sensors(&self) -> usize {
         self.sensors.len()
     }
 
     /// Passes on what has gathered.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let mut written = 0;
         while self.failed.is_none() && written < self.buffer.len() {
             match self.out.write(&self.buffer[written..]) {
@@ -146,7 +146,7 @@ impl<W: Write> Feed<W> {
     }
 
     /// Says how it ended.
-    pub fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
+    pub(crate) fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
         self.flush();
         let summary = Summary {
             elements: self.elements,

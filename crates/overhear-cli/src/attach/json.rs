@@ -10,11 +10,11 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 
 use super::{Layout, Summary};
-use crate::identity::Identity;
+use overhear_session::identity::Identity;
 
 /// JSON lines.
 #[derive(Debug, Default)]
-pub struct Json {
+pub(crate) struct Json {
     announced: BTreeSet<StreamId>,
 }
 

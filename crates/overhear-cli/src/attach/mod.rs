@@ -12,16 +12,16 @@ mod json;
 mod outlet;
 mod text;
 
-pub use command::{Attachment, Wishes};
-pub use csv::Csv;
-pub use feed::{Feed, SensorSummary, Summary};
-pub use json::Json;
-pub use text::Text;
+pub(crate) use command::{Attachment, Wishes};
+pub(crate) use csv::Csv;
+pub(crate) use feed::{Feed, Summary};
+pub(crate) use json::Json;
+pub(crate) use text::Text;
 
 use overhear_event::{ElementView, Field, FieldKind, Gap, StreamDescriptor, Value};
 
 /// A form of output: each call appends what it has to say.
-pub trait Layout {
+pub(crate) trait Layout {
     /// A sensor is attached.
     fn stream(&mut self, stream: &StreamDescriptor, out: &mut Vec<u8>);
     /// An element.

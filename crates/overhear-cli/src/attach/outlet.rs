@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::interrupts::Interrupts;
 use crate::readiness::is_writable;
+use overhear_session::interrupts::Interrupts;
 
 /// Bytes that a writable pipe takes without waiting: `PIPE_BUF`. A terminal may take less and wait, but a signal
 /// ends its wait with what it has taken.

@@ -6,14 +6,14 @@ use std::fmt::Write;
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, HEXADECIMAL, WRITER_FLAGS};
 
 use super::{value_text, Layout, Summary};
-use crate::columns::printable;
+use overhear_session::format::printable;
 
 /// Names longer than this push their line aside, and not all lines that follow.
 const WIDEST_NAME: usize = 48;
 
 /// Lines of text.
 #[derive(Debug)]
-pub struct Text {
+pub(crate) struct Text {
     coloured: bool,
     first: Option<Timestamp>,
     width: usize,
@@ -22,7 +22,7 @@ pub struct Text {
 impl Text {
     /// With or without colours for a terminal.
     #[must_use]
-    pub const fn new(coloured: bool) -> Self {
+    pub(crate) const fn new(coloured: bool) -> Self {
         Self {
             coloured,
             first: None,

@@ -21,12 +21,14 @@ use overhear_trace::{
     TraceWriter,
 };
 
-use crate::exit::{Exit, Failure, COMPLETE, INCONCLUSIVE, UNAVAILABLE, USAGE};
-use crate::recording::{Ending, Recording};
-use crate::report::SourceReport;
-use crate::session::uncreated;
+use crate::exit::{COMPLETE, INCONCLUSIVE};
 use map::{Mapping, Shapes};
 use order::SwitchOrder;
+use overhear_session::conclusion::Exit;
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::recording::{Ending, Recording};
+use overhear_session::report::SourceReport;
+use overhear_session::session::uncreated;
 
 /// The recording's writer learns the time once this span of it has passed, so that packets of slow streams do not stay
 /// in memory until they are full.
@@ -34,21 +36,21 @@ const ADVANCE: Nanos = Nanos::from_ms(50);
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub(crate) struct Imported {
     /// Events of the foreign trace.
-    pub events: u64,
+    pub(crate) events: u64,
     /// Elements that they became.
-    pub elements: u64,
+    pub(crate) elements: u64,
     /// Streams.
-    pub streams: usize,
+    pub(crate) streams: usize,
     /// Events that the foreign tracer had discarded.
-    pub discarded: u64,
+    pub(crate) discarded: u64,
     /// Whether these are only the least that is certain.
-    pub at_least: bool,
+    pub(crate) at_least: bool,
     /// Switches that were never recorded, as the others prove: at least so many.
-    pub unrecorded: u64,
+    pub(crate) unrecorded: u64,
     /// What could not be taken over, as sentences.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Events that a tracer has discarded.
@@ -135,12 +137,15 @@ fn listed(names: &[String]) -> String {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    format!("{}{more}", crate::columns::printable(&some.join(", ")))
+    format!(
+        "{}{more}",
+        overhear_session::format::printable(&some.join(", "))
+    )
 }
 
 /// What becomes one recording, where that is more than one trace: a folder may hold the traces of several sessions.
 #[must_use]
-pub fn several(foreign: &Path) -> Option<String> {
+pub(crate) fn several(foreign: &Path) -> Option<String> {
     let names = names(foreign);
     (names.len() > 1).then(|| {
         format!(
@@ -155,17 +160,17 @@ pub fn several(foreign: &Path) -> Option<String> {
 /// Imports the trace in `foreign` as a recording in `out`.
 ///
 /// # Errors
-/// [`Failure`] if libbabeltrace2 is not there or cannot read the trace, or if the recording cannot be
+/// [`SessionError`] if libbabeltrace2 is not there or cannot read the trace, or if the recording cannot be
 /// written.
-pub fn import(foreign: &Path, out: &Path) -> Result<Imported, Failure> {
+pub(crate) fn import(foreign: &Path, out: &Path) -> Result<Imported, SessionError> {
     let mut survey = Survey::new();
     read(foreign, |message| {
         survey.take(&message);
         Ok(())
     })?;
     let Some((first, last)) = survey.times else {
-        return Err(Failure::new(
-            USAGE,
+        return Err(SessionError::new(
+            ErrorKind::Usage,
             format!("{} has no events", foreign.display()),
         ));
     };
@@ -245,7 +250,7 @@ struct Import {
 }
 
 impl Import {
-    fn take(&mut self, event: &ForeignEvent) -> Result<Result<(), String>, Failure> {
+    fn take(&mut self, event: &ForeignEvent) -> Result<Result<(), String>, SessionError> {
         let mapped = match self.mapping.map(event) {
             Ok(mapped) => mapped,
             Err(error) => return Ok(Err(format!("{}: {error}", event.name))),
@@ -327,7 +332,7 @@ impl Import {
         first: Timestamp,
         last: Timestamp,
         imported: &Imported,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SessionError> {
         let source = SourceReport {
             name: "import".to_owned(),
             active: "libbabeltrace2".to_owned(),
@@ -352,8 +357,8 @@ impl Import {
     }
 }
 
-fn unwritten(error: impl std::error::Error) -> Failure {
-    Failure::new(INCONCLUSIVE, error.to_string())
+fn unwritten(error: impl std::error::Error) -> SessionError {
+    SessionError::new(ErrorKind::Incomplete, error.to_string())
 }
 
 /// Writes a loss as a gap of a stream.
@@ -380,14 +385,14 @@ fn gap(
 /// Hands every message of the trace to `take`.
 fn read(
     foreign: &Path,
-    mut take: impl FnMut(ForeignMessage) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut take: impl FnMut(ForeignMessage) -> Result<(), SessionError>,
+) -> Result<(), SessionError> {
     let unread = |error: ForeignError| {
         let status = match error {
-            ForeignError::Library { .. } => UNAVAILABLE,
-            ForeignError::NoTrace { .. } | ForeignError::Unreadable { .. } => USAGE,
+            ForeignError::Library { .. } => ErrorKind::Unavailable,
+            ForeignError::NoTrace { .. } | ForeignError::Unreadable { .. } => ErrorKind::Usage,
         };
-        Failure::new(status, error.to_string())
+        SessionError::new(status, error.to_string())
     };
     let mut trace = ForeignTrace::open(foreign).map_err(unread)?;
     while let Some(message) = trace.next_message().map_err(unread)? {
@@ -399,7 +404,7 @@ fn read(
 impl Imported {
     /// The exit status: 0, or 3 if something is missing.
     #[must_use]
-    pub fn status(&self) -> u8 {
+    pub(crate) fn status(&self) -> u8 {
         match self.discarded == 0 && self.unrecorded == 0 && self.notes.is_empty() {
             true => COMPLETE,
             false => INCONCLUSIVE,
@@ -409,7 +414,7 @@ impl Imported {
 
 /// What was imported, as text.
 #[must_use]
-pub fn render(imported: &Imported, out: &Path) -> String {
+pub(crate) fn render(imported: &Imported, out: &Path) -> String {
     let mut text = format!(
         "{}: {} elements in {} streams, from {} events\n",
         out.display(),
@@ -432,7 +437,10 @@ pub fn render(imported: &Imported, out: &Path) -> String {
         ));
     }
     for note in &imported.notes {
-        text.push_str(&format!("note: {}\n", crate::columns::printable(note)));
+        text.push_str(&format!(
+            "note: {}\n",
+            overhear_session::format::printable(note)
+        ));
     }
     text
 }

@@ -20,13 +20,13 @@ use ratatui::DefaultTerminal;
 use super::keyboard::Keyboard;
 use super::updates::Drawn;
 use super::{draw, sensor_row, tasks, Model, Page, Request, Snapshot, ThreadRates};
-use crate::exit::{Failure, UNAVAILABLE};
-use crate::interrupts::Interrupts;
-use crate::listing::State;
-use crate::place;
 use crate::presence::Presence;
 use crate::readiness::is_writable;
-use crate::shared::Shared;
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::interrupts::Interrupts;
+use overhear_session::listing::State;
+use overhear_session::place;
+use overhear_session::shared::Shared;
 
 /// How often sensors are read; at most so long a key waits.
 const ROUND: Duration = Duration::from_millis(10);
@@ -37,21 +37,21 @@ const MOST_NOTES: usize = 20;
 
 /// Settings of `overhear top`.
 #[derive(Clone, Debug)]
-pub struct Wishes {
+pub(crate) struct Wishes {
     /// Where the directory is, if there is one.
-    pub socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     /// Whether sensors of programs are asked for; else a directory that does not answer is no failure.
-    pub wants_sensors: bool,
+    pub(crate) wants_sensors: bool,
     /// Which sensors.
-    pub query: Query,
+    pub(crate) query: Query,
     /// How often the picture changes.
-    pub interval: Nanos,
+    pub(crate) interval: Nanos,
     /// What rates and intervals are of.
-    pub window: Nanos,
+    pub(crate) window: Nanos,
     /// A process whose threads are followed.
-    pub pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
     /// A file whose updates are drawn.
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// What listens.
@@ -77,7 +77,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn start(wishes: &Wishes, step: Nanos) -> Result<Self, Failure> {
+    fn start(wishes: &Wishes, step: Nanos) -> Result<Self, SessionError> {
         let drawn = wishes.config.as_deref().map(Drawn::of).transpose()?;
         let mut notes = Vec::new();
         let attached = wishes.socket.as_deref();
@@ -245,14 +245,19 @@ impl Listener {
 }
 
 /// Attaches to the directory at `socket`, by a second connection beside the one that asks.
-fn attach(socket: &Path, query: &Query) -> Result<(MonitorConnection, AttachedSource), Failure> {
+fn attach(
+    socket: &Path,
+    query: &Query,
+) -> Result<(MonitorConnection, AttachedSource), SessionError> {
     let asking = place::connect(socket)?;
     let source = place::connect(socket)?.attach(query.clone(), Begin::Now);
     Ok((asking, source.map_err(place::refused)?))
 }
 
-fn follow(pid: u32) -> Result<Kernel, Failure> {
-    let unavailable = |error: &dyn std::fmt::Display| Failure::new(UNAVAILABLE, error.to_string());
+fn follow(pid: u32) -> Result<Kernel, SessionError> {
+    let unavailable = |error: &dyn std::fmt::Display| {
+        SessionError::new(ErrorKind::Unavailable, error.to_string())
+    };
     let mut kernel = Kernel::builder()
         .choice(Choice::Auto)
         .first_stream(StreamId::from_raw(KERNEL_STREAMS))
@@ -282,8 +287,8 @@ fn states(
 /// Listens for one window and says what was heard.
 ///
 /// # Errors
-/// [`Failure`] if nothing can be listened to.
-pub fn once(wishes: &Wishes) -> Result<Snapshot, Failure> {
+/// [`SessionError`] if nothing can be listened to.
+pub(crate) fn once(wishes: &Wishes) -> Result<Snapshot, SessionError> {
     let mut interrupts = Interrupts::listen()?;
     // Short steps, so that the window is full but for a tenth.
     let step = Nanos::from_ns((wishes.window.as_ns() / 10).max(1));
@@ -302,8 +307,8 @@ pub fn once(wishes: &Wishes) -> Result<Snapshot, Failure> {
 /// Shows a picture on the terminal until the user leaves, a signal asks for the end, or the terminal hangs up.
 ///
 /// # Errors
-/// [`Failure`] if nothing can be listened to, or there is no terminal.
-pub fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, Failure> {
+/// [`SessionError`] if nothing can be listened to, or there is no terminal.
+pub(crate) fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, SessionError> {
     let mut interrupts = Interrupts::listen()?;
     let mut listener = Listener::start(wishes, wishes.interval)?;
     let keyboard = Keyboard::open().map_err(|error| no_terminal(&error))?;
@@ -331,10 +336,10 @@ pub fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, Failure> {
     }
 }
 
-fn no_terminal(error: &io::Error) -> Failure {
+fn no_terminal(error: &io::Error) -> SessionError {
     let sentence =
         format!("cannot draw on this terminal: {error}; `overhear top --once` prints one look");
-    Failure::new(UNAVAILABLE, sentence)
+    SessionError::new(ErrorKind::Unavailable, sentence)
 }
 
 fn attend(

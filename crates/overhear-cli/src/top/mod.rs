@@ -16,8 +16,8 @@ mod threads;
 mod updates;
 mod view;
 
-pub use command::{once, watch, Wishes};
-pub use model::{Model, Page, Request, SensorKey, ThreadKey};
-pub use snapshot::{render, sensor_row, tasks, FieldRow, SensorRow, Snapshot, TaskRow, ThreadRow};
-pub use threads::ThreadRates;
-pub use view::draw;
+pub(crate) use command::{once, watch, Wishes};
+pub(crate) use model::{Model, Page, Request};
+pub(crate) use snapshot::{render, sensor_row, tasks, Snapshot};
+pub(crate) use threads::ThreadRates;
+pub(crate) use view::draw;

@@ -6,14 +6,14 @@ use std::cmp::Ordering;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::snapshot::{SensorRow, Snapshot, TaskRow, ThreadRow};
-use crate::listing::State;
+use overhear_session::listing::State;
 
 /// Longer filters do not fit the line they are typed in.
 const LONGEST_FILTER: usize = 60;
 
 /// Which table is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Page {
+pub(crate) enum Page {
     /// Sensors.
     #[default]
     Sensors,
@@ -25,7 +25,7 @@ pub enum Page {
 
 /// What sensors are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SensorKey {
+pub(crate) enum SensorKey {
     /// The order of registration.
     #[default]
     Registration,
@@ -60,7 +60,7 @@ impl SensorKey {
 
 /// What threads are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThreadKey {
+pub(crate) enum ThreadKey {
     /// Time on a CPU, most first.
     #[default]
     Run,
@@ -89,7 +89,7 @@ impl ThreadKey {
 
 /// What the user wants of the world outside the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub(crate) enum Request {
     /// Leave.
     Quit,
     /// Switch a sensor on or off.
@@ -103,30 +103,30 @@ pub enum Request {
 
 /// All that decides what is drawn.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub(crate) struct Model {
     /// What is shown; while paused, an old one.
-    pub snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     /// Which table.
-    pub page: Page,
+    pub(crate) page: Page,
     /// The order of sensors.
-    pub sensor_key: SensorKey,
+    pub(crate) sensor_key: SensorKey,
     /// The order of threads.
-    pub thread_key: ThreadKey,
+    pub(crate) thread_key: ThreadKey,
     /// Against that order.
-    pub reversed: bool,
+    pub(crate) reversed: bool,
     /// Rows whose names contain it are shown; upper and lower case are the same.
-    pub filter: String,
+    pub(crate) filter: String,
     /// The filter is being typed.
-    pub typing: bool,
+    pub(crate) typing: bool,
     /// The picture stands still; counting goes on.
-    pub paused: bool,
+    pub(crate) paused: bool,
     /// The help is shown.
-    pub help: bool,
+    pub(crate) help: bool,
     /// Which course of the selected sensor is drawn: 0 its rate, else the field with this number
     /// less one.
-    pub track: usize,
+    pub(crate) track: usize,
     /// Something to tell, until the next key.
-    pub message: String,
+    pub(crate) message: String,
     // The stream of the selected sensor: rows move, the selection stays with its sensor.
     selected: Option<u32>,
     // Of threads and tasks, the selected row.
@@ -137,14 +137,14 @@ pub struct Model {
 
 impl Model {
     /// Shows this, unless the picture stands still.
-    pub fn show(&mut self, snapshot: Snapshot) {
+    pub(crate) fn show(&mut self, snapshot: Snapshot) {
         if !self.paused {
             self.snapshot = snapshot;
         }
     }
 
     /// Reacts to a key.
-    pub fn key(&mut self, key: KeyEvent) -> Option<Request> {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Option<Request> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return (key.code == KeyCode::Char('c')).then_some(Request::Quit);
         }
@@ -280,13 +280,13 @@ impl Model {
 
     /// Whether processes are shown in place of threads, because none is followed.
     #[must_use]
-    pub fn shows_tasks(&self) -> bool {
+    pub(crate) fn shows_tasks(&self) -> bool {
         self.snapshot.threads.is_empty()
     }
 
     /// The row of the selected sensor or thread.
     #[must_use]
-    pub fn selected_row(&self) -> usize {
+    pub(crate) fn selected_row(&self) -> usize {
         match self.page {
             Page::Sensors => self
                 .sensors()
@@ -300,19 +300,19 @@ impl Model {
 
     /// Whether there is a third page.
     #[must_use]
-    pub fn has_histograms(&self) -> bool {
+    pub(crate) fn has_histograms(&self) -> bool {
         !self.snapshot.histograms.is_empty()
     }
 
     /// The selected sensor; the first one unless the user has chosen.
     #[must_use]
-    pub fn selected_sensor(&self) -> Option<&SensorRow> {
+    pub(crate) fn selected_sensor(&self) -> Option<&SensorRow> {
         self.sensors().get(self.selected_row()).copied()
     }
 
     /// The sensors to show, in their order.
     #[must_use]
-    pub fn sensors(&self) -> Vec<&SensorRow> {
+    pub(crate) fn sensors(&self) -> Vec<&SensorRow> {
         let mut rows: Vec<&SensorRow> = self
             .snapshot
             .sensors
@@ -325,7 +325,7 @@ impl Model {
 
     /// The threads to show, in their order.
     #[must_use]
-    pub fn threads(&self) -> Vec<&ThreadRow> {
+    pub(crate) fn threads(&self) -> Vec<&ThreadRow> {
         let mut rows: Vec<&ThreadRow> = self
             .snapshot
             .threads
@@ -338,7 +338,7 @@ impl Model {
 
     /// The processes to show.
     #[must_use]
-    pub fn tasks(&self) -> Vec<&TaskRow> {
+    pub(crate) fn tasks(&self) -> Vec<&TaskRow> {
         let rows = self.snapshot.tasks.iter();
         rows.filter(|row| self.shows(&[&row.task])).collect()
     }

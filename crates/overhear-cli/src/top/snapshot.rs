@@ -7,129 +7,130 @@ use overhear_event::{Nanos, Value};
 use overhear_metrics::{RecentSensor, RecentSensors};
 use serde::Serialize;
 
-use crate::columns::{number, printable, rate, Table};
-use crate::display::{self, TextDisplay};
 use crate::format::{csv_text, json_text, Format};
-use crate::identity::Identity;
-use crate::listing::State;
-use crate::report::{HistogramReport, Quantiles};
-use crate::width::Width;
+use crate::text::columns::Table;
+use crate::text::width::Width;
+use overhear_session::display::{self, TextDisplay};
+use overhear_session::format::{number, printable, rate};
+use overhear_session::identity::Identity;
+use overhear_session::listing::State;
+use overhear_session::report::{HistogramReport, Quantiles};
 
 /// What `overhear top --once --format json` prints.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Version of the program that made it.
-    pub overhear_version: String,
+    pub(crate) overhear_version: String,
     /// Where the directory listens; empty without one.
-    pub socket: String,
+    pub(crate) socket: String,
     /// The newest time that was evaluated, on `CLOCK_MONOTONIC`.
-    pub time_ns: u64,
+    pub(crate) time_ns: u64,
     /// The length of the window that rates and intervals are of.
-    pub window_ns: u64,
+    pub(crate) window_ns: u64,
     /// Elements evaluated since the observation began.
-    pub elements: u64,
+    pub(crate) elements: u64,
     /// Elements missed since then.
-    pub missed: u64,
+    pub(crate) missed: u64,
     /// Whether nothing is known or suspected to be missing.
-    pub complete: bool,
+    pub(crate) complete: bool,
     /// The sensors, in the order of registration.
-    pub sensors: Vec<SensorRow>,
+    pub(crate) sensors: Vec<SensorRow>,
     /// The processes that own them.
-    pub tasks: Vec<TaskRow>,
+    pub(crate) tasks: Vec<TaskRow>,
     /// The threads of the process that is followed; empty without one.
-    pub threads: Vec<ThreadRow>,
+    pub(crate) threads: Vec<ThreadRow>,
     /// What is heard of the kernel, and why not more; empty if nothing was asked for.
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// What else should be known.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// What the updates of `--config` have found since the observation began.
-    pub histograms: Vec<HistogramReport>,
+    pub(crate) histograms: Vec<HistogramReport>,
 }
 
 /// One sensor.
 #[derive(Clone, Debug, Serialize)]
-pub struct SensorRow {
+pub(crate) struct SensorRow {
     /// Who it is.
     #[serde(flatten)]
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// Whether it is written.
-    pub state: State,
+    pub(crate) state: State,
     /// Elements evaluated since the observation began.
-    pub elements: u64,
+    pub(crate) elements: u64,
     /// Elements missed since then.
-    pub missed: u64,
+    pub(crate) missed: u64,
     /// Gaps since then.
-    pub gaps: u64,
+    pub(crate) gaps: u64,
     /// Elements per second in the window, missed ones included; null before it is known.
-    pub rate_hz: Option<f64>,
+    pub(crate) rate_hz: Option<f64>,
     /// Elements that came earlier than declared; null where nothing is.
-    pub too_early: Option<u64>,
+    pub(crate) too_early: Option<u64>,
     /// Distances of neighbours in the window.
-    pub interval_ns: Option<Quantiles>,
+    pub(crate) interval_ns: Option<Quantiles>,
     /// The values of the newest element.
-    pub values: Vec<FieldRow>,
+    pub(crate) values: Vec<FieldRow>,
     /// Elements per second in each step, oldest first; not of a step that was not wholly observed.
     #[serde(skip)]
-    pub course: Vec<Option<f64>>,
+    pub(crate) course: Vec<Option<f64>>,
 }
 
 /// A field's newest value.
 #[derive(Clone, Debug, Serialize)]
-pub struct FieldRow {
+pub(crate) struct FieldRow {
     /// Name.
-    pub name: String,
+    pub(crate) name: String,
     /// Unit.
-    pub unit: String,
+    pub(crate) unit: String,
     /// Value; null before the first element.
-    pub value: serde_json::Value,
+    pub(crate) value: serde_json::Value,
     /// Its values at the ends of the steps, oldest first.
     #[serde(skip)]
-    pub course: Vec<Option<f64>>,
+    pub(crate) course: Vec<Option<f64>>,
 }
 
 /// One process with sensors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TaskRow {
+pub(crate) struct TaskRow {
     /// `comm(pid)`.
-    pub task: String,
+    pub(crate) task: String,
     /// The process.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Its sensors.
-    pub sensors: u64,
+    pub(crate) sensors: u64,
     /// Elements per second of all of them.
-    pub rate_hz: f64,
+    pub(crate) rate_hz: f64,
     /// Elements evaluated.
-    pub elements: u64,
+    pub(crate) elements: u64,
     /// Elements missed.
-    pub missed: u64,
+    pub(crate) missed: u64,
 }
 
 /// One thread, over the last interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ThreadRow {
+pub(crate) struct ThreadRow {
     /// Process.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Thread.
-    pub tid: u32,
+    pub(crate) tid: u32,
     /// Its newest name.
-    pub comm: String,
+    pub(crate) comm: String,
     /// Share of the time on a CPU, 0 to 1.
-    pub run: f64,
+    pub(crate) run: f64,
     /// Share of the time waiting for a CPU; null where it cannot be known.
-    pub runnable: Option<f64>,
+    pub(crate) runnable: Option<f64>,
     /// Departures per second that the thread asked for.
-    pub voluntary_hz: f64,
+    pub(crate) voluntary_hz: f64,
     /// Departures per second that it did not ask for.
-    pub involuntary_hz: f64,
+    pub(crate) involuntary_hz: f64,
     /// Migrations since it was followed.
-    pub migrations: u64,
+    pub(crate) migrations: u64,
     /// Wake-up latency since it was followed; null where wake-ups are not heard.
-    pub wakeup_latency_ns: Option<Quantiles>,
+    pub(crate) wakeup_latency_ns: Option<Quantiles>,
 }
 
 /// The row of a sensor.
 #[must_use]
-pub fn sensor_row(recent: &RecentSensors, sensor: &RecentSensor, state: State) -> SensorRow {
+pub(crate) fn sensor_row(recent: &RecentSensors, sensor: &RecentSensor, state: State) -> SensorRow {
     let identity = Identity::of(&sensor.stream);
     let per_second = 1e9 / recent.step().as_ns() as f64;
     let values = identity
@@ -179,7 +180,7 @@ fn json(value: Value<'_>, kind: &str) -> serde_json::Value {
 
 /// The processes of these sensors, in the order in which they came.
 #[must_use]
-pub fn tasks(sensors: &[SensorRow]) -> Vec<TaskRow> {
+pub(crate) fn tasks(sensors: &[SensorRow]) -> Vec<TaskRow> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut tasks: Vec<TaskRow> = Vec::new();
     for sensor in sensors {
@@ -207,14 +208,14 @@ pub fn tasks(sensors: &[SensorRow]) -> Vec<TaskRow> {
 impl SensorRow {
     /// The actual rate as a share of the declared one, in per cent.
     #[must_use]
-    pub fn share_of_declared(&self) -> Option<f64> {
+    pub(crate) fn share_of_declared(&self) -> Option<f64> {
         let declared = self.identity.declared?;
         Some(self.rate_hz? * declared.period_ns as f64 / 1e7)
     }
 
     /// The newest values on one line: `depth 3  wait 12 ns`.
     #[must_use]
-    pub fn values_text(&self) -> String {
+    pub(crate) fn values_text(&self) -> String {
         let words: Vec<String> = self
             .values
             .iter()
@@ -239,7 +240,7 @@ impl FieldRow {
 
 /// Renders the snapshot for `--once`, as text for lines of this width.
 #[must_use]
-pub fn render(snapshot: &Snapshot, format: Format, width: Width) -> String {
+pub(crate) fn render(snapshot: &Snapshot, format: Format, width: Width) -> String {
     match format {
         Format::Json => json_text(snapshot),
         Format::Csv => csv(snapshot),

@@ -8,14 +8,14 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use ratatui::Terminal;
 
-use super::{
-    draw, render, sensor_row, tasks, Model, Page, Request, SensorKey, Snapshot, ThreadRow,
-};
+use super::model::SensorKey;
+use super::snapshot::ThreadRow;
+use super::{draw, render, sensor_row, tasks, Model, Page, Request, Snapshot};
 use crate::format::Format;
-use crate::listing::State;
-use crate::report::{BucketReport, HistogramReport, Quantiles};
 use crate::testing::{at, declared_stream, gap, plain_stream, queue_payload};
-use crate::width::Width;
+use crate::text::width::Width;
+use overhear_session::listing::State;
+use overhear_session::report::{BucketReport, HistogramReport, Quantiles};
 
 /// Two sensors for four seconds: `queue` at its declared kilohertz less a gap, `job` at 2 Hz, then
 /// silent and switched off.

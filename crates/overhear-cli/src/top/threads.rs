@@ -7,11 +7,11 @@ use overhear_event::Timestamp;
 use overhear_metrics::{Observer, Scheduling, Thread};
 
 use super::snapshot::ThreadRow;
-use crate::report::Quantiles;
+use overhear_session::report::Quantiles;
 
 /// Remembers the accounts of the last look.
 #[derive(Clone, Debug, Default)]
-pub struct ThreadRates {
+pub(crate) struct ThreadRates {
     last: BTreeMap<(u32, u32), Sums>,
     at: Option<Timestamp>,
 }
@@ -40,7 +40,7 @@ impl ThreadRates {
     ///
     /// An account grows when an interval ends, so a thread that runs without being displaced
     /// shows nothing at first and up to the whole time at once; a share is cut at 1.
-    pub fn rows<O: Observer>(
+    pub(crate) fn rows<O: Observer>(
         &mut self,
         scheduling: &Scheduling<O>,
         now: Timestamp,

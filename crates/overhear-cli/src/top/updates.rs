@@ -7,12 +7,12 @@ use std::path::Path;
 use overhear_directory::Query;
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 
-use crate::config::{Config, MissedConfig};
-use crate::exit::{Failure, USAGE};
-use crate::guaranteed::Counting;
-use crate::place;
-use crate::report::HistogramReport;
-use crate::updates::{UpdateSpecification, Updates};
+use overhear_session::config::{Config, MissedConfig};
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::guaranteed::Counting;
+use overhear_session::place;
+use overhear_session::report::HistogramReport;
+use overhear_session::updates::{UpdateSpecification, Updates};
 
 /// An update that has distributions: it counts the values of a field, or its plug-in tells some.
 pub(super) struct Drawn {
@@ -45,8 +45,8 @@ impl Drawn {
     /// Those of a file that have a `field` or a `plugin`, which are what can be drawn while it grows.
     ///
     /// # Errors
-    /// [`Failure`] if the file makes no sense, has none, or a plug-in cannot be used.
-    pub(super) fn of(path: &Path) -> Result<Vec<Self>, Failure> {
+    /// [`SessionError`] if the file makes no sense, has none, or a plug-in cannot be used.
+    pub(super) fn of(path: &Path) -> Result<Vec<Self>, SessionError> {
         let config = Config::read(path)?;
         let every: Vec<String> = config.sensors.iter().map(|it| it.id.clone()).collect();
         let mut drawn = Vec::new();
@@ -58,9 +58,9 @@ impl Drawn {
                     path.display(),
                     update.name
                 );
-                return Err(Failure::new(USAGE, sentence));
+                return Err(SessionError::new(ErrorKind::Usage, sentence));
             }
-            let sensors: Result<Vec<_>, Failure> = ids
+            let sensors: Result<Vec<_>, SessionError> = ids
                 .iter()
                 .map(|id| Ok((id.clone(), place::query(id, None)?, false)))
                 .collect();
@@ -73,8 +73,8 @@ impl Drawn {
                     let missed = update.missed.map(MissedConfig::policy);
                     let loaded = Updates::load_with(&[specification], missed, |_| ());
                     Evaluation::Plugin(loaded.map_err(|failure| {
-                        let sentence = format!("update `{}`: {}", update.name, failure.sentence);
-                        Failure::new(failure.status, sentence)
+                        let sentence = format!("update `{}`: {}", update.name, failure.message);
+                        SessionError::new(failure.kind, sentence)
                     })?)
                 }
                 None if update.field.is_none() => continue,
@@ -90,8 +90,8 @@ impl Drawn {
             });
         }
         match drawn.is_empty() {
-            true => Err(Failure::new(
-                USAGE,
+            true => Err(SessionError::new(
+                ErrorKind::Usage,
                 format!(
                     "{}: no [[update]] counts the values of a `field` or has a `plugin`, so there is nothing to draw",
                     path.display()

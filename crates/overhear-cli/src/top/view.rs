@@ -13,9 +13,9 @@ use ratatui::Frame;
 use super::bars::bars;
 use super::model::{Model, Page, SensorKey, ThreadKey};
 use super::snapshot::{maybe, time, FieldRow, SensorRow};
-use crate::columns::{number, printable, rate};
-use crate::display::{self, TextDisplay};
-use crate::listing::State;
+use overhear_session::display::{self, TextDisplay};
+use overhear_session::format::{number, printable, rate};
+use overhear_session::listing::State;
 
 /// From this height on there is room for the selected sensor below the table.
 const DETAIL_FROM: u16 = 16;
@@ -23,7 +23,7 @@ const DETAIL_FROM: u16 = 16;
 const SLOW: f64 = 90.0;
 
 /// Draws the model. Without `coloured` no colour is used.
-pub fn draw(frame: &mut Frame<'_>, model: &Model, coloured: bool) {
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, coloured: bool) {
     let paint = Paint(coloured);
     let area = frame.area();
     let shows_detail = area.height >= DETAIL_FROM

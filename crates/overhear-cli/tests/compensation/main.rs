@@ -19,11 +19,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use overhear_cli::calibrate::{ordinary, Calibration};
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE};
 use overhear_metrics::Estimate;
 use overhear_monitor::scheduler::run_on;
 use overhear_monitor::yardstick::{is_undisturbed, median, Yardstick};
+use overhear_session::calibrate::{ordinary, Calibration};
 use tempfile::TempDir;
 
 use recorded::Monitored;

@@ -5,18 +5,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use overhear_cli::calibrate::Calibration;
 use overhear_event::kernel::SCHED_SWITCH;
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::compensation::Compensation;
 use overhear_metrics::Costs;
+use overhear_session::calibrate::Calibration;
 use overhear_trace::TraceReader;
 
 use crate::workload::{Lap, Workload};
 use crate::OVERHEAR;
 
 /// The exit status of a run of which something was missed.
-const INCONCLUSIVE: i32 = overhear_cli::exit::INCONCLUSIVE as i32;
+const INCONCLUSIVE: i32 = 3;
 /// The monitor begins and ends within this, or something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use overhear_cli::page::render;
+use overhear_page::render;
 use serde_json::{json, Value};
 
 use crate::browser::Browser;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plain and compensated time: one switch between two pictures of the same run.
 
-use overhear_cli::page::{render, render_beside, Run};
+use overhear_page::{render, render_beside, Run};
 use serde_json::{json, Value};
 
 use crate::browser::Browser;

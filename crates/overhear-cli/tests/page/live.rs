@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of a run that goes on, in a browser: rows that appear and grow, and the end.
 
-use overhear_cli::calibrate::Calibration;
-use overhear_cli::page::render_live;
-use overhear_cli::view::{Content, Feed, Server};
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_page::render_live;
+use overhear_page::serve::{Content, Feed, Server};
+use overhear_session::calibrate::Calibration;
 use serde_json::json;
 
 use crate::browser::Browser;

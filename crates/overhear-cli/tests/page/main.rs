@@ -13,7 +13,7 @@ mod synthetic;
 mod tool;
 
 use browser::{Browser, Held};
-use overhear_cli::page::render;
+use overhear_page::render;
 use serde_json::{json, Value};
 use synthetic::{BLOCKED, RUNNING};
 

@@ -2,7 +2,7 @@
 //! The time-line as a tool: CPUs, reasons, wake-ups, ways to draw sensors, statistics of an
 //! interval, search, two runs beside each other, and the picture as a file.
 
-use overhear_cli::page::{render, render_beside, Run};
+use overhear_page::{render, render_beside, Run};
 use serde_json::{json, Value};
 
 use crate::browser::Browser;

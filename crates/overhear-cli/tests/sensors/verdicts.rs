@@ -213,8 +213,8 @@ fn mistakes_end_the_run_before_it_begins() {
 
 #[test]
 fn tests_fail_unless_everything_held() {
-    use overhear_cli::harness::{assert_recording_held, run, NotHeld};
-    use overhear_cli::session::KernelChoice;
+    use overhear_session::harness::{assert_recording_held, run, NotHeld};
+    use overhear_session::session::KernelChoice;
 
     let folder = folder();
     let judge = |most: u32, words: &[&str]| {

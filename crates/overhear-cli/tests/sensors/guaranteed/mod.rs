@@ -366,7 +366,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
     );
     // It is printed as well, as a file, whose lines are whole on the narrowest terminal.
     let whole = serde_json::from_value(report.clone()).unwrap();
-    let text = overhear_cli::table::render(&whole, overhear_cli::width::Width::columns(40));
+    let text = overhear_cli::report_text(&whole, Some(40));
     assert!(text.contains("suggested reservation: "), "{text}");
     let lines: Vec<&str> = config.lines().collect();
     assert!(text.contains(&lines.join("\n")), "{text}");

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The text of an admission.
+
+use std::fmt::Write;
+
+use overhear_event::Nanos;
+use overhear_session::admit::AdmissionReport;
+use overhear_session::admit::UpdateAdmission;
+
+use super::columns::Table;
+use super::width::Width;
+
+/// The answer for people, on one screen of this width.
+#[must_use]
+pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
+    let time = |ns: u64| Nanos::from_ns(ns).to_string();
+    let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), |n| n.to_string());
+    let mut text = String::new();
+    match (report.accepted, report.latency_ns) {
+        (true, Some(latency)) => {
+            let guarantees = report.updates.iter().any(|it| it.latency_ns.is_some());
+            if let Some(lacking) = &report.lacking {
+                let _ = writeln!(text, "NOT HERE: {lacking}");
+            }
+            let (accepted, verb) = match guarantees && report.lacking.is_none() {
+                true => ("accepted", "is"),
+                false => ("accepted by its numbers", "would be"),
+            };
+            let _ = writeln!(
+                text,
+                "{accepted}: every element {verb} evaluated within {} (wished: {})",
+                time(latency),
+                time(report.wished_latency_ns)
+            );
+            if !guarantees {
+                text.push_str("nothing is guaranteed: no update asks for it by its executor\n");
+            }
+        }
+        _ => {
+            let _ = writeln!(text, "ErrorKind::Refused: {}", report.reason);
+        }
+    }
+    if let Some(utilisation) = report.utilisation {
+        let _ = writeln!(
+            text,
+            "\nperiod {}, deadline {}, runtime {}: {:.2} % of a CPU",
+            maybe(report.period_ns),
+            maybe(report.deadline_ns),
+            maybe(report.runtime_ns),
+            utilisation * 100.0
+        );
+        let _ = writeln!(
+            text,
+            "the latency contains {} for late wake-ups, tardiness and hold-back",
+            time(report.lateness_ns)
+        );
+    }
+    let present = match report.others {
+        0 => "nobody else has a reservation".to_string(),
+        1 => "1 other thread has a reservation".to_string(),
+        n => format!("{n} other threads have reservations"),
+    };
+    let _ = writeln!(text, "level {}; {present}", report.level);
+    let kernel = match report.kernel {
+        "accepted" => "the kernel takes the reservation (asked for, and given back)",
+        "not_permitted" => {
+            "the kernel was asked and lets this user reserve nothing: needs CAP_SYS_NICE"
+        }
+        "busy" | "unacceptable" => "the kernel refuses the reservation",
+        _ => "the kernel was not asked",
+    };
+    let _ = writeln!(text, "{kernel}");
+    let kib = report.memory_bytes.div_ceil(1024);
+    let plugins = match report.plugin_memory_bytes.div_ceil(1024) {
+        0 => String::new(),
+        kib => format!(", {kib} KiB of it for plug-ins"),
+    };
+    let _ = writeln!(text, "memory of the monitor: at most {kib} KiB{plugins}");
+    if let Some(copying) = &report.copying {
+        let _ = writeln!(
+            text,
+            "buffered: elements are copied within {}, by {} every {}: {:.2} % of a CPU",
+            time(copying.latency_ns),
+            time(copying.runtime_ns),
+            time(copying.period_ns),
+            copying.utilisation * 100.0
+        );
+    }
+    text.push('\n');
+    let mut table = Table::new(&[
+        ("sensor", false),
+        ("count", true),
+        ("T", true),
+        ("D", true),
+        ("tau", true),
+        ("wcet", true),
+        ("L", true),
+        ("R min", true),
+        ("R", true),
+        ("R max", true),
+        ("buffer", true),
+        ("backlog", true),
+        ("copies", true),
+        ("latency", true),
+    ]);
+    for sensor in &report.sensors {
+        table.row(vec![
+            overhear_session::format::printable(&sensor.id),
+            sensor.count.to_string(),
+            time(sensor.period_ns),
+            time(sensor.distance_ns),
+            time(sensor.jitter_ns),
+            time(sensor.wcet_ns),
+            sensor
+                .burst_length
+                .map_or_else(|| "endless".to_string(), |l| l.to_string()),
+            number(sensor.r_min),
+            number(sensor.r),
+            number(sensor.r_max),
+            sensor.buffer_elements.to_string(),
+            number(sensor.backlog),
+            number(sensor.copies),
+            maybe(sensor.latency_ns),
+        ]);
+    }
+    text.push_str(&table.render(width));
+    if let Some(rings) = report.sensors.iter().find_map(|sensor| sensor.rings) {
+        let _ = writeln!(
+            text,
+            "kernel sensors: {rings} rings of this buffer, one for each CPU that there can be"
+        );
+    }
+    let first = report.updates.first();
+    let is_told = |it: &UpdateAdmission| {
+        first.is_some_and(|first| {
+            it.executor != first.executor || it.wished_latency_ns != first.wished_latency_ns
+        })
+    };
+    // One screen: where all updates are alike, there is nothing to tell of each.
+    if report.updates.iter().any(is_told) {
+        let mut table = Table::new(&[
+            ("update", false),
+            ("executor", false),
+            ("wished", true),
+            ("guaranteed", true),
+        ]);
+        for update in &report.updates {
+            table.row(vec![
+                overhear_session::format::printable(&update.name),
+                update.executor.to_string(),
+                maybe(update.wished_latency_ns),
+                maybe(update.latency_ns),
+            ]);
+        }
+        text.push_str(&table.render(width));
+    }
+    text
+}

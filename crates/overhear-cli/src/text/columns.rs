@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Text in columns, and numbers short enough for them.
+
+use std::fmt::Write;
+
+use super::width::Width;
+
+/// Between two columns.
+const BETWEEN: usize = 2;
+/// A text is not broken into pieces narrower than this.
+const LEAST_ROOM: usize = 16;
+
+/// Columns as wide as their widest cell.
+///
+/// A table that is wider than the window is shown in parts, one below the other: each begins with the
+/// first columns, which say whose row it is, and goes on with as many of the others as there is
+/// room for. No cell is lost or cut; texts that are longer than a line are broken between words.
+pub(crate) struct Table {
+    layout: Layout,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Each head with whether its column holds numbers, which are aligned on the right.
+    pub(crate) fn new(heads: &[(&'static str, bool)]) -> Self {
+        Self {
+            layout: Layout::new(heads),
+            rows: Vec::new(),
+        }
+    }
+
+    /// How many of the first columns say whose row it is; one unless told otherwise.
+    pub(crate) fn keys(mut self, keys: usize) -> Self {
+        self.layout = self.layout.keys(keys);
+        self
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.layout.measure(&cells);
+        self.rows.push(cells);
+    }
+
+    /// Without rows it is only heads, and not worth showing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(crate) fn render(&self, width: Width) -> String {
+        let parts = self.layout.parts(width);
+        let parts = parts.iter().map(|part| {
+            let rows = self.rows.iter().map(|row| part.row(row));
+            std::iter::once(part.head()).chain(rows).collect::<String>()
+        });
+        parts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How the rows of a table are laid out, known once all were measured: a table whose rows are too many for
+/// memory is measured first and written afterwards.
+pub(crate) struct Layout {
+    heads: Vec<(&'static str, bool)>,
+    widths: Vec<usize>,
+    /// Whether a column has anything but dashes: one that tells nothing takes no room.
+    tells: Vec<bool>,
+    keys: usize,
+}
+
+impl Layout {
+    /// As [`Table::new`].
+    pub(crate) fn new(heads: &[(&'static str, bool)]) -> Self {
+        Self {
+            heads: heads.to_vec(),
+            widths: heads.iter().map(|(head, _)| head.len()).collect(),
+            tells: vec![false; heads.len()],
+            keys: 1,
+        }
+    }
+
+    /// As [`Table::keys`].
+    pub(crate) fn keys(mut self, keys: usize) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Aligns a column on the right if it holds numbers.
+    pub(crate) fn align(mut self, column: usize, right: bool) -> Self {
+        self.heads[column].1 = right;
+        self
+    }
+
+    /// Makes room for a row.
+    pub(crate) fn measure(&mut self, row: &[String]) {
+        for (column, cell) in row.iter().enumerate() {
+            self.widths[column] = self.widths[column].max(cell.chars().count());
+            self.tells[column] |= cell != "-";
+        }
+    }
+
+    /// The parts in which the table is shown, one below the other.
+    pub(crate) fn parts(&self, width: Width) -> Vec<Part<'_>> {
+        let shown: Vec<usize> = (0..self.heads.len())
+            .filter(|&column| self.tells[column])
+            .collect();
+        let mut widths = self.widths.clone();
+        let parts = match width.limit() {
+            Some(limit) if span(&shown, &widths) > limit => self.divide(&shown, &mut widths, limit),
+            _ => vec![shown],
+        };
+        let parts = parts.into_iter().map(|columns| Part {
+            layout: self,
+            columns,
+            widths: widths.clone(),
+        });
+        parts.collect()
+    }
+
+    /// Divides columns that do not fit beside each other, and narrows those that fit into no line.
+    fn divide(&self, shown: &[usize], widths: &mut [usize], limit: usize) -> Vec<Vec<usize>> {
+        let mut keys = self.keys.min(shown.len() - 1);
+        // Long names leave room for what is said about them.
+        while keys > 1 && 2 * span(&shown[..keys], widths) > limit {
+            keys -= 1;
+        }
+        let (keys, others) = shown.split_at(keys);
+        let room = limit.saturating_sub(span(keys, widths) + BETWEEN);
+        for &column in others.iter().filter(|&&column| !self.heads[column].1) {
+            widths[column] = widths[column].min(room.max(LEAST_ROOM));
+        }
+        let mut parts = Vec::new();
+        let mut part = keys.to_vec();
+        for &column in others {
+            let wider = span(&part, widths) + BETWEEN + widths[column];
+            if part.len() > keys.len() && wider > limit {
+                parts.push(std::mem::replace(&mut part, keys.to_vec()));
+            }
+            part.push(column);
+        }
+        parts.push(part);
+        parts
+    }
+}
+
+/// Some columns of a table beside each other.
+pub(crate) struct Part<'a> {
+    layout: &'a Layout,
+    columns: Vec<usize>,
+    widths: Vec<usize>,
+}
+
+impl Part<'_> {
+    /// The heads as lines of text.
+    pub(crate) fn head(&self) -> String {
+        let heads = self.layout.heads.iter();
+        let heads: Vec<String> = heads.map(|(head, _)| (*head).to_string()).collect();
+        self.row(&heads)
+    }
+
+    /// A row of the table as lines of text.
+    pub(crate) fn row(&self, row: &[String]) -> String {
+        let cells = self.columns.iter();
+        let cells = cells.map(|&column| broken(&row[column], self.widths[column]));
+        let cells: Vec<Vec<String>> = cells.collect();
+        let lines = cells.iter().map(Vec::len).max().unwrap_or(1);
+        let mut text = String::new();
+        for number in 0..lines {
+            let mut line = String::new();
+            for (&column, cell) in self.columns.iter().zip(&cells) {
+                let (width, right) = (self.widths[column], self.layout.heads[column].1);
+                let piece = cell.get(number).map_or("", String::as_str);
+                if right {
+                    let _ = write!(line, "{piece:>width$}  ");
+                } else {
+                    let _ = write!(line, "{piece:<width$}  ");
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// How wide these columns are beside each other.
+fn span(columns: &[usize], widths: &[usize]) -> usize {
+    let cells: usize = columns.iter().map(|&column| widths[column]).sum();
+    cells + BETWEEN * columns.len().saturating_sub(1)
+}
+
+/// A cell as lines of this width.
+fn broken(cell: &str, width: usize) -> Vec<String> {
+    if cell.chars().count() <= width {
+        return vec![cell.to_string()];
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in cell.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_session::format::{number, printable, rate};
+
+    use super::super::width::Width;
+    use super::Table;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (3.0, "3"),
+            (1234.5678, "1235"),
+            (0.012_345, "0.01235"),
+            (1e12, "1.000e12"),
+        ] {
+            assert_eq!(number(value), expected);
+        }
+        assert_eq!(rate([0.0; 0].iter().sum()), "0.00 Hz");
+        assert_eq!(rate(999.5), "999.50 Hz");
+        assert_eq!(rate(2_500_000.0), "2.50 MHz");
+    }
+
+    #[test]
+    fn terminals_are_safe_from_names() {
+        assert_eq!(printable("a\x1b[2Jb"), "a\\x1b[2Jb");
+    }
+
+    fn table() -> Table {
+        let mut table = Table::new(&[
+            ("sensor", false),
+            ("task", false),
+            ("nothing", true),
+            ("elements", true),
+            ("missed", true),
+            ("what it says", false),
+            ("rate", true),
+        ])
+        .keys(2);
+        for (sensor, task, says) in [
+            (
+                "queue#in",
+                "server(4711)",
+                "wait u64 ns, load f32 %, label text[12], and_more i64",
+            ),
+            ("job", "server(4711)", "number i64"),
+        ] {
+            let cells = [sensor, task, "-", "12345", "0", says, "1.00 kHz"];
+            table.row(cells.map(String::from).to_vec());
+        }
+        table
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_is_shown_in_parts() {
+        insta::assert_snapshot!(table().render(Width::UNLIMITED), @r"
+        sensor    task          elements  missed  what it says                                               rate
+        queue#in  server(4711)     12345       0  wait u64 ns, load f32 %, label text[12], and_more i64  1.00 kHz
+        job       server(4711)     12345       0  number i64                                             1.00 kHz
+        ");
+        insta::assert_snapshot!(table().render(Width::columns(80)), @r"
+        sensor    task          elements  missed
+        queue#in  server(4711)     12345       0
+        job       server(4711)     12345       0
+
+        sensor    task          what it says
+        queue#in  server(4711)  wait u64 ns, load f32 %, label text[12], and_more i64
+        job       server(4711)  number i64
+
+        sensor    task              rate
+        queue#in  server(4711)  1.00 kHz
+        job       server(4711)  1.00 kHz
+        ");
+        insta::assert_snapshot!(table().render(Width::columns(40)), @r"
+        sensor    task          elements  missed
+        queue#in  server(4711)     12345       0
+        job       server(4711)     12345       0
+
+        sensor    what it says
+        queue#in  wait u64 ns, load f32 %, label
+                  text[12], and_more i64
+        job       number i64
+
+        sensor        rate
+        queue#in  1.00 kHz
+        job       1.00 kHz
+        ");
+    }
+
+    #[test]
+    fn no_word_is_lost_in_any_window() {
+        let all = table().render(Width::UNLIMITED);
+        assert_eq!(table().render(Width::columns(200)), all);
+        for columns in 40..140 {
+            let text = table().render(Width::columns(columns));
+            for line in text.lines() {
+                assert!(line.chars().count() <= columns, "{columns}: {line}");
+            }
+            for word in all.split_whitespace() {
+                assert!(text.contains(word), "{word} at {columns}: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The text of what a machine and a user can do.
+
+use super::width::Width;
+use crate::doctor::Finding;
+
+/// The findings as text, for lines of this width.
+#[must_use]
+pub(crate) fn render(findings: &[Finding], width: Width) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let mark = if finding.ok { "ok     " } else { "missing" };
+        let sentence = format!("{mark}  {:<9} {}", finding.name, finding.sentence);
+        text.push_str(&width.wrap_line(&sentence, SENTENCE_AT));
+        text.push('\n');
+        if !finding.advice.is_empty() {
+            let advice = format!("{:SENTENCE_AT$} -> {}", "", finding.advice);
+            text.push_str(&width.wrap_line(&advice, SENTENCE_AT + 4));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Where sentences begin, behind the mark and the name.
+const SENTENCE_AT: usize = 19;

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report as text for a terminal.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use overhear_event::Nanos;
+
+use super::columns::Table;
+use super::width::Width;
+use super::{compensation, guarantee, metrics, overhead, reactions, verdicts};
+use overhear_session::conclusion::Exit;
+use overhear_session::display::{self, TextDisplay};
+use overhear_session::format::{number, printable, quoted, rate};
+use overhear_session::guaranteed::GuaranteeReport;
+use overhear_session::metrics::{MetricReport, MetricsReport};
+use overhear_session::report::{
+    FieldReport, KernelSensorReport, Quantiles, Report, SensorReport, ThreadReport,
+};
+use overhear_session::updates::UpdateReport;
+
+/// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
+const MOST_ROWS: usize = 40;
+/// A few rows more are shown rather than counted.
+const SLACK: usize = 5;
+/// Characters of the command shown.
+const LONGEST_COMMAND: usize = 160;
+
+/// How many of these rows are shown.
+const fn shown(rows: usize) -> usize {
+    if rows > MOST_ROWS + SLACK {
+        MOST_ROWS
+    } else {
+        rows
+    }
+}
+
+/// Renders the report for lines of this width.
+#[must_use]
+pub(crate) fn render(report: &Report, width: Width) -> String {
+    let mut text = String::new();
+    headline(&mut text, report);
+    for source in &report.sources {
+        // Where no sensor wanted to be heard, how it would have been does not matter.
+        let matters = source.name != "programs" || !report.sensors.is_empty() || report.unheard > 0;
+        if matters {
+            let _ = writeln!(text, "{}", source.sentence);
+        }
+    }
+    if !report.threads.is_empty() {
+        text.push('\n');
+        threads(&mut text, &report.threads, width);
+    }
+    if !report.sensors.is_empty() {
+        text.push('\n');
+        sensors(&mut text, &report.sensors, width);
+    }
+    if !report.kernel_sensors.is_empty() {
+        text.push('\n');
+        kernel_sensors(&mut text, &report.kernel_sensors, width);
+    }
+    if let Some(measured) = &report.metrics {
+        text.push('\n');
+        text.push_str(&metrics::render(measured, width));
+    }
+    if let Some(check) = &report.check {
+        text.push('\n');
+        text.push_str(&verdicts::render(check, width));
+    }
+    for update in &report.updates {
+        text.push('\n');
+        self::update(&mut text, update);
+    }
+    if let Some(guaranteed) = &report.guarantee {
+        text.push('\n');
+        text.push_str(&guarantee::render(guaranteed, width));
+    }
+    let found = report
+        .guarantee
+        .iter()
+        .flat_map(GuaranteeReport::histograms);
+    let found = found.chain(report.updates.iter().flat_map(UpdateReport::histograms));
+    let found: Vec<_> = found.collect();
+    if !found.is_empty() {
+        let mut display = TextDisplay::new(width.limit().unwrap_or(80).min(80));
+        display::show(&found, &mut display);
+        text.push('\n');
+        text.push_str(&display.into_text());
+    }
+    if let Some(reactions) = &report.reactions {
+        text.push('\n');
+        text.push_str(&reactions::render(reactions, width));
+    }
+    if let Some(intrusion) = &report.intrusion {
+        text.push('\n');
+        text.push_str(&overhead::render(intrusion));
+    }
+    if let Some(compensation) = &report.compensation {
+        text.push_str(&compensation::render(compensation));
+    }
+    text.push('\n');
+    losses(&mut text, report);
+    for note in &report.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    // Names, notes and commands come from programs, or from somebody else's recording.
+    let lines = text.split('\n').map(|line| Cow::Owned(printable(line)));
+    let mut text = width.wrap_lines(lines);
+    if let Some(guaranteed) = &report.guarantee {
+        text.push_str(&guaranteed.suggested_file());
+    }
+    text
+}
+
+fn headline(text: &mut String, report: &Report) {
+    let how = match report.exit {
+        Some(Exit::Code(code)) => format!("ended with status {code}"),
+        Some(Exit::Signal(signal)) => match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("was ended by signal {signal} ({name})"),
+            None => format!("was ended by signal {signal}"),
+        },
+        None => "was still running when the recording stopped".to_string(),
+    };
+    let duration = Nanos::from_ns(report.duration_ns);
+    let _ = writeln!(
+        text,
+        "{} {how} after {duration}",
+        command_line(&report.command)
+    );
+}
+
+/// The command as one could type it, on one line, cut where it is long.
+fn command_line(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(LONGEST_COMMAND) {
+        Some((cut, _)) => format!("{}...", &line[..cut]),
+        None => line,
+    }
+}
+
+fn time(ns: u64) -> String {
+    Nanos::from_ns(ns).to_string()
+}
+
+fn maybe(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_string(), time)
+}
+
+fn quantile(quantiles: Option<Quantiles>, pick: impl Fn(Quantiles) -> u64) -> String {
+    maybe(quantiles.map(pick))
+}
+
+fn threads(text: &mut String, threads: &[ThreadReport], width: Width) {
+    let mut sorted: Vec<&ThreadReport> = threads.iter().collect();
+    sorted.sort_by_key(|thread| std::cmp::Reverse(thread.run_ns));
+    let mut table = Table::new(&[
+        ("thread", false),
+        ("pid", true),
+        ("tid", true),
+        ("run", true),
+        ("runnable", true),
+        ("blocked", true),
+        ("vol", true),
+        ("invol", true),
+        ("migr", true),
+        ("wake-up p50", true),
+        ("p99", true),
+        ("max", true),
+    ])
+    .keys(3);
+    for thread in sorted.iter().take(shown(threads.len())) {
+        let latency = thread.wakeup_latency_ns;
+        table.row(vec![
+            printable(&thread.comm),
+            thread.pid.to_string(),
+            thread.tid.to_string(),
+            time(thread.run_ns),
+            maybe(thread.runnable_ns),
+            maybe(thread.blocked_ns),
+            thread.switches_voluntary.to_string(),
+            thread.switches_involuntary.to_string(),
+            thread.migrations.to_string(),
+            quantile(latency, |q| q.median),
+            quantile(latency, |q| q.p99),
+            quantile(latency, |q| q.max),
+        ]);
+    }
+    text.push_str(&table.render(width));
+    let more = threads.len() - shown(threads.len());
+    if more > 0 {
+        let _ = writeln!(
+            text,
+            "... and {more} threads that ran less (all of them: --json)"
+        );
+    }
+}
+
+fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
+    let mut table = Table::new(&[
+        ("sensor", false),
+        ("task", false),
+        ("elements", true),
+        ("missed", true),
+        ("rate", true),
+        ("declared", true),
+        ("interval median", true),
+        ("p99", true),
+        ("max", true),
+    ])
+    .keys(2);
+    let some = &sensors[..shown(sensors.len())];
+    for sensor in some {
+        table.row(vec![
+            printable(&name(sensor)),
+            printable(&sensor.task),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            sensor.rate_hz.map_or_else(|| "-".to_string(), rate),
+            sensor.declared.map_or_else(
+                || "-".to_string(),
+                |declared| rate(1e9 / declared.period_ns.max(1) as f64),
+            ),
+            quantile(sensor.interval_ns, |q| q.median),
+            quantile(sensor.interval_ns, |q| q.p99),
+            quantile(sensor.interval_ns, |q| q.max),
+        ]);
+    }
+    text.push_str(&table.render(width));
+    let all = some.iter().map(|sensor| (name(sensor), &*sensor.fields));
+    fields(text, all, width);
+    let more = sensors.len() - some.len();
+    if more > 0 {
+        let _ = writeln!(text, "... and {more} more sensors (all of them: --json)");
+    }
+}
+
+/// The kernel's sensors; there are never more than a screen has room for.
+fn kernel_sensors(text: &mut String, sensors: &[KernelSensorReport], width: Width) {
+    let name = |sensor: &KernelSensorReport| with_instance(&sensor.id, &sensor.instance);
+    let mut table = Table::new(&[
+        ("kernel sensor", false),
+        ("elements", true),
+        ("missed", true),
+        ("rate", true),
+        ("interval median", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    for sensor in sensors {
+        table.row(vec![
+            printable(&name(sensor)),
+            sensor.elements.to_string(),
+            sensor.missed.to_string(),
+            sensor.rate_hz.map_or_else(|| "-".to_string(), rate),
+            quantile(sensor.interval_ns, |q| q.median),
+            quantile(sensor.interval_ns, |q| q.p99),
+            quantile(sensor.interval_ns, |q| q.max),
+        ]);
+    }
+    text.push_str(&table.render(width));
+    // Of what never came there is nothing to tell.
+    let heard = sensors.iter().filter(|sensor| sensor.elements > 0);
+    let all = heard.map(|sensor| (name(sensor), &*sensor.fields));
+    fields(text, all, width);
+}
+
+/// The values of these sensors' fields.
+fn fields<'a>(
+    text: &mut String,
+    sensors: impl Iterator<Item = (String, &'a [FieldReport])>,
+    width: Width,
+) {
+    let mut table = Table::new(&[
+        ("field", false),
+        ("min", true),
+        ("median", true),
+        ("mean", true),
+        ("p99", true),
+        ("max", true),
+    ]);
+    for (name, fields) in sensors {
+        for field in fields {
+            let unit = if field.unit.is_empty() {
+                String::new()
+            } else {
+                format!(" [{}]", field.unit)
+            };
+            let value = |value: Option<f64>| value.map_or_else(|| "-".to_string(), number);
+            table.row(vec![
+                printable(&format!("{name}.{}{unit}", field.name)),
+                value(field.min),
+                value(field.median),
+                value(field.mean),
+                value(field.p99),
+                value(field.max),
+            ]);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        text.push_str(&table.render(width));
+    }
+}
+
+pub(crate) fn update(text: &mut String, update: &UpdateReport) {
+    let argument = match update.argument.as_str() {
+        "" => String::new(),
+        argument => format!(" = {argument}"),
+    };
+    let _ = writeln!(
+        text,
+        "update {}{argument}: {}, {} elements, {} missed",
+        update.name, update.state, update.elements, update.missed
+    );
+    let drawn = update.histogram_keys();
+    for (key, value) in &update.results {
+        if drawn.contains(key) {
+            // Drawn below.
+            continue;
+        }
+        // A text without its quotation marks.
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_string);
+        let _ = writeln!(text, "  {key}: {}", printable(&value));
+    }
+    for sentence in update.sentence.iter().chain(&update.complaints) {
+        let _ = writeln!(text, "  {sentence}");
+    }
+}
+
+fn name(sensor: &SensorReport) -> String {
+    with_instance(&sensor.id, &sensor.instance)
+}
+
+fn with_instance(id: &str, instance: &str) -> String {
+    match instance {
+        "" => id.to_string(),
+        instance => format!("{id}#{instance}"),
+    }
+}
+
+/// What metrics lack of a run of which nothing was missed.
+fn open(measured: &MetricsReport) -> String {
+    let mut text = String::new();
+    let mut tell = |sentence: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
+        let open = measured.metrics.iter().filter(|metric| is_open(metric));
+        let open: Vec<String> = open.map(|metric| printable(&metric.name)).collect();
+        if !open.is_empty() {
+            let open = open.join(", ");
+            let _ = writeln!(text, "INCOMPLETE: nothing missed, but {sentence}: {open}");
+        }
+    };
+    let not_heard = |metric: &MetricReport| !metric.unheard.is_empty();
+    tell("not all was heard that metrics require", &not_heard);
+    tell("not all had room in metrics", &|metric| metric.refused > 0);
+    tell("measurements are incomplete of metrics", &|metric| {
+        metric.incomplete > 0 || metric.missed > 0
+    });
+    if !measured.notes.is_empty() {
+        text.push_str("INCOMPLETE: nothing missed, but metrics lack something; see their notes\n");
+    }
+    text
+}
+
+fn losses(text: &mut String, report: &Report) {
+    if report.complete {
+        let measured = report.metrics.as_ref();
+        match measured.filter(|measured| !measured.is_complete()) {
+            None => text.push_str("complete: nothing missed\n"),
+            Some(measured) => text.push_str(&open(measured)),
+        }
+        return;
+    }
+    if report.missed_total > 0 {
+        let _ = writeln!(text, "INCOMPLETE: {} elements missed", report.missed_total);
+    } else if report.unheard == 0 {
+        text.push_str("INCOMPLETE: how much is missing is not known\n");
+    }
+    if report.unheard > 0 {
+        let sensors = if report.unheard == 1 {
+            "sensor is"
+        } else {
+            "sensors are"
+        };
+        let _ = writeln!(text, "INCOMPLETE: {} {sensors} not heard", report.unheard);
+    }
+    for loss in &report.losses {
+        let gaps = if loss.gaps == 1 { "gap" } else { "gaps" };
+        let _ = writeln!(
+            text,
+            "  {}: {} {} in {} {gaps}",
+            printable(&loss.stream),
+            loss.missed,
+            loss.cause,
+            loss.gaps
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{command_line, open};
+    use overhear_session::metrics::{MetricReport, MetricsReport};
+
+    #[test]
+    fn what_metrics_lack_is_said_as_what_it_is() {
+        let metric = |name: &str, unheard: &[&str], refused| MetricReport {
+            name: name.to_owned(),
+            description: String::new(),
+            unheard: unheard.iter().copied().map(String::from).collect(),
+            completed: 0,
+            incomplete: 0,
+            unfinished: 0,
+            missed: 0,
+            refused,
+            tasks: Vec::new(),
+            measurements: None,
+        };
+        let mut measured = MetricsReport {
+            metrics: vec![
+                metric("deaf", &["user:a"], 0),
+                metric("full", &[], 3),
+                metric("fine", &[], 0),
+            ],
+            notes: Vec::new(),
+            start: overhear_event::Timestamp::ZERO,
+            quantile_error: 0.0,
+        };
+        assert_eq!(
+            open(&measured),
+            "INCOMPLETE: nothing missed, but not all was heard that metrics require: deaf\n\
+             INCOMPLETE: nothing missed, but not all had room in metrics: full\n"
+        );
+        // All was heard, but it does not fit.
+        measured.metrics.drain(..2);
+        measured.notes.push("metric fine cannot use it".to_owned());
+        assert!(!measured.is_complete());
+        assert!(open(&measured).ends_with("see their notes\n"));
+    }
+
+    #[test]
+    fn commands_are_printed_as_one_could_type_them() {
+        let words = ["sh", "-c", "echo 'a b'\nls", ""].map(String::from);
+        assert_eq!(command_line(&words), "sh -c 'echo '\\''a b'\\''\\nls' ''");
+        assert_eq!(command_line(&["x".repeat(500)]).len(), 163);
+    }
+}

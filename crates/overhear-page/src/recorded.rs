@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page of a recording.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use overhear_event::{Timestamp, Update};
+use overhear_metrics::compensation::Delays;
+use overhear_session::calibrate::Calibration;
+use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::intrusion::{Meter, CALIBRATION};
+use overhear_session::output;
+use overhear_session::recording::Recording;
+use overhear_session::replay;
+use overhear_session::report::Report;
+use overhear_session::session::Outcome;
+use overhear_trace::TraceReader;
+
+use crate::heap;
+use crate::html::{self, Run};
+use crate::picture::{Picture, Piece, Remedy, Room, TimeRange};
+
+/// The page beside a recording.
+const PAGE: &str = "report.html";
+
+/// What a page shows of a recording.
+#[derive(Debug)]
+pub struct PageRequest<'a> {
+    /// The recording.
+    pub dir: &'a Path,
+    /// Its report.
+    pub report: &'a Report,
+    /// What sensors cost, instead of what the recording brings along.
+    pub calibration: Option<Calibration>,
+    /// The part of the run that the time-line shows.
+    pub range: TimeRange,
+}
+
+impl<'a> PageRequest<'a> {
+    /// All of the recording in `dir`.
+    #[must_use]
+    pub fn of(dir: &'a Path, report: &'a Report) -> Self {
+        Self {
+            dir,
+            report,
+            calibration: None,
+            range: TimeRange::default(),
+        }
+    }
+}
+
+/// A page that can be written: the picture is in memory, within its bounds.
+#[derive(Debug)]
+pub struct Page<'a> {
+    runs: Vec<Pictured<'a>>,
+}
+
+/// A recording's picture and its report.
+#[derive(Debug)]
+struct Pictured<'a> {
+    request: &'a PageRequest<'a>,
+    picture: Picture,
+    begin: Timestamp,
+}
+
+impl<'a> Page<'a> {
+    /// The page of one recording, or of several beside each other, on one scale: two have room.
+    ///
+    /// # Errors
+    /// [`SessionError`] if one of them is no recording.
+    pub fn of(requests: &'a [PageRequest<'a>]) -> Result<Self, SessionError> {
+        let room = match requests.len() {
+            1 => Room::PAGE,
+            _ => Room::PAGE.half(),
+        };
+        let runs = requests.iter().map(|request| pictured(request, room));
+        Ok(Self {
+            runs: runs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Sentences about what the page leaves out of the recordings, for want of room.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<String> {
+        let pieces = self.runs.iter().map(Pictured::timeline);
+        pieces.flat_map(|piece| piece.left_out()).collect()
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let labels: Vec<String> = self.runs.iter().map(|run| run.label()).collect();
+        let timelines: Vec<Piece<'_>> = self.runs.iter().map(Pictured::timeline).collect();
+        let runs = self.runs.iter().zip(&timelines).zip(&labels);
+        let runs: Vec<_> = runs
+            .map(|((run, timeline), label)| Run {
+                report: run.request.report,
+                timeline,
+                program: run
+                    .request
+                    .report
+                    .command
+                    .first()
+                    .map_or("", String::as_str),
+                // One alone needs no name.
+                label: if labels.len() > 1 { label } else { "" },
+            })
+            .collect();
+        match runs.as_slice() {
+            [] => Ok(()),
+            [run, rest @ ..] => html::write(out, run, rest.first()),
+        }
+    }
+
+    /// Writes it to a file.
+    ///
+    /// # Errors
+    /// [`SessionError`] if it cannot be written.
+    pub fn write_to(&self, file: &Path) -> Result<(), SessionError> {
+        output::write(file, |out| self.write(out))
+    }
+
+    /// Writes it beside the recording in `dir`; returns its file.
+    ///
+    /// # Errors
+    /// [`SessionError`] if it cannot be written, the folder is another user's, or a link is in the way.
+    pub fn write_beside(&self, dir: &Path) -> Result<PathBuf, SessionError> {
+        output::write_inside(dir, PAGE, |out| self.write(out))?;
+        Ok(dir.join(PAGE))
+    }
+}
+
+impl Pictured<'_> {
+    fn label(&self) -> String {
+        self.request.dir.display().to_string()
+    }
+
+    fn timeline(&self) -> Piece<'_> {
+        let piece = self.picture.whole(self.begin);
+        piece.with_remedy(Remedy::Recording(self.label()))
+    }
+}
+
+/// Replays a recording into a picture.
+fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>, SessionError> {
+    let usage =
+        |error: overhear_trace::ReadError| SessionError::new(ErrorKind::Usage, error.to_string());
+    let reader = TraceReader::open(request.dir).map_err(usage)?;
+    let recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
+    let times = replay::times(&reader, &recording);
+    let calibration = match &request.calibration {
+        None => replay::kept(&reader, CALIBRATION)?,
+        Some(named) => Some(named.clone()),
+    };
+    let costs = calibration.map(|known: Calibration| {
+        let known = known.heard_by(recording.kernel_active());
+        Meter::new(known).costs()
+    });
+    let range = request.range.of_run(times.begin);
+    let mut picture = Picture::new(room, costs.map(Delays::new), range);
+    if recording.hears_wakeups() {
+        picture.expect_wakeups();
+    }
+    reader.streams().for_each(|stream| picture.announce(stream));
+    let count = |id| reader.count(id).map_or(0, |(elements, _)| elements);
+    let streams = reader.streams();
+    picture.expect(streams.map(|stream| (stream, count(stream.id))));
+    let _ = reader.replay(&mut [&mut picture]);
+    picture.end(times.ended);
+    picture.advance(times.end);
+    Ok(Pictured {
+        request,
+        picture,
+        begin: times.begin,
+    })
+}
+
+/// A page that was written.
+#[derive(Debug)]
+pub struct WrittenPage {
+    /// The file.
+    pub file: PathBuf,
+    /// Sentences about what it leaves out, for want of room.
+    pub left_out: Vec<String>,
+}
+
+/// Writes the page beside the recording of a session; nothing if nothing was kept. It takes time and memory of its
+/// own: show the report first.
+///
+/// # Errors
+/// [`SessionError`] if the page cannot be written.
+pub fn write_page(outcome: &mut Outcome) -> Result<Option<WrittenPage>, SessionError> {
+    let Some(out) = outcome.out().map(Path::to_owned) else {
+        return Ok(None);
+    };
+    let metrics = outcome.report.take_long_metrics();
+    let written = write_page_to(&out, &outcome.report);
+    outcome.report.metrics = outcome.report.metrics.take().or(metrics);
+    written.map(Some)
+}
+
+fn write_page_to(out: &Path, report: &Report) -> Result<WrittenPage, SessionError> {
+    // What the session had.
+    heap::give_back();
+    let requests = [PageRequest::of(out, report)];
+    let page = Page::of(&requests)?;
+    let file = page.write_beside(out)?;
+    let left_out = page.left_out();
+    Ok(WrittenPage { file, left_out })
+}

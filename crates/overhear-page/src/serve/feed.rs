@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was heard so far of a run that goes on, shared by who hears it and who shows it: in recorded time,
+//! and, where it is known what observing costs, in compensated time, too.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_metrics::compensation::Compensation;
+use overhear_metrics::SensorStatistics;
+use overhear_monitor::Losses;
+use serde_json::{json, Value as Json};
+
+use crate::picture::{Cursor, Picture};
+use overhear_session::calibrate::Calibration;
+use overhear_session::report;
+
+/// Intervals and elements in one piece of news: the run waits while it is put together.
+const MOST_NEWS: usize = 50_000;
+/// Memory of the sensors' histograms in bytes: the run itself has others, which are more exact.
+const HISTOGRAM_BYTES: usize = 6 << 20;
+/// How often the tables change.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// What was heard so far. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Feed(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    heard: Mutex<Heard>,
+    ended: Condvar,
+}
+
+/// The picture in compensated time.
+#[derive(Debug, Default)]
+enum Compensated {
+    /// There is none: nobody knows what observing costs.
+    #[default]
+    Unknown,
+    /// Nothing was heard yet. Which prices hold depends on how the kernel is heard, and the streams tell that.
+    Awaited(Box<Calibration>),
+    Growing(Box<Compensation<Picture>>),
+    Ended(Box<Picture>),
+}
+
+impl Compensated {
+    /// Where the items go. At the first one the picture begins, with the streams that are known.
+    fn begun(
+        &mut self,
+        streams: &BTreeMap<StreamId, Arc<StreamDescriptor>>,
+    ) -> Option<&mut Compensation<Picture>> {
+        if let Self::Awaited(calibration) = self {
+            let by_perf = streams
+                .values()
+                .any(|stream| stream.origin == Origin::Clerk);
+            let active = if by_perf { "perf" } else { "bpf" };
+            let costs = calibration.as_ref().clone().heard_by(active).costs();
+            let mut growing = Compensation::new(costs, Picture::default());
+            for stream in streams.values() {
+                growing.open(stream);
+            }
+            *self = Self::Growing(Box::new(growing));
+        }
+        match self {
+            Self::Growing(growing) => Some(growing),
+            Self::Unknown | Self::Awaited(_) | Self::Ended(_) => None,
+        }
+    }
+
+    fn picture(&self) -> Option<&Picture> {
+        match self {
+            Self::Growing(growing) => Some(growing.update()),
+            Self::Ended(picture) => Some(picture),
+            Self::Unknown | Self::Awaited(_) => None,
+        }
+    }
+
+    /// The run has ended at this time.
+    fn finish(&mut self, end: Timestamp) {
+        *self = match std::mem::take(self) {
+            Self::Growing(growing) => {
+                let (delays, mut picture) = growing.into_parts();
+                picture.end(end.minus(delays.last()));
+                Self::Ended(Box::new(picture))
+            }
+            other => other,
+        };
+    }
+}
+
+#[derive(Debug)]
+struct Heard {
+    plain: Picture,
+    compensated: Compensated,
+    /// What observing costs, if that is known.
+    calibration: Option<Calibration>,
+    statistics: SensorStatistics,
+    losses: Losses,
+    streams: BTreeMap<StreamId, Arc<StreamDescriptor>>,
+    command: Vec<String>,
+    begin: Option<Timestamp>,
+    /// Counts how often everything was forgotten: readers begin again.
+    epoch: u64,
+    /// The final report.
+    report: Option<Json>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self {
+            plain: Picture::default(),
+            compensated: Compensated::default(),
+            calibration: None,
+            statistics: SensorStatistics::default().with_histogram_bytes(HISTOGRAM_BYTES),
+            losses: Losses::default(),
+            streams: BTreeMap::new(),
+            command: Vec::new(),
+            begin: None,
+            epoch: 0,
+            report: None,
+        }
+    }
+}
+
+/// How far a reader is.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    epoch: Option<u64>,
+    cursor: Cursor,
+    compensated: Cursor,
+    reported: Option<Instant>,
+}
+
+/// What there is for a reader.
+#[derive(Debug)]
+pub(super) enum News {
+    /// A piece, and whether it is the last, and whether more waits already.
+    Piece { json: Json, last: bool, more: bool },
+    /// What was told does not hold any more.
+    Again,
+}
+
+impl Feed {
+    /// Names the program.
+    #[must_use]
+    pub fn of(command: &[String]) -> Self {
+        let feed = Self::default();
+        feed.heard().command = command.to_vec();
+        feed
+    }
+
+    /// Nothing was heard yet, and this is what observing costs: there is compensated time, too.
+    #[must_use]
+    pub fn compensated_by(self, calibration: Option<Calibration>) -> Self {
+        self.heard().expect_costs(calibration);
+        self
+    }
+
+    /// The update that fills it.
+    #[must_use]
+    pub fn update(&self) -> FeedUpdate {
+        FeedUpdate(self.clone())
+    }
+
+    /// The run has ended, and this is its report.
+    pub fn finish(&self, end: Option<Timestamp>, report: Json) {
+        let mut heard = self.heard();
+        let end = end.unwrap_or(heard.plain.now());
+        heard.plain.end(end);
+        heard.compensated.finish(end);
+        heard.report = Some(report);
+        drop(heard);
+        self.0.ended.notify_all();
+    }
+
+    /// Forgets everything: what was told has turned out to be incomplete.
+    pub(super) fn forget(&self) {
+        let mut heard = self.heard();
+        let (epoch, command) = (heard.epoch + 1, std::mem::take(&mut heard.command));
+        let calibration = heard.calibration.take();
+        *heard = Heard {
+            epoch,
+            command,
+            ..Heard::default()
+        };
+        heard.expect_costs(calibration);
+    }
+
+    /// Waits for at most so long, or until the run ends.
+    pub(super) fn wait(&self, longest: Duration) {
+        let heard = self.heard();
+        if heard.report.is_none() {
+            let _ = self.0.ended.wait_timeout(heard, longest);
+        }
+    }
+
+    pub(super) fn news(&self, reader: &mut Reader) -> News {
+        let heard = self.heard();
+        if *reader.epoch.get_or_insert(heard.epoch) != heard.epoch {
+            return News::Again;
+        }
+        let begin = heard.begin.unwrap_or(heard.plain.now());
+        let (timeline, more) = heard.plain.piece(begin, &mut reader.cursor, MOST_NEWS);
+        let compensated = heard.compensated.picture();
+        let compensated = compensated.map(|it| it.piece(begin, &mut reader.compensated, MOST_NEWS));
+        let more = more || compensated.as_ref().is_some_and(|(_, more)| *more);
+        let compensated = compensated.map(|(timeline, _)| timeline);
+        let last = heard.report.is_some() && !more;
+        let due = reader
+            .reported
+            .is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        let report = match &heard.report {
+            Some(report) if last => Some(report.clone()),
+            _ if due => {
+                reader.reported = Some(Instant::now());
+                Some(heard.so_far())
+            }
+            _ => None,
+        };
+        News::Piece {
+            json: json!({
+                "timeline": timeline,
+                "compensated": compensated,
+                "report": report,
+                "ended": last,
+            }),
+            last,
+            more,
+        }
+    }
+
+    /// A panic elsewhere leaves what was heard as it was: it only grows.
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Heard {
+    fn expect_costs(&mut self, calibration: Option<Calibration>) {
+        self.compensated = match &calibration {
+            Some(known) => Compensated::Awaited(Box::new(known.clone())),
+            None => Compensated::Unknown,
+        };
+        self.calibration = calibration;
+    }
+
+    /// The report as far as it is known; the page says that the run goes on.
+    fn so_far(&self) -> Json {
+        json!({
+            "overhear_version": env!("CARGO_PKG_VERSION"),
+            "goes_on": true,
+            "command": self.command,
+            "duration_ns": self.plain.now().since(self.begin.unwrap_or(self.plain.now())).as_ns(),
+            "threads": report::threads(self.plain.scheduling()),
+            "sensors": report::sensors(&self.statistics),
+            "losses": report::losses(&self.losses),
+            "missed_total": self.losses.missed(),
+            "histograms": report::histograms(self.plain.scheduling(), &self.statistics),
+        })
+    }
+
+    /// Begins with the first item.
+    fn begin(&mut self, time: Timestamp) -> Option<&mut Compensation<Picture>> {
+        self.begin.get_or_insert(time);
+        self.compensated.begun(&self.streams)
+    }
+}
+
+/// Fills a [`Feed`].
+#[derive(Debug)]
+pub struct FeedUpdate(Feed);
+
+impl Update for FeedUpdate {
+    fn open(&mut self, stream: &StreamDescriptor) {
+        let mut heard = self.0.heard();
+        let stream = Arc::new(stream.clone());
+        heard.plain.open(&stream);
+        heard.statistics.announce(&stream);
+        heard.losses.open(&stream);
+        if let Compensated::Growing(growing) = &mut heard.compensated {
+            growing.open(&stream);
+        }
+        heard.streams.insert(stream.id, stream);
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        let mut heard = self.0.heard();
+        if let Some(compensated) = heard.begin(element.time) {
+            compensated.element(element);
+        }
+        heard.plain.element(element);
+        heard.statistics.element(element);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        let mut heard = self.0.heard();
+        if let Some(compensated) = heard.begin(gap.from) {
+            compensated.gap(stream, gap);
+        }
+        heard.plain.gap(stream, gap);
+        heard.statistics.gap(stream, gap);
+        heard.losses.gap(stream, gap);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        let mut heard = self.0.heard();
+        if heard.begin.is_some() {
+            heard.plain.advance(now);
+            if let Compensated::Growing(growing) = &mut heard.compensated {
+                growing.advance(now);
+            }
+        }
+        heard.statistics.advance(now);
+    }
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What kernel sensors cost: loops without a monitor, beside one, and under one; and where loops are too uneven to
+//! show it, how long the programs run by the kernel's own statistics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use overhear_event::kernel::SCHED_SWITCH;
+use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
+use overhear_kernel::{Choice, KernelMonitor, RunClock, Sensor, StartError};
+use overhear_metrics::price_name;
+use overhear_monitor::yardstick::median;
+
+use super::loops::{Loop, Loops};
+use super::prices::{Known, Ran, Table};
+use super::stopwatch::{Stopwatch, Value};
+use super::{Cost, KernelCost, Sought};
+use crate::error::{ErrorKind, SessionError};
+
+/// Fewer elements of its own sensor than this per turn, and a loop does not fire it.
+const FIRES: f64 = 0.9;
+
+/// Counts elements by the name of their price.
+#[derive(Default)]
+struct Tally {
+    streams: BTreeMap<StreamId, Arc<StreamDescriptor>>,
+    elements: BTreeMap<String, u64>,
+    all: u64,
+    missed: u64,
+}
+
+impl Inbox for Tally {
+    fn open(&mut self, stream: Arc<StreamDescriptor>) {
+        self.streams.insert(stream.id, stream);
+    }
+
+    fn element(&mut self, id: StreamId, _: u64, _: Timestamp, _: &[u8]) {
+        self.all += 1;
+        if let Some(stream) = self.streams.get(&id) {
+            let name = price_name(&stream.sensor);
+            match self.elements.get_mut(name) {
+                Some(count) => *count += 1,
+                None => drop(self.elements.insert(name.to_string(), 1)),
+            }
+        }
+    }
+
+    fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
+        self.missed += missed;
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+impl Tally {
+    /// Forgets what was counted, and keeps the streams.
+    fn clear(&mut self) {
+        self.elements.clear();
+        self.all = 0;
+        self.missed = 0;
+    }
+}
+
+/// By the kernel's statistics.
+struct Statistics {
+    within: Ran,
+    on: Ran,
+    /// Elements of the loop's sensor, per turn.
+    elements: f64,
+}
+
+impl Statistics {
+    /// Elements without runs are from before the kernel measured.
+    fn has_both(&self) -> bool {
+        self.elements > 0.0 && self.on.count > 0.0
+    }
+}
+
+/// By the loop's own time, per turn.
+struct Timed {
+    /// *in* less *out*.
+    constant: f64,
+    /// *on* less *out*.
+    firing: f64,
+    elements: BTreeMap<String, f64>,
+    /// Reading, per element.
+    reading: f64,
+    /// Whether the core was undisturbed in all three states.
+    is_calm: bool,
+}
+
+/// One round of one loop.
+struct Round {
+    timed: Option<Timed>,
+    statistics: Option<Statistics>,
+}
+
+/// Why the loop of a sensor tells nothing, where it could run.
+fn unfired(which: Loop) -> String {
+    format!("{} did not fire it", which.about())
+}
+
+/// What was found out about the kernel's sensors.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) costs: Vec<KernelCost>,
+    /// See [`super::Calibration::entry`].
+    pub(super) entry: Option<Cost>,
+    /// Per element.
+    pub(super) reading: Option<Cost>,
+}
+
+/// Measures what the kernel's sensors cost, and what reading them does.
+pub(super) fn measure(
+    rounds: u64,
+    bench: &mut Bench,
+    only: &[Sought],
+    notes: &mut Vec<String>,
+    tell: &mut dyn FnMut(u64),
+) -> Found {
+    if let Err(error) = monitor(Loop::Yield) {
+        notes.push(format!("kernel sensors are not calibrated: {error}"));
+        return Found::default();
+    }
+    let no_statistics = RunClock::start().err().map(|error| error.to_string());
+    let mut table = Table::default();
+    let mut reading = Vec::new();
+    let mut silent: BTreeMap<Loop, String> = BTreeMap::new();
+    for which in Loop::sought(only) {
+        let uneven = || no_statistics.clone().filter(|_| !which.is_even());
+        if let Some(reason) = bench.loops.lacks(which).or_else(uneven) {
+            silent.insert(which, reason);
+        }
+    }
+    for round in 0..rounds {
+        // What a round has found out so far.
+        let mut known = Known::default();
+        for which in Loop::sought(only) {
+            if silent.contains_key(&which) {
+                continue;
+            }
+            let found = match self::round(bench, which, round % 2 == 1) {
+                Ok(found) => found,
+                Err(error) => {
+                    silent.insert(which, error.to_string());
+                    continue;
+                }
+            };
+            if let Some(timed) = &found.timed {
+                let own = timed.elements.get(which.sensor()).copied().unwrap_or(0.0);
+                if own < FIRES {
+                    silent.insert(which, unfired(which));
+                    continue;
+                }
+                let firing =
+                    (timed.firing - known.of_others(which.sensor(), &timed.elements)) / own;
+                known.learn(which.sensor(), firing);
+                table.timed(which, firing, timed.constant / own, timed.is_calm);
+                reading.push(timed.reading);
+                if let (true, Some(of)) = (which.is_reference(), &found.statistics) {
+                    known.refer(
+                        firing * of.elements - of.on.total_ns,
+                        of.on.count,
+                        timed.is_calm,
+                    );
+                }
+            }
+            if let Some(of) = found.statistics.filter(Statistics::has_both) {
+                let per_element = |ran: Ran| Ran {
+                    count: ran.count / of.elements,
+                    total_ns: ran.total_ns / of.elements,
+                };
+                table.ran(which, per_element(of.on), per_element(of.within));
+            }
+        }
+        table.enter(&known);
+        tell(round + 1);
+    }
+    let unpriced = Loop::sought(only).filter(|which| !table.has(*which));
+    let reasons: BTreeMap<&str, String> = unpriced
+        .map(|which| {
+            let reason = silent.remove(&which);
+            (which.sensor(), reason.unwrap_or_else(|| unfired(which)))
+        })
+        .collect();
+    let costs = table.costs(only.is_empty(), &reasons);
+    notes.extend(super::prices::notes(&costs, &reasons));
+    Found {
+        costs,
+        entry: table.entry(),
+        reading: Cost::of(&reading),
+    }
+}
+
+/// The loops and the stopwatch, on the same CPU. It is for all measurements: who is bound to a CPU already does not see that
+/// there are others.
+pub(super) struct Bench {
+    loops: Loops,
+    stopwatch: Stopwatch,
+}
+
+impl Bench {
+    pub(super) fn new() -> Result<Self, SessionError> {
+        let loops = Loops::new().map_err(|error| {
+            let sentence = format!("the loops of the calibration cannot run: {error}");
+            SessionError::new(ErrorKind::Unavailable, sentence)
+        })?;
+        let stopwatch = Stopwatch::new();
+        Ok(Self { loops, stopwatch })
+    }
+
+    /// The value of a loop as things are now, after some turns that do not count.
+    fn value(&mut self, which: Loop) -> Value {
+        let turns = which.turns();
+        self.loops.run(which, turns);
+        self.stopwatch.value_of(|| self.loops.run(which, turns))
+    }
+}
+
+/// Measures what a switch costs per element where perf records are heard: departures and arrivals apart.
+/// `None` where they cannot be.
+pub(super) fn measure_perf(rounds: u64, bench: &mut Bench) -> Option<Cost> {
+    let rounds = (0..rounds).map_while(|_| perf_round(bench).ok());
+    Cost::of(&rounds.collect::<Vec<_>>())
+}
+
+fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
+    let out = bench.value(Loop::Yield);
+    let turns = Loop::Yield.turns();
+    let Bench { loops, stopwatch } = bench;
+    let mut monitor = KernelMonitor::builder().choice(Choice::Perf).create()?;
+    for tid in loops.players(Loop::Yield) {
+        monitor.thread_monitor(tid, tid)?;
+    }
+    monitor.resume()?;
+    let mut tally = Tally::default();
+    let on = stopwatch.value(|stopwatch| {
+        monitor.read(&mut tally)?;
+        tally.clear();
+        let measured = stopwatch.beside(|| loops.run(Loop::Yield, turns));
+        monitor.read(&mut tally).map(|()| measured)
+    })?;
+    let elements = tally.elements.get(SCHED_SWITCH).copied().unwrap_or(0) + tally.missed;
+    match elements as f64 / turns as f64 {
+        own if own >= FIRES => Ok((on.ns - out.ns) / own),
+        _ => Err("perf records tell of no switches".into()),
+    }
+}
+
+fn monitor(which: Loop) -> Result<KernelMonitor, StartError> {
+    let sensors = Sensor::all().filter(|sensor| sensor.name() == which.sensor());
+    KernelMonitor::builder()
+        .choice(Choice::Bpf)
+        .sensors(sensors)
+        .probes(which.probe())
+        .create()
+}
+
+/// Has the monitor track those who play in the loop.
+fn track(
+    monitor: &mut KernelMonitor,
+    loops: &Loops,
+    which: Loop,
+) -> Result<(), overhear_kernel::SelectError> {
+    if which.has_children() {
+        return monitor.process_monitor(std::process::id());
+    }
+    for tid in loops.players(which) {
+        monitor.thread_monitor(tid, tid)?;
+    }
+    Ok(())
+}
+
+/// How often a loop runs while the kernel measures how long programs do.
+const RUNS: u64 = 9;
+
+/// What the programs have run in a loop; `None` where the kernel does not tell.
+fn ran(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<Ran> {
+    let _clock = RunClock::start().ok()?;
+    let before = monitor.runs(which.sensor())?;
+    for _ in 0..RUNS {
+        bench.loops.run(which, which.turns());
+    }
+    let after = monitor.runs(which.sensor())?;
+    Some(Ran::per_turn(after - before, RUNS * which.turns()))
+}
+
+/// Out, in and on; the other way round in every other round, so that a drift of the machine cancels.
+fn round(
+    bench: &mut Bench,
+    which: Loop,
+    backwards: bool,
+) -> Result<Round, Box<dyn std::error::Error>> {
+    let turns = which.turns();
+    let is_timed = which.is_even();
+    let mut out = Value::default();
+    if is_timed && !backwards {
+        out = bench.value(which);
+    }
+    let mut monitor = monitor(which)?;
+    monitor.resume()?;
+    let mut within = Value::default();
+    if is_timed {
+        within = bench.value(which);
+    }
+    let ran_within = ran(bench, &monitor, which);
+    track(&mut monitor, &bench.loops, which)?;
+    bench.loops.run(which, turns);
+    let mut tally = Tally::default();
+    let mut timed = None;
+    if is_timed {
+        let Bench { loops, stopwatch } = bench;
+        let mut reading = Vec::new();
+        let on = stopwatch.value(|stopwatch| {
+            monitor.read(&mut tally)?;
+            tally.clear();
+            let measured = stopwatch.beside(|| loops.run(which, turns));
+            let begun = Instant::now();
+            monitor.read(&mut tally)?;
+            reading.push(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
+            match tally.missed {
+                0 => Ok(measured),
+                missed => Err(Box::<dyn std::error::Error>::from(format!(
+                    "{missed} elements of the loop were missed"
+                ))),
+            }
+        })?;
+        let per_turn =
+            |(sensor, count): (&String, &u64)| (sensor.clone(), *count as f64 / turns as f64);
+        timed = Some((
+            on,
+            tally.elements.iter().map(per_turn).collect(),
+            median(&reading),
+        ));
+    }
+    monitor.read(&mut tally)?;
+    tally.clear();
+    let ran_on = ran(bench, &monitor, which);
+    monitor.read(&mut tally)?;
+    let own = tally.elements.get(which.sensor()).copied().unwrap_or(0);
+    drop(monitor);
+    if is_timed && backwards {
+        out = bench.value(which);
+    }
+    Ok(Round {
+        timed: timed.map(|(on, elements, reading)| Timed {
+            constant: within.ns - out.ns,
+            firing: on.ns - out.ns,
+            is_calm: [out, within, on].iter().all(|value| value.is_calm),
+            elements,
+            reading,
+        }),
+        statistics: ran_within.zip(ran_on).map(|(within, on)| Statistics {
+            within,
+            on,
+            elements: own as f64 / (RUNS * turns) as f64,
+        }),
+    })
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What sensors of programs cost, written by this program into streams of its own directory.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
+use overhear_directory::{Directory, MonitorConnection, ProgramSource, Query, SOCKET_VARIABLE};
+use overhear_event::Source;
+use overhear_kernel::Count;
+
+use super::stopwatch::Stopwatch;
+use super::{Cost, ProgramCost};
+use crate::error::{ErrorKind, SessionError};
+use crate::scratch::Scratch;
+
+/// Elements of one measurement: a fifteenth of a millisecond.
+const ELEMENTS: u64 = 6_000;
+
+#[derive(Element)]
+#[repr(C)]
+struct Number {
+    value: u64,
+}
+
+/// Writes so many elements.
+type Write = Box<dyn FnMut(u64)>;
+
+struct Kind {
+    name: &'static str,
+    write: Write,
+    on: Vec<f64>,
+    off: Vec<f64>,
+}
+
+impl Kind {
+    fn new(name: &'static str, mut write: impl FnMut(&Number) + 'static) -> Self {
+        Self {
+            name,
+            write: Box::new(move |elements| {
+                for value in 0..elements {
+                    write(&Number {
+                        value: black_box(value),
+                    });
+                }
+            }),
+            on: Vec::new(),
+            off: Vec::new(),
+        }
+    }
+}
+
+fn time(stopwatch: &mut Stopwatch, write: &mut dyn FnMut(u64)) -> f64 {
+    write(ELEMENTS / 10);
+    let value = stopwatch.value_of(|| {
+        let begun = Instant::now();
+        write(ELEMENTS);
+        begun.elapsed().as_nanos() as f64 / ELEMENTS as f64
+    });
+    value.ns
+}
+
+/// Measures each kind of sensor, and what reading them costs.
+pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
+    fn failed(error: impl std::fmt::Display) -> SessionError {
+        let sentence = format!("sensors of programs cannot be calibrated: {error}");
+        SessionError::new(ErrorKind::Unavailable, sentence)
+    }
+    let scratch = Scratch::create().map_err(failed)?;
+    let socket = scratch.path().join("directory.sock");
+    let directory = Directory::builder().start(&socket).map_err(failed)?;
+    std::env::set_var(SOCKET_VARIABLE, &socket);
+    let capacity = 2 * ELEMENTS;
+    let mut simple = Sensor::<Number>::builder("calibration")
+        .instance("simple")
+        .capacity(capacity)
+        .register()
+        .map_err(failed)?;
+    let laned = LanedSensor::<Number>::builder("calibration")
+        .instance("laned")
+        .capacity(capacity)
+        .lanes(1)
+        .register()
+        .map_err(failed)?;
+    let concurrent = ConcurrentSensor::<Number>::builder("calibration")
+        .instance("concurrent")
+        .capacity(capacity)
+        .register()
+        .map_err(failed)?;
+    let refused = [
+        simple.unheard_because(),
+        laned.unheard_because(),
+        concurrent.unheard_because(),
+    ];
+    if let Some(reason) = refused.into_iter().flatten().next() {
+        return Err(failed(reason));
+    }
+    let mut kinds = [
+        Kind::new("simple", move |element| simple.write(element)),
+        Kind::new("laned", move |element| {
+            let _ = laned.write(element);
+        }),
+        Kind::new("concurrent", move |element| {
+            let _ = concurrent.write(element);
+        }),
+    ];
+    let mut connection = MonitorConnection::connect(&socket).map_err(failed)?;
+    // Who says nothing for two seconds is no monitor, and a loop may take longer on a busy machine.
+    connection
+        .set_enabled(&Query::all(), true)
+        .map_err(failed)?;
+    let mut source = ProgramSource::new(&directory);
+    let mut empty = |elements: u64| {
+        for value in 0..elements {
+            black_box(&Number {
+                value: black_box(value),
+            });
+        }
+    };
+    let mut stopwatch = Stopwatch::new();
+    let mut reading = Vec::new();
+    for _ in 0..rounds {
+        let base = time(&mut stopwatch, &mut empty);
+        for kind in &mut kinds {
+            let spent = time(&mut stopwatch, &mut *kind.write);
+            kind.on.push(spent - base);
+        }
+        let mut count = Count::default();
+        let begun = Instant::now();
+        source.poll(&mut count).map_err(failed)?;
+        let spent = begun.elapsed().as_nanos() as f64;
+        if count.elements > 0 {
+            reading.push(spent / count.elements as f64);
+        }
+        connection
+            .set_enabled(&Query::all(), false)
+            .map_err(failed)?;
+        for kind in &mut kinds {
+            let spent = time(&mut stopwatch, &mut *kind.write);
+            kind.off.push(spent - base);
+        }
+        connection
+            .set_enabled(&Query::all(), true)
+            .map_err(failed)?;
+    }
+    std::env::remove_var(SOCKET_VARIABLE);
+    let costs = kinds.iter().filter_map(|kind| {
+        Some(ProgramCost {
+            kind: kind.name.to_string(),
+            write: Cost::of(&kind.on)?,
+            switched_off: Cost::of(&kind.off)?,
+        })
+    });
+    Ok((costs.collect(), Cost::of(&reading)))
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a calibration is kept, and whether it is one of this machine.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use overhear_trace::Folder;
+
+use super::Calibration;
+use crate::error::{ErrorKind, SessionError};
+
+/// Most bytes of a calibration that was kept.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// `overhear/calibration.json` in the user's cache: `$XDG_CACHE_HOME`, else `~/.cache`. `None` if
+/// neither is known.
+#[must_use]
+pub fn default_place() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
+    cache
+        .is_absolute()
+        .then(|| cache.join("overhear/calibration.json"))
+}
+
+/// The place of a calibration that is being measured: what cannot be kept is not worth the wait.
+#[derive(Debug)]
+pub struct Place {
+    file: PathBuf,
+    folder: Folder,
+    name: OsString,
+}
+
+impl Place {
+    /// Makes sure that the file can be written; its folder is made if need be.
+    ///
+    /// # Errors
+    /// [`SessionError`] if it cannot.
+    pub fn claim(file: &Path) -> Result<Self, SessionError> {
+        let opened = match Folder::above(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let above = file.parent().unwrap_or(Path::new(""));
+                Folder::create(above).map_err(|error| failed(file, &error))?;
+                Folder::above(file)
+            }
+            opened => opened,
+        };
+        let (folder, name) = opened.map_err(|error| failed(file, &error))?;
+        // Removed again: the calibration is measured first.
+        folder
+            .replace(&name)
+            .map_err(|error| failed(file, &error))?;
+        Ok(Self {
+            file: file.to_path_buf(),
+            folder,
+            name,
+        })
+    }
+
+    /// Keeps the calibration there.
+    ///
+    /// # Errors
+    /// [`SessionError`] if it cannot be written.
+    pub fn keep(self, calibration: &Calibration) -> Result<(), SessionError> {
+        let json = serde_json::to_vec_pretty(calibration).unwrap_or_default();
+        let kept = self.folder.replace(&self.name).and_then(|mut file| {
+            file.write_all(&json)?;
+            file.commit()
+        });
+        kept.map_err(|error| failed(&self.file, &error))
+    }
+}
+
+fn failed(file: &Path, error: &dyn std::fmt::Display) -> SessionError {
+    let sentence = format!(
+        "cannot keep the calibration in {}: {error}; name another file by --output",
+        file.display()
+    );
+    SessionError::new(ErrorKind::Unavailable, sentence)
+}
+
+/// The calibration of this machine: from this file, or from where it is kept. `None` if there is
+/// none, or if it is one of another CPU or kernel.
+///
+/// # Errors
+/// [`SessionError`] if the file that is named cannot be read.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+pub fn recall(named: Option<&Path>) -> Result<Option<Calibration>, SessionError> {
+    match named {
+        Some(file) => {
+            let usage = |error: &dyn std::fmt::Display| {
+                let sentence = format!("{} is no calibration: {error}", file.display());
+                SessionError::new(ErrorKind::Usage, sentence)
+            };
+            let json = fs::read(file).map_err(|error| usage(&error))?;
+            let read = serde_json::from_slice(&json).map_err(|error| usage(&error))?;
+            Ok(Some(read))
+        }
+        None => Ok(kept()),
+    }
+}
+
+fn kept() -> Option<Calibration> {
+    let (folder, name) = Folder::above(&default_place()?).ok()?;
+    let json = folder.read(name, MAX_BYTES).ok()?;
+    let calibration: Calibration = serde_json::from_slice(&json).ok()?;
+    let is_ours = calibration.cpu == cpu() && calibration.release == release();
+    is_ours.then_some(calibration)
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// What the kernel calls the CPU: model, family and number of that.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
+pub(super) fn cpu() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = |name: &str| {
+        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(key, _)| key.trim() == name);
+        found.map_or(String::new(), |(_, value)| value.trim().to_string())
+    };
+    let words = [
+        "model name",
+        "cpu family",
+        "model",
+        "CPU implementer",
+        "CPU part",
+    ];
+    let words: Vec<String> = words.map(named).into();
+    words.join(" ").trim().to_string()
+}
+
+pub(super) fn release() -> String {
+    let name = rustix::system::uname();
+    name.release().to_string_lossy().into_owned()
+}

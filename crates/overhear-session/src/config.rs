@@ -1,0 +1,712 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear.toml`: what a user says of a monitor, its sensors and its updates.
+//!
+//! A key that is not known is refused, because what is silently ignored is believed to work.
+//! `docs/overhear.schema.json` is the same as a JSON Schema, and a test holds it to this file.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use overhear_event::Nanos;
+use overhear_monitor::executor::MAX_SHARE_PERCENT;
+use overhear_monitor::MissedPolicy;
+use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+
+pub mod constraints;
+pub(crate) mod kernel;
+pub mod metrics;
+pub mod probes;
+pub mod reactions;
+pub mod selection;
+pub mod tasks;
+
+use crate::error::{ErrorKind, SessionError};
+use crate::trust::{self, TrustError};
+use constraints::ConstraintConfig;
+use metrics::MetricConfig;
+use overhear_kernel::Probe;
+use probes::ProbeConfig;
+use reactions::ReactionConfig;
+use selection::Runner;
+use tasks::TaskConfig;
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The monitor that evaluates all updates. A file that only says what must hold needs none.
+    #[schemars(with = "Option<MonitorConfig>")]
+    pub monitor: MonitorConfig,
+    /// The sensors whose elements are evaluated.
+    #[serde(default, rename = "sensor")]
+    pub sensors: Vec<SensorConfig>,
+    /// The evaluations, in the order in which they see an element.
+    #[serde(default, rename = "update")]
+    pub updates: Vec<UpdateConfig>,
+    /// What must hold. A file of nothing else needs no monitor.
+    #[serde(default, rename = "constraint")]
+    pub constraints: Vec<ConstraintConfig>,
+    /// What is measured. A file of nothing else needs no monitor.
+    #[serde(default, rename = "metric")]
+    pub metrics: Vec<MetricConfig>,
+    /// Places in programs and in the kernel that are sensors of the run. A file of nothing else needs no monitor.
+    #[serde(default, rename = "probe")]
+    pub probes: Vec<ProbeConfig>,
+    /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
+    #[serde(default, rename = "task")]
+    pub tasks: Vec<TaskConfig>,
+    /// What is done about what is found. In a file without a monitor, about constraints alone.
+    #[serde(default, rename = "reaction")]
+    pub reactions: Vec<ReactionConfig>,
+}
+
+/// `[monitor]`: what is wished, and what the machine is like.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MonitorConfig {
+    /// Every element is to be evaluated within this length after its stamp. Updates that are guaranteed (executors
+    /// `auto` and `deadline`) and `buffered` ones need it, here or of their own.
+    #[serde(default)]
+    pub latency: Option<Length>,
+    /// Whether the monitor has a CPU of its own or shares all CPUs with other reservations.
+    #[serde(default)]
+    pub level: LevelConfig,
+    /// A CPU that is set apart for the monitor while it runs, as the exclusive level needs it: its number,
+    /// or `"any"` for the last one that is free. By default the command is started on one.
+    #[serde(default)]
+    pub own_cpu: Option<OwnCpu>,
+    /// How many CPUs the shared level may count on; all of this machine by default.
+    #[serde(default)]
+    pub cpus: Option<u32>,
+    /// The shortest period that may be chosen. The kernel takes none below 100 us.
+    #[serde(default = "least_period")]
+    pub least_period: Length,
+    /// The longest period that may be chosen. Buffers are sized for one second by default.
+    #[serde(default = "largest_period")]
+    pub largest_period: Length,
+    /// CPU time per period besides evaluating and copying.
+    #[serde(default = "overhead")]
+    pub overhead: Length,
+    /// By how much a timer wakes the monitor late at most.
+    #[serde(default = "wake_up_lateness")]
+    pub wake_up_lateness: Length,
+    /// How long after its deadline the kernel may let the monitor run: the grain of its tick.
+    #[serde(default = "tardiness")]
+    pub tardiness: Length,
+    /// How old an element must be before it is evaluated.
+    #[serde(default = "hold_back")]
+    pub hold_back: Length,
+    /// The most of a CPU that the monitor may reserve, in per cent. The share of the executor `bandwidth`: at most 95.
+    #[serde(default = "cpu_percent")]
+    #[schemars(range(min = 1, max = 100))]
+    pub cpu_percent: u32,
+    /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of sensors.
+    #[serde(default)]
+    pub pooled: bool,
+    /// Who runs the updates that do not say so themselves.
+    #[serde(default)]
+    pub executor: ExecutorConfig,
+    /// How many elements of each stream the buffered executor holds for its updates, up to a power of two.
+    #[serde(default = "copies")]
+    #[schemars(range(min = 2, max = 4194304))]
+    pub copies: u64,
+    /// Whether a sentinel measures how late the machine is, a thousand times per second on each CPU.
+    #[serde(default)]
+    pub sentinel: bool,
+}
+
+/// Who runs an update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutorConfig {
+    /// The deadline executor where this user may reserve CPU time, else best effort, with a warning.
+    #[default]
+    Auto,
+    /// The deadline executor, or nothing is run.
+    Deadline,
+    /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of latency.
+    Bandwidth,
+    /// A thread with reserved CPU time copies the elements, and the update evaluates them by best effort:
+    /// nothing is missed while it lags behind by less than `copies`.
+    Buffered,
+    /// No guarantee and no reservation.
+    BestEffort,
+}
+
+impl ExecutorConfig {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Deadline => "deadline",
+            Self::Bandwidth => "bandwidth",
+            Self::Buffered => "buffered",
+            Self::BestEffort => "best_effort",
+        }
+    }
+}
+
+/// How far the guarantee reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LevelConfig {
+    /// A partition of one CPU.
+    #[default]
+    Exclusive,
+    /// All CPUs, with whoever else has reservations.
+    Shared,
+}
+
+/// Which CPU is set apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "write a CPU's number or \"any\"")]
+pub enum OwnCpu {
+    /// This one.
+    Number(u32),
+    /// Whichever is free.
+    Any(AnyCpu),
+}
+
+/// The word for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnyCpu {
+    /// The last one that is free.
+    Any,
+}
+
+impl OwnCpu {
+    /// Its number, if that matters.
+    #[must_use]
+    pub const fn number(self) -> Option<u32> {
+        match self {
+            Self::Number(cpu) => Some(cpu),
+            Self::Any(AnyCpu::Any) => None,
+        }
+    }
+}
+
+/// `[[sensor]]`: how fast elements may come. Either declared by `period`, `distance` and `jitter`,
+/// or fitted to a recording.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SensorConfig {
+    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel, or a `[[probe]]` of the file.
+    pub id: String,
+    /// T, the period.
+    #[serde(default)]
+    pub period: Option<Length>,
+    /// D, the least distance of two elements; 0 by default.
+    #[serde(default)]
+    pub distance: Option<Length>,
+    /// tau, by how much elements may come early in sum; 0 by default.
+    #[serde(default)]
+    pub jitter: Option<Length>,
+    /// What `overhear run --out` kept: (T, D, tau) is fitted to the elements that this sensor wrote
+    /// then. A `period` given beside it is the period that is fitted.
+    #[serde(default)]
+    pub fitted: Option<PathBuf>,
+    /// Elements that the shared buffer holds; by default as many as the directory gives a sensor that declares the stream of
+    /// this entry as its rate. A sensor whose buffer holds less makes the guarantee inconclusive.
+    #[serde(default)]
+    pub buffer: Option<u64>,
+    /// How many sensors the id stands for, where it is a pattern or several have it: all of them have this
+    /// stream, and the guarantee begins when so many have appeared.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 256))]
+    pub count: u32,
+    /// How many lanes it has: one for each thread that may write a laned sensor.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub lanes: u32,
+    /// The most bytes of an element's payload: with it the monitor's memory is stated.
+    #[serde(default = "payload")]
+    #[schemars(range(min = 0, max = 65536))]
+    pub payload: u32,
+    /// The worst-case time of copying an element to private memory.
+    #[serde(default = "copy")]
+    pub copy: Length,
+}
+
+/// `[[update]]`: an evaluation and what it costs.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateConfig {
+    /// For people.
+    pub name: String,
+    /// The ids of the sensors whose elements it takes; all of them by default.
+    #[serde(default)]
+    pub sensors: Option<Vec<String>>,
+    /// The worst-case execution time of evaluating one element. `overhear run --measure-wcet` suggests
+    /// one; only there it may be left out.
+    #[serde(default)]
+    pub wcet: Option<Length>,
+    /// The numeric field whose values are counted in a histogram; without it, elements are counted.
+    #[serde(default)]
+    pub field: Option<String>,
+    /// A metric whose measurements are taken, instead of counting: the name of a built-in one, or a file below
+    /// this one, a word with `/` or `.`. All its events must be of sensors that the update takes.
+    #[serde(default)]
+    pub metric: Option<String>,
+    /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`, instead of counting; without a name, all
+    /// updates of the plug-in together. The file lies below this one.
+    #[serde(default)]
+    pub plugin: Option<String>,
+    /// The most bytes that the update of a plug-in may allocate; by default what it takes when it is created and
+    /// a MiB more. What is mapped of the plug-in itself is not in it.
+    #[serde(default)]
+    pub memory: Option<u64>,
+    /// What becomes of it when elements of its sensors were missed: it goes on and counts them, unless its
+    /// plug-in says otherwise, by default.
+    #[serde(default)]
+    pub missed: Option<MissedConfig>,
+    /// Every element is to be evaluated by it within this length; that of the monitor by default. Updates
+    /// that are guaranteed together all get the least of their latencies.
+    #[serde(default)]
+    pub latency: Option<Length>,
+    /// Who runs it; what the monitor says by default.
+    #[serde(default)]
+    pub executor: Option<ExecutorConfig>,
+    /// Whether it evaluates large elements where they lie, if its plug-in can. A guaranteed one must say so:
+    /// then they stay in the sensor's buffer until they have been evaluated, and the buffer must hold them.
+    #[serde(default)]
+    pub in_place: bool,
+}
+
+impl UpdateConfig {
+    /// What the monitor does about missed elements. A plug-in's updates look after themselves: each of
+    /// them may have another policy.
+    pub(crate) fn missed_policy(&self) -> MissedPolicy {
+        match (&self.plugin, self.missed) {
+            (None, Some(missed)) => missed.policy(),
+            _ => MissedPolicy::Continue,
+        }
+    }
+}
+
+/// What becomes of an update that missed elements. It learns of the gap in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MissedConfig {
+    /// It goes on, and what was missed is counted.
+    Continue,
+    /// It is stopped behind the gap, which is reported.
+    Stop,
+}
+
+impl MissedConfig {
+    /// The policy of the executor.
+    #[must_use]
+    pub const fn policy(self) -> MissedPolicy {
+        match self {
+            Self::Continue => MissedPolicy::Continue,
+            Self::Stop => MissedPolicy::Stop,
+        }
+    }
+}
+
+/// A length of time, written with its unit: `"50 ms"`, `"2500ns"`, `"1s 500ms"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length(pub Nanos);
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Length;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a length of time such as \"50 ms\"")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Length, E> {
+                Length::parse(text).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl Length {
+    /// From a number and its unit.
+    fn parse(text: &str) -> Result<Self, String> {
+        let length = humantime::parse_duration(text).map_err(|error| {
+            format!("`{text}` is not a length of time ({error}); write for example \"50 ms\"")
+        })?;
+        let ns = u64::try_from(length.as_nanos())
+            .map_err(|_| format!("`{text}` is longer than 584 years"))?;
+        Ok(Self(Nanos::from_ns(ns)))
+    }
+}
+
+impl fmt::Display for Length {
+    /// Exactly, in the largest unit that it is a whole number of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_ns();
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let fits = units
+            .iter()
+            .find(|(length, _)| ns > 0 && ns.is_multiple_of(*length));
+        let (length, unit) = fits.copied().unwrap_or((1, "ns"));
+        write!(f, "{}{unit}", ns / length)
+    }
+}
+
+impl JsonSchema for Length {
+    fn schema_name() -> Cow<'static, str> {
+        "Length".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "a length of time with its unit",
+            "examples": ["50ms", "2500ns", "1s"],
+        })
+    }
+}
+
+const fn least_period() -> Length {
+    Length(Nanos::from_us(100))
+}
+const fn largest_period() -> Length {
+    Length(Nanos::from_ms(1_000))
+}
+const fn overhead() -> Length {
+    Length(Nanos::from_us(20))
+}
+const fn wake_up_lateness() -> Length {
+    Length(Nanos::from_us(300))
+}
+const fn tardiness() -> Length {
+    Length(Nanos::from_us(100))
+}
+const fn hold_back() -> Length {
+    Length(overhear_monitor::HOLD_BACK)
+}
+const fn cpu_percent() -> u32 {
+    50
+}
+const fn copy() -> Length {
+    Length(Nanos::from_ns(200))
+}
+const fn copies() -> u64 {
+    16 * 1024
+}
+const fn one() -> u32 {
+    1
+}
+const fn payload() -> u32 {
+    256
+}
+
+/// The text of a file that describes what a user wants.
+pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
+    trust::read_to_string(path).map_err(|error| {
+        let error = match error {
+            TrustError::Io(error) => error,
+            TrustError::Untrusted(sentence) => return SessionError::new(ErrorKind::Usage, sentence),
+        };
+        let advice = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "; name a file that exists, or write one: docs/admission.md, docs/verdicts.md and docs/rta.md have examples"
+            }
+            _ => "",
+        };
+        let sentence = format!("cannot read {}: {error}{advice}", path.display());
+        SessionError::new(ErrorKind::Usage, sentence)
+    })
+}
+
+/// Whether what a file names may run in this process or be started by it: plug-ins, programs, functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// All of it.
+    Allowed,
+    /// Nothing (`--no-exec`).
+    Disabled,
+}
+
+impl Execution {
+    /// Refuses a file with updates of plug-ins where nothing of it may run: without them the others would look
+    /// complete.
+    ///
+    /// # Errors
+    /// [`SessionError`] that names the update, or if the file cannot be read.
+    pub fn check(self, path: &Path) -> Result<(), SessionError> {
+        if self == Self::Allowed {
+            return Ok(());
+        }
+        let usage = |sentence| {
+            SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+        };
+        let table: toml::Table = from_toml(&text_of(path)?).map_err(usage)?;
+        let updates = table.get("update").and_then(toml::Value::as_array);
+        let plugin = updates
+            .into_iter()
+            .flatten()
+            .find(|update| update.get("plugin").is_some());
+        plugin.map_or(Ok(()), |update| {
+            let name = update.get("name").and_then(toml::Value::as_str);
+            Err(usage(format!(
+                "update `{}` is of a plug-in, which `--no-exec` forbids to load; remove the update or the option",
+                name.unwrap_or_default()
+            )))
+        })
+    }
+}
+
+impl Config {
+    /// Reads and parses the file.
+    ///
+    /// # Errors
+    /// [`SessionError`] with a sentence that names the file, the line and the entry.
+    pub fn read(path: &Path) -> Result<Self, SessionError> {
+        let text = text_of(path)?;
+        Self::parse(&text).map_err(|sentence| {
+            SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+        })
+    }
+
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// One sentence that names the line, or the entry, and what is wrong there.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = from_toml(text)?;
+        config.refuse_nonsense()?;
+        Ok(config)
+    }
+
+    /// The probes that it names.
+    ///
+    /// # Errors
+    /// A sentence that names an entry that is none.
+    pub(crate) fn probes(&self) -> Result<Vec<Probe>, String> {
+        probes::probes_of(&self.probes)
+    }
+
+    /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is believed to work.
+    fn refuse_nonsense(&self) -> Result<(), String> {
+        let (cpu_percent, copies) = (self.monitor.cpu_percent, self.monitor.copies);
+        if !(1..=100).contains(&cpu_percent) {
+            return Err(format!(
+                "[monitor] `cpu_percent` is {cpu_percent}; give 1 to 100"
+            ));
+        }
+        if !(2..=1 << 22).contains(&copies) {
+            return Err(format!("[monitor] `copies` is {copies}; give 2 to 4194304"));
+        }
+        let probes = self.probes()?;
+        for sensor in &self.sensors {
+            let checked = sensor.of_kernel(&probes);
+            checked.map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
+        }
+        for (index, update) in self.updates.iter().enumerate() {
+            let name = &update.name;
+            if self.updates[..index].iter().any(|it| it.name == *name) {
+                return Err(format!("update `{name}` stands there twice"));
+            }
+            let given = [&update.metric, &update.field, &update.plugin];
+            if given.into_iter().flatten().count() > 1 {
+                return Err(format!(
+                    "update `{name}`: give one of `metric`, `field` and `plugin`"
+                ));
+            }
+            let executor = self.executor_of(update);
+            if Runner::from(executor) == Runner::Bandwidth && cpu_percent > MAX_SHARE_PERCENT {
+                return Err(format!(
+                    "[monitor] `cpu_percent` is {cpu_percent}, and update `{name}` has the executor \"bandwidth\", which \
+                     reserves that share; give 1 to {MAX_SHARE_PERCENT}"
+                ));
+            }
+            let is_kept = matches!(
+                Runner::from(executor),
+                Runner::Guaranteed | Runner::Buffered
+            );
+            if is_kept && update.latency.or(self.monitor.latency).is_none() {
+                return Err(format!(
+                    "update `{name}` has the executor \"{}\", which keeps a latency, and there is none; give \
+                     `latency` in [monitor] or to the update, or executor = \"best_effort\"",
+                    executor.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the file describes a monitor; one that does not can still say what is measured and what must hold.
+///
+/// # Errors
+/// [`SessionError`] if it cannot be read, or is no TOML.
+pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
+    let table: Result<toml::Table, String> = from_toml(&text_of(path)?);
+    let usage =
+        |sentence| SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()));
+    table
+        .map(|table| table.contains_key("monitor"))
+        .map_err(usage)
+}
+
+/// Entries that can stand in a file without `[monitor]`.
+const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
+
+/// Refuses a file with entries that nobody would read: with a `[monitor]` it must be whole, without
+/// one it can have these alone.
+fn refuse_strangers(text: &str) -> Result<(), String> {
+    let table: toml::Table = from_toml(text)?;
+    if table.contains_key("monitor") {
+        return Config::parse(text).map(drop);
+    }
+    let mut keys = table.keys();
+    match keys.find(|key| !STANDALONE.contains(&key.as_str())) {
+        Some(key) => Err(format!(
+            "`{key}` needs a [monitor]; without one there can be {}",
+            STANDALONE.map(|key| format!("[[{key}]]")).join(", ")
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Reads a text; an error is one sentence with the line.
+pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .and_then(|span| text.get(..span.start))
+            .map_or(0, |before| before.matches('\n').count());
+        let sentence = error.message().trim_end().replace('\n', ", ");
+        format!("line {}: {}{sentence}", line + 1, entry_at(text, line))
+    })
+}
+
+/// Whose line this is, counted from 0, and which key stands there: ``sensor `queue`, `period`: ``. Empty
+/// where the line has no key.
+fn entry_at(text: &str, line: usize) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let pair = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let is_word = |key: &str| key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let (key, value) = (key.trim(), value.trim().trim_matches('"'));
+        is_word(key).then(|| (key.to_string(), value.to_string()))
+    };
+    let is_head = |line: &&str| line.starts_with('[');
+    let Some((key, _)) = lines
+        .get(line)
+        .filter(|it| !is_head(it))
+        .and_then(|it| pair(it))
+    else {
+        return String::new();
+    };
+    let Some(head) = lines[..line].iter().rposition(is_head) else {
+        return format!("`{key}`: ");
+    };
+    let kind = lines[head].trim_matches(['[', ']']);
+    let own = lines[head + 1..].iter().take_while(|line| !is_head(line));
+    let mut pairs = own.filter_map(|line| pair(line));
+    match pairs.find(|(key, _)| key == "id" || key == "name") {
+        Some((_, name)) => format!("{kind} `{name}`, `{key}`: "),
+        None => format!("[{kind}] `{key}`: "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::Nanos;
+
+    use super::{Config, OwnCpu};
+
+    #[test]
+    fn lengths_have_units_and_unknown_keys_are_refused_by_line() {
+        let good = "[monitor]\nlatency = \"1s 500ms\"\n[[sensor]]\nid = \"a\"\n";
+        let config = Config::parse(good).unwrap();
+        assert_eq!(config.monitor.latency.unwrap().0, Nanos::from_ms(1_500));
+        assert_eq!(config.monitor.cpu_percent, 50);
+        assert_eq!(config.monitor.own_cpu, None);
+        for (written, number) in [("3", Some(3)), ("\"any\"", None)] {
+            let text = good.replace("[[", &format!("own_cpu = {written}\n[["));
+            let own_cpu = Config::parse(&text).unwrap().monitor.own_cpu;
+            assert_eq!(own_cpu.map(OwnCpu::number), Some(number));
+        }
+        for (bad, line, part) in [
+            (
+                "[monitor]\nlatency = 5\n",
+                "line 2",
+                "expected a length of time such as \"50 ms\"",
+            ),
+            (
+                "[monitor]\nlatency = \"5\"\n",
+                "line 2",
+                "`5` is not a length of time",
+            ),
+            ("[monitor]\nlatency = \"-5 ms\"\n", "line 2", "not a length"),
+            (
+                "[monitor]\nlatency = \"5 ms\"\nown_cpu = \"all\"\n",
+                "line 3",
+                "a CPU's number or \"any\"",
+            ),
+            (
+                "[monitor]\nlatency = \"5 ms\"\nlatencies = 1\n",
+                "line 3",
+                "latencies",
+            ),
+            (
+                "[monitor]\nlatency = \"5 ms\"\nlevel = \"half\"\n",
+                "line 3",
+                "half",
+            ),
+            ("[[sensor]]\nid = \"a\"\n", "line 1", "monitor"),
+            ("[monitor\n", "line 1", ""),
+        ] {
+            let sentence = Config::parse(bad).unwrap_err();
+            let named = sentence.starts_with(line) && sentence.contains(part);
+            assert!(named, "{bad:?}: {sentence}");
+            assert!(!sentence.contains('\n'), "{sentence:?}");
+        }
+    }
+
+    #[test]
+    fn only_executors_that_keep_a_latency_demand_one() {
+        let text = |executor: &str, own: &str| {
+            format!(
+                "[monitor]\nexecutor = \"{executor}\"\n[[sensor]]\nid = \"a\"\nperiod = \"1ms\"\n\
+                 [[update]]\nname = \"u\"\n{own}"
+            )
+        };
+        for executor in ["best_effort", "bandwidth"] {
+            assert!(Config::parse(&text(executor, "")).is_ok(), "{executor}");
+        }
+        for executor in ["auto", "deadline", "buffered"] {
+            let sentence = Config::parse(&text(executor, "")).unwrap_err();
+            assert!(sentence.starts_with("update `u` has"), "{sentence}");
+            assert!(sentence.contains("give `latency`"), "{sentence}");
+            assert!(Config::parse(&text(executor, "latency = \"5ms\"\n")).is_ok());
+            assert!(Config::parse(&text(executor, "executor = \"best_effort\"\n")).is_ok());
+        }
+    }
+
+    /// With `OVERHEAR_BLESS` set the file is written instead of compared.
+    #[test]
+    fn the_schema_in_docs_is_this_one() {
+        let root = env!("CARGO_MANIFEST_DIR");
+        let path = std::path::Path::new(root).join("../../docs/overhear.schema.json");
+        let schema = schemars::schema_for!(Config);
+        let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("OVERHEAR_BLESS").is_some() {
+            std::fs::write(&path, &schema).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            kept == schema,
+            "set OVERHEAR_BLESS=1 to write {}",
+            path.display()
+        );
+    }
+}

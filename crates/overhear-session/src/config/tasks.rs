@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[[task]]`: periodic tasks, for response times.
+
+use std::path::Path;
+
+use overhear_event::Nanos;
+use overhear_metrics::response::PeriodicTask;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{refuse_strangers, Length};
+use crate::error::{ErrorKind, SessionError};
+
+/// `[[task]]`: a task that is released once per period; see docs/rta.md. Overheads that are not given
+/// are measured, where a recording and a metric for them exist.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskConfig {
+    /// Its name.
+    pub name: String,
+    /// The short name of its thread in a recording; its name by default. Empty for what is no thread and is not observed:
+    /// an interrupt.
+    #[serde(default)]
+    pub thread: Option<String>,
+    /// More is more urgent, as under `SCHED_FIFO`.
+    pub priority: u32,
+    /// T, the distance of its releases.
+    pub period: Length,
+    /// By when after its release a job must have ended; the period by default.
+    #[serde(default)]
+    pub deadline: Option<Length>,
+    /// The worst-case execution time of its own code.
+    pub wcet: Length,
+    /// The longest critical section of a task of lower priority that it can wait for; by default the longest that a recording
+    /// with the kernel sensor lock has of them, or 0.
+    #[serde(default)]
+    pub blocking: Option<Length>,
+    /// System time of a job.
+    #[serde(default)]
+    pub job_system_time: Option<Length>,
+    /// How long the system's code on its behalf can block tasks of higher priority.
+    #[serde(default)]
+    pub system_blocking: Option<Length>,
+    /// What waking it up from its delay takes.
+    #[serde(default)]
+    pub delay_until_wakeup: Option<Length>,
+}
+
+impl TaskConfig {
+    /// The short name of its thread. The kernel keeps 15 bytes of a name.
+    #[must_use]
+    pub fn thread(&self) -> &str {
+        let name = self.thread.as_deref().unwrap_or(&self.name);
+        let mut end = name.len().min(15);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        &name[..end]
+    }
+
+    /// Whether a thread does it, which can be observed.
+    #[must_use]
+    pub fn is_thread(&self) -> bool {
+        self.thread.as_deref() != Some("")
+    }
+
+    /// The task with the overheads that are given.
+    #[must_use]
+    pub fn task(&self) -> PeriodicTask {
+        let length = |given: Option<Length>| given.map_or(Nanos::ZERO, |length| length.0);
+        let mut task = PeriodicTask::new(&self.name, self.priority, self.period.0, self.wcet.0);
+        task.deadline = self.deadline.map_or(task.period, |deadline| deadline.0);
+        task.user_blocking = length(self.blocking);
+        task.is_interrupt = !self.is_thread();
+        task.overheads.job_system_time = length(self.job_system_time);
+        task.overheads.system_blocking = length(self.system_blocking);
+        task.overheads.delay_until_wakeup = length(self.delay_until_wakeup);
+        task
+    }
+}
+
+/// The tasks of the file `path`, which need have nothing else.
+///
+/// # Errors
+/// [`SessionError`] with a sentence that names the file and the line.
+pub fn read(path: &Path) -> Result<Vec<TaskConfig>, SessionError> {
+    let text = super::text_of(path)?;
+    parse(&text).map_err(|sentence| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+    })
+}
+
+/// The tasks of a file's text.
+///
+/// # Errors
+/// A sentence that names the line.
+pub fn parse(text: &str) -> Result<Vec<TaskConfig>, String> {
+    /// The entries that can stand without `[monitor]`.
+    #[derive(Deserialize)]
+    struct Entries {
+        #[serde(default, rename = "task")]
+        tasks: Vec<TaskConfig>,
+    }
+
+    refuse_strangers(text)?;
+    let entries: Entries = super::from_toml(text)?;
+    if entries.tasks.is_empty() {
+        return Err("there is no [[task]]; describe at least one".to_owned());
+    }
+    for (index, task) in entries.tasks.iter().enumerate() {
+        let same = |other: &TaskConfig| {
+            let same_thread = task.is_thread() && other.thread() == task.thread();
+            other.name == task.name || same_thread
+        };
+        if entries.tasks[..index].iter().any(same) {
+            return Err(format!(
+                "task `{}` has the name or the thread of another one; tell them apart",
+                task.name
+            ));
+        }
+    }
+    Ok(entries.tasks)
+}

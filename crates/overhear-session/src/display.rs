@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Distributions and where they are shown: as text, in `overhear top`, on the page, or in a display of
+//! one's own (docs/displays.md).
+//!
+//! ```
+//! use overhear_session::display::{show, Display, TextDisplay};
+//! use overhear_session::report::HistogramReport;
+//! use overhear_metrics::Histogram;
+//!
+//! /// A display that says how many values there were.
+//! struct Totals(Vec<String>);
+//!
+//! impl Display for Totals {
+//!     fn histogram(&mut self, histogram: &HistogramReport) {
+//!         let count: u64 = histogram.buckets.iter().map(|bucket| bucket.count).sum();
+//!         self.0.push(format!("{}: {count}", histogram.title));
+//!     }
+//! }
+//!
+//! let mut values = Histogram::new();
+//! (0..10).for_each(|value| values.record(value));
+//! let histograms = [HistogramReport::new("depth", "requests", &values)];
+//! let (mut totals, mut text) = (Totals(Vec::new()), TextDisplay::new(60));
+//! show(&histograms, &mut totals);
+//! show(&histograms, &mut text);
+//! assert_eq!(totals.0, ["depth: 10"]);
+//! assert!(text.into_text().starts_with("depth [requests]\n"));
+//! ```
+
+use std::fmt::Write as _;
+
+use crate::format::{number, printable};
+use crate::report::{BucketReport, HistogramReport};
+
+/// Where distributions are shown.
+pub trait Display {
+    /// Shows one.
+    fn histogram(&mut self, histogram: &HistogramReport);
+}
+
+/// Shows all of these, in their order.
+pub fn show(histograms: &[HistogramReport], display: &mut dyn Display) {
+    for histogram in histograms {
+        display.histogram(histogram);
+    }
+}
+
+/// More bars than this are hard to take in.
+const MOST_BARS: usize = 16;
+/// The longest bar, where there is room.
+const LONGEST_BAR: usize = 40;
+
+/// Bars of text, one line for each bucket.
+#[derive(Clone, Debug)]
+pub struct TextDisplay {
+    width: usize,
+    text: String,
+}
+
+impl TextDisplay {
+    /// Lines of at most this many characters, if numbers leave room for bars at all.
+    #[must_use]
+    pub const fn new(width: usize) -> Self {
+        Self {
+            width,
+            text: String::new(),
+        }
+    }
+
+    /// What was shown.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl Display for TextDisplay {
+    fn histogram(&mut self, histogram: &HistogramReport) {
+        let buckets = joined(&histogram.buckets);
+        let unit = match histogram.unit.as_str() {
+            "" => String::new(),
+            unit => format!(" [{unit}]"),
+        };
+        let title = printable(&format!("{}{unit}", histogram.title));
+        let _ = writeln!(self.text, "{title}");
+        let labels: Vec<String> = buckets.iter().map(label).collect();
+        let counts: Vec<String> = buckets.iter().map(|it| it.count.to_string()).collect();
+        let widest = |all: &[String]| all.iter().map(|it| it.chars().count()).max().unwrap_or(0);
+        let (labels_width, counts_width) = (widest(&labels), widest(&counts));
+        let room = self.width.saturating_sub(labels_width + counts_width + 6);
+        let room = room.clamp(8, LONGEST_BAR);
+        let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
+        for ((bucket, label), count) in buckets.iter().zip(labels).zip(counts) {
+            // What was seen at all has a bar.
+            let share = u128::from(bucket.count) * room as u128;
+            let length = share.div_ceil(u128::from(most.max(1))) as usize;
+            let bar = "#".repeat(length);
+            let _ = writeln!(
+                self.text,
+                "  {label:>labels_width$} | {bar:<room$} {count:>counts_width$}"
+            );
+        }
+        if buckets.is_empty() {
+            self.text.push_str("  no values\n");
+        }
+    }
+}
+
+fn label(bucket: &BucketReport) -> String {
+    let (low, high) = (number(bucket.low), number(bucket.high));
+    if bucket.low == bucket.high {
+        low
+    } else {
+        format!("{low}..{high}")
+    }
+}
+
+/// Without the empty buckets at the ends, neighbours together where there are too many.
+fn joined(buckets: &[BucketReport]) -> Vec<BucketReport> {
+    let is_seen = |bucket: &BucketReport| bucket.count > 0;
+    let Some(first) = buckets.iter().position(is_seen) else {
+        return Vec::new();
+    };
+    let last = buckets.iter().rposition(is_seen).unwrap_or(first);
+    let seen = &buckets[first..=last];
+    seen.chunks(seen.len().div_ceil(MOST_BARS))
+        .map(|part| BucketReport {
+            low: part[0].low,
+            high: part[part.len() - 1].high,
+            count: part.iter().map(|bucket| bucket.count).sum(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_metrics::Distribution;
+
+    use super::{show, TextDisplay};
+    use crate::report::{BucketReport, HistogramReport};
+
+    fn text(buckets: &[(u32, u32, u64)]) -> String {
+        let buckets = buckets.iter();
+        let histogram = HistogramReport {
+            title: "depth\u{1b}".to_string(),
+            unit: "requests".to_string(),
+            buckets: buckets
+                .map(|&(low, high, count)| BucketReport {
+                    low: low.into(),
+                    high: high.into(),
+                    count,
+                })
+                .collect(),
+            fractions: false,
+        };
+        let mut display = TextDisplay::new(40);
+        show(&[histogram], &mut display);
+        display.into_text()
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_counts_and_what_was_seen_has_one() {
+        let line = |label: &str, bar: usize, count: &str| {
+            format!("  {label:>5} | {:<26} {count:>3}\n", "#".repeat(bar))
+        };
+        let expected = [
+            "depth\\x1b [requests]\n".to_string(),
+            line("1", 1, "1"),
+            line("2..3", 0, "0"),
+            line("4..10", 26, "400"),
+        ];
+        let drawn = text(&[(0, 0, 0), (1, 1, 1), (2, 3, 0), (4, 10, 400), (11, 20, 0)]);
+        assert_eq!(drawn, expected.concat());
+        assert!(
+            drawn.lines().all(|line| line.chars().count() <= 40),
+            "{drawn}"
+        );
+        assert!(text(&[(0, 5, 0)]).ends_with("no values\n"));
+    }
+
+    #[test]
+    fn many_buckets_are_joined_and_none_is_lost() {
+        let many: Vec<_> = (0..100).map(|low| (low, low, 1)).collect();
+        let drawn = text(&many);
+        let counts = drawn.lines().skip(1);
+        let counts = counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+        let counts: Vec<u64> = counts.collect();
+        assert!(counts.len() <= 16, "{drawn}");
+        assert_eq!(counts.iter().sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn negative_fractions_have_bars_between_their_limits() {
+        let mut volts = Distribution::new();
+        for value in [-2.5, -1.75, -1.75, -1.5] {
+            volts.record(value);
+        }
+        let mut display = TextDisplay::new(60);
+        show(
+            &[HistogramReport::of_values("it", "V", &volts)],
+            &mut display,
+        );
+        let text = display.into_text();
+        let bars = text.lines().skip(1).map(|line| {
+            let (label, rest) = line.split_once('|').unwrap();
+            (label.trim(), rest.rsplit(' ').next().unwrap())
+        });
+        let bars: Vec<(&str, &str)> = bars.filter(|(_, count)| *count != "0").collect();
+        assert_eq!(
+            bars,
+            [
+                ("-2.500..-2.240", "1"),
+                ("-1.800..-1.600", "2"),
+                ("-1.600..-1.400", "1")
+            ]
+        );
+    }
+}

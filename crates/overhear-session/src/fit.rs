@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear fit`: the streams (T, D, tau) that cover what a sensor did in a recording.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use overhear_admission::{Constraint, Front};
+use overhear_event::{
+    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+};
+use overhear_trace::TraceReader;
+use serde::Serialize;
+
+use crate::error::{ErrorKind, SessionError};
+
+/// What covers a recorded sensor.
+#[derive(Clone, Debug, Serialize)]
+pub struct FitReport {
+    /// The sensor, as `overhear report` names it.
+    pub sensor: String,
+    /// Elements that were fitted.
+    pub elements: u64,
+    /// Elements that were missed between them: the fit may be too slow by these.
+    pub missed: u64,
+    /// The mean distance of two elements, rounded down.
+    pub mean_gap_ns: u64,
+    /// The least distance of two elements.
+    pub least_gap_ns: u64,
+    /// T of the fit.
+    pub period_ns: u64,
+    /// D of the fit: the largest that covers the recording.
+    pub distance_ns: u64,
+    /// tau of the fit: the least that covers the recording.
+    pub jitter_ns: u64,
+    /// Rate against jitter, the whole front: every period, in whole nanoseconds, at which the least jitter begins to
+    /// grow faster. Between two neighbours what lies on the line covers the recording as well.
+    pub front: Vec<FrontPoint>,
+}
+
+/// A period and the least jitter that covers the recording with it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FrontPoint {
+    /// T.
+    pub period_ns: u64,
+    /// tau.
+    pub jitter_ns: u64,
+}
+
+impl FitReport {
+    /// Whether every element between the first and the last was heard.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.missed == 0
+    }
+}
+
+/// The elements of one sensor, whatever lanes or CPUs they come from.
+struct Times {
+    // The first streams of all of it.
+    streams: Vec<StreamId>,
+    times: Vec<Timestamp>,
+    missed: u64,
+}
+
+impl Update for Times {
+    fn element(&mut self, element: &ElementView<'_>) {
+        if self.streams.contains(&element.stream.first_stream()) {
+            self.times.push(element.time);
+        }
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        if self.streams.contains(&stream.first_stream()) {
+            // A gap of unknown extent is at least one element.
+            self.missed = self.missed.saturating_add(gap.missed.max(1));
+        }
+    }
+
+    fn advance(&mut self, _: Timestamp) {}
+}
+
+/// Fits the elements of `sensor` in the recording `dir`, with the period T if it is given, else
+/// with nine tenths of the mean distance: larger ones bet on the recording's end.
+///
+/// # Errors
+/// [`SessionError`] if there is no such recording or sensor, or too little of it.
+pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport, SessionError> {
+    let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
+    let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
+    let found = match sensor.strip_prefix("kernel:") {
+        Some(name) => of_kernel(&reader, name),
+        None => {
+            find(&reader, sensor).map(|stream| (stream.sensor_label(), vec![stream.first_stream()]))
+        }
+    };
+    let (label, streams) =
+        found.map_err(|sentence| usage(format!("{}: {sentence}", dir.display())))?;
+    let mut times = Times {
+        streams,
+        times: Vec::new(),
+        missed: 0,
+    };
+    let _ = reader.replay(&mut [&mut times]);
+    let fail = |error: &dyn std::fmt::Display| {
+        usage(format!("{}: sensor {label}: {error}", dir.display()))
+    };
+    let front = Front::of_trace(&times.times).map_err(|error| fail(&error))?;
+    let mean = u64::try_from(front.mean_gap().floor()).unwrap_or(u64::MAX);
+    let period = period.unwrap_or(Nanos::from_ns((mean / 10 * 9 + mean % 10 * 9 / 10).max(1)));
+    let stream = front.stream(period).map_err(|error| fail(&error))?;
+    Ok(FitReport {
+        elements: times.times.len() as u64,
+        missed: times.missed,
+        mean_gap_ns: mean,
+        least_gap_ns: front.least_gap().as_ns(),
+        period_ns: stream.period().as_ns(),
+        distance_ns: stream.distance().as_ns(),
+        jitter_ns: stream.jitter().as_ns(),
+        front: points(&front),
+        sensor: label,
+    })
+}
+
+impl FitReport {
+    /// The stream of the fit.
+    ///
+    /// # Panics
+    /// Never: the numbers come from such a stream.
+    #[must_use]
+    pub fn stream(&self) -> Constraint {
+        let [t, d, tau] = [self.period_ns, self.distance_ns, self.jitter_ns].map(Nanos::from_ns);
+        Constraint::new(t, d, tau, Nanos::ZERO).expect("it was one before")
+    }
+}
+
+/// The one sensor of a program that this name stands for: `sensor`, `sensor#instance`, or with the
+/// task before it, `comm(pid)/sensor#instance`.
+pub(crate) fn find<'a>(
+    reader: &'a TraceReader,
+    name: &str,
+) -> Result<&'a StreamDescriptor, String> {
+    let mut all: Vec<&StreamDescriptor> = reader
+        .streams()
+        .map(AsRef::as_ref)
+        .filter(|stream: &&StreamDescriptor| matches!(stream.origin, Origin::Program(_)))
+        .collect();
+    all.dedup_by_key(|stream| stream.first_stream());
+    let labels = |streams: &[&StreamDescriptor]| {
+        let labels = streams.iter().map(|stream| stream.sensor_label());
+        labels.collect::<Vec<_>>().join(", ")
+    };
+    let found: Vec<&StreamDescriptor> = all
+        .iter()
+        .copied()
+        .filter(|stream| {
+            let label = stream.sensor_label();
+            let without_task = label.split_once('/').map_or("", |(_, rest)| rest);
+            [label.as_str(), without_task, &stream.sensor].contains(&name)
+        })
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] if all.is_empty() => Err("no sensor of a program was recorded".to_string()),
+        [] => Err(format!(
+            "there is no sensor `{name}`; there are {}",
+            labels(&all)
+        )),
+        several => Err(format!(
+            "`{name}` stands for several sensors; name one of {}",
+            labels(several)
+        )),
+    }
+}
+
+/// A kernel sensor as a whole: its streams on all CPUs.
+fn of_kernel(reader: &TraceReader, name: &str) -> Result<(String, Vec<StreamId>), String> {
+    let all = reader.streams().map(AsRef::as_ref);
+    let all = all.filter(|it: &&StreamDescriptor| matches!(it.origin, Origin::Kernel { .. }));
+    let all: Vec<&StreamDescriptor> = all.collect();
+    let own = all.iter().filter(|stream| stream.sensor == name);
+    let streams: Vec<StreamId> = own.map(|stream| stream.id).collect();
+    if !streams.is_empty() {
+        return Ok((format!("kernel:{name}"), streams));
+    }
+    let names: BTreeSet<&str> = all.iter().map(|stream| stream.sensor.as_str()).collect();
+    Err(match names.is_empty() {
+        true => "no sensor of the kernel was recorded".to_string(),
+        false => {
+            let names: Vec<&str> = names.into_iter().collect();
+            format!(
+                "there is no kernel sensor `{name}`; there are {}",
+                names.join(", ")
+            )
+        }
+    })
+}
+
+/// Points of the front at which the jitter begins to grow faster, up to the mean distance.
+fn points(front: &Front) -> Vec<FrontPoint> {
+    let mut periods: Vec<u64> = front
+        .slopes()
+        .filter_map(|slope| u64::try_from(slope.floor()).ok())
+        .filter(|&period| period > 0)
+        .collect();
+    periods.sort_unstable();
+    periods.dedup();
+    let point = |period_ns| {
+        let jitter = front.least_jitter(Nanos::from_ns(period_ns)).ok()?;
+        let jitter_ns = u64::try_from(jitter).ok()?;
+        Some(FrontPoint {
+            period_ns,
+            jitter_ns,
+        })
+    };
+    periods.into_iter().filter_map(point).collect()
+}

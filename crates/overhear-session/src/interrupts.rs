@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals that ask for the end of the session.
+
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use overhear_stream::sync::SignalCount;
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use crate::error::{ErrorKind, SessionError};
+
+/// One request to end.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The signal.
+    pub signal: Signal,
+    /// The kernel sent it to all processes of the terminal, so to the program too.
+    pub reached_program: bool,
+}
+
+/// Whether a process ignores a signal, as programs ignore SIGINT that a script started in the
+/// background, and SIGHUP those started by `nohup`. `process` is its folder in `/proc`.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
+pub fn ignores(process: &str, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+/// Takes SIGINT, SIGTERM and SIGHUP while it lives, so that the report is written after them. A
+/// SIGHUP that is ignored stays so: the user wants the program to survive the terminal.
+///
+/// After the last one is dropped, SIGINT and SIGTERM end the process again: nothing is left that they could damage,
+/// and what remains, such as the page of a long recording, must not keep the user waiting. SIGHUP does not: the
+/// shell and the kernel both send it when a terminal is lost, and nobody waits then.
+pub struct Interrupts {
+    // Dropped first: a signal between the two drops is lost, none ends a process that still waits for it.
+    signals: SignalsInfo<WithOrigin>,
+    _attended: Attended,
+}
+
+impl Interrupts {
+    /// Takes the signals from now on.
+    ///
+    /// # Errors
+    /// [`SessionError`] if they cannot be taken.
+    pub fn listen() -> Result<Self, SessionError> {
+        let fail = |error: std::io::Error| {
+            SessionError::new(
+                ErrorKind::Unavailable,
+                format!("cannot listen for signals: {error}"),
+            )
+        };
+        let attended = Attended::begin().map_err(fail)?;
+        let hangup = (!ignores("self", SIGHUP)).then_some(SIGHUP);
+        let signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM].into_iter().chain(hangup));
+        Ok(Self {
+            signals: signals.map_err(fail)?,
+            _attended: attended,
+        })
+    }
+
+    /// Waits for a request.
+    pub fn wait(&mut self) {
+        while self.signals.wait().filter_map(request).next().is_none() {}
+    }
+
+    /// The requests that came since the last call.
+    pub fn take(&mut self) -> Vec<Request> {
+        self.signals.pending().filter_map(request).collect()
+    }
+}
+
+fn request(origin: Origin) -> Option<Request> {
+    let signal = match origin.signal {
+        SIGINT => Signal::INT,
+        SIGTERM => Signal::TERM,
+        SIGHUP => Signal::HUP,
+        _ => return None,
+    };
+    // Where a terminal hangs up, the kernel sends SIGHUP to the leader of its session alone.
+    let only_to_us = signal == Signal::HUP && leads_session();
+    Some(Request {
+        signal,
+        reached_program: matches!(origin.cause, Cause::Kernel) && !only_to_us,
+    })
+}
+
+/// Whether this process leads its session.
+///
+/// The kernel returns 0 for a leader outside the PID namespace, as in a container that was entered without a session
+/// of its own, and below an `init` that never began a session. `rustix::process::getsid` panics at 0.
+fn leads_session() -> bool {
+    // SAFETY: two system calls without memory arguments.
+    unsafe { libc::getsid(0) == libc::getpid() }
+}
+
+/// Proves that requests are attended to: while one lives, none ends the process by itself.
+struct Attended(());
+
+/// How many [`Attended`] have begun and ended. The signal handler compares them.
+static ATTENDED: LazyLock<[SignalCount; 2]> = LazyLock::new(Default::default);
+/// Whether the handlers are installed.
+static INSTALLED: Mutex<bool> = Mutex::new(false);
+
+impl Attended {
+    fn begin() -> std::io::Result<Self> {
+        let [begun, ended] = &*ATTENDED;
+        begun.add_one();
+        let attended = Self(());
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if *installed {
+            return Ok(attended);
+        }
+        for signal in [SIGINT, SIGTERM] {
+            if ignores("self", signal) {
+                continue;
+            }
+            let act = move || {
+                if begun.get() == ended.get() {
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+            };
+            // SAFETY: two loads and an emulation of the default action, all async-signal-safe; the counters are
+            // statics that were initialised above.
+            unsafe { signal_hook::low_level::register(signal, act) }?;
+        }
+        *installed = true;
+        Ok(attended)
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        ATTENDED[1].add_one();
+    }
+}

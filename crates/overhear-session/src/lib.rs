@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The application without a terminal: run a program and observe it, record, replay, judge, measure, admit.
+//!
+//! ```text
+//! overhear.toml --config--> plan
+//!                             |
+//! program --session-----------+--> Outcome { report, recording }     (run)
+//! processes --record----------+--> Outcome { report, recording }     (record)
+//! recording --replay--------------> Report                           (report)
+//!           --check / metrics / rta / fit / export                   (analyses of a recording)
+//! plan ------ admit --------------> AdmissionReport                  (before the start)
+//! ```
+//!
+//! What flows in is a request in typed form; what flows out is plain data that serialises to JSON. Nothing
+//! here renders text or pages, and nothing knows an exit status: an error has a [kind](error::ErrorKind), a
+//! result has a [conclusion](conclusion::Conclusion). The command line, Python and tests stand on this crate.
+//!
+//! ```no_run
+//! use overhear_session::session::Session;
+//!
+//! let outcome = Session::builder(vec!["sleep".into(), "1".into()]).run(&mut [])?;
+//! println!("{} threads, complete: {}", outcome.report.threads.len(), outcome.report.complete);
+//! # Ok::<(), overhear_session::error::SessionError>(())
+//! ```
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+pub mod admit;
+pub mod calibrate;
+pub mod check;
+mod child;
+pub mod compensation;
+pub mod conclusion;
+pub mod config;
+pub mod display;
+pub mod error;
+mod evaluations;
+pub mod export;
+pub mod findings;
+pub mod fit;
+pub mod format;
+pub mod guaranteed;
+pub mod harness;
+pub mod identity;
+pub mod interrupts;
+pub mod intrusion;
+pub mod kinds;
+pub mod limits;
+pub mod listing;
+pub mod measurements;
+pub mod metrics;
+pub mod named_sensors;
+mod other_threads;
+pub mod output;
+pub mod place;
+mod process_tree;
+pub mod progress;
+pub mod reactions;
+pub mod record;
+pub mod recording;
+pub mod repair;
+pub mod replay;
+pub mod report;
+pub mod rta;
+mod run_start;
+mod scratch;
+pub mod session;
+pub mod shared;
+pub mod signals;
+#[cfg(test)]
+mod testing;
+mod trust;
+pub mod unheard;
+pub mod updates;

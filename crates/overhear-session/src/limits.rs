@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Resource limits (`ulimit`) in sentences: which of them an error of the operating system comes from.
+
+use rustix::process::{getrlimit, Resource};
+
+/// Errors that a limit may cause: how std and rustix write them, the limit, and how the shell calls it.
+const LIMITED: [(i32, Resource, &str, &str); 5] = [
+    (libc::EFBIG, Resource::Fsize, "RLIMIT_FSIZE", "-f"),
+    (libc::EMFILE, Resource::Nofile, "RLIMIT_NOFILE", "-n"),
+    (libc::EAGAIN, Resource::Nproc, "RLIMIT_NPROC", "-u"),
+    (libc::ENOMEM, Resource::As, "RLIMIT_AS", "-v"),
+    (libc::ENOMEM, Resource::Memlock, "RLIMIT_MEMLOCK", "-l"),
+];
+
+/// The sentence, with the limit that an error in it comes from. One that is not set causes no error.
+pub fn explained(sentence: String) -> String {
+    explained_by(sentence, |resource| getrlimit(resource).current)
+}
+
+fn explained_by(sentence: String, limit: impl Fn(Resource) -> Option<u64>) -> String {
+    for (errno, resource, name, option) in LIMITED {
+        let written = format!("(os error {errno})");
+        let Some(at) = sentence.find(&written) else {
+            continue;
+        };
+        let Some(limit) = limit(resource) else {
+            continue;
+        };
+        let (before, after) = sentence.split_at(at + written.len() - 1);
+        return format!(
+            "{before}, the limit {name} is {limit}: raise it by `ulimit {option}`{after}"
+        );
+    }
+    sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Resource;
+
+    use super::explained_by;
+
+    #[test]
+    fn a_limit_is_named_if_it_is_set() {
+        let sentence = || "cannot write a: File too large (os error 27); make room".to_string();
+        let set = |resource| (resource == Resource::Fsize).then_some(4096);
+        assert_eq!(
+            explained_by(sentence(), set),
+            "cannot write a: File too large (os error 27, the limit RLIMIT_FSIZE is 4096: raise it by \
+             `ulimit -f`); make room"
+        );
+        assert_eq!(explained_by(sentence(), |_| None), sentence());
+        let other = "cannot write b: No space left on device (os error 28)".to_string();
+        assert_eq!(explained_by(other.clone(), |_| Some(1)), other);
+    }
+}

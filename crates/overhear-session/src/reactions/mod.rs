@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[[reaction]]` of `overhear.toml`: read before anything runs, decided by the monitors
+//! ([`overhear_monitor::reaction`]), carried out by a thread of their own.
+//!
+//! [`Reactions::read`] refuses what cannot be carried out. `Deciders` gives each evaluation what it decides
+//! by. `Reactor` takes the decisions and does what they say.
+
+mod action;
+mod reactor;
+mod report;
+
+use std::ffi::CString;
+use std::path::Path;
+
+use overhear_event::{Nanos, Timestamp};
+use overhear_metrics::verdict::Constraint;
+use overhear_monitor::reaction::{
+    Condition, Decision, Measure, Occurrence, ReactionIndex, Trigger,
+};
+use serde::Deserialize;
+
+use crate::config::reactions::ReactionConfig;
+use crate::config::Execution;
+use crate::error::{ErrorKind, SessionError};
+
+use action::Action;
+pub(crate) use reactor::{Deciders, Reactor, Surroundings};
+pub use report::{ReactionReport, ReactionsReport};
+
+/// The document of a recording in which their report is kept.
+pub(crate) const REACTIONS: &str = "reactions";
+
+/// What is done about what, ready to be carried out.
+#[derive(Clone, Debug, Default)]
+pub struct Reactions {
+    all: Vec<Reaction>,
+    names: Names,
+    // What `--no-exec` has taken out.
+    disabled: Vec<String>,
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+struct Reaction {
+    name: CString,
+    // Each with the places of what it may be about; `None` for all.
+    triggers: Vec<(Trigger, Option<Vec<usize>>)>,
+    after: u64,
+    once: bool,
+    actions: Vec<Action>,
+}
+
+/// What a reaction can be about, by places.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    sensors: Vec<String>,
+    updates: Vec<String>,
+    constraints: Vec<String>,
+}
+
+impl Names {
+    /// What this trigger is about.
+    fn of(&self, trigger: Trigger) -> (&'static str, &[String]) {
+        match trigger {
+            Trigger::Overrun | Trigger::Update => ("update", &self.updates),
+            Trigger::Stream | Trigger::Missed => ("sensor", &self.sensors),
+            Trigger::Violated | Trigger::Inconclusive => ("constraint", &self.constraints),
+        }
+    }
+
+    fn name(&self, occurrence: &Occurrence) -> &str {
+        let (_, names) = self.of(occurrence.trigger());
+        names.get(occurrence.of()).map_or("?", String::as_str)
+    }
+
+    /// What happened, for people, with times from `start` on.
+    fn sentence(&self, decision: &Decision, start: Timestamp) -> String {
+        let at = decision.at.relative_to(start);
+        let measure = measure_text(&decision.occurrence.measure());
+        let of = self.name(&decision.occurrence);
+        match decision.occurrence {
+            Occurrence::Overrun {
+                sensor,
+                element,
+                took,
+                wcet,
+                ..
+            } => {
+                let sensor = sensor.and_then(|sensor| self.sensors.get(sensor.0));
+                let sensor = sensor.map_or("?", String::as_str);
+                format!(
+                    "at {at} update `{of}` took {took} for element {element} of sensor `{sensor}`, \
+                     more than its wcet of {wcet}"
+                )
+            }
+            Occurrence::Exceeded { element, .. } => {
+                format!("at {at} sensor `{of}` exceeded its stream with element {element}{measure}")
+            }
+            Occurrence::Missed { first, missed, .. } => {
+                let elements = match missed {
+                    0 => "an unknown number of elements".to_string(),
+                    1 => "1 element".to_string(),
+                    more => format!("{more} elements"),
+                };
+                format!("at {at} {elements} of sensor `{of}` from {first} on had been missed")
+            }
+            Occurrence::Violated {
+                offences, element, ..
+            } => {
+                let element = element.map(|element| format!(" by element {element}"));
+                format!(
+                    "at {at} constraint `{of}` was violated{} (offence {offences}){measure}",
+                    element.unwrap_or_default()
+                )
+            }
+            Occurrence::Inconclusive { .. } => format!(
+                "at {at} constraint `{of}` became inconclusive: it cannot be found to hold any more"
+            ),
+            Occurrence::Asked { code, value, .. } => {
+                format!("at {at} update `{of}` asked with code {code} and value {value}")
+            }
+        }
+    }
+}
+
+/// What was observed and the bound, behind a sentence; empty where there is neither.
+fn measure_text(measure: &Measure) -> String {
+    let number = |value: f64| match measure.in_nanoseconds && value >= 0.0 {
+        true => Nanos::from_ns(value as u64).to_string(),
+        false => value.to_string(),
+    };
+    match (measure.observed.map(number), measure.bound.map(number)) {
+        (Some(observed), Some(bound)) => format!(": observed {observed}, bound {bound}"),
+        (Some(observed), None) => format!(": observed {observed}"),
+        (None, Some(bound)) => format!(": bound {bound}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// The parts of a file that reactions speak of. Others look after the rest of it.
+#[derive(Deserialize)]
+struct Entries {
+    monitor: Option<toml::Table>,
+    #[serde(default, rename = "sensor")]
+    sensors: Vec<Sensor>,
+    #[serde(default, rename = "update")]
+    updates: Vec<Update>,
+    #[serde(default, rename = "reaction")]
+    reactions: Vec<ReactionConfig>,
+}
+
+#[derive(Deserialize)]
+struct Sensor {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Update {
+    name: String,
+}
+
+impl Reactions {
+    /// The reactions of these files, none of them twice. They react to these constraints, and to the
+    /// sensors and updates of the files.
+    ///
+    /// # Errors
+    /// [`SessionError`] with a sentence that names the file and the entry.
+    pub fn read(
+        files: &[&Path],
+        constraints: &[Constraint],
+        execution: Execution,
+    ) -> Result<Self, SessionError> {
+        let mut reactions = Self::default();
+        let names = constraints.iter().map(|it| it.name().to_string());
+        reactions.names.constraints = names.collect();
+        let mut all = Vec::new();
+        for &path in files {
+            let usage = |sentence: String| {
+                SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+            };
+            let text = crate::config::text_of(path)?;
+            let entries: Entries = crate::config::from_toml(&text).map_err(usage)?;
+            if entries.monitor.is_some() {
+                let sensors = entries.sensors.into_iter().map(|sensor| sensor.id);
+                reactions.names.sensors.extend(sensors);
+                let updates = entries.updates.into_iter().map(|update| update.name);
+                reactions.names.updates.extend(updates);
+            }
+            all.push((path, entries.monitor.is_some(), entries.reactions));
+        }
+        for (path, has_monitor, configs) in all {
+            for mut config in configs {
+                if execution == Execution::Disabled && !reactions.disable(&mut config) {
+                    continue;
+                }
+                let reaction = reactions.resolve(&config, path, has_monitor);
+                let reaction = reaction.map_err(|sentence| {
+                    let (path, name) = (path.display(), &config.name);
+                    SessionError::new(
+                        ErrorKind::Usage,
+                        format!("{path}: reaction `{name}`: {sentence}"),
+                    )
+                })?;
+                reactions.all.push(reaction);
+            }
+        }
+        Ok(reactions)
+    }
+
+    /// Takes out what would run, and says whether something is left to do.
+    fn disable(&mut self, config: &mut ReactionConfig) -> bool {
+        let taken = [
+            ("exec", config.exec.take().is_some()),
+            ("function", config.function.take().is_some()),
+        ];
+        let taken = taken.iter().filter(|(_, was_there)| *was_there);
+        let taken = taken.map(|(key, _)| format!("`{key}` of reaction `{}`", config.name));
+        let before = self.disabled.len();
+        self.disabled.extend(taken);
+        let others = [
+            config.log.is_some(),
+            config.signal.is_some(),
+            config.sensor.is_some(),
+        ];
+        others.contains(&true) || self.disabled.len() == before
+    }
+
+    /// What `--no-exec` has disabled, in a sentence.
+    #[must_use]
+    pub fn disabled(&self) -> Option<String> {
+        let list = self.disabled.join(", ");
+        (!list.is_empty()).then(|| format!("--no-exec disables {list}"))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn resolve(
+        &self,
+        config: &ReactionConfig,
+        path: &Path,
+        has_monitor: bool,
+    ) -> Result<Reaction, String> {
+        let name = CString::new(config.name.as_str())
+            .map_err(|_| "its name has a zero byte".to_string())?;
+        if self.all.iter().any(|known| known.name == name) {
+            return Err("another reaction has this name; rename one of them".to_string());
+        }
+        if config.on.is_empty() {
+            let known = Trigger::ALL.map(|trigger| format!("\"{}\"", trigger.name()));
+            let known = known.join(", ");
+            return Err(format!(
+                "`on` is empty; say what calls for it, one or more of {known}"
+            ));
+        }
+        if config.after == Some(0) {
+            return Err("`after` is 0; it is a count, and 1 is the first".to_string());
+        }
+        let mut triggers = Vec::new();
+        for trigger in config.on.iter().map(|on| on.trigger()) {
+            let (kind, names) = self.names.of(trigger);
+            if kind != "constraint" && !has_monitor {
+                let on = trigger.name();
+                return Err(format!(
+                    "`{on}` is about a monitor, and the file has no [monitor]"
+                ));
+            }
+            let of = config.of.as_ref().map(|of| {
+                let places = of
+                    .iter()
+                    .filter_map(|it| names.iter().position(|n| n == it));
+                places.collect::<Vec<_>>()
+            });
+            if of.as_ref().is_some_and(Vec::is_empty) {
+                return Err(format!(
+                    "`{}` is about {kind}s, and `of` names none of them; {}",
+                    trigger.name(),
+                    known(kind, names)
+                ));
+            }
+            triggers.push((trigger, of));
+        }
+        for of in config.of.iter().flatten() {
+            let is_known = |(trigger, _): &(Trigger, _)| self.names.of(*trigger).1.contains(of);
+            if !triggers.iter().any(is_known) {
+                let (kind, names) = self.names.of(triggers[0].0);
+                return Err(format!(
+                    "`of` names `{of}`, which nothing here is; {}",
+                    known(kind, names)
+                ));
+            }
+        }
+        Ok(Reaction {
+            name,
+            triggers,
+            after: config.after.unwrap_or(1),
+            once: config.once,
+            actions: Action::all_of(config, path.parent().unwrap_or(Path::new("")))?,
+        })
+    }
+
+    /// When what is called for by these triggers.
+    pub(crate) fn conditions(&self, wanted: impl Fn(Trigger) -> bool) -> Vec<Condition> {
+        let mut conditions = Vec::new();
+        for (index, reaction) in self.all.iter().enumerate() {
+            for (trigger, of) in reaction.triggers.iter().filter(|(it, _)| wanted(*it)) {
+                conditions.push(Condition {
+                    reaction: ReactionIndex(index),
+                    trigger: *trigger,
+                    of: of.clone(),
+                    after: reaction.after,
+                    once: reaction.once,
+                });
+            }
+        }
+        conditions
+    }
+}
+
+/// What there is.
+fn known(kind: &str, names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match names.as_slice() {
+        [] => format!("there is no [[{kind}]]"),
+        some => format!("there is {}", some.join(", ")),
+    }
+}

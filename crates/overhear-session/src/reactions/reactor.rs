@@ -1,0 +1,642 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Carries out what was decided: in a thread of its own, at normal priority, in the order in which it was
+//! called for.
+//!
+//! It looks for decisions every [`LOOK`], so that a thread that evaluates never has to wake it. Programs run
+//! beside each other and beside the thread; functions of shared objects run in it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use overhear::DynamicSensor;
+use overhear_directory::client::SensorRequest;
+use overhear_event::{FieldKind, TypeSchema, WriterKind};
+use overhear_monitor::executor::UpdateIndex;
+use overhear_monitor::plugin::CarriedOut;
+use overhear_monitor::reaction::{decider, Condition, Decider, Decision, Decisions, Trigger};
+use rustix::io::Errno;
+use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags};
+
+use super::action::{self, Action};
+use super::report::{ReactionReport, ReactionsReport};
+use super::Reactions;
+use crate::error::{ErrorKind, SessionError};
+use crate::format::printable;
+use crate::run_start::RunStart;
+use crate::signals::Inherited;
+use crate::trust;
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(1);
+/// How many decisions of one decider may wait: at a thousand looks per second enough for a million
+/// decisions per second.
+const ROOM: u16 = 1023;
+/// How many programs run at the same time.
+const MOST_PROGRAMS: usize = 16;
+/// How long the end of the run waits for programs that were started.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where deciders leave what they decide. Taken from by one reactor, grown by whoever starts an
+/// evaluation.
+#[derive(Clone, Debug, Default)]
+struct Queues(Arc<Mutex<Vec<Decisions>>>);
+
+impl Queues {
+    /// A decider whose decisions are carried out; `None` if it has nothing to decide.
+    fn decider(&self, conditions: Vec<Condition>) -> Option<Decider> {
+        if conditions.is_empty() {
+            return None;
+        }
+        let (decider, decisions) = decider(conditions, ROOM);
+        self.lock().push(decisions);
+        Some(decider)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Decisions>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What gives evaluations their deciders.
+#[derive(Clone, Debug)]
+pub(crate) struct Deciders {
+    reactions: Reactions,
+    queues: Queues,
+    start: RunStart,
+}
+
+impl Deciders {
+    pub(crate) fn new(reactions: Reactions) -> Self {
+        Self {
+            reactions,
+            queues: Queues::default(),
+            start: RunStart::default(),
+        }
+    }
+
+    /// When the program is released.
+    pub(crate) const fn start(&self) -> &RunStart {
+        &self.start
+    }
+
+    /// For what judges constraints.
+    pub(crate) fn of_constraints(&self) -> Option<Decider> {
+        let wanted = |trigger| matches!(trigger, Trigger::Violated | Trigger::Inconclusive);
+        self.queues.decider(self.reactions.conditions(wanted))
+    }
+
+    /// For what watches updates and sensors.
+    pub(crate) fn of_monitor(&self) -> Option<Decider> {
+        let wanted = |trigger| {
+            matches!(
+                trigger,
+                Trigger::Overrun | Trigger::Stream | Trigger::Missed
+            )
+        };
+        self.queues.decider(self.reactions.conditions(wanted))
+    }
+
+    /// For an update that may ask.
+    pub(crate) fn of_update(&self, update: UpdateIndex) -> Option<Decider> {
+        let mut conditions = self
+            .reactions
+            .conditions(|trigger| trigger == Trigger::Update);
+        conditions.retain(|it| it.of.as_ref().is_none_or(|of| of.contains(&update.0)));
+        self.queues.decider(conditions)
+    }
+}
+
+/// What reactions act upon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    /// The directory in which result sensors are registered.
+    pub(crate) socket: &'a Path,
+    /// The program that is observed.
+    pub(crate) pid: u32,
+}
+
+/// The thread that carries out.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    // Asks for an answer once everything that was decided is carried out; dropped, for the end.
+    ask: Sender<Sender<()>>,
+    thread: JoinHandle<ReactionsReport>,
+}
+
+impl Reactor {
+    /// Begins to look; `None` if there are no reactions.
+    ///
+    /// # Errors
+    /// [`SessionError`] if a result sensor cannot be registered, or no thread be started.
+    pub(crate) fn start(
+        deciders: Deciders,
+        surroundings: Surroundings<'_>,
+    ) -> Result<Option<Self>, SessionError> {
+        let Deciders {
+            reactions,
+            queues,
+            start,
+        } = deciders;
+        if reactions.is_empty() {
+            return Ok(None);
+        }
+        let pid = Pid::from_raw(surroundings.pid.cast_signed());
+        let mut state = State {
+            reports: reactions.all.iter().map(report_of).collect(),
+            sensors: BTreeMap::new(),
+            files: BTreeMap::new(),
+            programs: Vec::new(),
+            pid: surroundings.pid,
+            program: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
+            reactions,
+            queues,
+            start,
+        };
+        state.register(surroundings.socket)?;
+        let (ask, asked) = channel();
+        let thread = std::thread::Builder::new()
+            .name("oh-reactor".to_string())
+            .spawn(move || state.run(&asked))
+            .map_err(|error| {
+                let sentence = format!("cannot start a thread for reactions: {error}");
+                SessionError::new(ErrorKind::Unavailable, sentence)
+            })?;
+        Ok(Some(Self { ask, thread }))
+    }
+
+    /// Waits until what was decided until now is carried out.
+    pub(crate) fn settle(&self) {
+        let (answer, told) = channel();
+        // A thread that has failed answers nothing, and is told of when it is stopped.
+        let _ = self.ask.send(answer);
+        let _ = told.recv();
+    }
+
+    /// Carries out what was decided until now, and ends.
+    pub(crate) fn stop(self) -> Result<ReactionsReport, SessionError> {
+        drop(self.ask);
+        self.thread.join().map_err(|_| {
+            let sentence =
+                "the thread that carries out reactions has failed: a function of a shared \
+                            object panicked, or this is a bug of overhear";
+            SessionError::new(ErrorKind::Unavailable, sentence)
+        })
+    }
+}
+
+fn report_of(reaction: &super::Reaction) -> ReactionReport {
+    let on = reaction.triggers.iter();
+    ReactionReport {
+        name: reaction.name.to_string_lossy().into_owned(),
+        on: on.map(|(trigger, _)| trigger.name().to_string()).collect(),
+        ..ReactionReport::default()
+    }
+}
+
+/// A program that was started.
+struct Program {
+    // Of which reaction.
+    index: usize,
+    name: String,
+    child: Child,
+    // Whether its reaction counts as carried out because of it: not where another action of it had failed.
+    counted: bool,
+}
+
+/// What the thread has.
+struct State {
+    reactions: Reactions,
+    queues: Queues,
+    start: RunStart,
+    reports: Vec<ReactionReport>,
+    sensors: BTreeMap<String, DynamicSensor>,
+    files: BTreeMap<PathBuf, File>,
+    programs: Vec<Program>,
+    pid: u32,
+    // The observed program, whatever becomes of its id; `None` where the kernel is too old.
+    program: Option<OwnedFd>,
+}
+
+impl State {
+    /// Registers the result sensors.
+    fn register(&mut self, socket: &Path) -> Result<(), SessionError> {
+        for reaction in &self.reactions.all {
+            for action in &reaction.actions {
+                let Action::Tell(id) = action else { continue };
+                if self.sensors.contains_key(id) {
+                    continue;
+                }
+                let sensor = result_sensor(socket, id).map_err(|why| {
+                    let name = reaction.name.to_string_lossy();
+                    let sentence = format!("reaction `{name}`: its sensor `{id}`: {why}");
+                    SessionError::new(ErrorKind::Unavailable, sentence)
+                })?;
+                self.sensors.insert(id.clone(), sensor);
+            }
+        }
+        Ok(())
+    }
+
+    fn run(mut self, asked: &Receiver<Sender<()>>) -> ReactionsReport {
+        loop {
+            let asked = asked.recv_timeout(LOOK);
+            // What is decided before the release waits for it: there is no program yet to react upon.
+            let is_idle = matches!(asked, Err(RecvTimeoutError::Timeout));
+            if !is_idle || self.start.get().is_some() {
+                self.look();
+            }
+            match asked {
+                Ok(answer) => drop(answer.send(())),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let patience = Instant::now();
+        while !self.programs.is_empty() && patience.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+            self.reap();
+        }
+        let lost = self.queues.lock().iter().map(Decisions::lost).sum();
+        ReactionsReport {
+            lost,
+            reactions: self.reports,
+        }
+    }
+
+    fn look(&mut self) {
+        let mut all = Vec::new();
+        for decisions in self.queues.lock().iter_mut() {
+            decisions.take(|decision| all.push(decision));
+        }
+        // Each queue is in order; between them the earlier comes first.
+        all.sort_by_key(|decision| decision.at);
+        for decision in &all {
+            self.carry_out(decision);
+        }
+        self.reap();
+    }
+
+    fn carry_out(&mut self, decision: &Decision) {
+        let index = decision.reaction.0;
+        let Some(reaction) = self.reactions.all.get(index).cloned() else {
+            return;
+        };
+        let start = self.start.get().unwrap_or_default();
+        let sentence = self.reactions.names.sentence(decision, start);
+        let measure = decision.occurrence.measure();
+        let before = self.programs.len();
+        let mut failure = None;
+        for action in &reaction.actions {
+            if let Err(why) = self.act(index, &reaction, action, decision, &sentence) {
+                failure.get_or_insert(why);
+            }
+        }
+        let report = &mut self.reports[index];
+        let at = decision.at.as_monotonic_ns();
+        report.first_ns.get_or_insert(at);
+        report.last_ns = Some(at);
+        if report.first.is_none() {
+            report.first = Some(sentence);
+            (report.first_observed, report.first_bound) = (measure.observed, measure.bound);
+        }
+        // Those that it has started; a look for ended ones may have removed some before.
+        let started = before.min(self.programs.len());
+        for program in &mut self.programs[started..] {
+            program.counted = failure.is_none();
+        }
+        match failure {
+            None => report.carried_out += 1,
+            Some(why) => {
+                report.failed += 1;
+                report.failure.get_or_insert(why);
+            }
+        }
+    }
+
+    fn act(
+        &mut self,
+        index: usize,
+        reaction: &super::Reaction,
+        action: &Action,
+        decision: &Decision,
+        sentence: &str,
+    ) -> Result<(), String> {
+        let name = reaction.name.to_string_lossy();
+        match action {
+            Action::Say => {
+                let line = format!("overhear: {}\n", printable(&format!("{name}: {sentence}")));
+                // Where standard error is closed there is nobody to tell.
+                let _ = std::io::stderr().write_all(line.as_bytes());
+                Ok(())
+            }
+            Action::Append(path) => {
+                let line = format!("{}\n", printable(&format!("{name}: {sentence}")));
+                self.append(path, &line)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))
+            }
+            Action::Run(program) => self.start(index, program, decision, sentence),
+            Action::Signal(signal, word) => {
+                let sent = match &self.program {
+                    Some(program) => pidfd_send_signal(program, *signal),
+                    None => Err(Errno::NOSYS),
+                };
+                // A program that has ended does not mind.
+                let sent = match sent {
+                    Err(Errno::SRCH) => Ok(()),
+                    other => other,
+                };
+                sent.map_err(|error| format!("cannot send {word} to the program: {error}"))
+            }
+            Action::Call(function) => {
+                let told = CarriedOut {
+                    name: &reaction.name,
+                    of: self.reactions.names.name(&decision.occurrence),
+                    sentence,
+                };
+                function.call(decision, &told);
+                Ok(())
+            }
+            Action::Tell(id) => match self.sensors.get_mut(id) {
+                Some(sensor) => {
+                    let told = sensor.write(&payload(decision));
+                    told.map_err(|error| error.to_string())
+                }
+                None => Err(format!("sensor `{id}` is not registered")),
+            },
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a log that the configuration names"
+    )]
+    fn append(&mut self, path: &Path, line: &str) -> std::io::Result<()> {
+        if !self.files.contains_key(path) {
+            let file = File::options().append(true).create(true).open(path)?;
+            self.files.insert(path.to_path_buf(), file);
+        }
+        match self.files.get_mut(path) {
+            Some(file) => file.write_all(line.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    fn start(
+        &mut self,
+        index: usize,
+        program: &action::Program,
+        decision: &Decision,
+        sentence: &str,
+    ) -> Result<(), String> {
+        let name = program.path.display().to_string();
+        if self.programs.len() >= MOST_PROGRAMS {
+            self.reap();
+        }
+        if self.programs.len() >= MOST_PROGRAMS {
+            return Err(format!(
+                "{name} is not started: {MOST_PROGRAMS} programs of reactions are running"
+            ));
+        }
+        let occurrence = &decision.occurrence;
+        let measure = occurrence.measure();
+        let mut command = Command::new(&program.path);
+        let inherited = Inherited::get();
+        // SAFETY: between fork and exec, it makes only system calls.
+        unsafe {
+            command.pre_exec(move || {
+                inherited.restore();
+                Ok(())
+            });
+        }
+        command
+            .args(&program.arguments)
+            .current_dir(&program.folder)
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+            .env("PATH", trust::search_path())
+            .env("OVERHEAR_REACTION", &self.reports[index].name)
+            .env("OVERHEAR_ON", occurrence.trigger().name())
+            .env("OVERHEAR_OF", self.reactions.names.name(occurrence))
+            .env("OVERHEAR_SENTENCE", sentence)
+            .env("OVERHEAR_AT_NS", decision.at.as_monotonic_ns().to_string())
+            .env("OVERHEAR_COUNT", decision.count.to_string())
+            .env("OVERHEAR_PID", self.pid.to_string())
+            .stdin(Stdio::null());
+        // Ours may carry a document.
+        if let Ok(stderr) = rustix::io::dup(std::io::stderr()) {
+            command.stdout(Stdio::from(stderr));
+        }
+        let numbers = [
+            (
+                "OVERHEAR_ELEMENT",
+                occurrence.element().map(|it| it.to_string()),
+            ),
+            (
+                "OVERHEAR_VALUE",
+                occurrence.value().map(|it| it.to_string()),
+            ),
+            ("OVERHEAR_CODE", occurrence.code().map(|it| it.to_string())),
+            (
+                "OVERHEAR_OBSERVED",
+                measure.observed.map(|it| it.to_string()),
+            ),
+            ("OVERHEAR_BOUND", measure.bound.map(|it| it.to_string())),
+        ];
+        for (variable, number) in numbers {
+            match number {
+                Some(number) => command.env(variable, number),
+                None => command.env_remove(variable),
+            };
+        }
+        let child = command.spawn();
+        let child = child.map_err(|error| format!("{name} cannot be started: {error}"))?;
+        self.programs.push(Program {
+            index,
+            name,
+            child,
+            counted: false,
+        });
+        Ok(())
+    }
+
+    /// Looks which programs have ended, and how.
+    fn reap(&mut self) {
+        let reports = &mut self.reports;
+        self.programs.retain_mut(|program| {
+            let name = &program.name;
+            let why = match program.child.try_wait() {
+                Ok(None) => return true,
+                Ok(Some(status)) if status.success() => return false,
+                Ok(Some(status)) => format!("{name} ended with {status}"),
+                Err(error) => format!("{name} cannot be waited for: {error}"),
+            };
+            let report = &mut reports[program.index];
+            if program.counted {
+                report.carried_out -= 1;
+                report.failed += 1;
+            }
+            report.failure.get_or_insert(why);
+            false
+        });
+    }
+}
+
+/// Whether a program gets this variable as `overhear` has it.
+fn is_kept(variable: &OsStr) -> bool {
+    const KEPT: [&str; 11] = [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TERM",
+        "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DISPLAY",
+    ];
+    KEPT.iter().any(|kept| variable == *kept) || variable.as_bytes().starts_with(b"OVERHEAR_")
+}
+
+/// A sensor whose elements are reactions.
+fn result_sensor(socket: &Path, id: &str) -> Result<DynamicSensor, String> {
+    let schema = TypeSchema::builder("reaction")
+        .field("reaction", FieldKind::U32, "")
+        .field("on", FieldKind::U32, "")
+        .field("of", FieldKind::U32, "")
+        .field("code", FieldKind::U32, "")
+        .field("count", FieldKind::U64, "")
+        .field("element", FieldKind::U64, "")
+        .field("value", FieldKind::I64, "")
+        .field("called_ns", FieldKind::U64, "ns")
+        .field("observed", FieldKind::F64, "")
+        .field("bound", FieldKind::F64, "")
+        .build();
+    let request = SensorRequest {
+        sensor: id.to_string(),
+        instance: String::new(),
+        schema: schema.map_err(|error| error.to_string())?,
+        rate: None,
+        capacity: 0,
+        kind: WriterKind::Simple,
+        lanes: 0,
+    };
+    let sensor = DynamicSensor::register_at(socket, request).map_err(|error| error.to_string())?;
+    match sensor.unheard_because() {
+        Some(why) => Err(why.to_string()),
+        None => Ok(sensor),
+    }
+}
+
+/// What [`result_sensor`] describes.
+fn payload(decision: &Decision) -> Vec<u8> {
+    let occurrence = &decision.occurrence;
+    let words = [
+        decision.reaction.0 as u32,
+        occurrence.trigger() as u32,
+        occurrence.of() as u32,
+        occurrence.code().unwrap_or(0),
+    ];
+    let mut payload: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    payload.extend(decision.count.to_ne_bytes());
+    payload.extend(occurrence.element().unwrap_or(u64::MAX).to_ne_bytes());
+    payload.extend(occurrence.value().unwrap_or(0).to_ne_bytes());
+    payload.extend(decision.at.as_monotonic_ns().to_ne_bytes());
+    let measure = occurrence.measure();
+    for number in [measure.observed, measure.bound] {
+        payload.extend(number.unwrap_or(f64::NAN).to_ne_bytes());
+    }
+    payload
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::CString;
+
+    use overhear_event::Timestamp;
+    use overhear_monitor::executor::SensorIndex;
+    use overhear_monitor::reaction::{Decision, Occurrence, ReactionIndex};
+    use rustix::process::{getpid, pidfd_open, PidfdFlags, Signal};
+
+    use super::super::action::Program;
+    use super::super::{Reaction, Reactions};
+    use super::{Action, Queues, ReactionReport, RunStart, State};
+
+    #[test]
+    fn a_program_that_fails_takes_back_no_count_of_another_decision() {
+        // Ends well for the first decision alone.
+        let words = ["-c", "test \"$OVERHEAR_COUNT\" = 1"].map(String::from);
+        let reaction = Reaction {
+            name: CString::new("both").unwrap(),
+            triggers: Vec::new(),
+            after: 1,
+            once: false,
+            actions: vec![
+                Action::Signal(Signal::CONT, "CONT".to_string()),
+                Action::Run(Program {
+                    path: "/bin/sh".into(),
+                    arguments: words.to_vec(),
+                    folder: "/".into(),
+                }),
+            ],
+        };
+        let mut state = State {
+            reactions: Reactions {
+                all: vec![reaction],
+                ..Reactions::default()
+            },
+            queues: Queues::default(),
+            start: RunStart::default(),
+            reports: vec![ReactionReport::default()],
+            sensors: BTreeMap::new(),
+            files: BTreeMap::new(),
+            programs: Vec::new(),
+            pid: std::process::id(),
+            program: pidfd_open(getpid(), PidfdFlags::empty()).ok(),
+        };
+        if state.program.is_none() {
+            println!("skipped: this kernel has no descriptors of processes");
+            return;
+        }
+        let decide = |state: &mut State, count| {
+            let sensor = SensorIndex(0);
+            let occurrence = Occurrence::Missed {
+                sensor,
+                first: 0,
+                missed: 1,
+            };
+            state.carry_out(&Decision {
+                reaction: ReactionIndex(0),
+                at: Timestamp::ZERO,
+                count,
+                occurrence,
+            });
+            while !state.programs.is_empty() {
+                std::thread::yield_now();
+                state.reap();
+            }
+            let report = &state.reports[0];
+            (report.carried_out, report.failed)
+        };
+        assert_eq!(decide(&mut state, 1), (1, 0));
+        // The signal fails at once, the program later: one decision that failed.
+        state.program = None;
+        assert_eq!(decide(&mut state, 2), (1, 1));
+        // Only the program fails.
+        state.program = pidfd_open(getpid(), PidfdFlags::empty()).ok();
+        assert_eq!(decide(&mut state, 3), (1, 2));
+    }
+}

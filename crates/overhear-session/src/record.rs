@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `overhear record`: listens to what already runs, by the kernel's sensors alone.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use overhear_directory::monotonic_now;
+use overhear_event::{Nanos, StreamId, Timestamp, Update};
+use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
+use overhear_metrics::automaton::{events_required_by, Metric};
+use overhear_metrics::{Scheduling, SensorStatistics};
+use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
+
+use crate::calibrate::Calibration;
+use crate::compensation::{self, Accounts, CompensationReport};
+use crate::conclusion::Exit;
+use crate::config::probes::refuse_unusable;
+use crate::error::{ErrorKind, SessionError};
+use crate::evaluations::Evaluations;
+use crate::interrupts::Interrupts;
+use crate::intrusion::{Meter, CALIBRATION};
+use crate::metrics::{self, METRICS};
+use crate::named_sensors::NamedSensors;
+use crate::other_threads::{self, OtherThreads, OTHER_THREADS};
+use crate::place;
+use crate::progress::BeginProgress;
+use crate::recording::{self, Ending, Found, Recording};
+use crate::report::{SourceReport, TraceReport};
+use crate::session::{close_trace, create_trace, keep, Outcome};
+use crate::shared::Shared;
+
+/// What to record, and until when.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Processes, with what they create.
+    pub pids: Vec<u32>,
+    /// Single threads.
+    pub tids: Vec<u32>,
+    /// Cgroups, with what is in them.
+    pub cgroups: Vec<PathBuf>,
+    /// All threads of the machine.
+    pub all: bool,
+    /// Kernel sensors, as for [`KernelMonitor`]. Those that are named must be heard.
+    pub sensors: NamedSensors,
+    /// What is measured. The kernel sensors that this requires are switched on.
+    pub metrics: Vec<Metric>,
+    /// Functions and static probes of programs.
+    pub probes: Vec<Probe>,
+    /// How to hear the kernel.
+    pub choice: Choice,
+    /// About how many bytes the buffers may take.
+    pub buffer_bytes: Option<u64>,
+    /// At most this long.
+    pub duration: Option<Nanos>,
+    /// Keeps the trace there, where [`Outcome::write_page`] writes the page.
+    pub out: Option<PathBuf>,
+    /// The command as the recording remembers it.
+    pub command: Vec<OsString>,
+    /// Shows how the recording goes on.
+    pub progress: Option<BeginProgress>,
+    /// What sensors cost on this machine.
+    pub calibration: Option<Calibration>,
+    /// Whether that is subtracted from the times of the report.
+    pub compensate: bool,
+}
+
+impl Wishes {
+    /// Whether nobody is left to be heard: all that was named by id has ended.
+    fn has_ended(&self) -> bool {
+        let named = self.pids.iter().chain(&self.tids);
+        !self.all && self.cgroups.is_empty() && !named.copied().any(place::lives)
+    }
+
+    fn select(&self, monitor: &mut KernelMonitor) -> Result<(), SelectError> {
+        for &pid in &self.pids {
+            monitor.process_monitor(pid)?;
+        }
+        for &tid in &self.tids {
+            monitor.thread_monitor(tid, tid)?;
+        }
+        for cgroup in &self.cgroups {
+            monitor.cgroup_monitor(cgroup)?;
+        }
+        if self.all {
+            monitor.all_monitor()?;
+        }
+        Ok(())
+    }
+
+    /// The sensors that are named, and those that the metrics require. Scheduling is heard in any case, unless it
+    /// is named in part.
+    fn wanted(&self) -> BTreeSet<Sensor> {
+        let mut wanted = self.sensors.wanted();
+        let names_scheduling = wanted.iter().any(|sensor| sensor.is_scheduling());
+        for metric in &self.metrics {
+            wanted.extend(Sensor::required_by(&events_required_by(metric)));
+        }
+        if !names_scheduling {
+            wanted.extend(Sensor::scheduling());
+        }
+        wanted
+    }
+
+    fn create(&self) -> Result<KernelMonitor, SessionError> {
+        let mut builder = KernelMonitor::builder()
+            .choice(self.choice)
+            .sensors(self.wanted())
+            .probes(self.probes.iter().cloned())
+            // Whoever is selected is told once at the beginning; there may be many.
+            .life_elements(16_384)
+            .first_stream(StreamId::from_raw(1));
+        if let Some(bytes) = self.buffer_bytes {
+            builder = builder.buffer_bytes(bytes);
+        }
+        let created = builder.create();
+        created.map_err(|error| cannot_start(&error))
+    }
+}
+
+/// Records until it is interrupted, the time is over, or all that was named by id has ended.
+///
+/// # Errors
+/// [`SessionError`] if nothing can be heard, or what was named cannot be selected.
+pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
+    if wishes.compensate && wishes.calibration.is_none() {
+        return Err(compensation::no_calibration());
+    }
+    let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
+    let trial = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
+    refuse_unusable(trial, &wishes.probes)?;
+    let mut kernel = wishes.create()?;
+    let source = source_report(&kernel)?;
+    let status = kernel.status().map_err(|error| refused(&error))?;
+    wishes.sensors.check(status)?;
+    if source.active == "none" {
+        return Err(SessionError::new(ErrorKind::Unavailable, source.sentence));
+    }
+    let mut interrupts = Interrupts::listen()?;
+    let begun = monotonic_now();
+    // Resumed first: then everything that is told of a thread follows its beginning.
+    kernel.resume().map_err(|error| refused(&error))?;
+    wishes
+        .select(&mut kernel)
+        .map_err(|error| refused(&error))?;
+    let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
+    let mut recording = Recording::begin(&wishes.command, vec![source], begun);
+    if let Some(writer) = &mut writer {
+        // Errors are remembered by the writer and come out at the end.
+        let _ = writer.attach_document("run", &recording.to_json());
+    }
+
+    let kernel = Rc::new(RefCell::new(kernel));
+    let mut monitor = Monitor::new(HOLD_BACK);
+    monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
+    let mut scheduling = Scheduling::new(());
+    if recording.hears_wakeups() {
+        scheduling.expect_wakeups();
+    }
+    let mut statistics = SensorStatistics::default();
+    let calibration = wishes.calibration.clone();
+    let mut meter = calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
+    let costs = meter
+        .as_ref()
+        .filter(|_| wishes.compensate)
+        .map(Meter::costs);
+    let mut others = OtherThreads::new();
+    let mut notes = Vec::new();
+    let mut ended = begun;
+    let delays;
+    {
+        let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
+        let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
+        all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+        if !evaluations.is_empty() {
+            all.push(&mut evaluations);
+        }
+        if let Some(writer) = &mut writer {
+            all.push(writer);
+        }
+        let mut fanout = Fanout(all);
+        let mut progress = wishes.progress.map(|begin| begin());
+        let mut attendant = Attendant {
+            wishes,
+            interrupts: &mut interrupts,
+            begun,
+        };
+        let wait = std::thread::sleep;
+        best_effort(&mut monitor, &mut fanout, monotonic_now, wait, |monitor| {
+            let now = monotonic_now();
+            notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
+            let missed = monitor.losses().missed();
+            if let Some(progress) = &mut progress {
+                progress.show(now.since(begun), monitor.elements(), missed);
+            }
+            if !attendant.goes_on(now) {
+                ended = now;
+                // It fails only for a monitor that was terminated.
+                let _ = kernel.borrow_mut().finish();
+                return false;
+            }
+            true
+        });
+        if let Some(progress) = &mut progress {
+            progress.clear();
+        }
+        drop(fanout);
+        delays = accounts.finish();
+    }
+    for stream in monitor.take_opened() {
+        statistics.announce(&stream);
+        Update::open(&mut evaluations, &stream);
+        if let Some(writer) = &mut writer {
+            let _ = writer.open(&stream);
+        }
+    }
+    notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
+    scheduling.finish(compensation::end(ended, delays.as_ref()));
+    let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));
+    let threads = other_threads::by_tid(&others).chain(metrics::names_of(&scheduling));
+    let (_, measured) = evaluations.finish(ended, 0, threads);
+    recording.end = Some(Ending {
+        end_ns: ended.as_monotonic_ns(),
+        exit: Exit::Code(0),
+    });
+    recording.notes = notes;
+    if let Some(writer) = &mut writer {
+        keep(
+            writer,
+            OTHER_THREADS,
+            Some(&others).filter(|all| !all.is_empty()),
+        );
+        keep(writer, METRICS, measured.as_ref());
+        keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
+    }
+    let trace = match (writer, &wishes.out) {
+        (Some(writer), Some(out)) => close_trace(writer, out, &mut recording, &[]),
+        _ => TraceReport::default(),
+    };
+    let found = Found {
+        scheduling: &scheduling,
+        statistics: &statistics,
+        losses: monitor.losses(),
+        meter: meter.as_ref(),
+        compensation: delays
+            .as_ref()
+            .map(|delays| CompensationReport::of(delays, &recording)),
+        trace,
+    };
+    let mut report = recording::report(&recording, &found);
+    report.metrics = measured;
+    report.add_other_threads(others);
+    report.conclude();
+    // The recording is finished, the page can be made again.
+    drop(interrupts);
+    Ok(Outcome {
+        report,
+        exit: Exit::Code(0),
+        out: wishes.out.clone(),
+    })
+}
+
+/// Knows when to end.
+struct Attendant<'a> {
+    wishes: &'a Wishes,
+    interrupts: &'a mut Interrupts,
+    begun: Timestamp,
+}
+
+impl Attendant<'_> {
+    fn goes_on(&mut self, now: Timestamp) -> bool {
+        let over = |most: Nanos| now.since(self.begun) >= most;
+        self.interrupts.take().is_empty()
+            && !self.wishes.duration.is_some_and(over)
+            && !self.wishes.has_ended()
+    }
+}
+
+/// Why the kernel cannot be heard; a mistake in what was asked for is one of usage.
+pub(crate) fn cannot_start(error: &StartError) -> SessionError {
+    let status = match error {
+        StartError::RingSize { .. }
+        | StartError::NoSuchProbeRing { .. }
+        | StartError::Probe(
+            ProbeError::NoFile { .. }
+            | ProbeError::File { .. }
+            | ProbeError::Missing { .. }
+            | ProbeError::Ambiguous { .. }
+            | ProbeError::NoPoint { .. }
+            | ProbeError::TooMany { .. },
+        ) => ErrorKind::Usage,
+        _ => ErrorKind::Unavailable,
+    };
+    SessionError::new(status, error.to_string())
+}
+
+fn refused(error: &SelectError) -> SessionError {
+    let status = match error {
+        SelectError::NoSuchProcess { .. }
+        | SelectError::NoSuchThread { .. }
+        | SelectError::NoCgroup { .. } => ErrorKind::Usage,
+        _ => ErrorKind::Unavailable,
+    };
+    SessionError::new(status, error.to_string())
+}
+
+fn source_report(kernel: &KernelMonitor) -> Result<SourceReport, SessionError> {
+    let status = kernel.status().map_err(|error| refused(&error))?;
+    Ok(SourceReport::of_kernel(status))
+}

@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
+
+use overhear_event::{Field, Nanos, Origin};
+use overhear_kernel::{Active, Status};
+use overhear_metrics::{
+    Distribution, FieldStatistics, Histogram, Observer, Scheduling, SensorAccount,
+    SensorStatistics, Thread,
+};
+use overhear_monitor::Losses;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::check::CheckReport;
+use crate::compensation::CompensationReport;
+use crate::conclusion::{Conclusion, Exit};
+use crate::findings::{self, Finding};
+use crate::guaranteed::GuaranteeReport;
+use crate::intrusion::IntrusionReport;
+use crate::metrics::MetricsReport;
+pub use crate::other_threads::OtherThread;
+use crate::reactions::ReactionsReport;
+use crate::updates::UpdateReport;
+
+/// What a run found. Serialises to the document that `--json` prints.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of the program that made the report.
+    pub overhear_version: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How it ended; absent if the recorder did not see that.
+    pub exit: Option<Exit>,
+    /// From the release of the program to its end.
+    pub duration_ns: u64,
+    /// What could be listened to, and why not more.
+    pub sources: Vec<SourceReport>,
+    /// What was recorded.
+    pub trace: TraceReport,
+    /// The threads, in the order of appearance.
+    pub threads: Vec<ThreadReport>,
+    /// The sensors, in the order of registration.
+    pub sensors: Vec<SensorReport>,
+    /// The kernel's sensors beyond scheduling, and probes.
+    #[serde(default)]
+    pub kernel_sensors: Vec<KernelSensorReport>,
+    /// The updates that were asked for.
+    #[serde(default)]
+    pub updates: Vec<UpdateReport>,
+    /// Threads that were not tracked, but displaced or woke one that was; those whose name is known.
+    #[serde(default)]
+    pub other_threads: Vec<OtherThread>,
+    /// What was missed.
+    pub losses: Vec<LossReport>,
+    /// Sum of all elements missed.
+    pub missed_total: u64,
+    /// Sensors that wanted to be heard and are not; `notes` says why.
+    pub unheard: u64,
+    /// Whether nothing is known or suspected to be missing.
+    pub complete: bool,
+    /// `complete`, `violated` or `inconclusive`: the worst of all findings and of what was missed.
+    #[serde(default)]
+    pub outcome: String,
+    /// What constraints, guarantee, metrics, updates and reactions amount to, the worst first.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+    /// What else should be known: sensors that were refused, streams that were damaged.
+    pub notes: Vec<String>,
+    /// The largest relative error of a quantile of threads and sensors.
+    #[serde(default)]
+    pub quantile_error: f64,
+    /// Distributions worth a picture.
+    pub histograms: Vec<HistogramReport>,
+    /// The verdicts, where the run was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckReport>,
+    /// The metrics, where some were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsReport>,
+    /// What came of the monitor of `overhear.toml`, where one ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<GuaranteeReport>,
+    /// What observing has cost, where the machine is calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intrusion: Option<IntrusionReport>,
+    /// Whether times are compensated: what observing has cost is subtracted from them.
+    #[serde(default)]
+    pub compensated: bool,
+    /// What the compensation did, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensation: Option<CompensationReport>,
+    /// What came of reactions, where there were some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reactions: Option<ReactionsReport>,
+}
+
+/// One kind of source.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// `kernel` or `programs`.
+    pub name: String,
+    /// `bpf`, `perf`, `none`; for programs the clock of their stamps.
+    pub active: String,
+    /// Which is active and why, in one sentence.
+    pub sentence: String,
+    /// Of the kernel: the sensors that are heard, without probes.
+    #[serde(default)]
+    pub sensors: Vec<String>,
+}
+
+impl SourceReport {
+    /// How the kernel is heard.
+    pub fn of_kernel(status: &Status) -> Self {
+        let active = match status.active {
+            Active::Bpf => "bpf",
+            Active::Perf => "perf",
+            Active::None => "none",
+        };
+        let names = status.heard.iter().map(|sensor| sensor.name().to_string());
+        Self {
+            name: "kernel".to_string(),
+            active: active.to_string(),
+            sentence: status.sentence.clone(),
+            sensors: names.collect(),
+        }
+    }
+}
+
+/// The recording.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TraceReport {
+    /// Where it lies; null if nothing was kept.
+    pub directory: Option<String>,
+    /// Elements in it.
+    pub events: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Elements that could not be written, for instance on a full disk.
+    pub unrecorded: u64,
+}
+
+/// One thread. What was not observed is null, never zero.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its newest name.
+    pub comm: String,
+    /// Time on a CPU.
+    pub run_ns: u64,
+    /// Time runnable but waiting for a CPU.
+    pub runnable_ns: Option<u64>,
+    /// Time asleep or waiting for something else.
+    pub blocked_ns: Option<u64>,
+    /// Time of which elements are missing.
+    pub unknown_ns: u64,
+    /// Departures from a CPU that the thread asked for.
+    pub switches_voluntary: u64,
+    /// Departures that it did not ask for.
+    pub switches_involuntary: u64,
+    /// Runs on another CPU than the last one.
+    pub migrations: u64,
+    /// From waking to the first run; null where wake-ups cannot be seen or there were none.
+    pub wakeup_latency_ns: Option<Quantiles>,
+    /// CPU time by the kernel's own account when the thread ended, where that is known.
+    pub cpu_at_exit_ns: Option<u64>,
+}
+
+/// A distribution in few numbers, exact to a thousandth unless there are too many of them ([`Report::quantile_error`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How many values.
+    pub count: u64,
+    /// The smallest.
+    pub min: u64,
+    /// Half of the values do not exceed this.
+    pub median: u64,
+    /// 99 of 100 values do not exceed this.
+    pub p99: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+/// The error of quantiles whose histograms are not bounded.
+const USUAL_ERROR: f64 = 0.001;
+
+/// Says that the quantiles of these are less exact than usual, if they are.
+pub fn quantile_sentence(of: &str, error: f64) -> Option<String> {
+    (error > USUAL_ERROR).then(|| {
+        let percent = crate::format::number(error * 100.0);
+        format!("quantiles are exact to {percent} % only: the histograms of all {of} together would not fit into memory")
+    })
+}
+
+impl Quantiles {
+    /// `None` for an empty histogram.
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Option<Self> {
+        Some(Self {
+            count: histogram.count(),
+            min: histogram.min()?,
+            median: histogram.quantile(0.5)?,
+            p99: histogram.quantile(0.99)?,
+            max: histogram.max()?,
+        })
+    }
+}
+
+/// One sensor of a program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SensorReport {
+    /// `comm(pid)` of its process.
+    pub task: String,
+    /// Process.
+    pub pid: u32,
+    /// Sensor id.
+    pub id: String,
+    /// Instance; empty where there is one.
+    pub instance: String,
+    /// Type id.
+    #[serde(rename = "type")]
+    pub type_id: String,
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+    /// Elements per second, missed ones included; null for fewer than two.
+    pub rate_hz: Option<f64>,
+    /// The declared rate.
+    pub declared: Option<DeclaredReport>,
+    /// Distances of neighbours.
+    pub interval_ns: Option<Quantiles>,
+    /// Values per numeric field.
+    pub fields: Vec<FieldReport>,
+}
+
+/// One sensor of the kernel, of all CPUs together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KernelSensorReport {
+    /// Sensor id.
+    pub id: String,
+    /// The name of its events, by which metrics, constraints and updates take it.
+    #[serde(default)]
+    pub event: String,
+    /// Of probes: the file; else empty.
+    pub instance: String,
+    /// Type id.
+    #[serde(rename = "type")]
+    pub type_id: String,
+    /// Elements evaluated.
+    pub elements: u64,
+    /// Elements missed.
+    pub missed: u64,
+    /// Elements per second, missed ones included; null for fewer than two.
+    pub rate_hz: Option<f64>,
+    /// Distances of neighbours.
+    pub interval_ns: Option<Quantiles>,
+    /// Values per field that is a quantity, and of what probes tell.
+    pub fields: Vec<FieldReport>,
+}
+
+/// (T, D, tau) as declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredReport {
+    /// T.
+    pub period_ns: u64,
+    /// D.
+    pub distance_ns: u64,
+    /// tau.
+    pub jitter_ns: u64,
+}
+
+/// The values of a numeric field.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FieldReport {
+    /// Field.
+    pub name: String,
+    /// Unit; empty for a plain number.
+    pub unit: String,
+    /// Smallest value.
+    pub min: Option<f64>,
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Largest value.
+    pub max: Option<f64>,
+    /// Median.
+    pub median: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+}
+
+/// What one stream missed for one cause.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LossReport {
+    /// The stream's label.
+    pub stream: String,
+    /// The cause.
+    pub cause: String,
+    /// Elements missed.
+    pub missed: u64,
+    /// In how many gaps.
+    pub gaps: u64,
+}
+
+/// A distribution for a picture.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HistogramReport {
+    /// What was counted.
+    pub title: String,
+    /// Unit of the values.
+    pub unit: String,
+    /// Counts, from the least values to the greatest. `low` and `high` are both included, unless values are fractions.
+    pub buckets: Vec<BucketReport>,
+    /// Whether values are fractions: then `high` is not included, but in the last bucket and where it is equal to `low`.
+    #[serde(default)]
+    pub fractions: bool,
+}
+
+/// One bar.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BucketReport {
+    /// Smallest value.
+    #[serde(serialize_with = "as_number")]
+    pub low: f64,
+    /// Largest value.
+    #[serde(serialize_with = "as_number")]
+    pub high: f64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Values of a field in few numbers, exact to a thousandth.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ValueQuantiles {
+    /// How many values.
+    pub count: u64,
+    /// The smallest.
+    #[serde(serialize_with = "as_number")]
+    pub min: f64,
+    /// Half of the values do not exceed this.
+    #[serde(serialize_with = "as_number")]
+    pub median: f64,
+    /// 99 of 100 values do not exceed this.
+    #[serde(serialize_with = "as_number")]
+    pub p99: f64,
+    /// The largest.
+    #[serde(serialize_with = "as_number")]
+    pub max: f64,
+}
+
+impl ValueQuantiles {
+    /// `None` without values.
+    #[must_use]
+    pub fn of(values: &Distribution) -> Option<Self> {
+        Some(Self {
+            count: values.count(),
+            min: values.min()?,
+            median: values.quantile(0.5)?,
+            p99: values.quantile(0.99)?,
+            max: values.max()?,
+        })
+    }
+}
+
+impl From<Quantiles> for ValueQuantiles {
+    fn from(lengths: Quantiles) -> Self {
+        Self {
+            count: lengths.count,
+            min: lengths.min as f64,
+            median: lengths.median as f64,
+            p99: lengths.p99 as f64,
+            max: lengths.max as f64,
+        }
+    }
+}
+
+/// Whole numbers are written without a point, as far as doubles have them all.
+fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    const WHOLE: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    if value.trunc() == *value && value.abs() <= WHOLE {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
+    }
+}
+
+/// Rows of metrics that the report of a page has at most: some 200 bytes each.
+const PAGE_METRIC_ROWS: usize = 20_000;
+
+impl Report {
+    /// Takes the metrics out of a report for a page if they have more rows than the page has room for. It shows
+    /// their findings all the same.
+    pub fn take_long_metrics(&mut self) -> Option<MetricsReport> {
+        let metrics = self.metrics.iter().flat_map(|all| &all.metrics);
+        let rows: usize = metrics.map(|metric| metric.tasks.len()).sum();
+        self.metrics.take_if(|_| rows > PAGE_METRIC_ROWS)
+    }
+
+    /// Adds what updates have found. The report is complete only if they are.
+    pub fn add_updates(&mut self, updates: Vec<UpdateReport>) {
+        self.complete &= updates.iter().all(UpdateReport::is_complete);
+        let told = updates.iter().flat_map(UpdateReport::histograms);
+        self.histograms.splice(0..0, told);
+        self.updates = updates;
+    }
+
+    /// Adds the names of threads that are not tracked.
+    pub fn add_other_threads(&mut self, others: Vec<OtherThread>) {
+        let payers = self.intrusion.iter_mut().flat_map(|it| &mut it.threads);
+        for payer in payers.filter(|payer| payer.comm.is_empty()) {
+            let other = others.iter().find(|other| other.tid == payer.tid);
+            payer.comm = other.map_or(String::new(), |other| other.comm.clone());
+        }
+        self.other_threads = others;
+    }
+
+    /// Sums up what was found, once all parts are there.
+    pub fn conclude(&mut self) {
+        self.findings = findings::of(self);
+        self.outcome = self.conclusion().name().to_string();
+    }
+
+    /// What the results amount to, whatever became of the program.
+    #[must_use]
+    pub fn conclusion(&self) -> Conclusion {
+        let check = self.check.as_ref().map(CheckReport::conclusion);
+        let guarantee = self.guarantee.as_ref().map(GuaranteeReport::conclusion);
+        let judged = [check, guarantee];
+        if judged.contains(&Some(Conclusion::Violated)) {
+            return Conclusion::Violated;
+        }
+        let measured = self.metrics.as_ref();
+        let reactions = self.reactions.as_ref();
+        let certain = judged
+            .iter()
+            .all(|one| one.is_none_or(|one| one == Conclusion::Complete))
+            && measured.is_none_or(MetricsReport::is_complete)
+            && reactions.is_none_or(ReactionsReport::is_complete);
+        if self.complete && certain {
+            Conclusion::Complete
+        } else {
+            Conclusion::Inconclusive
+        }
+    }
+
+    /// Adds what came of a monitor, whose distributions come first.
+    pub fn add_guarantee(&mut self, guarantee: Option<GuaranteeReport>) {
+        let histograms = guarantee.iter().flat_map(GuaranteeReport::histograms);
+        self.histograms.splice(0..0, histograms);
+        self.guarantee = guarantee;
+    }
+}
+
+impl HistogramReport {
+    /// From lengths, in buckets between preferred numbers.
+    #[must_use]
+    pub fn new(title: &str, unit: &str, histogram: &Histogram) -> Self {
+        let buckets = histogram.buckets().into_iter();
+        let buckets = buckets.map(|bucket| BucketReport {
+            low: bucket.low as f64,
+            high: bucket.high as f64,
+            count: bucket.count,
+        });
+        Self {
+            title: title.to_string(),
+            unit: unit.to_string(),
+            buckets: buckets.collect(),
+            fractions: false,
+        }
+    }
+
+    /// From values of either sign, fractions or not.
+    #[must_use]
+    pub fn of_values(title: &str, unit: &str, values: &Distribution) -> Self {
+        let buckets = values.buckets().into_iter();
+        let buckets = buckets.map(|bucket| BucketReport {
+            low: bucket.low,
+            high: bucket.high,
+            count: bucket.count,
+        });
+        Self {
+            title: title.to_string(),
+            unit: unit.to_string(),
+            buckets: buckets.collect(),
+            fractions: !values.is_whole(),
+        }
+    }
+}
+
+/// The reports of all threads. A thread that was only named, and never seen to run, wait or
+/// sleep, is left out.
+pub fn threads<O: Observer>(scheduling: &Scheduling<O>) -> Vec<ThreadReport> {
+    let wakeups = scheduling.sees_wakeups();
+    scheduling
+        .threads()
+        .iter()
+        .filter(|thread| was_seen(thread))
+        .map(|thread| self::thread(thread, wakeups))
+        .collect()
+}
+
+fn was_seen(thread: &Thread) -> bool {
+    thread.switches_voluntary + thread.switches_involuntary > 0 || thread.run > Nanos::ZERO
+}
+
+fn thread(thread: &Thread, wakeups: bool) -> ThreadReport {
+    let (runnable, blocked) = if wakeups {
+        (Some(thread.runnable), Some(thread.blocked))
+    } else {
+        // Without wake-ups the time between a voluntary departure and the next run is waiting for
+        // something and waiting for a CPU in one. The kernel's own account divides it: what it
+        // counted as waiting for a CPU beyond the time the thread was displaced.
+        let off = thread.runnable.plus(thread.blocked).as_ns();
+        match thread.sampled {
+            Some((_, wait)) => {
+                let wait = wait.as_ns().max(thread.runnable.as_ns()).min(off);
+                (Some(Nanos::from_ns(wait)), Some(Nanos::from_ns(off - wait)))
+            }
+            None => (None, None),
+        }
+    };
+    ThreadReport {
+        pid: thread.pid,
+        tid: thread.tid,
+        comm: thread.comm.clone(),
+        run_ns: thread.run.as_ns(),
+        runnable_ns: runnable.map(Nanos::as_ns),
+        blocked_ns: blocked.map(Nanos::as_ns),
+        unknown_ns: thread.unknown.as_ns(),
+        switches_voluntary: thread.switches_voluntary,
+        switches_involuntary: thread.switches_involuntary,
+        migrations: thread.migrations,
+        wakeup_latency_ns: Quantiles::of(&thread.wakeup_latency).filter(|_| wakeups),
+        cpu_at_exit_ns: thread.cpu_at_exit.map(Nanos::as_ns),
+    }
+}
+
+/// The reports of all sensors.
+pub fn sensors(statistics: &SensorStatistics) -> Vec<SensorReport> {
+    statistics.accounts().filter_map(sensor).collect()
+}
+
+fn sensor(account: &SensorAccount) -> Option<SensorReport> {
+    let Origin::Program(task) = &account.stream.origin else {
+        return None;
+    };
+    Some(SensorReport {
+        task: format!("{}({})", task.comm, task.pid),
+        pid: task.pid,
+        id: account.stream.sensor.clone(),
+        instance: account.stream.instance.clone(),
+        type_id: account.stream.schema.id().to_string(),
+        elements: account.elements,
+        missed: account.missed,
+        rate_hz: account.rate_hz(),
+        declared: account.stream.rate.map(|rate| DeclaredReport {
+            period_ns: rate.period.as_ns(),
+            distance_ns: rate.distance.as_ns(),
+            jitter_ns: rate.jitter.as_ns(),
+        }),
+        interval_ns: Quantiles::of(&account.intervals),
+        fields: fields(account),
+    })
+}
+
+/// The reports of the kernel's sensors.
+pub fn kernel_sensors(statistics: &SensorStatistics) -> Vec<KernelSensorReport> {
+    let report = |account: &SensorAccount| KernelSensorReport {
+        id: account.stream.sensor.clone(),
+        event: account.stream.event().to_string(),
+        instance: account.stream.instance.clone(),
+        type_id: account.stream.schema.id().to_string(),
+        elements: account.elements,
+        missed: account.missed,
+        rate_hz: account.rate_hz(),
+        interval_ns: Quantiles::of(&account.intervals),
+        fields: fields(account),
+    };
+    statistics.kernel_accounts().map(report).collect()
+}
+
+fn fields(account: &SensorAccount) -> Vec<FieldReport> {
+    let report = |(field, values): (&Field, &FieldStatistics)| {
+        let quantile = |fraction| values.values.quantile(fraction);
+        FieldReport {
+            name: field.name.clone(),
+            unit: field.unit.clone(),
+            min: values.min(),
+            mean: values.mean(),
+            max: values.max(),
+            median: quantile(0.5),
+            p99: quantile(0.99),
+        }
+    };
+    account.counted().map(report).collect()
+}
+
+/// The losses by stream and cause.
+pub fn losses(losses: &Losses) -> Vec<LossReport> {
+    losses
+        .iter()
+        .map(|(_, label, cause, loss)| LossReport {
+            stream: label.to_string(),
+            cause: cause.name().to_string(),
+            missed: loss.missed,
+            gaps: loss.gaps,
+        })
+        .collect()
+}
+
+/// The histograms of every run: wake-up latencies, run lengths, and intervals per sensor.
+pub fn histograms<O: Observer>(
+    scheduling: &Scheduling<O>,
+    statistics: &SensorStatistics,
+) -> Vec<HistogramReport> {
+    let (latencies, runs) = (scheduling.wakeup_latencies(), scheduling.runs());
+    let mut histograms = Vec::new();
+    if scheduling.sees_wakeups() && latencies.count() > 0 {
+        histograms.push(HistogramReport::new(
+            "Wake-up latency, all threads",
+            "ns",
+            latencies,
+        ));
+    }
+    if runs.count() > 0 {
+        histograms.push(HistogramReport::new("Time on a CPU per run", "ns", runs));
+    }
+    for account in statistics
+        .accounts()
+        .filter(|account| account.intervals.count() > 0)
+    {
+        let title = format!("Interval of {}", account.stream.label());
+        histograms.push(HistogramReport::new(&title, "ns", &account.intervals));
+    }
+    histograms
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of a session: the report, how the program ended, and where the recording is.
+
+use std::path::{Path, PathBuf};
+
+use overhear_metrics::Histogram;
+
+use crate::conclusion::Exit;
+use crate::error::SessionError;
+use crate::replay;
+use crate::report::{HistogramReport, Report};
+
+/// What a session found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// How the program ended.
+    pub exit: Exit,
+    pub(crate) out: Option<PathBuf>,
+}
+
+impl Outcome {
+    /// Adds histograms of one's own to the report and the recording.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the recording cannot be written.
+    pub fn add_histograms(
+        &mut self,
+        histograms: Vec<(&str, &str, &Histogram)>,
+    ) -> Result<(), SessionError> {
+        let histograms: Vec<HistogramReport> = histograms
+            .into_iter()
+            .map(|(title, unit, histogram)| HistogramReport::new(title, unit, histogram))
+            .collect();
+        if let Some(out) = &self.out {
+            replay::attach_histograms(out, &histograms)?;
+        }
+        self.report.histograms.splice(0..0, histograms);
+        Ok(())
+    }
+
+    /// The folder of the recording, if one was kept.
+    #[must_use]
+    pub fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+}
