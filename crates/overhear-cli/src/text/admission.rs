@@ -38,7 +38,7 @@ pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
             }
         }
         _ => {
-            let _ = writeln!(text, "ErrorKind::Refused: {}", report.reason);
+            let _ = writeln!(text, "REFUSED: {}", report.reason);
         }
     }
     if let Some(utilisation) = report.utilisation {
