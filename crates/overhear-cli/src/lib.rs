@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The crate computes nothing itself: what a verb does is in `overhear-session`, the page in
-//! `overhear-page`. The terminal screens [`top`] and [`attach`] run a monitor of their own. The library
+//! `overhear-page`. The terminal screens `top` and `attach` run a monitor of their own. The library
 //! exists for the binary, and so that tests can see the text of a report.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

@@ -3,7 +3,7 @@
 //! because a test that may have missed the fault has shown nothing.
 //!
 //! ```no_run
-//! use overhear_cli::harness::assert_held;
+//! use overhear_session::harness::assert_held;
 //!
 //! // In a test:
 //! assert_held(&["./server", "--once"], "overhear.toml".as_ref());

@@ -55,7 +55,7 @@ pub struct Wishes {
     pub buffer_bytes: Option<u64>,
     /// At most this long.
     pub duration: Option<Nanos>,
-    /// Keeps the trace there, where [`Outcome::write_page`] writes the page.
+    /// The folder that keeps the trace.
     pub out: Option<PathBuf>,
     /// The command as the recording remembers it.
     pub command: Vec<OsString>,

@@ -115,7 +115,7 @@ impl Session {
 }
 
 impl SessionBuilder {
-    /// Keeps the trace in this directory, where [`Outcome::write_page`] writes the page.
+    /// Keeps the trace in this directory ([`Outcome::out`]).
     #[must_use]
     pub fn out(mut self, directory: Option<PathBuf>) -> Self {
         self.out = directory;
