@@ -4,15 +4,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
 use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
 use overhear_metrics::automaton::{events_required_by, Metric};
+use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
-use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
+use overhear_monitor::{best_effort, Fanout, Losses, Monitor, HOLD_BACK};
+use overhear_trace::TraceWriter;
 
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -22,13 +24,13 @@ use crate::error::{ErrorKind, SessionError};
 use crate::evaluations::Evaluations;
 use crate::interrupts::Interrupts;
 use crate::intrusion::{Meter, CALIBRATION};
-use crate::metrics::{self, METRICS};
+use crate::metrics::{self, MetricsReport, METRICS};
 use crate::named_sensors::NamedSensors;
-use crate::other_threads::{self, OtherThreads, OTHER_THREADS};
+use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
 use crate::place;
 use crate::progress::BeginProgress;
 use crate::recording::{self, Ending, Found, Recording};
-use crate::report::{SourceReport, TraceReport};
+use crate::report::{Report, SourceReport, TraceReport};
 use crate::session::{close_trace, create_trace, keep, Outcome};
 use crate::shared::Shared;
 
@@ -131,13 +133,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
     let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
     let trial = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
     refuse_unusable(trial, &wishes.probes)?;
-    let mut kernel = wishes.create()?;
-    let source = source_report(&kernel)?;
-    let status = kernel.status().map_err(|error| refused(&error))?;
-    wishes.sensors.check(status)?;
-    if source.active == "none" {
-        return Err(SessionError::new(ErrorKind::Unavailable, source.sentence));
-    }
+    let (mut kernel, source) = open(wishes)?;
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
     // Resumed first: then everything that is told of a thread follows its beginning.
@@ -182,7 +178,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
         }
         let mut fanout = Fanout(all);
         let mut progress = wishes.progress.map(|begin| begin());
-        let mut attendant = Attendant {
+        let mut condition = StopCondition {
             wishes,
             interrupts: &mut interrupts,
             begun,
@@ -195,7 +191,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
             if let Some(progress) = &mut progress {
                 progress.show(now.since(begun), monitor.elements(), missed);
             }
-            if !attendant.goes_on(now) {
+            if !condition.goes_on(now) {
                 ended = now;
                 // It fails only for a monitor that was terminated.
                 let _ = kernel.borrow_mut().finish();
@@ -226,33 +222,16 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
         exit: Exit::Code(0),
     });
     recording.notes = notes;
-    if let Some(writer) = &mut writer {
-        keep(
-            writer,
-            OTHER_THREADS,
-            Some(&others).filter(|all| !all.is_empty()),
-        );
-        keep(writer, METRICS, measured.as_ref());
-        keep(writer, CALIBRATION, meter.as_ref().map(Meter::calibration));
-    }
-    let trace = match (writer, &wishes.out) {
-        (Some(writer), Some(out)) => close_trace(writer, out, &mut recording, &[]),
-        _ => TraceReport::default(),
-    };
-    let found = Found {
-        scheduling: &scheduling,
-        statistics: &statistics,
+    let accounts = Recorded {
+        scheduling,
+        statistics,
+        meter,
+        delays,
         losses: monitor.losses(),
-        meter: meter.as_ref(),
-        compensation: delays
-            .as_ref()
-            .map(|delays| CompensationReport::of(delays, &recording)),
-        trace,
+        metrics: measured,
+        others,
     };
-    let mut report = recording::report(&recording, &found);
-    report.metrics = measured;
-    report.add_other_threads(others);
-    report.conclude();
+    let report = accounts.assemble(writer, wishes.out.as_deref(), recording);
     // The recording is finished, the page can be made again.
     drop(interrupts);
     Ok(Outcome {
@@ -262,14 +241,75 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
     })
 }
 
-/// Knows when to end.
-struct Attendant<'a> {
+/// The kernel monitor of a recording, and what its report says of it.
+fn open(wishes: &Wishes) -> Result<(KernelMonitor, SourceReport), SessionError> {
+    let kernel = wishes.create()?;
+    let source = source_report(&kernel)?;
+    let status = kernel.status().map_err(|error| refused(&error))?;
+    wishes.sensors.check(status)?;
+    if source.active == "none" {
+        return Err(SessionError::new(ErrorKind::Unavailable, source.sentence));
+    }
+    Ok((kernel, source))
+}
+
+/// The accounts of a recording that has ended.
+struct Recorded<'a> {
+    scheduling: Scheduling,
+    statistics: SensorStatistics,
+    meter: Option<Meter>,
+    delays: Option<Delays>,
+    losses: &'a Losses,
+    metrics: Option<MetricsReport>,
+    others: Vec<OtherThread>,
+}
+
+impl Recorded<'_> {
+    /// Ends the trace, with the documents that cannot be computed from it; makes the report.
+    fn assemble(
+        self,
+        writer: Option<TraceWriter>,
+        out: Option<&Path>,
+        mut recording: Recording,
+    ) -> Report {
+        let trace = match (writer, out) {
+            (Some(mut writer), Some(out)) => {
+                let others = Some(&self.others).filter(|all| !all.is_empty());
+                keep(&mut writer, OTHER_THREADS, others);
+                keep(&mut writer, METRICS, self.metrics.as_ref());
+                let calibration = self.meter.as_ref().map(Meter::calibration);
+                keep(&mut writer, CALIBRATION, calibration);
+                close_trace(writer, out, &mut recording, &[])
+            }
+            _ => TraceReport::default(),
+        };
+        let found = Found {
+            scheduling: &self.scheduling,
+            statistics: &self.statistics,
+            losses: self.losses,
+            meter: self.meter.as_ref(),
+            compensation: self
+                .delays
+                .as_ref()
+                .map(|delays| CompensationReport::of(delays, &recording)),
+            trace,
+        };
+        let mut report = recording::report(&recording, &found);
+        report.metrics = self.metrics;
+        report.add_other_threads(self.others);
+        report.conclude();
+        report
+    }
+}
+
+/// When the recording ends.
+struct StopCondition<'a> {
     wishes: &'a Wishes,
     interrupts: &'a mut Interrupts,
     begun: Timestamp,
 }
 
-impl Attendant<'_> {
+impl StopCondition<'_> {
     fn goes_on(&mut self, now: Timestamp) -> bool {
         let over = |most: Nanos| now.since(self.begun) >= most;
         self.interrupts.take().is_empty()
@@ -280,7 +320,7 @@ impl Attendant<'_> {
 
 /// Why the kernel cannot be heard; a mistake in what was asked for is one of usage.
 pub(crate) fn cannot_start(error: &StartError) -> SessionError {
-    let status = match error {
+    let kind = match error {
         StartError::RingSize { .. }
         | StartError::NoSuchProbeRing { .. }
         | StartError::Probe(
@@ -293,17 +333,17 @@ pub(crate) fn cannot_start(error: &StartError) -> SessionError {
         ) => ErrorKind::Usage,
         _ => ErrorKind::Unavailable,
     };
-    SessionError::new(status, error.to_string())
+    SessionError::new(kind, error.to_string())
 }
 
 fn refused(error: &SelectError) -> SessionError {
-    let status = match error {
+    let kind = match error {
         SelectError::NoSuchProcess { .. }
         | SelectError::NoSuchThread { .. }
         | SelectError::NoCgroup { .. } => ErrorKind::Usage,
         _ => ErrorKind::Unavailable,
     };
-    SessionError::new(status, error.to_string())
+    SessionError::new(kind, error.to_string())
 }
 
 fn source_report(kernel: &KernelMonitor) -> Result<SourceReport, SessionError> {
