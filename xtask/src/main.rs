@@ -9,6 +9,7 @@
 //! that the verb cannot install itself, named in the last sentence.
 
 mod bench;
+mod circles;
 mod install;
 mod layers;
 mod mutants;

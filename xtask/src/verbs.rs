@@ -14,7 +14,7 @@ use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{bench, layers, mutants, native, notices, python, sources, tools};
+use crate::{bench, circles, layers, mutants, native, notices, python, sources, tools};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -189,6 +189,13 @@ fn lint(workspace: &Workspace) -> Result<Tally> {
         tally.fail(breach);
     }
     for breach in sources::breaches(workspace)? {
+        tally.fail(breach);
+    }
+    let (circles, breaches) = circles::circles(workspace)?;
+    for circle in circles {
+        println!("lint: {circle}");
+    }
+    for breach in breaches {
         tally.fail(breach);
     }
     let cargo = || shell::cargo(&workspace.root);
