@@ -10,7 +10,7 @@ use overhear_session::calibrate::Calibration;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::intrusion::{Meter, CALIBRATION};
 use overhear_session::output;
-use overhear_session::recording::Recording;
+use overhear_session::recording::{self, Recording};
 use overhear_session::replay;
 use overhear_session::report::Report;
 use overhear_session::session::Outcome;
@@ -151,7 +151,7 @@ fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>
     let recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
     let times = replay::times(&reader, &recording);
     let calibration = match &request.calibration {
-        None => replay::kept(&reader, CALIBRATION)?,
+        None => recording::kept(&reader, CALIBRATION)?,
         Some(named) => Some(named.clone()),
     };
     let costs = calibration.map(|known: Calibration| {

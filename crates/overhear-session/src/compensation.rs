@@ -9,7 +9,6 @@ use overhear_trace::{ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, SessionError};
-use crate::recording::Recording;
 
 /// What the compensation of a run did. All times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,12 +33,12 @@ const fn yes() -> bool {
 }
 
 impl CompensationReport {
-    pub(crate) fn of(delays: &Delays, recording: &Recording) -> Self {
+    pub(crate) fn of(delays: &Delays, hears_wakeups: bool) -> Self {
         Self {
             removed_ns: delays.last().as_ns(),
             greatest_ns: delays.greatest().as_ns(),
             rests: delays.rests(),
-            along_wakeups: recording.hears_wakeups(),
+            along_wakeups: hears_wakeups,
             hurried: delays.hurried(),
         }
     }

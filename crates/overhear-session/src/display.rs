@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use overhear_session::display::{show, Display, TextDisplay};
-//! use overhear_session::report::HistogramReport;
+//! use overhear_session::quantities::HistogramReport;
 //! use overhear_metrics::Histogram;
 //!
 //! /// A display that says how many values there were.
@@ -30,7 +30,7 @@
 use std::fmt::Write as _;
 
 use crate::format::{number, printable};
-use crate::report::{BucketReport, HistogramReport};
+use crate::quantities::{BucketReport, HistogramReport};
 
 /// Where distributions are shown.
 pub trait Display {
@@ -137,7 +137,7 @@ mod tests {
     use overhear_metrics::Distribution;
 
     use super::{show, TextDisplay};
-    use crate::report::{BucketReport, HistogramReport};
+    use crate::quantities::{BucketReport, HistogramReport};
 
     fn text(buckets: &[(u32, u32, u64)]) -> String {
         let buckets = buckets.iter();

@@ -4,7 +4,7 @@
 use overhear_event::{Field, FieldKind, Origin, Rate, StreamDescriptor};
 use serde::Serialize;
 
-use crate::report::DeclaredReport;
+use crate::quantities::DeclaredReport;
 
 /// A sensor's names, type and promise; the keys are those of every JSON document that names one.
 #[derive(Clone, Debug, PartialEq, Serialize)]

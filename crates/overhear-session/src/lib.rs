@@ -55,6 +55,7 @@ pub mod output;
 pub mod place;
 mod process_tree;
 pub mod progress;
+pub mod quantities;
 pub mod reactions;
 pub mod record;
 pub mod recording;

@@ -21,7 +21,6 @@ use crate::kinds::Kinds;
 use crate::measurements::{Measurements, Recorded};
 use crate::other_threads;
 use crate::recording::{self, Recording};
-use crate::trust::{self, TrustError};
 
 /// Document of a recording that keeps the metrics of its run.
 pub const METRICS: &str = "metrics";
@@ -213,7 +212,9 @@ fn usual(heard: &EventSet) -> Vec<Metric> {
 /// [`SessionError`] if there is no such metric or file, or if a file makes no sense.
 pub fn wished(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, SessionError> {
     let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
-    let named = names.iter().map(|name| find(name, Path::new("")));
+    let named = names
+        .iter()
+        .map(|name| crate::config::metrics::find(name, Path::new("")));
     let mut all = named.collect::<Result<Vec<Metric>, _>>().map_err(usage)?;
     if let Some(config) = config {
         all.extend(crate::config::metrics::read_any(config)?);
@@ -270,20 +271,6 @@ pub fn report_of<S: Sink>(
             .push(format!("{refused} measurements found no room in the table"));
     }
     report
-}
-
-/// The metric that a word stands for. A word with `/` or `.` is a file; relative names begin at
-/// `base`.
-pub fn find(name: &str, base: &Path) -> Result<Metric, String> {
-    if !name.contains(['/', '.']) {
-        return system_metric(name)
-            .map_err(|error| format!("{error}; a file is named with its folder or ending"));
-    }
-    let text = trust::read_to_string(&base.join(name)).map_err(|error| match error {
-        TrustError::Io(error) => format!("cannot read {name}: {error}"),
-        TrustError::Untrusted(sentence) => sentence,
-    })?;
-    text.parse().map_err(|error| format!("{name}: {error}"))
 }
 
 /// The newest short name of every thread and process.

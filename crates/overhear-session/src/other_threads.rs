@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SessionError;
 use crate::kinds::THREADS;
-use crate::replay;
+use crate::recording;
 
 /// Document of a recording that keeps the names.
 pub(crate) const OTHER_THREADS: &str = "other_threads";
@@ -141,7 +141,7 @@ impl Update for OtherThreads {
 /// # Errors
 /// [`SessionError`] if the document cannot be read.
 pub(crate) fn kept(reader: &TraceReader) -> Result<Vec<OtherThread>, SessionError> {
-    Ok(replay::kept(reader, OTHER_THREADS)?.unwrap_or_default())
+    Ok(recording::kept(reader, OTHER_THREADS)?.unwrap_or_default())
 }
 
 /// The names by their threads.

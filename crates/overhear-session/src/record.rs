@@ -29,8 +29,9 @@ use crate::named_sensors::NamedSensors;
 use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
 use crate::place;
 use crate::progress::BeginProgress;
-use crate::recording::{self, Ending, Found, Recording};
-use crate::report::{Report, SourceReport, TraceReport};
+use crate::quantities::{SourceReport, TraceReport};
+use crate::recording::{Ending, Recording};
+use crate::report::{self, Found, Report};
 use crate::session::{close_trace, create_trace, keep, Outcome};
 use crate::shared::Shared;
 
@@ -291,10 +292,10 @@ impl Recorded<'_> {
             compensation: self
                 .delays
                 .as_ref()
-                .map(|delays| CompensationReport::of(delays, &recording)),
+                .map(|delays| CompensationReport::of(delays, recording.hears_wakeups())),
             trace,
         };
-        let mut report = recording::report(&recording, &found);
+        let mut report = report::of(&recording, &found);
         report.metrics = self.metrics;
         report.add_other_threads(self.others);
         report.conclude();

@@ -4,20 +4,18 @@
 //! The document `run` is written before the program starts, so that a trace whose recorder was
 //! killed still says what it is a trace of, and again at the end.
 
+use crate::error::{ErrorKind, SessionError};
+use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 
 use overhear_event::kernel::SCHED_WAKE;
 use overhear_event::Timestamp;
-use overhear_metrics::{Observer, Scheduling, SensorStatistics};
-use overhear_monitor::Losses;
 use overhear_stream::Segment;
 use overhear_trace::{ReadError, ReplaySummary, TornTail, TraceReader};
 use serde::{Deserialize, Serialize};
 
-use crate::compensation::CompensationReport;
 use crate::conclusion::Exit;
-use crate::intrusion::Meter;
-use crate::report::{self, HistogramReport, Report, SourceReport, TraceReport};
+use crate::quantities::SourceReport;
 
 /// The document `run`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -199,64 +197,11 @@ pub fn clock_document(segments: &[Segment]) -> serde_json::Value {
     serde_json::json!({ "segments": segments })
 }
 
-/// What the evaluations found, live or in a replay.
-pub struct Found<'a, O> {
-    pub(crate) scheduling: &'a Scheduling<O>,
-    pub(crate) statistics: &'a SensorStatistics,
-    pub(crate) losses: &'a Losses,
-    /// Where the machine is calibrated.
-    pub meter: Option<&'a Meter>,
-    /// Where the others see compensated times.
-    pub compensation: Option<CompensationReport>,
-    pub(crate) trace: TraceReport,
-}
-
-/// The report of a run. The same whether it was observed live or is replayed.
-pub fn report<O: Observer>(recording: &Recording, found: &Found<'_, O>) -> Report {
-    let missed = found.losses.missed().saturating_add(found.trace.unrecorded);
-    let mut losses = report::losses(found.losses);
-    if found.trace.unrecorded > 0 {
-        losses.push(report::LossReport {
-            stream: "trace".to_string(),
-            cause: "unrecorded".to_string(),
-            missed: found.trace.unrecorded,
-            gaps: 1,
-        });
-    }
-    let histograms: Vec<HistogramReport> = report::histograms(found.scheduling, found.statistics);
-    let quantile_error = found.statistics.quantile_error();
-    let quantile_error = quantile_error.max(found.scheduling.quantile_error());
-    let inexact = report::quantile_sentence("threads and sensors", quantile_error);
-    Report {
-        overhear_version: recording.overhear_version.clone(),
-        command: recording.command.clone(),
-        exit: recording.end.map(|end| end.exit),
-        duration_ns: recording
-            .end
-            .map_or(0, |end| end.end_ns.saturating_sub(recording.start_ns))
-            .saturating_sub(found.compensation.map_or(0, |found| found.removed_ns)),
-        sources: recording.sources.clone(),
-        trace: found.trace.clone(),
-        threads: report::threads(found.scheduling),
-        sensors: report::sensors(found.statistics),
-        kernel_sensors: report::kernel_sensors(found.statistics),
-        unheard: recording.unheard,
-        complete: losses.is_empty() && recording.unheard == 0 && recording.end.is_some(),
-        other_threads: Vec::new(),
-        outcome: String::new(),
-        findings: Vec::new(),
-        updates: Vec::new(),
-        losses,
-        missed_total: missed,
-        notes: recording.notes.iter().cloned().chain(inexact).collect(),
-        quantile_error,
-        histograms,
-        check: None,
-        metrics: None,
-        guarantee: None,
-        reactions: None,
-        compensated: found.compensation.is_some(),
-        compensation: found.compensation,
-        intrusion: found.meter.map(|meter| meter.report(found.scheduling)),
-    }
+/// What was found live and kept, if it was.
+pub fn kept<T: DeserializeOwned>(
+    reader: &TraceReader,
+    name: &str,
+) -> Result<Option<T>, SessionError> {
+    let document = reader.document_as(name);
+    document.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))
 }

@@ -19,9 +19,10 @@ use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{MetricsReport, METRICS};
 use crate::other_threads;
 use crate::output;
+use crate::quantities::{HistogramReport, TraceReport};
 use crate::reactions::{ReactionsReport, REACTIONS};
-use crate::recording::{self, report, Found, Recording};
-use crate::report::{HistogramReport, Report, TraceReport};
+use crate::recording::{self, kept, Recording};
+use crate::report::{self, Found, Report};
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
 /// How a recording is evaluated.
@@ -94,15 +95,6 @@ pub(crate) fn attach_histograms(
     let json = serde_json::to_vec(histograms).unwrap_or_default();
     let own = dir.join("trace").join("overhear");
     output::write_inside(&own, "histograms.json", |out| out.write_all(&json))
-}
-
-/// What was found live and kept, if it was.
-pub fn kept<T: DeserializeOwned>(
-    reader: &TraceReader,
-    name: &str,
-) -> Result<Option<T>, SessionError> {
-    let document = reader.document_as(name);
-    document.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))
 }
 
 /// What was kept, or nothing where it is something else.
@@ -188,10 +180,10 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
         meter: meter.as_ref(),
         compensation: delays
             .as_ref()
-            .map(|delays| CompensationReport::of(delays, &recording)),
+            .map(|delays| CompensationReport::of(delays, recording.hears_wakeups())),
         trace,
     };
-    let mut report = report(&recording, &found);
+    let mut report = report::of(&recording, &found);
     report.check = check;
     report.metrics = metrics;
     report.add_updates(updates);

@@ -18,7 +18,7 @@ use overhear_monitor::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, SessionError};
-use crate::report::HistogramReport;
+use crate::quantities::HistogramReport;
 use crate::trust;
 
 /// The document of a recording in which the reports of its updates are kept.

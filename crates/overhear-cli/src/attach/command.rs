@@ -23,8 +23,8 @@ use overhear_session::interrupts::Interrupts;
 use overhear_session::limits;
 use overhear_session::listing::State;
 use overhear_session::place;
+use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
-use overhear_session::report::SourceReport;
 use overhear_session::session::{close_trace, create_trace};
 use overhear_session::shared::Shared;
 

@@ -26,8 +26,8 @@ use map::{Mapping, Shapes};
 use order::SwitchOrder;
 use overhear_session::conclusion::Exit;
 use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
-use overhear_session::report::SourceReport;
 use overhear_session::session::uncreated;
 
 /// The recording's writer learns the time once this span of it has passed, so that packets of slow streams do not stay

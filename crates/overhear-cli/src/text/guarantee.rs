@@ -6,7 +6,7 @@ use std::fmt::Write;
 use overhear_event::Nanos;
 use overhear_session::format::{number, printable};
 use overhear_session::guaranteed::{GuaranteeReport, Suggestion};
-use overhear_session::report::ValueQuantiles;
+use overhear_session::quantities::ValueQuantiles;
 
 use super::columns::Table;
 use super::width::Width;

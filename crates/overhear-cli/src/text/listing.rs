@@ -5,7 +5,7 @@ use overhear_event::Nanos;
 use overhear_session::format::{printable, rate};
 use overhear_session::identity::FieldIdentity;
 use overhear_session::listing::Listing;
-use overhear_session::report::DeclaredReport;
+use overhear_session::quantities::DeclaredReport;
 
 use super::columns::Table;
 use super::width::Width;

@@ -9,7 +9,7 @@ use overhear_session::format::printable;
 use overhear_session::measurements::{MeasurementReport, Measurements};
 use overhear_session::metrics::TaskReport;
 use overhear_session::metrics::{shortcomings, MetricReport, MetricsReport};
-use overhear_session::report::quantile_sentence;
+use overhear_session::quantities::quantile_sentence;
 
 use super::columns::{Layout, Table};
 use super::width::Width;

@@ -14,8 +14,9 @@ use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, quoted, rate};
 use overhear_session::guaranteed::GuaranteeReport;
 use overhear_session::metrics::{MetricReport, MetricsReport};
+use overhear_session::quantities::Quantiles;
 use overhear_session::report::{
-    FieldReport, KernelSensorReport, Quantiles, Report, SensorReport, ThreadReport,
+    FieldReport, KernelSensorReport, Report, SensorReport, ThreadReport,
 };
 use overhear_session::updates::UpdateReport;
 

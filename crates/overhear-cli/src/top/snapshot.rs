@@ -14,7 +14,7 @@ use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, rate};
 use overhear_session::identity::Identity;
 use overhear_session::listing::State;
-use overhear_session::report::{HistogramReport, Quantiles};
+use overhear_session::quantities::{HistogramReport, Quantiles};
 
 /// What `overhear top --once --format json` prints.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -15,7 +15,7 @@ use crate::format::Format;
 use crate::testing::{at, declared_stream, gap, plain_stream, queue_payload};
 use crate::text::width::Width;
 use overhear_session::listing::State;
-use overhear_session::report::{BucketReport, HistogramReport, Quantiles};
+use overhear_session::quantities::{BucketReport, HistogramReport, Quantiles};
 
 /// Two sensors for four seconds: `queue` at its declared kilohertz less a gap, `job` at 2 Hz, then
 /// silent and switched off.

@@ -7,7 +7,7 @@ use overhear_event::Timestamp;
 use overhear_metrics::{Observer, Scheduling, Thread};
 
 use super::snapshot::ThreadRow;
-use overhear_session::report::Quantiles;
+use overhear_session::quantities::Quantiles;
 
 /// Remembers the accounts of the last look.
 #[derive(Clone, Debug, Default)]

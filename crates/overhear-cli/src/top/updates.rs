@@ -11,7 +11,7 @@ use overhear_session::config::{Config, MissedConfig};
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::guaranteed::Counting;
 use overhear_session::place;
-use overhear_session::report::HistogramReport;
+use overhear_session::quantities::HistogramReport;
 use overhear_session::updates::{UpdateSpecification, Updates};
 
 /// An update that has distributions: it counts the values of a field, or its plug-in tells some.

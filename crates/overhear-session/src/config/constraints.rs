@@ -17,7 +17,6 @@ use toml::Spanned;
 
 use super::{refuse_strangers, Length};
 use crate::error::{ErrorKind, SessionError};
-use crate::metrics;
 
 /// `[[constraint]]`: what must hold of a metric, a field or an event; see docs/verdicts.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -486,7 +485,7 @@ impl ConstraintConfig {
                 return Err((at, sentence.to_owned()));
             }
             (Some(name), None, None) => {
-                let metric = metrics::find(name.get_ref(), base)
+                let metric = super::metrics::find(name.get_ref(), base)
                     .map_err(|sentence| (name.span().start, sentence))?;
                 Values::Metric(Box::new(metric))
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[[metric]]`: what is measured.
 
+use crate::trust::{self, TrustError};
+use overhear_metrics::automaton::system_metric;
 use std::path::{Path, PathBuf};
 
 use overhear_metrics::automaton::{new_user_metric, Catalogue, Metric, Pattern};
@@ -9,7 +11,6 @@ use serde::Deserialize;
 
 use super::refuse_strangers;
 use crate::error::{ErrorKind, SessionError};
-use crate::metrics::find;
 
 /// `[[metric]]`: a built-in metric by its name, one in a file, or the execution time between two events of
 /// a task; see docs/metrics.md.
@@ -96,6 +97,20 @@ fn parse(text: &str, base: &Path) -> Result<Vec<Metric>, String> {
         metric.map_err(|sentence| format!("the metric no. {number}: {sentence}"))
     });
     metrics.collect()
+}
+
+/// The metric that a word stands for. A word with `/` or `.` is a file; relative names begin at
+/// `base`.
+pub fn find(name: &str, base: &Path) -> Result<Metric, String> {
+    if !name.contains(['/', '.']) {
+        return system_metric(name)
+            .map_err(|error| format!("{error}; a file is named with its folder or ending"));
+    }
+    let text = trust::read_to_string(&base.join(name)).map_err(|error| match error {
+        TrustError::Io(error) => format!("cannot read {name}: {error}"),
+        TrustError::Untrusted(sentence) => sentence,
+    })?;
+    text.parse().map_err(|error| format!("{name}: {error}"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update};
 use overhear_metrics::Distribution;
 
-use crate::report::HistogramReport;
+use crate::quantities::HistogramReport;
 
 /// Counts elements, and the values of one field in a distribution. It allocates only when it gets to know
 /// a stream.
@@ -149,7 +149,7 @@ mod tests {
     };
 
     use super::Counting;
-    use crate::report::ValueQuantiles;
+    use crate::quantities::ValueQuantiles;
 
     fn stream(id: u32, field: &str, kind: FieldKind) -> StreamDescriptor {
         let schema = TypeSchema::builder("it").field(field, kind, "V");

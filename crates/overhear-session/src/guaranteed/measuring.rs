@@ -11,8 +11,7 @@ use overhear_metrics::Histogram;
 
 use crate::config::{Config, UpdateConfig};
 use crate::error::{ErrorKind, SessionError};
-use crate::metrics;
-use crate::report::{HistogramReport, Quantiles};
+use crate::quantities::{HistogramReport, Quantiles};
 
 /// The lengths of all measurements, in nanoseconds.
 #[derive(Debug)]
@@ -174,7 +173,7 @@ fn metric_of(
     config: &Config,
     update: &UpdateConfig,
 ) -> Result<Metric, String> {
-    let metric = metrics::find(name, base)?;
+    let metric = crate::config::metrics::find(name, base)?;
     let own = config.sensors.iter();
     let own = own.filter(|sensor| update.takes(&sensor.id));
     let (kernel, programs): (Vec<_>, Vec<_>) = own.partition(|it| it.is_of_kernel());

@@ -10,7 +10,7 @@ use crate::admit::{self, MemoryBytes};
 use crate::conclusion::Conclusion;
 use crate::config::selection::Selection;
 use crate::config::{Config, UpdateConfig};
-use crate::report::{HistogramReport, ValueQuantiles};
+use crate::quantities::{HistogramReport, ValueQuantiles};
 use crate::updates::UpdateReport;
 
 /// What came of a monitor (`docs/executors.md`).

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::error::{ErrorKind, SessionError};
 use crate::limits;
+use crate::quantities::TraceReport;
 use crate::recording::{self, Recording};
-use crate::report::TraceReport;
 
 /// What was made for a recording that has not begun, insides first: if the program cannot be run,
 /// the place is as it was, so that the command can be corrected and repeated. Files and folders

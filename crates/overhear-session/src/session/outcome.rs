@@ -7,8 +7,9 @@ use overhear_metrics::Histogram;
 
 use crate::conclusion::Exit;
 use crate::error::SessionError;
+use crate::quantities::HistogramReport;
 use crate::replay;
-use crate::report::{HistogramReport, Report};
+use crate::report::Report;
 
 /// What a session found.
 #[derive(Debug)]

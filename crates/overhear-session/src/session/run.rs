@@ -12,6 +12,7 @@
 //! Each step takes what the one before it made. A step that fails gives back what was made: the program
 //! ends without having run, and a recording that has not begun leaves no files.
 
+use crate::report::{self, Found};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -44,10 +45,10 @@ use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, MetricsReport, METRICS};
 use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
 use crate::process_tree::ProcessTree;
+use crate::quantities::{SourceReport, TraceReport};
 use crate::reactions::{Deciders, ReactionsReport, Reactor, Surroundings, REACTIONS};
 use crate::record::cannot_start;
-use crate::recording::{self, Ending, Found, Recording};
-use crate::report::{SourceReport, TraceReport};
+use crate::recording::{Ending, Recording};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::updates::{UpdateReport, Updates, UPDATES};
@@ -531,10 +532,10 @@ impl Settled {
             compensation: self
                 .delays
                 .as_ref()
-                .map(|delays| CompensationReport::of(delays, &self.recording)),
+                .map(|delays| CompensationReport::of(delays, self.recording.hears_wakeups())),
             trace,
         };
-        let mut report = recording::report(&self.recording, &found);
+        let mut report = report::of(&self.recording, &found);
         (report.check, report.metrics) = (self.check, self.metrics);
         report.add_updates(self.updates);
         report.add_guarantee(self.guarantee);
