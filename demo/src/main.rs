@@ -14,7 +14,7 @@ use demo::chart::{chart, duration};
 use demo::{programs, Reason, Span, Spans};
 use overhear_metrics::Histogram;
 use overhear_session::conclusion::Exit;
-use overhear_session::session::{KernelChoice, Session};
+use overhear_session::session::{KernelBackend, Session};
 use rustix::time::{clock_gettime, ClockId};
 
 /// Where does the CPU time of a call from a client to a server go?
@@ -43,7 +43,7 @@ enum Kernel {
     Off,
 }
 
-impl From<Kernel> for KernelChoice {
+impl From<Kernel> for KernelBackend {
     fn from(kernel: Kernel) -> Self {
         match kernel {
             Kernel::Auto => Self::Auto,

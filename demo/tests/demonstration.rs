@@ -11,7 +11,7 @@ use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_metrics::Histogram;
 use overhear_session::conclusion::{Conclusion, Exit};
 use overhear_session::error::ErrorKind;
-use overhear_session::session::{KernelChoice, Session};
+use overhear_session::session::{KernelBackend, Session};
 
 const CALLS: u32 = 400;
 const PERIOD_US: u32 = 500;
@@ -56,51 +56,51 @@ fn sum(histogram: &Histogram) -> f64 {
 #[test]
 fn four_spans_are_measured_with_every_kernel_sensor() {
     let _session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
-    for choice in [KernelChoice::Bpf, KernelChoice::Perf, KernelChoice::Off] {
+    for backend in [KernelBackend::Bpf, KernelBackend::Perf, KernelBackend::Off] {
         // Context switches and the thread's CPU clock tell the same, on average: within a factor of two, since
         // the calls are few, and a single one that the machine held up counts for the clock alone. Not three
         // times in a row.
-        let alike = |_| match four_spans(choice) {
+        let alike = |_| match four_spans(backend) {
             Some((by_switches, by_clock)) => {
-                println!("{choice:?}: IPC by switches {by_switches:.0} ns, by the clock {by_clock:.0} ns");
+                println!("{backend:?}: IPC by switches {by_switches:.0} ns, by the clock {by_clock:.0} ns");
                 (0.5..=2.0).contains(&(by_switches / by_clock))
             }
             None => true,
         };
-        assert!((0..3).any(alike), "{choice:?}: switches and clock differ");
+        assert!((0..3).any(alike), "{backend:?}: switches and clock differ");
     }
 }
 
 /// Runs both programs once. Mean nanoseconds of a call in the kernel: by context switches, and by the thread's
 /// clock; no numbers if the machine spoiled most of the calls. `None` where nobody hears the kernel.
-fn four_spans(choice: KernelChoice) -> Option<(f64, f64)> {
+fn four_spans(backend: KernelBackend) -> Option<(f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
     let command = programs::command(Path::new(DEMO), folder.path(), CALLS, PERIOD_US).unwrap();
     let (mut spans, mut between) = (Spans::default(), BetweenCalls::default());
     let outcome = Session::builder(command)
-        .kernel(choice)
+        .kernel(backend)
         .run(&mut [&mut spans, &mut between]);
     let outcome = match outcome {
-        Err(failure) if failure.kind == ErrorKind::Unavailable && choice != KernelChoice::Off => {
-            println!("skipped: {choice:?}: {failure}");
+        Err(failure) if failure.kind == ErrorKind::Unavailable && backend != KernelBackend::Off => {
+            println!("skipped: {backend:?}: {failure}");
             return None;
         }
         outcome => outcome.unwrap(),
     };
     spans.finish();
     let report = &outcome.report;
-    assert_eq!(report.missed_total, 0, "{choice:?}: {:?}", report.losses);
+    assert_eq!(report.missed_total, 0, "{backend:?}: {:?}", report.losses);
     assert_eq!(
         (outcome.exit, outcome.report.conclusion()),
         (Exit::Code(0), Conclusion::Complete),
-        "{choice:?}: {:?}",
+        "{backend:?}: {:?}",
         outcome.report.notes
     );
     assert!(spans.discarded().is_empty(), "{:?}", spans.discarded());
 
     let count = |span| spans.histogram(span).count();
     for span in [Span::Client, Span::Parsing, Span::Function] {
-        assert_eq!(count(span), u64::from(CALLS), "{choice:?}: {span:?}");
+        assert_eq!(count(span), u64::from(CALLS), "{backend:?}: {span:?}");
     }
     // CPU time is a part of the time that has passed, and the stamps enclose it. The clocks of
     // stamps and of CPU time are not the same; they differ by much less than a hundredth.
@@ -110,14 +110,14 @@ fn four_spans(choice: KernelChoice) -> Option<(f64, f64)> {
     let service = sum(spans.service());
     assert!(inside <= service * 1.01, "{inside} of {service}");
 
-    if choice == KernelChoice::Off {
+    if backend == KernelBackend::Off {
         assert_eq!((spans.switches(), count(Span::Ipc)), (0, 0));
         return None;
     }
     let discarded: u64 = spans.ipc_discarded().values().sum();
     assert_eq!(count(Span::Ipc) + discarded, u64::from(CALLS));
     if count(Span::Ipc) < u64::from(CALLS) / 2 {
-        println!("{choice:?}: too few: {:?}", spans.ipc_discarded());
+        println!("{backend:?}: too few: {:?}", spans.ipc_discarded());
         return Some((f64::NAN, f64::NAN));
     }
     let by_switches = spans.histogram(Span::Ipc).mean().unwrap();

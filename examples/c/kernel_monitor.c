@@ -56,7 +56,7 @@ int main(void)
         return SKIPPED;
     }
     printf("%s; %llu bytes were granted\n", status.sentence, (unsigned long long)status.granted_bytes);
-    events = malloc(status.most_events * sizeof *events);
+    events = malloc(status.max_events * sizeof *events);
     if (!events)
         return 1;
 
@@ -73,7 +73,7 @@ int main(void)
         pthread_join(workers[number], NULL);
 
     oh_kernel_monitor_finish(monitor);
-    if (oh_kernel_monitor_read(monitor, events, status.most_events, &count) != 0)
+    if (oh_kernel_monitor_read(monitor, events, status.max_events, &count) != 0)
         fprintf(stderr, "%s\n", oh_kernel_last_error());
     for (const oh_kernel_event *event = events; event < events + count; event++) {
         if (event->cause != 0) {

@@ -1,35 +1,39 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Kernel monitors, for C11 and C++17: what the kernel does with the threads that a program chooses.
+ * Kernel monitors, for C11 and C++17: kernel events of selected threads.
  *
  *     oh_kernel_monitor *monitor;
  *     oh_kernel_monitor_options options = {.buffer_bytes = 1 << 20};
  *     oh_kernel_status status;
  *     if (oh_kernel_monitor_create(&monitor, &options, &status) != 0)
  *         fprintf(stderr, "%s\n", oh_kernel_last_error());
- *     oh_kernel_event *events = malloc(status.most_events * sizeof *events);
+ *     oh_kernel_event *events = malloc(status.max_events * sizeof *events);
  *     oh_kernel_thread_monitor(monitor, thread, 7);
  *     oh_kernel_monitor_resume(monitor);
  *     ...
  *     uint64_t count;
- *     oh_kernel_monitor_read(monitor, events, status.most_events, &count);
+ *     oh_kernel_monitor_read(monitor, events, status.max_events, &count);
  *     ...
  *     oh_kernel_monitor_terminate(monitor);
  *     oh_kernel_monitor_free(monitor);
  *
- * A kernel monitor (seed 003, section 4) is created suspended, then resumed and read. It tracks threads,
- * processes with all that they create, cgroups, or everything, and records in buffers of its own, one per
- * hook and CPU. It belongs to its creator, and ends with it, however that ends: the kernel removes its
- * programs and buffers. Another process reaches it only if it is handed over to it. Several monitors may
- * track the same threads.
+ * A kernel monitor (seed 003, section 4) records the kernel events of the threads that it tracks.
+ * Its life: created suspended, resumed, read, terminated. It tracks threads, processes with all
+ * their descendants, cgroups, or the whole machine. It has its own buffers, one per hook and CPU.
+ * Several monitors may track the same threads.
  *
- * The functions are in a library of their own, which is linked with libbpf: -loverhear_kernel, or
+ * A monitor belongs to the process that created it, and ends with that process: the kernel removes
+ * its programs and buffers. Other processes have no access, unless the monitor is handed over.
+ *
+ * The functions are in a separate library, which links with libbpf: -loverhear_kernel,
  * `pkg-config overhear-kernel`, or Overhear::kernel in CMake.
  *
- * All functions that return an int return a negative errno on failure: -EINVAL for a monitor that is NULL or
- * terminated, and what is said below. oh_kernel_last_error has the sentence. They have in common, where
- * nothing else is said:
- * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
+ * Every function with result int returns 0 or a negative errno. -EINVAL: the monitor is NULL or
+ * terminated; further codes are listed at each function. oh_kernel_last_error returns the message.
+ *
+ * Unless a function states otherwise:
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may
+ * block.
  */
 #ifndef OVERHEAR_KERNEL_H
 #define OVERHEAR_KERNEL_H
@@ -40,33 +44,36 @@
 extern "C" {
 #endif
 
-/* A kernel monitor; made by oh_kernel_monitor_create or _receive, given back by oh_kernel_monitor_free. */
+/* A kernel monitor. oh_kernel_monitor_create and _receive make one, oh_kernel_monitor_free frees
+ * it. */
 typedef struct oh_kernel_monitor oh_kernel_monitor;
 
-/* How the kernel is heard. */
+/* Source of kernel events. */
 enum {
-    OH_KERNEL_ANY = 0, /* by BPF programs, else by perf records */
-    OH_KERNEL_BPF = 1, /* all that this header tells of; needs CAP_BPF and CAP_PERFMON */
-    OH_KERNEL_PERF = 2 /* threads and processes of one's own, switches and lives alone */
+    OH_KERNEL_ANY = 0, /* BPF programs if permitted, else perf records */
+    OH_KERNEL_BPF = 1, /* everything in this header; needs CAP_BPF and CAP_PERFMON */
+    OH_KERNEL_PERF = 2 /* threads and processes of this user; sched_switch and task_life only */
 };
 
-/* What a monitor is created with. Zero-initialise it. */
+/* Options of a new monitor. Zero-initialise it. */
 typedef struct oh_kernel_monitor_options {
-    uint64_t buffer_bytes; /* about how many all buffers may take together; 0: some MiB per possible CPU */
-    const char *sensors;   /* besides scheduling: names, separated by commas, or "all"; NULL: none. One of
-                              scheduling among them leaves out what is not named: "sched_switch" has no
-                              wake-ups, and no program for them. sched_switch and task_life are always heard */
-    uint32_t way;          /* OH_KERNEL_* */
-    uint32_t apart;        /* not 0: with BPF programs of its own, so that it can be handed over whatever
-                              other monitors this process has */
+    uint64_t buffer_bytes; /* approximate size of all buffers; 0: some MiB per possible CPU */
+    const char *sensors;   /* sensors besides scheduling: names separated by commas, or "all"; NULL:
+                              none. If the list names a sensor of scheduling, only the named ones of
+                              scheduling are recorded, and sched_switch and task_life. Example:
+                              "sched_switch" disables wake-ups and loads no program for them */
+    uint32_t backend;      /* OH_KERNEL_* */
+    uint32_t dedicated_programs; /* not 0: the monitor gets its own BPF programs, so that it can be
+                                    handed over while this process has other monitors */
 } oh_kernel_monitor_options;
 
-/* What was granted. */
+/* Properties of a monitor. */
 typedef struct oh_kernel_status {
-    uint64_t granted_bytes; /* of all buffers */
-    uint64_t most_events;   /* that one read can return: room for as many never leaves any behind */
-    const char *sentence;   /* what is heard, and what this kernel lacks; as long as the monitor lives */
-    uint32_t way;           /* OH_KERNEL_BPF or OH_KERNEL_PERF */
+    uint64_t granted_bytes; /* size of all buffers */
+    uint64_t max_events;    /* largest number of events that one read can return */
+    const char *sentence;   /* recorded sensors, and sensors that this kernel lacks, for people;
+                               valid as long as the monitor */
+    uint32_t backend;       /* OH_KERNEL_BPF or OH_KERNEL_PERF */
     uint32_t reserved;
 } oh_kernel_status;
 
@@ -81,12 +88,12 @@ typedef struct oh_kernel_switch {
 enum {
     OH_SWITCH_PREEMPTED = 1,    /* the leaving thread did not call the scheduler itself */
     OH_SWITCH_PREV_TRACKED = 2, /* the leaving thread is tracked by this monitor */
-    OH_SWITCH_NEXT_TRACKED = 4, /* the entering one is */
-    OH_SWITCH_VOLUNTARY = 8,    /* the kernel counts it as voluntary; of tracked threads */
-    OH_SWITCH_RESUMED = 16      /* the first of its stream since the suspended monitor was resumed */
+    OH_SWITCH_NEXT_TRACKED = 4, /* the entering thread is tracked by this monitor */
+    OH_SWITCH_VOLUNTARY = 8,    /* the kernel counts the switch as voluntary; set for tracked threads only */
+    OH_SWITCH_RESUMED = 16      /* first switch of its stream after the monitor was resumed */
 };
 
-/* A wake-up: sched_wake. */
+/* A wake-up: the payload of streams of the sensor sched_wake. */
 typedef struct oh_kernel_wake {
     uint32_t tid, pid;
     uint32_t waker_tid, waker_pid;
@@ -95,12 +102,12 @@ typedef struct oh_kernel_wake {
 } oh_kernel_wake;
 enum { OH_WAKE_WAKING = 1, OH_WAKE_WAKEUP = 2, OH_WAKE_NEW = 3 };
 
-/* A thread begins, ends, is tracked: task_life. */
+/* Begin, end or tracking of a thread: the payload of streams of the sensor task_life. */
 typedef struct oh_kernel_life {
     uint32_t tid, pid;
     uint32_t parent_tid, parent_pid;
     uint32_t kind; /* OH_LIFE_* */
-    uint32_t code; /* of TRACKED the unique id, of EXIT the exit code */
+    uint32_t code; /* TRACKED: the unique id; EXIT: the exit code */
     uint64_t cpu_ns;
     char comm[16];
     uint64_t reserved;
@@ -115,15 +122,15 @@ enum {
 };
 
 /*
- * The basic kernel event: an element of any stream, or, where `cause` is not 0, a gap in one. The stream
- * says what the payload consists of (its sensor, type and fields); the three of scheduling have structs.
+ * A kernel event: an element of a stream, or, if `cause` is not 0, a gap in a stream. The stream
+ * describes the payload (sensor, type, fields); the three sensors of scheduling have structs.
  */
 typedef struct oh_kernel_event {
     const oh_stream *stream; /* valid until the monitor is freed */
-    uint64_t sequence;       /* the position of the element, or of the first that was missed */
-    uint64_t time_ns;        /* CLOCK_MONOTONIC; of a gap, that of the element before it */
-    uint64_t missed;         /* of a gap: how many elements; 0 is a damage of unknown extent */
-    uint32_t cause;          /* OH_GAP_* of update.h; 0: this is an element */
+    uint64_t sequence;       /* position of the element, or of the first missed one */
+    uint64_t time_ns;        /* CLOCK_MONOTONIC; for a gap, the time of the element before it */
+    uint64_t missed;         /* for a gap: number of missed elements; 0 if the number is unknown */
+    uint32_t cause;          /* OH_GAP_* of update.h; 0 for an element */
     uint32_t reserved;
     union {
         uint64_t words[7];
@@ -134,7 +141,7 @@ typedef struct oh_kernel_event {
 } oh_kernel_event;
 
 #if UINTPTR_MAX == UINT64_MAX
-OH_ASSERT_FIELD(oh_kernel_monitor_options, apart, 20, 4);
+OH_ASSERT_FIELD(oh_kernel_monitor_options, dedicated_programs, 20, 4);
 OH_STATIC_ASSERT(sizeof(oh_kernel_monitor_options) == 24, "oh_kernel_monitor_options: size");
 OH_ASSERT_FIELD(oh_kernel_status, sentence, 16, 8);
 OH_STATIC_ASSERT(sizeof(oh_kernel_status) == 32, "oh_kernel_status: size");
@@ -146,17 +153,17 @@ OH_STATIC_ASSERT(sizeof(oh_kernel_switch) == 24, "oh_kernel_switch: size");
 OH_STATIC_ASSERT(sizeof(oh_kernel_wake) == 24, "oh_kernel_wake: size");
 OH_STATIC_ASSERT(sizeof(oh_kernel_life) == 56, "oh_kernel_life: size");
 
-/* What oh_kernel_monitor_create calls: with the size of the options of the program that is compiled. */
+/* Called by oh_kernel_monitor_create, with the size of the options in the compiled program. */
 int oh_kernel_monitor_create_sized(oh_kernel_monitor **out, const oh_kernel_monitor_options *options,
                                    size_t options_size, oh_kernel_status *status);
 
 /*
- * oh_kernel_monitor_create: creates a kernel monitor, suspended, and tracking nobody.
+ * oh_kernel_monitor_create: creates a kernel monitor. It is suspended and tracks no thread.
  *
- * Ownership: the options are copied; *out belongs to the caller until oh_kernel_monitor_free. `status` may
- * be NULL.
- * Returns 0, -EINVAL for an unknown sensor, -EPERM where this user hears nothing from this kernel; then *out is
- * NULL.
+ * Ownership: the options are copied; *out belongs to the caller until oh_kernel_monitor_free.
+ * `status` may be NULL.
+ * Returns 0; -EINVAL for an unknown sensor or backend; -EPERM if the kernel permits no backend to
+ * this user. On failure *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 OH_INLINE_ int oh_kernel_monitor_create(oh_kernel_monitor **out,
@@ -166,104 +173,110 @@ OH_INLINE_ int oh_kernel_monitor_create(oh_kernel_monitor **out,
     return oh_kernel_monitor_create_sized(out, options, sizeof *options, status);
 }
 
-/* oh_kernel_monitor_status: what was granted. Returns 0 or -EINVAL. */
+/* oh_kernel_monitor_status: fills in the properties of the monitor. Returns 0 or -EINVAL. */
 int oh_kernel_monitor_status(const oh_kernel_monitor *monitor, oh_kernel_status *status);
 
-/* oh_kernel_monitor_resume: records from now on. Returns 0, also if it does already, or -EINVAL. */
+/* oh_kernel_monitor_resume: starts recording. Returns 0, also if the monitor records already, or
+ * -EINVAL. */
 int oh_kernel_monitor_resume(oh_kernel_monitor *monitor);
 
 /*
- * oh_kernel_monitor_suspend: records nothing until it is resumed. What happens meanwhile is not missed;
- * beginnings and ends of tracking are told all the same. Returns 0 or -EINVAL.
+ * oh_kernel_monitor_suspend: pauses recording until the monitor is resumed. Events in the pause do
+ * not count as missed. TRACKED and UNTRACKED are still recorded. Returns 0 or -EINVAL.
  */
 int oh_kernel_monitor_suspend(oh_kernel_monitor *monitor);
 
 /*
- * oh_kernel_monitor_read: gets what was recorded since the last call, at most `capacity` events. What finds no
- * room comes with the next call, which gets nothing newer. Events are in total order (time, stream, sequence);
- * one may be older than an event of another CPU that came with the call before.
+ * oh_kernel_monitor_read: copies the events since the last call, at most `capacity`. Events that do
+ * not fit are returned by the next calls, before any newer event. Events are in total order (time,
+ * stream, sequence). An event may be older than an event of another CPU in the previous call.
  *
- * It neither calls the kernel nor allocates, as long as no process changes its cgroup; with perf
- * records it asks the kernel for runnable times.
- * Returns 0, and in *count how many; -EINVAL, or -EIO if a stream is damaged, of which the rest is good.
- * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: wait-free by BPF.
+ * With BPF it makes no system call, unless a process changes its cgroup; with perf records it reads
+ * schedstat files. It never allocates.
+ * Returns 0, with the number of events in *count; -EINVAL; -EIO if a stream is damaged (the events
+ * in the array are valid).
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class:
+ * wait-free with BPF.
  */
 int oh_kernel_monitor_read(oh_kernel_monitor *monitor, oh_kernel_event *events, uint64_t capacity,
                            uint64_t *count);
 
 /*
- * oh_kernel_monitor_finish: stops recording, and waits a little until threads that have announced their exit
- * have left their CPUs. One more read gets what is left; nothing can be resumed any more. Returns 0 or
+ * oh_kernel_monitor_finish: stops recording. Waits a bounded time until exiting threads have left
+ * their CPUs. Reads return the remaining events; the monitor cannot be resumed. Returns 0 or
  * -EINVAL.
  */
 int oh_kernel_monitor_finish(oh_kernel_monitor *monitor);
 
 /*
- * oh_kernel_monitor_terminate: ends it. What was not read is gone, and all further calls but
- * oh_kernel_monitor_free return -EINVAL, this one as well.
+ * oh_kernel_monitor_terminate: ends the monitor and discards unread events. Afterwards every call
+ * except oh_kernel_monitor_free returns -EINVAL, this one as well.
  */
 int oh_kernel_monitor_terminate(oh_kernel_monitor *monitor);
 
-/* Terminates a monitor, unless it is, and gives its memory back: its streams go, too. NULL is allowed. */
+/* oh_kernel_monitor_free: terminates the monitor and frees it with its streams. NULL is allowed. */
 void oh_kernel_monitor_free(oh_kernel_monitor *monitor);
 
 /*
- * oh_kernel_thread_monitor: tracks one thread, but not what it creates. The caller sees to it that the id
- * is unique; it comes as `code` of the thread's TRACKED element. A thread that is tracked already stays so.
+ * oh_kernel_thread_monitor: tracks one thread, without its children. The caller chooses the unique
+ * id; it is the `code` of the thread's TRACKED element. No effect if the thread is tracked already.
  * Returns 0, -EINVAL, -ESRCH if there is no such thread, -EPERM if the kernel refuses.
  */
 int oh_kernel_thread_monitor(oh_kernel_monitor *monitor, uint32_t thread, uint32_t unique_id);
 
 /*
- * oh_kernel_thread_unmonitor: tracks it no more. Returns 0, -EINVAL, -ESRCH if there is no such thread,
- * -ENOENT if this monitor does not track it.
+ * oh_kernel_thread_unmonitor: stops tracking a thread. Returns 0, -EINVAL, -ESRCH if there is no
+ * such thread, -ENOENT if this monitor does not track it.
  */
 int oh_kernel_thread_unmonitor(oh_kernel_monitor *monitor, uint32_t thread);
 
 /*
- * oh_kernel_process_monitor: tracks all threads of a process, and all threads and processes that they
- * create from now on. Returns 0, -EINVAL, -ESRCH, -EPERM.
+ * oh_kernel_process_monitor: tracks all threads of a process, and all threads and processes that
+ * they create from now on. Returns 0, -EINVAL, -ESRCH, -EPERM.
  */
 int oh_kernel_process_monitor(oh_kernel_monitor *monitor, uint32_t process);
 
 /*
- * oh_kernel_cgroup_monitor: tracks all threads in a cgroup of the unified hierarchy and below it, as long
- * as they are there. Returns 0, -EINVAL, -ENOENT if the path is none, -EPERM with perf records.
+ * oh_kernel_cgroup_monitor: tracks all threads in a cgroup of the unified hierarchy and in its
+ * descendants, until they leave. Returns 0, -EINVAL, -ENOENT if the path is no cgroup, -EPERM with
+ * perf records.
  */
 int oh_kernel_cgroup_monitor(oh_kernel_monitor *monitor, const char *path);
 
 /*
- * oh_kernel_all_monitor: tracks all threads of the machine, or of the PID namespace of this process, and
- * hears the CPUs themselves. Returns 0, -EINVAL, -EPERM with perf records.
+ * oh_kernel_all_monitor: tracks all threads of the machine, or of the PID namespace of this
+ * process, and records events of idle CPUs. Returns 0, -EINVAL, -EPERM with perf records.
  */
 int oh_kernel_all_monitor(oh_kernel_monitor *monitor);
 
 /*
- * oh_kernel_monitor_give: hands the monitor over to whoever receives it from the other end of a connected Unix
- * socket, with its buffers and all that is in them, its threads, and as resumed or suspended as it is. From
- * then on the receiver alone reads and controls it, and it ends with the receiver. Here all further calls but
- * oh_kernel_monitor_free return -EINVAL. Waits while the socket has no room, and with perf records until the
- * receiver has mapped their rings.
+ * oh_kernel_monitor_give: hands the monitor over to the process that receives it at the other end
+ * of a connected Unix socket, with its buffers, unread events, tracked threads and state (resumed
+ * or suspended). Afterwards the receiver alone reads and controls the monitor, and the monitor ends
+ * with the receiver; here every call except oh_kernel_monitor_free returns -EINVAL. Blocks while
+ * the socket is full, and with perf records until the receiver has mapped the rings.
  *
- * Returns 0, -EBUSY if other monitors of this process use the same BPF programs (see `apart`), -ENOTSUP with
- * probes before Linux 6.6, -EPIPE if the socket does not take it; then the monitor stays.
+ * Returns 0; -EBUSY if other monitors of this process use the same BPF programs (see
+ * `dedicated_programs`); -ENOTSUP with probes before Linux 6.6; -EPIPE if the socket fails. On
+ * failure the monitor stays here.
  */
 int oh_kernel_monitor_give(oh_kernel_monitor *monitor, int socket);
 
 /*
- * oh_kernel_monitor_receive: waits for a monitor that is handed over, and reads on where its giver has ended. It
- * takes no privilege. What it hears is the giver's word.
+ * oh_kernel_monitor_receive: waits for a monitor from the other end of a socket. Reading continues
+ * where the giver stopped. The receiver needs no privilege, and must trust the giver for the
+ * content of the events.
  *
- * Ownership: as for oh_kernel_monitor_create; the socket stays the caller's. `status` may be NULL.
- * Returns 0, -EPIPE if the other side closes, -EPROTO if something else comes, -EPERM if the kernel refuses,
- * -ENOTSUP if it has a probe whose elements are larger than an oh_kernel_event.
+ * Ownership: as for oh_kernel_monitor_create; the caller keeps the socket. `status` may be NULL.
+ * Returns 0; -EPIPE if the other side closes; -EPROTO if the message is invalid; -EPERM if the
+ * kernel refuses; -ENOTSUP if the monitor has a probe with elements larger than an oh_kernel_event.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: blocks.
  */
 int oh_kernel_monitor_receive(oh_kernel_monitor **out, int socket, oh_kernel_status *status);
 
 /*
- * oh_kernel_last_error: what the last call of this thread that failed says, for people. Never NULL; valid
- * until the next call of this thread.
+ * oh_kernel_last_error: the message of the last failed call of this thread, for people. Never NULL;
+ * valid until the next call of this thread.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: wait-free.
  */
 const char *oh_kernel_last_error(void);

@@ -127,7 +127,7 @@ int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *arg
  * oh_monitor_hear: lets the monitor resume a kernel monitor of kernel.h, and read it as well. The functions are given
  * because they are in another library:
  *
- *     oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read, status.most_events);
+ *     oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read, status.max_events);
  *
  * Ownership: from now on the monitor's thread alone uses the kernel monitor, whose threads have been chosen before,
  * until oh_monitor_stop has returned; then the caller may use it, and frees it.

@@ -156,14 +156,14 @@ static void of_hand_over(struct sleeper *sleeper)
     int sockets[2];
     memset(&options, 0, sizeof options);
     options.buffer_bytes = 1 << 20;
-    options.way = OH_KERNEL_BPF;
+    options.backend = OH_KERNEL_BPF;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 ||
         oh_kernel_monitor_create(&giver, &options, NULL) != 0)
         exit(1);
-    tap_check(oh_kernel_monitor_give(giver, sockets[0]) == -EBUSY && strstr(oh_kernel_last_error(), "apart"),
+    tap_check(oh_kernel_monitor_give(giver, sockets[0]) == -EBUSY && strstr(oh_kernel_last_error(), "dedicated programs"),
               "a monitor that shares its programs is not handed over");
     oh_kernel_monitor_free(giver);
-    options.apart = 1;
+    options.dedicated_programs = 1;
     if (oh_kernel_monitor_create(&giver, &options, NULL) != 0)
         exit(1);
     oh_kernel_thread_monitor(giver, (uint32_t)sleeper->tid, 5);
@@ -172,18 +172,18 @@ static void of_hand_over(struct sleeper *sleeper)
     turns(sleeper, 20);
     tap_check(oh_kernel_monitor_give(giver, sockets[0]) == 0 && oh_kernel_monitor_resume(giver) == -EINVAL &&
                   strstr(oh_kernel_last_error(), "handed over"),
-              "one apart is, and is not reached here any more");
+              "one with dedicated programs is, and is not reached here any more");
     oh_kernel_monitor_free(giver);
     turns(sleeper, 20);
     tap_check(oh_kernel_monitor_receive(&receiver, sockets[1], &status) == 0, "it is received");
     turns(sleeper, 20);
     counted = switches(sleeper) - before;
-    events = (oh_kernel_event *)calloc(status.most_events, sizeof *events);
+    events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)
         exit(1);
     before = 0;
     do {
-        if (oh_kernel_monitor_read(receiver, events, status.most_events, &count) != 0)
+        if (oh_kernel_monitor_read(receiver, events, status.max_events, &count) != 0)
             break;
         before += departures(events, count, sleeper->tid);
     } while (count > 0);
@@ -207,7 +207,7 @@ static void of_errors(void)
                   strstr(oh_kernel_last_error(), "nap"),
               "a sensor that is none is named");
     options.sensors = NULL;
-    options.way = 9;
+    options.backend = 9;
     tap_check(oh_kernel_monitor_create(&monitor, &options, NULL) == -EINVAL, "nor is there a ninth way");
     tap_check(oh_kernel_monitor_resume(NULL) == -EINVAL && oh_kernel_monitor_terminate(NULL) == -EINVAL,
               "NULL is no monitor");
@@ -226,13 +226,13 @@ static void of_switches(void)
     memset(&options, 0, sizeof options);
     options.buffer_bytes = 1 << 20;
     options.sensors = "sched_switch";
-    options.way = OH_KERNEL_BPF;
+    options.backend = OH_KERNEL_BPF;
     if (oh_kernel_monitor_create(&monitor, &options, &status) != 0) {
         tap_skip("switches alone", oh_kernel_last_error());
         return;
     }
     tap_check(strstr(status.sentence, "without wake-ups") != NULL, "it says that there are no wake-ups");
-    events = (oh_kernel_event *)calloc(status.most_events, sizeof *events);
+    events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)
         exit(1);
     start(&sleeper);
@@ -240,7 +240,7 @@ static void of_switches(void)
     oh_kernel_monitor_resume(monitor);
     turns(&sleeper, TURNS);
     oh_kernel_monitor_suspend(monitor);
-    tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0, "it is read");
+    tap_check(oh_kernel_monitor_read(monitor, events, status.max_events, &count) == 0, "it is read");
     for (i = 0; i < count; i++) {
         const char *sensor = events[i].stream->sensor;
         woken += strcmp(sensor, "sched_wake") == 0;
@@ -267,23 +267,23 @@ int main(void)
     memset(&options, 0, sizeof options);
     options.buffer_bytes = 1 << 20;
     options.sensors = "softirq";
-    options.way = OH_KERNEL_BPF;
+    options.backend = OH_KERNEL_BPF;
     code = oh_kernel_monitor_create(&monitor, &options, &status);
     if (code == -EPERM) {
         tap_skip("kernel monitors", oh_kernel_last_error());
         return tap_done();
     }
     tap_check(code == 0 && status.granted_bytes > 0 && status.granted_bytes <= 1 << 20 &&
-                  status.way == OH_KERNEL_BPF && strstr(status.sentence, "BPF"),
+                  status.backend == OH_KERNEL_BPF && strstr(status.sentence, "BPF"),
               "a monitor is created, and says what was granted");
-    events = (oh_kernel_event *)calloc(status.most_events, sizeof *events);
+    events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)
         return 1;
     start(&sleeper);
     start(&other);
     tap_check(oh_kernel_thread_monitor(monitor, (uint32_t)sleeper.tid, 77) == 0, "a thread is tracked");
     turns(&sleeper, 5);
-    tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 && count == 1 &&
+    tap_check(oh_kernel_monitor_read(monitor, events, status.max_events, &count) == 0 && count == 1 &&
                   events[0].payload.life.kind == OH_LIFE_TRACKED,
               "it is created suspended: only the tracking is told");
     before = switches(&sleeper);
@@ -292,12 +292,12 @@ int main(void)
     turns(&other, 5);
     counted = switches(&sleeper) - before;
     tap_check(oh_kernel_monitor_suspend(monitor) == 0, "it is suspended again");
-    code = reads_alone(monitor, events, status.most_events);
+    code = reads_alone(monitor, events, status.max_events);
     if (code == REFUSED)
         tap_skip("a read does not enter the kernel", "this kernel permits no seccomp filter");
     else
         tap_check(code == 0, "a read does not enter the kernel");
-    tap_check(oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 &&
+    tap_check(oh_kernel_monitor_read(monitor, events, status.max_events, &count) == 0 &&
                   ordered(events, count),
               "what was recorded is read in order");
     tap_check(departures(events, count, sleeper.tid) == counted && counted >= TURNS,
@@ -322,7 +322,7 @@ int main(void)
                   oh_kernel_thread_unmonitor(monitor, (uint32_t)sleeper.tid) == -ENOENT,
               "a thread is tracked no more");
     oh_kernel_thread_monitor(monitor, (uint32_t)other.tid, 4711);
-    oh_kernel_monitor_read(monitor, events, status.most_events, &count);
+    oh_kernel_monitor_read(monitor, events, status.max_events, &count);
     {
         uint64_t at;
         uint32_t code_of_other = 0;
@@ -343,7 +343,7 @@ int main(void)
     tap_check(oh_kernel_thread_monitor(monitor, (uint32_t)sleeper.tid, 1) == -ESRCH,
               "nor a thread that has ended");
     tap_check(oh_kernel_monitor_finish(monitor) == 0 &&
-                  oh_kernel_monitor_read(monitor, events, status.most_events, &count) == 0 && count > 0,
+                  oh_kernel_monitor_read(monitor, events, status.max_events, &count) == 0 && count > 0,
               "the rest is read after its end");
 
     tap_check(oh_kernel_monitor_terminate(monitor) == 0, "it is terminated");

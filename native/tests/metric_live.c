@@ -121,7 +121,7 @@ static void of_the_kernel(oh_monitor *monitor)
     if (oh_metric_system(&metric, "system_call") != 0)
         return;
     options.sensors = oh_metric_kernel_sensors(metric);
-    options.way = OH_KERNEL_BPF;
+    options.backend = OH_KERNEL_BPF;
     tap_check(strcmp(options.sensors, "syscall,task_life") == 0, "a metric says which kernel sensors it requires");
     number = oh_monitor_measure(monitor, metric, 0);
     results = results_of(monitor, number);
@@ -139,7 +139,7 @@ static void of_the_kernel(oh_monitor *monitor)
         if (oh_kernel_thread_monitor(kernel, (uint32_t)getpid(), 7) != 0)
             printf("# %s\n", oh_kernel_last_error());
         tap_check(oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
-                                  status.most_events) == 0,
+                                  status.max_events) == 0,
                   "a monitor reads a kernel monitor");
         /* Until something comes, it need not have been resumed yet. */
         do {

@@ -76,7 +76,7 @@ class Replay:
 
 class KernelMonitor:
     def __new__(
-        cls, buffer_bytes: Optional[int], sensors: list[str], way: str, apart: bool
+        cls, buffer_bytes: Optional[int], sensors: list[str], backend: str, dedicated_programs: bool
     ) -> Self: ...
     @staticmethod
     def receive(socket: int) -> KernelMonitor: ...

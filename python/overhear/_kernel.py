@@ -29,13 +29,14 @@ class KernelMonitor:
     It belongs to this process and ends with it, or at the end of ``with``, unless it is given away. After `terminate` every
     call raises `KernelError`. Several may track the same threads.
 
-    :param buffer_bytes: about how many bytes all buffers may take together; by default some MiB per CPU.
+    :param buffer_bytes: approximate size of all buffers together; by default some MiB per CPU.
     :param sensors: names of `kernel_sensors` to hear besides scheduling, or ``"all"``. One of scheduling among
         them leaves out what is not named: ``["sched_switch"]`` has no wake-ups, and no program for them.
         ``sched_switch`` and ``task_life`` are always heard.
-    :param way: ``bpf`` (needs CAP_BPF and CAP_PERFMON), ``perf`` (own threads and processes, switches and
-        lives alone), or ``any``, the better one that there is.
-    :param apart: with BPF programs of its own, so that it can be given whatever other monitors there are.
+    :param backend: ``bpf`` (needs CAP_BPF and CAP_PERFMON), ``perf`` (own threads and processes, switches and
+        life events only), or ``any``, BPF if permitted.
+    :param dedicated_programs: loads separate BPF programs, so that the monitor can be given while the
+        process has other monitors.
     :raises KernelError: if the kernel does not permit what was asked for, or anything at all.
     """
 
@@ -47,12 +48,12 @@ class KernelMonitor:
         *,
         buffer_bytes: Optional[int] = None,
         sensors: Union[str, Iterable[str]] = (),
-        way: str = "any",
-        apart: bool = False,
+        backend: str = "any",
+        dedicated_programs: bool = False,
     ) -> None:
         if isinstance(sensors, str):
             sensors = kernel_sensors() if sensors == "all" else [sensors]
-        self._begin(_core.KernelMonitor(buffer_bytes, list(sensors), way, apart))
+        self._begin(_core.KernelMonitor(buffer_bytes, list(sensors), backend, dedicated_programs))
 
     def _begin(self, monitor: _core.KernelMonitor) -> None:
         self._monitor = monitor
@@ -74,24 +75,24 @@ class KernelMonitor:
         """Hands the monitor over to whoever receives it from the other end of a connected Unix socket. From then
         on it is the receiver's alone, and ends with it.
 
-        :raises KernelError: if it shares its programs with other monitors (see ``apart``), or hears by perf
+        :raises KernelError: if it shares its programs with other monitors (see ``dedicated_programs``), or hears by perf
             records; it stays then.
         """
         self._monitor.give(sock.fileno())
 
     @property
     def granted_bytes(self) -> int:
-        """Bytes of all its buffers."""
+        """Size of all buffers in bytes."""
         return self._monitor.granted_bytes()
 
     @property
-    def way(self) -> str:
-        """How the kernel is heard: ``bpf`` or ``perf``."""
+    def backend(self) -> str:
+        """Source of kernel events: ``bpf`` or ``perf``."""
         return self._monitor.status()[0]
 
     @property
     def sentence(self) -> str:
-        """What is heard, and what this kernel lacks."""
+        """Recorded sensors, and sensors that this kernel lacks."""
         return self._monitor.status()[1]
 
     def resume(self) -> None:

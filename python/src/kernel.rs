@@ -10,7 +10,7 @@ use overhear_event::{
     ElementView, Gap, GapCause, Inbox, SourceError, StreamDescriptor, StreamId, Timestamp, Update,
 };
 use overhear_kernel as kernel;
-use overhear_kernel::{Active, Choice, SelectError};
+use overhear_kernel::{ActiveBackend, Backend, SelectError};
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyResult, Python};
 use pyo3::types::PyDict;
 
@@ -88,7 +88,7 @@ fn failed(error: impl std::fmt::Display) -> PyErr {
 pub(crate) fn kernel_sensors() -> Vec<(&'static str, &'static str)> {
     let sensors = kernel::Sensor::all();
     sensors
-        .map(|sensor| (sensor.name(), sensor.about()))
+        .map(|sensor| (sensor.name(), sensor.description()))
         .collect()
 }
 
@@ -134,32 +134,32 @@ impl KernelMonitor {
         py: Python<'_>,
         buffer_bytes: Option<u64>,
         sensors: Vec<String>,
-        way: &str,
-        apart: bool,
+        backend: &str,
+        dedicated_programs: bool,
     ) -> PyResult<Self> {
-        let choice = match way {
-            "any" => Choice::Auto,
-            "bpf" => Choice::Bpf,
-            "perf" => Choice::Perf,
+        let backend_choice = match backend {
+            "any" => Backend::Auto,
+            "bpf" => Backend::Bpf,
+            "perf" => Backend::Perf,
             _ => {
-                let sentence = format!("a kernel is heard by any, bpf or perf, not by {way:?}");
+                let sentence = format!("the backend is any, bpf or perf, not {backend:?}");
                 return Err(failed(sentence));
             }
         };
         let sensors: Result<Vec<kernel::Sensor>, _> =
             sensors.iter().map(|name| name.parse()).collect();
         let mut builder = kernel::KernelMonitor::builder()
-            .choice(choice)
+            .backend(backend_choice)
             .sensors(sensors.map_err(failed)?);
         if let Some(bytes) = buffer_bytes {
             builder = builder.buffer_bytes(bytes);
         }
-        if apart {
-            builder = builder.apart();
+        if dedicated_programs {
+            builder = builder.dedicated_programs();
         }
         let monitor = py.detach(|| builder.create()).map_err(failed)?;
         let status = monitor.status().map_err(failed)?;
-        if status.active == Active::None {
+        if status.active == ActiveBackend::None {
             return Err(failed(&status.sentence));
         }
         Ok(Self::of(monitor))
@@ -184,12 +184,12 @@ impl KernelMonitor {
     fn status(&self) -> PyResult<(&'static str, String)> {
         let state = self.lock();
         let status = state.monitor.status().map_err(failed)?;
-        let way = match status.active {
-            Active::Bpf => "bpf",
-            Active::Perf => "perf",
-            Active::None => "none",
+        let backend = match status.active {
+            ActiveBackend::Bpf => "bpf",
+            ActiveBackend::Perf => "perf",
+            ActiveBackend::None => "none",
         };
-        Ok((way, status.sentence.clone()))
+        Ok((backend, status.sentence.clone()))
     }
 
     fn granted_bytes(&self) -> PyResult<u64> {

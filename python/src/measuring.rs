@@ -10,7 +10,7 @@ use overhear_directory::{monotonic_now, Begin, Needs};
 use overhear_event::{
     ElementView, EventSet, Gap, Nanos, Source, StreamDescriptor, StreamId, Timestamp, Update,
 };
-use overhear_kernel::{Active, Choice, Kernel, Sensor};
+use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::automaton::{Results, SharedMetrics, Taken};
 use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
 use pyo3::exceptions::PyValueError;
@@ -99,12 +99,12 @@ fn kernel(events: &EventSet, processes: &[u32]) -> PyResult<Kernel> {
     }
     let failed = |error: String| KernelError::new_err(error);
     let kernel = Kernel::builder()
-        .choice(Choice::Auto)
+        .backend(Backend::Auto)
         .sensors(Sensor::required_by(events))
         .first_stream(KERNEL_STREAMS)
         .build();
     let mut kernel = kernel.map_err(|error| failed(error.to_string()))?;
-    if kernel.status().active == Active::None {
+    if kernel.status().active == ActiveBackend::None {
         return Err(failed(kernel.status().sentence.clone()));
     }
     for process in processes {

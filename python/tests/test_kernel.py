@@ -19,7 +19,7 @@ PREV_TRACKED = 2
 def monitor():
     """One by BPF programs; where they are not permitted the test is skipped."""
     try:
-        made = overhear.KernelMonitor(buffer_bytes=1 << 20, way="bpf")
+        made = overhear.KernelMonitor(buffer_bytes=1 << 20, backend="bpf")
     except overhear.KernelError as error:
         pytest.skip(str(error))
     with made:
@@ -65,7 +65,7 @@ def departures(batch, tid):
 
 
 def test_a_monitor_lives_as_the_seed_says(monitor):
-    assert monitor.way == "bpf" and monitor.sentence.startswith("kernel sensors: BPF")
+    assert monitor.backend == "bpf" and monitor.sentence.startswith("kernel sensors: BPF")
     assert 0 < monitor.granted_bytes <= 1 << 20
     sleeper, other = Sleeper(), Sleeper()
     monitor.thread_monitor(sleeper.tid, 77)
@@ -133,7 +133,7 @@ def test_a_process_is_tracked_with_what_it_creates(monitor):
 
 def test_a_monitor_is_given_to_another_process():
     try:
-        monitor = overhear.KernelMonitor(buffer_bytes=1 << 20, way="bpf", apart=True)
+        monitor = overhear.KernelMonitor(buffer_bytes=1 << 20, backend="bpf", dedicated_programs=True)
     except overhear.KernelError as error:
         pytest.skip(str(error))
     here, there = socket.socketpair()
@@ -165,7 +165,7 @@ def test_a_monitor_is_given_to_another_process():
 
 def test_small_buffers_miss_and_count():
     try:
-        monitor = overhear.KernelMonitor(buffer_bytes=1, way="bpf")
+        monitor = overhear.KernelMonitor(buffer_bytes=1, backend="bpf")
     except overhear.KernelError as error:
         pytest.skip(str(error))
     with monitor:
@@ -186,7 +186,7 @@ def test_small_buffers_miss_and_count():
 
 def test_switches_alone_have_no_wake_ups():
     try:
-        made = overhear.KernelMonitor(sensors=["sched_switch"], way="bpf")
+        made = overhear.KernelMonitor(sensors=["sched_switch"], backend="bpf")
     except overhear.KernelError as error:
         pytest.skip(str(error))
     sleeper = Sleeper()
@@ -207,7 +207,7 @@ def test_what_cannot_be_is_a_sentence():
     with pytest.raises(overhear.KernelError, match="no kernel sensor \"nap\""):
         overhear.KernelMonitor(sensors=["nap"])
     with pytest.raises(overhear.KernelError, match="any, bpf or perf"):
-        overhear.KernelMonitor(way="ear")
+        overhear.KernelMonitor(backend="ear")
     assert "page faults" in overhear.kernel_sensors()["page_fault"]
 
 

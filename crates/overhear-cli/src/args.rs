@@ -16,7 +16,7 @@ use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::metrics::ElementCost;
 use overhear_session::record::Wishes;
-use overhear_session::session::{self, KernelChoice, KernelSensor, NamedSensors, Probe};
+use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors, Probe};
 use overhear_session::updates::UpdateSpecification;
 
 pub(crate) use live::{
@@ -96,9 +96,9 @@ pub(crate) struct RunArguments {
     /// What to hear of the kernel.
     #[arg(long, value_enum, default_value_t = KernelLevel::Sched)]
     pub(crate) kernel: KernelLevel,
-    /// How to hear the kernel; a way that is named must work, or nothing is run.
-    #[arg(long, value_enum, default_value_t = Via::Auto)]
-    pub(crate) via: Via,
+    /// Source of kernel events. If a named one does not work, nothing is run.
+    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
+    pub(crate) backend: BackendArgument,
     /// Kernel sensors besides scheduling; they need BPF. One that is named must be heard, or nothing is run; `all` is
     /// whatever this kernel has. A list with one of scheduling has no others of it: `sched_switch` alone leaves
     /// wake-ups out.
@@ -179,10 +179,10 @@ pub(crate) struct RunArguments {
 }
 
 impl RunArguments {
-    pub(crate) const fn choice(&self) -> KernelChoice {
+    pub(crate) const fn backend(&self) -> KernelBackend {
         match self.kernel {
-            KernelLevel::Off => KernelChoice::Off,
-            KernelLevel::Sched => self.via.choice(),
+            KernelLevel::Off => KernelBackend::Off,
+            KernelLevel::Sched => self.backend.backend(),
         }
     }
 }
@@ -238,8 +238,8 @@ impl Until {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Via {
-    /// BPF, else perf records, else nothing; says which and why.
+pub(crate) enum BackendArgument {
+    /// BPF, else perf records, else nothing; the report names the choice and its reason.
     Auto,
     /// BPF programs on the scheduler's tracepoints (needs `CAP_BPF` and `CAP_PERFMON`).
     Bpf,
@@ -247,12 +247,12 @@ pub(crate) enum Via {
     Perf,
 }
 
-impl Via {
-    const fn choice(self) -> KernelChoice {
+impl BackendArgument {
+    const fn backend(self) -> KernelBackend {
         match self {
-            Self::Auto => KernelChoice::Auto,
-            Self::Bpf => KernelChoice::Bpf,
-            Self::Perf => KernelChoice::Perf,
+            Self::Auto => KernelBackend::Auto,
+            Self::Bpf => KernelBackend::Bpf,
+            Self::Perf => KernelBackend::Perf,
         }
     }
 }
@@ -267,8 +267,8 @@ pub(crate) const fn execution(no_exec: bool) -> Execution {
 
 /// What can be heard.
 fn sensors_help() -> String {
-    let lines =
-        KernelSensor::all().map(|sensor| format!("  {:<15}{}\n", sensor.name(), sensor.about()));
+    let lines = KernelSensor::all()
+        .map(|sensor| format!("  {:<15}{}\n", sensor.name(), sensor.description()));
     format!(
         "Kernel sensors (docs/kernel-sensors.md):\n{}",
         lines.collect::<String>()
@@ -309,9 +309,9 @@ pub(crate) struct RecordArguments {
     /// that it requires are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
-    /// How to hear the kernel; a way that is named must work, or nothing is recorded.
-    #[arg(long, value_enum, default_value_t = Via::Auto)]
-    pub(crate) via: Via,
+    /// Source of kernel events. If a named one does not work, nothing is recorded.
+    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
+    pub(crate) backend: BackendArgument,
     /// About how many bytes the kernel's buffers may take together; 4.25 MiB per CPU and 2 MiB for
     /// each further sensor by default.
     #[arg(long, value_name = "BYTES")]
@@ -353,7 +353,7 @@ impl RecordArguments {
             all: self.all,
             sensors: NamedSensors::joined(&self.kernel_sensors),
             probes: self.points.behind(&self.probe, &self.usdt),
-            choice: self.via.choice(),
+            backend: self.backend.backend(),
             buffer_bytes: self.buffer,
             duration: self.duration,
             out: self.out.clone(),

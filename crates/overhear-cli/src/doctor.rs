@@ -5,7 +5,7 @@ use std::fs;
 
 use overhear_directory::{MonitorConnection, Query};
 use overhear_event::ClockId;
-use overhear_kernel::{Choice, Kernel, Sensor};
+use overhear_kernel::{Backend, Kernel, Sensor};
 use overhear_monitor::Partition;
 use overhear_trace::ForeignTrace;
 use serde::Serialize;
@@ -93,7 +93,7 @@ fn btf() -> Finding {
 }
 
 fn bpf() -> Finding {
-    match Kernel::builder().choice(Choice::Bpf).build() {
+    match Kernel::builder().backend(Backend::Bpf).build() {
         Ok(_) => Finding::good(
             "bpf",
             "BPF kernel sensors load: context switches and wake-ups",
@@ -109,7 +109,7 @@ fn bpf() -> Finding {
 /// The sensors beyond scheduling: what this kernel has of them.
 fn more() -> Finding {
     let kernel = Kernel::builder()
-        .choice(Choice::Bpf)
+        .backend(Backend::Bpf)
         .sensors(Sensor::all())
         .elements(64)
         .build();
@@ -133,7 +133,7 @@ fn perf() -> Finding {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let level = level.trim();
     // The sensor opens its events when it follows a process; this process is as good as any.
-    let kernel = Kernel::builder().choice(Choice::Perf).build();
+    let kernel = Kernel::builder().backend(Backend::Perf).build();
     let followed = kernel
         .map_err(|error| error.to_string())
         .and_then(|mut kernel| kernel.follow(std::process::id()).map_err(|e| e.to_string()));

@@ -167,7 +167,7 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
         .metrics(metrics::wished(&arguments.metrics, config)?)
         .only_needed(arguments.only_needed)
         .out(arguments.out.clone())
-        .kernel(arguments.choice())
+        .kernel(arguments.backend())
         .sensors(NamedSensors::joined(&arguments.kernel_sensors))
         .probes(named)
         .progress(progress::unless(arguments.quiet))

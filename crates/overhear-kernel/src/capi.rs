@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `include/overhear/kernel.h` declares: kernel monitors for C. The structs mirror that header.
+//! What `include/overhear/kernel.h` declares: kernel monitors for C. The structs mirror that
+//! header.
 
 mod events;
 
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::ptr;
 
 use crate::{
-    Active, Choice, GiveError, KernelMonitor, ReceiveError, SelectError, Sensor, StartError,
+    ActiveBackend, Backend, GiveError, KernelMonitor, ReceiveError, SelectError, Sensor, StartError,
 };
 use events::{Events, RawEvent};
 
@@ -22,22 +23,22 @@ use events::{Events, RawEvent};
 pub(crate) struct RawOptions {
     buffer_bytes: u64,
     sensors: *const c_char,
-    way: u32,
-    apart: u32,
+    backend: u32,
+    dedicated_programs: u32,
 }
 
 /// `oh_kernel_status`.
 #[repr(C)]
 pub(crate) struct RawStatus {
     granted_bytes: u64,
-    most_events: u64,
+    max_events: u64,
     sentence: *const c_char,
-    way: u32,
+    backend: u32,
     reserved: u32,
 }
 
 const _: () = {
-    assert!(offset_of!(RawOptions, way) == 16);
+    assert!(offset_of!(RawOptions, backend) == 16);
     assert!(size_of::<RawOptions>() == 24);
     assert!(offset_of!(RawStatus, sentence) == 16);
     assert!(size_of::<RawStatus>() == 32);
@@ -49,25 +50,25 @@ pub(crate) struct RawMonitor {
     events: Events,
     granted_bytes: u64,
     sentence: CString,
-    way: u32,
+    backend: u32,
 }
 
 /// Why a call fails: the code, and the sentence for it.
-struct Failure(c_int, String);
+struct FfiError(c_int, String);
 
-impl From<SelectError> for Failure {
+impl From<SelectError> for FfiError {
     fn from(error: SelectError) -> Self {
         let code = match error {
             SelectError::NoSuchProcess { .. } | SelectError::NoSuchThread { .. } => -libc::ESRCH,
             SelectError::NotMonitored { .. } | SelectError::NoCgroup { .. } => -libc::ENOENT,
             SelectError::NeedsBpf { .. } | SelectError::Refused { .. } => -libc::EPERM,
-            SelectError::Terminated | SelectError::Given => -libc::EINVAL,
+            SelectError::Terminated | SelectError::HandedOver => -libc::EINVAL,
         };
         Self(code, error.to_string())
     }
 }
 
-impl From<StartError> for Failure {
+impl From<StartError> for FfiError {
     fn from(error: StartError) -> Self {
         let code = match error {
             StartError::Bpf { .. } | StartError::Perf { .. } => -libc::EPERM,
@@ -80,23 +81,23 @@ impl From<StartError> for Failure {
     }
 }
 
-impl From<GiveError> for Failure {
+impl From<GiveError> for FfiError {
     fn from(error: GiveError) -> Self {
         let code = match error {
-            GiveError::Gone(_) | GiveError::Finished => -libc::EINVAL,
+            GiveError::Unavailable(_) | GiveError::Finished => -libc::EINVAL,
             GiveError::Shared { .. } => -libc::EBUSY,
-            GiveError::Nothing | GiveError::Probes => -libc::ENOTSUP,
+            GiveError::NoSensors | GiveError::Probes => -libc::ENOTSUP,
             GiveError::Send { .. } => -libc::EPIPE,
         };
         Self(code, error.to_string())
     }
 }
 
-impl From<ReceiveError> for Failure {
+impl From<ReceiveError> for FfiError {
     fn from(error: ReceiveError) -> Self {
         let code = match error {
             ReceiveError::Closed => -libc::EPIPE,
-            ReceiveError::Misunderstood => -libc::EPROTO,
+            ReceiveError::InvalidMessage => -libc::EPROTO,
             ReceiveError::Refused { .. } => -libc::EPERM,
         };
         Self(code, error.to_string())
@@ -112,10 +113,10 @@ fn text_for_c(text: &str) -> CString {
 }
 
 /// Calls; a failure is remembered and returned as a negative code. Nothing unwinds into C.
-fn guard(name: &str, call: impl FnOnce() -> Result<(), Failure>) -> c_int {
+fn guard(name: &str, call: impl FnOnce() -> Result<(), FfiError>) -> c_int {
     let (code, sentence) = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return 0,
-        Ok(Err(Failure(code, sentence))) => (code, format!("{name}: {sentence}")),
+        Ok(Err(FfiError(code, sentence))) => (code, format!("{name}: {sentence}")),
         Err(_) => {
             let sentence = "failed inside liboverhear_kernel; this is a bug of the library";
             (-libc::EINVAL, format!("{name} {sentence}"))
@@ -126,8 +127,8 @@ fn guard(name: &str, call: impl FnOnce() -> Result<(), Failure>) -> c_int {
     code
 }
 
-fn invalid(sentence: &str) -> Failure {
-    Failure(-libc::EINVAL, sentence.to_owned())
+fn invalid(sentence: &str) -> FfiError {
+    FfiError(-libc::EINVAL, sentence.to_owned())
 }
 
 /// Calls with a monitor, which must not be NULL.
@@ -137,7 +138,7 @@ fn invalid(sentence: &str) -> Failure {
 unsafe fn with(
     name: &str,
     monitor: *mut RawMonitor,
-    call: impl FnOnce(&mut RawMonitor) -> Result<(), Failure>,
+    call: impl FnOnce(&mut RawMonitor) -> Result<(), FfiError>,
 ) -> c_int {
     guard(name, || {
         // SAFETY: by contract.
@@ -159,7 +160,7 @@ unsafe fn text(text: *const c_char) -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-fn sensors(names: &str) -> Result<Vec<Sensor>, Failure> {
+fn sensors(names: &str) -> Result<Vec<Sensor>, FfiError> {
     if names == "all" {
         return Ok(Sensor::all().collect());
     }
@@ -170,63 +171,63 @@ fn sensors(names: &str) -> Result<Vec<Sensor>, Failure> {
 }
 
 impl RawMonitor {
-    fn create(options: &RawOptions, names: &str) -> Result<Self, Failure> {
-        let choice = match options.way {
-            0 => Choice::Auto,
-            1 => Choice::Bpf,
-            2 => Choice::Perf,
-            _ => return Err(invalid("`way` is none of OH_KERNEL_*")),
+    fn create(options: &RawOptions, names: &str) -> Result<Self, FfiError> {
+        let backend = match options.backend {
+            0 => Backend::Auto,
+            1 => Backend::Bpf,
+            2 => Backend::Perf,
+            _ => return Err(invalid("`backend` is none of OH_KERNEL_*")),
         };
         let mut builder = KernelMonitor::builder()
-            .choice(choice)
+            .backend(backend)
             .sensors(sensors(names)?);
         if options.buffer_bytes > 0 {
             builder = builder.buffer_bytes(options.buffer_bytes);
         }
-        if options.apart != 0 {
-            builder = builder.apart();
+        if options.dedicated_programs != 0 {
+            builder = builder.dedicated_programs();
         }
         Self::of(builder.create()?)
     }
 
-    fn of(mut monitor: KernelMonitor) -> Result<Self, Failure> {
+    fn of(mut monitor: KernelMonitor) -> Result<Self, FfiError> {
         let status = monitor.status()?;
-        let way = match status.active {
-            Active::Bpf => 1,
-            Active::Perf => 2,
-            Active::None => return Err(Failure(-libc::EPERM, status.sentence.clone())),
+        let backend = match status.active {
+            ActiveBackend::Bpf => 1,
+            ActiveBackend::Perf => 2,
+            ActiveBackend::None => return Err(FfiError(-libc::EPERM, status.sentence.clone())),
         };
         let sentence = text_for_c(&status.sentence);
         let granted_bytes = monitor.granted_bytes()?;
         let mut events = Events::default();
-        // This opens the streams, so that no later read has to. One that was just created has recorded
-        // nothing yet.
+        // This opens the streams, so that no later read has to. One that was just created has
+        // recorded nothing yet.
         monitor.read(&mut events)?;
         if let Some(sentence) = events.too_large() {
-            return Err(Failure(-libc::ENOTSUP, sentence));
+            return Err(FfiError(-libc::ENOTSUP, sentence));
         }
         events.order();
-        events.reserve(events.most());
+        events.reserve(events.max_events());
         Ok(Self {
             monitor,
             events,
             granted_bytes,
             sentence,
-            way,
+            backend,
         })
     }
 
     fn status(&self) -> RawStatus {
         RawStatus {
             granted_bytes: self.granted_bytes,
-            most_events: self.events.most(),
+            max_events: self.events.max_events(),
             sentence: self.sentence.as_ptr(),
-            way: self.way,
+            backend: self.backend,
             reserved: 0,
         }
     }
 
-    fn read(&mut self, most: u64) -> Result<&[RawEvent], Failure> {
+    fn read(&mut self, most: u64) -> Result<&[RawEvent], FfiError> {
         // Of a terminated monitor nothing is left to be had.
         self.monitor.status()?;
         if self.events.is_empty() {
@@ -241,8 +242,8 @@ impl RawMonitor {
 /// `oh_kernel_monitor_create_sized`.
 ///
 /// # Safety
-/// `out` is NULL or writable, `status` likewise; `options` points to `options_size` readable bytes, whose
-/// pointers are NULL or strings.
+/// `out` is NULL or writable, `status` likewise; `options` points to `options_size` readable bytes,
+/// whose pointers are NULL or strings.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_kernel_monitor_create_sized(
     out: *mut *mut RawMonitor,
@@ -351,13 +352,13 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
         }
         let taken = it.read(capacity)?;
         if !taken.is_empty() {
-            // SAFETY: at most `capacity` were taken, for which there is room by contract; the caller's
-            // array is no part of the monitor.
+            // SAFETY: at most `capacity` were taken, for which there is room by contract; the
+            // caller's array is no part of the monitor.
             unsafe { events.copy_from_nonoverlapping(taken.as_ptr(), taken.len()) };
         }
         *count = taken.len() as u64;
         match it.events.take_complaint() {
-            Some(sentence) => Err(Failure(-libc::EIO, sentence)),
+            Some(sentence) => Err(FfiError(-libc::EIO, sentence)),
             None => Ok(()),
         }
     };
@@ -494,7 +495,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_all_monitor(monitor: *mut RawMonitor) 
 ///
 /// # Safety
 /// It is negative, or open and stays so while it is used.
-unsafe fn socket<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Failure> {
+unsafe fn socket<'a>(fd: c_int) -> Result<BorrowedFd<'a>, FfiError> {
     if fd < 0 {
         return Err(invalid("give a connected socket"));
     }

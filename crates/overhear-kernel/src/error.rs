@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, by operation. Every message is a sentence for the user.
+//! Errors by operation. Every message is a sentence for the user.
 
 use std::path::PathBuf;
 
 use crate::{ProbeError, Sensor};
 
-/// Why kernel sensors could not be started. [`Choice::Auto`](crate::Choice::Auto) and
-/// [`Choice::Off`](crate::Choice::Off) fail only for ring sizes and probes.
+/// Why kernel sensors could not be started. [`Backend::Auto`](crate::Backend::Auto) and
+/// [`Backend::Off`](crate::Backend::Off) fail only for ring sizes and probes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The size of a ring is not usable.
@@ -21,21 +21,21 @@ pub enum StartError {
         /// The largest size.
         most: u32,
     },
-    /// A size was given for a sensor that is not heard.
+    /// A ring size was given for a sensor that is not recorded.
     #[error(
-        "a size was given for the rings of {sensor}, which is not among the sensors that are asked for; ask for it"
+        "a ring size was given for {sensor}, which is not among the requested sensors; request it"
     )]
     NoSuchRing {
         /// The sensor.
         sensor: Sensor,
     },
-    /// A size was given for a probe that is not attached.
-    #[error("a size was given for the rings of {probe}, which is none of the probes; name it as a probe")]
+    /// A ring size was given for a probe that is not attached.
+    #[error("a ring size was given for {probe}, which is not among the probes; add it as a probe")]
     NoSuchProbeRing {
         /// The probe's sensor.
         probe: String,
     },
-    /// BPF was asked for by name.
+    /// BPF was requested, and is not available.
     #[error("the kernel sensors cannot use BPF, because {why}; choose auto or perf instead")]
     Bpf {
         /// The phrase after "because".
@@ -44,7 +44,7 @@ pub enum StartError {
     /// A probe is not possible.
     #[error("{0}")]
     Probe(ProbeError),
-    /// perf was asked for by name.
+    /// perf was requested, and is not available.
     #[error(
         "the kernel sensors cannot use perf records, because {why}; choose auto or off instead"
     )]
@@ -76,7 +76,7 @@ pub enum SelectError {
         tid: u32,
     },
     /// The thread is not monitored by this monitor.
-    #[error("thread {tid} is not monitored here, so there is nothing to take back")]
+    #[error("this monitor does not track thread {tid}")]
     NotMonitored {
         /// The thread.
         tid: u32,
@@ -89,7 +89,7 @@ pub enum SelectError {
         /// The phrase after "because".
         why: String,
     },
-    /// The sensor at work cannot select this.
+    /// The backend cannot select this.
     #[error("{what} cannot be monitored by perf records: {why}")]
     NeedsBpf {
         /// What was to be selected.
@@ -97,7 +97,7 @@ pub enum SelectError {
         /// What is needed for it.
         why: String,
     },
-    /// The kernel does not let us.
+    /// The kernel refused.
     #[error("{what} cannot be followed, because the kernel refused: {why}")]
     Refused {
         /// What was to be selected.
@@ -109,38 +109,39 @@ pub enum SelectError {
     #[error("this kernel monitor has been terminated; create another one")]
     Terminated,
     /// The monitor has been handed over.
-    #[error("this kernel monitor has been handed over: it is another process' now")]
-    Given,
+    #[error("this kernel monitor has been handed over to another process")]
+    HandedOver,
 }
 
-/// Why a kernel monitor was not handed over; it is where it was.
+/// Reason why a kernel monitor was not handed over. The monitor stays with its owner.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GiveError {
-    /// There is none any more.
+    /// The monitor is not usable any more.
     #[error("{0}")]
-    Gone(SelectError),
-    /// It has finished: there is nothing to go on with.
-    #[error("a kernel monitor that has finished cannot be handed over; read what is left here")]
+    Unavailable(SelectError),
+    /// The monitor has finished: there is nothing to continue.
+    #[error("a kernel monitor that has finished cannot be handed over; read the remaining elements here")]
     Finished,
-    /// It hears nothing.
-    #[error("a kernel monitor that hears nothing cannot be handed over")]
-    Nothing,
-    /// Others of this process use the same programs, and would be reached with it.
+    /// The monitor has no sensors.
+    #[error("a kernel monitor without sensors cannot be handed over")]
+    NoSensors,
+    /// Other monitors of this process use the same programs.
     #[error(
         "this kernel monitor shares its BPF programs with {others} of this process; create it \
-         apart, with programs of its own"
+         with dedicated programs"
     )]
     Shared {
         /// How many others.
         others: u32,
     },
-    /// Its probes would end with this process: before Linux 6.6 they are perf events of who attached them.
+    /// The probes would end with this process: before Linux 6.6 they are perf events of the process
+    /// that attached them.
     #[error(
         "a kernel monitor with probes cannot be handed over before Linux 6.6; let the receiver \
          create it"
     )]
     Probes,
-    /// The socket does not take it.
+    /// The socket failed.
     #[error("the kernel monitor could not be handed over ({why}); it is still here")]
     Send {
         /// What the kernel said.
@@ -148,19 +149,19 @@ pub enum GiveError {
     },
 }
 
-/// Why no kernel monitor was received.
+/// Reason why no kernel monitor was received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
     /// The other side has closed.
-    #[error("no kernel monitor was handed over: the other side has closed the socket")]
+    #[error("no kernel monitor was received: the other side has closed the socket")]
     Closed,
-    /// Something else came.
+    /// The message is not a valid one.
     #[error(
-        "what was handed over is no kernel monitor that this program understands; both programs \
-         may be of different versions"
+        "the received message is not a kernel monitor of this version; both programs may be of \
+         different versions"
     )]
-    Misunderstood,
-    /// The kernel said no.
+    InvalidMessage,
+    /// The kernel refused.
     #[error("the kernel monitor that was handed over cannot be used ({why})")]
     Refused {
         /// What the kernel said.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`Kernel`]: whichever kernel sensor this machine and this user permit.
+//! [`Kernel`]: kernel events from the best backend that this machine and user permit.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,20 +9,20 @@ use std::path::Path;
 use overhear_event::{Inbox, Source, SourceError, StreamId};
 
 use crate::bpf::{self, BpfSource, Settings};
+use crate::fd_transfer::{self, Decoder};
 use crate::machine;
-use crate::passing::{self, Unpacker};
 use crate::perf::{self, PerfSource};
-use crate::probe::{ResolvedProbe, MOST_PROBES};
-use crate::streams::{feed_of_probe, Feed, Hook, Numbering};
+use crate::probe::{ResolvedProbe, MAX_PROBES};
+use crate::streams::{probe_feed, Feed, Hook, Numbering};
 use crate::{
-    GiveError, KernelMonitor, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor,
+    GiveError, KernelMonitor, Probe, ProbeError, ProgStats, ReceiveError, SelectError, Sensor,
     StartError,
 };
 
-/// Which kernel sensor to use.
+/// Requested source of kernel events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// BPF, else perf, else none; never an error.
+pub enum Backend {
+    /// BPF if permitted, else perf, else none; never an error.
     #[default]
     Auto,
     /// BPF or an error.
@@ -33,32 +33,32 @@ pub enum Choice {
     Off,
 }
 
-/// Which kernel sensor is at work.
+/// Selected source of kernel events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Active {
+pub enum ActiveBackend {
     /// BPF programs: switches, wake-ups, lives of threads.
     Bpf,
     /// perf records: switches, lives of threads, and schedstat samples.
     Perf,
-    /// Nothing comes from the kernel.
+    /// No kernel events.
     None,
 }
 
-/// What the user gets from the kernel, and why not more.
+/// Selected backend, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Which sensor is at work.
-    pub active: Active,
-    /// The same for people: one sentence without its full stop.
+    pub active: ActiveBackend,
+    /// The same as one sentence for people, without its full stop.
     pub sentence: String,
-    /// What is heard, without probes, in the order of the streams.
-    pub heard: Vec<Sensor>,
+    /// Recorded sensors, without probes, in the order of their streams.
+    pub sensors: Vec<Sensor>,
 }
 
 /// Settings of the kernel sensors, checked by [`KernelBuilder::build`].
 #[derive(Clone, Debug)]
 pub struct KernelBuilder {
-    choice: Choice,
+    backend: Backend,
     elements: u32,
     life_elements: u32,
     first_stream: StreamId,
@@ -69,7 +69,7 @@ pub struct KernelBuilder {
     probes: Vec<Probe>,
     perf_pages: u32,
     mask_interrupts: bool,
-    apart: bool,
+    dedicated_programs: bool,
 }
 
 /// The sizes of a BPF ring, in elements. The largest keeps a ring of switches well below the 4 MiB
@@ -77,10 +77,10 @@ pub struct KernelBuilder {
 const RING_ELEMENTS: std::ops::RangeInclusive<u32> = 8..=65_536;
 
 impl KernelBuilder {
-    /// Which sensor; [`Choice::Auto`] by default.
+    /// Which sensor; [`Backend::Auto`] by default.
     #[must_use]
-    pub fn choice(mut self, choice: Choice) -> Self {
-        self.choice = choice;
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
         self
     }
 
@@ -99,11 +99,11 @@ impl KernelBuilder {
         self
     }
 
-    /// Which sensors, each once; by default scheduling alone. Without a sensor of scheduling among them
-    /// ([`Sensor::scheduling`]) all of scheduling is heard, too; with one, no others of it than are named and
-    /// those that are always heard: `sched_switch` alone leaves wake-ups out, and their hooks are not attached
-    /// then unless another monitor of this process has them. What the kernel or the way of hearing it lacks is
-    /// left out, and [`Status`] says so.
+    /// Sensors to record; scheduling by default. If the list has no sensor of scheduling
+    /// ([`Sensor::scheduling`]), all of scheduling is recorded as well. If it has one, only the
+    /// listed ones are, and the mandatory ones: `sched_switch` alone disables wake-ups. Their
+    /// programs are then attached only if another monitor of this process needs them. Sensors that
+    /// the kernel or the backend lacks are left out, and [`Status`] names them.
     #[must_use]
     pub fn sensors(mut self, sensors: impl IntoIterator<Item = Sensor>) -> Self {
         let all: BTreeSet<Sensor> = sensors.into_iter().collect();
@@ -111,34 +111,33 @@ impl KernelBuilder {
         self
     }
 
-    /// Functions and static probes of programs that become sensors, at most 16. They take BPF, and
-    /// one that is not possible is an error.
+    /// Probes, at most 16. They need BPF; a probe that cannot be attached is an error.
     #[must_use]
     pub fn probes(mut self, probes: impl IntoIterator<Item = Probe>) -> Self {
         self.probes = probes.into_iter().collect();
         self
     }
 
-    /// About how many bytes all BPF rings may take together, instead of sizes for each. They are
-    /// divided among the CPUs and hooks, and rounded down to powers of two, but a ring has at least
-    /// 8 elements. What was granted is known afterwards ([`KernelMonitor::granted_bytes`]).
+    /// Approximate size of all BPF rings together, instead of a size for each ring. The bytes are
+    /// divided among CPUs and hooks and rounded down to powers of two, but a ring has at least 8
+    /// elements. [`KernelMonitor::granted_bytes`] returns the granted size.
     #[must_use]
     pub fn buffer_bytes(mut self, bytes: u64) -> Self {
         self.buffer_bytes = Some(bytes);
         self
     }
 
-    /// Elements per CPU in the BPF rings of one of the sensors, whatever the other settings say: a power of two
-    /// from 8 to 65,536. A sensor that is bounded as a whole needs in each of its rings the
-    /// room for all of it, because nothing says how its elements spread over the CPUs.
-    /// What was granted is known afterwards ([`KernelMonitor::ring_elements`]).
+    /// Elements per CPU in the BPF rings of one sensor; overrides the other settings. A power of
+    /// two from 8 to 65,536. If a bound holds for the sensor as a whole, each of its rings needs
+    /// room for all elements, because their distribution over the CPUs is unknown.
+    /// [`KernelMonitor::ring_elements`] returns the granted size.
     #[must_use]
     pub fn ring(mut self, sensor: Sensor, elements: u32) -> Self {
         self.rings.push((sensor, elements));
         self
     }
 
-    /// As [`Self::ring`], of one of the probes.
+    /// As [`Self::ring`], for a probe.
     #[must_use]
     pub fn probe_ring(mut self, probe: &Probe, elements: u32) -> Self {
         self.probe_rings.push((probe.clone(), elements));
@@ -152,23 +151,24 @@ impl KernelBuilder {
         self
     }
 
-    /// The most pages a perf ring may have; 128 by default. Less is taken where less is allowed.
+    /// Maximum number of pages of a perf ring; 128 by default. The ring is smaller if the limits of
+    /// locked memory demand it.
     #[must_use]
     pub fn perf_pages(mut self, pages: u32) -> Self {
         self.perf_pages = pages;
         self
     }
 
-    /// With BPF programs of its own, so that the monitor can be handed over ([`KernelMonitor::give`])
-    /// whatever other monitors this process has. Each switch of any thread then pays for one look-up
-    /// more.
+    /// Loads separate BPF programs for this monitor, so that it can be handed over
+    /// ([`KernelMonitor::give`]) while this process has other monitors. Each switch of any thread
+    /// then costs one more look-up.
     #[must_use]
-    pub fn apart(mut self) -> Self {
-        self.apart = true;
+    pub fn dedicated_programs(mut self) -> Self {
+        self.dedicated_programs = true;
         self
     }
 
-    /// For tests of the busy word: do as if the kernel could not mask interrupts.
+    /// For tests of the busy word: behaves as if the kernel could not mask interrupts.
     #[doc(hidden)]
     #[must_use]
     pub fn without_interrupt_masking(mut self) -> Self {
@@ -176,18 +176,17 @@ impl KernelBuilder {
         self
     }
 
-    /// Starts what was chosen. Nothing is followed yet.
+    /// Starts the selected backend. No thread is tracked yet.
     ///
     /// # Errors
-    /// [`StartError`] if a ring size is not usable, or if the sensor that was asked for by name
-    /// is not available.
+    /// [`StartError`] if a ring size is invalid, or if the requested backend is not available.
     pub fn build(self) -> Result<Kernel, StartError> {
         let mut kernel = self.start()?;
         kernel.set_active(true);
         Ok(kernel)
     }
 
-    /// Creates a kernel monitor: suspended, and tracking nobody.
+    /// Creates a kernel monitor. It is suspended and tracks no thread.
     ///
     /// # Errors
     /// As for [`Self::build`].
@@ -195,19 +194,19 @@ impl KernelBuilder {
         Ok(KernelMonitor::new(self.start()?))
     }
 
-    /// What of scheduling is not wanted.
+    /// Hooks of scheduling that are disabled.
     fn left_out(&self) -> Vec<Hook> {
         if !self.sensors.iter().any(|sensor| sensor.is_scheduling()) {
             return Vec::new();
         }
         let named = |hook: &Hook| self.sensors.iter().any(|sensor| sensor.hook() == *hook);
         let mut all = Hook::SCHED.to_vec();
-        all.retain(|hook| !hook.is_always_heard() && !named(hook));
+        all.retain(|hook| !hook.is_mandatory() && !named(hook));
         all
     }
 
-    /// What is heard, by the sizes that were asked for. Streams are numbered by their places, so what is left
-    /// out has one, too.
+    /// Feeds with the requested sizes. A disabled hook has a feed, too, because stream numbers
+    /// derive from the position in this list.
     fn feeds(
         &self,
         cpus: u32,
@@ -240,7 +239,7 @@ impl KernelBuilder {
             Hook::Wake.feed(self.elements),
             Hook::Life.feed(self.life_elements),
         ];
-        // Rings of one size take as many bytes as one of switches, whatever is in them.
+        // All rings have the same number of bytes as a ring of switches.
         let of_more = |sensor: &Sensor| {
             let feed = sensor.hook().feed(self.elements);
             let capacity = u64::from(self.elements) * 32 / u64::from(feed.stride_bytes());
@@ -255,13 +254,13 @@ impl KernelBuilder {
         let of_probe = |(number, probe): (usize, &ResolvedProbe)| {
             let capacity = (u64::from(self.elements) * 64) >> probe.slot_shift();
             let capacity = (capacity as u32).clamp(*RING_ELEMENTS.start(), self.elements);
-            feed_of_probe(probe, number, capacity)
+            probe_feed(probe, number, capacity)
         };
         feeds.extend(probes.iter().enumerate().map(of_probe));
         let Some(bytes) = self.buffer_bytes else {
             return feeds;
         };
-        // Lives are rare: they get a part of what each other hook gets.
+        // Life events are rare: their rings get an eighth of the share of other hooks.
         let weight = |feed: &Feed| match feed.hook {
             hook if left_out.contains(&hook) => 0,
             Hook::Life => 1,
@@ -293,7 +292,7 @@ impl KernelBuilder {
                 });
             }
         }
-        if self.probes.len() > MOST_PROBES {
+        if self.probes.len() > MAX_PROBES {
             let given = self.probes.len();
             return Err(ProbeError::TooMany { given }.into());
         }
@@ -310,23 +309,23 @@ impl KernelBuilder {
             feeds,
             left_out,
             mask_interrupts: self.mask_interrupts,
-            apart: self.apart,
+            dedicated_programs: self.dedicated_programs,
         };
         let bpf = || BpfSource::start(&settings);
         let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
         let names: Vec<&str> = more.map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
-        let (mut engine, mut sentence) = match self.choice {
-            Choice::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
-            Choice::Bpf => {
+        let (mut engine, mut sentence) = match self.backend {
+            Backend::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
+            Backend::Bpf => {
                 let source = bpf().map_err(|why| StartError::Bpf { why })?;
                 with_bpf(source, &names, &settings.left_out)
             }
-            Choice::Perf => {
+            Backend::Perf => {
                 let source = perf().map_err(|why| StartError::Perf { why })?;
                 with_perf(source, "as asked for", &names)
             }
-            Choice::Auto => match bpf() {
+            Backend::Auto => match bpf() {
                 Ok(source) => with_bpf(source, &names, &settings.left_out),
                 Err(no_bpf) => match perf() {
                     Ok(source) => with_perf(source, &format!("because {no_bpf}"), &names),
@@ -359,7 +358,7 @@ impl KernelBuilder {
 }
 
 fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, String) {
-    let wakeups = if source.hears(Hook::Wake.sensor()) {
+    let wakeups = if source.has_sensor(Hook::Wake.sensor()) {
         ", wake-ups,"
     } else {
         ""
@@ -367,13 +366,13 @@ fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, Str
     let mut sentence = format!(
         "kernel sensors: BPF programs see context switches{wakeups} and threads begin and end"
     );
-    let heard: Vec<&str> = more
+    let recorded: Vec<&str> = more
         .iter()
         .copied()
-        .filter(|name| source.hears(name))
+        .filter(|name| source.has_sensor(name))
         .collect();
-    if !heard.is_empty() {
-        sentence.push_str(&format!("; besides {}", heard.join(", ")));
+    if !recorded.is_empty() {
+        sentence.push_str(&format!("; besides {}", recorded.join(", ")));
     }
     let mut note = |text: &str| {
         sentence.push_str("; ");
@@ -418,32 +417,32 @@ enum Engine {
 }
 
 impl Engine {
-    const fn active(&self) -> Active {
+    const fn active(&self) -> ActiveBackend {
         match self {
-            Self::Bpf(_) => Active::Bpf,
-            Self::Perf(_) => Active::Perf,
-            Self::None => Active::None,
+            Self::Bpf(_) => ActiveBackend::Bpf,
+            Self::Perf(_) => ActiveBackend::Perf,
+            Self::None => ActiveBackend::None,
         }
     }
 
     fn status(&self, sentence: String) -> Status {
-        let hears = |sensor: &Sensor| match self {
-            Self::Bpf(source) => source.hears(sensor.name()),
-            // There are switches and lives, whatever was asked for.
-            Self::Perf(_) => sensor.hook().is_always_heard(),
+        let is_recorded = |sensor: &Sensor| match self {
+            Self::Bpf(source) => source.has_sensor(sensor.name()),
+            // perf always records switches and life events, independent of the request.
+            Self::Perf(_) => sensor.hook().is_mandatory(),
             Self::None => false,
         };
         Status {
             active: self.active(),
             sentence,
-            heard: Sensor::all().filter(hears).collect(),
+            sensors: Sensor::all().filter(is_recorded).collect(),
         }
     }
 }
 
-/// The kernel sensors at work: a [`Source`] of the streams of all CPUs.
+/// Active kernel sensors: a [`Source`] of the streams of all CPUs.
 ///
-/// Holding one does not prove that there is anything to hear: [`Kernel::status`] says what.
+/// A value does not prove that there are kernel events: see [`Kernel::status`].
 pub struct Kernel {
     engine: Engine,
     status: Status,
@@ -455,7 +454,7 @@ impl Kernel {
     #[must_use]
     pub const fn builder() -> KernelBuilder {
         KernelBuilder {
-            choice: Choice::Auto,
+            backend: Backend::Auto,
             elements: 65_536,
             life_elements: 4_096,
             buffer_bytes: None,
@@ -466,25 +465,25 @@ impl Kernel {
             first_stream: StreamId::from_raw(0),
             perf_pages: 128,
             mask_interrupts: true,
-            apart: false,
+            dedicated_programs: false,
         }
     }
 
-    /// Which kernel sensor is active, and why.
+    /// Selected backend, and the reason for it.
     #[must_use]
     pub fn status(&self) -> &Status {
         &self.status
     }
 
-    /// How many stream numbers from the first one on are reserved. It depends only on the number
-    /// of possible CPUs, not on the sensor.
+    /// Number of reserved stream numbers, starting with the first one. It depends only on the
+    /// number of possible CPUs, not on the backend.
     #[must_use]
     pub fn stream_ids_used(&self) -> u32 {
         self.numbering.used()
     }
 
-    /// How many elements the kernel has committed to a stream up to now; `None` for streams that
-    /// are not BPF rings. What was delivered and what was missed as overwritten add up to it.
+    /// Number of elements that the kernel has committed to a stream; `None` for streams that are
+    /// not BPF rings. It is the sum of delivered and overwritten elements.
     #[must_use]
     pub fn committed(&self, id: StreamId) -> Option<u64> {
         match &self.engine {
@@ -493,23 +492,24 @@ impl Kernel {
         }
     }
 
-    /// How often and how long the BPF programs of a sensor have run, for whichever threads and monitors of this
-    /// process, while there was a [`RunClock`](crate::RunClock); `None` if no programs are at work for it here.
+    /// Run count and run time of the BPF programs of a sensor, for all threads and monitors of this
+    /// process, while a [`ProgStatsGuard`](crate::ProgStatsGuard) existed; `None` if no program is
+    /// loaded for it.
     #[must_use]
-    pub fn runs(&self, sensor: &str) -> Option<Runs> {
+    pub fn prog_stats(&self, sensor: &str) -> Option<ProgStats> {
         match &self.engine {
-            Engine::Bpf(source) => source.runs(sensor),
+            Engine::Bpf(source) => source.prog_stats(sensor),
             Engine::Perf(_) | Engine::None => None,
         }
     }
 
-    /// Tracks this process, all of its present threads, and all that they will create.
+    /// Tracks all present threads of this process, and all threads and processes that they create.
     ///
-    /// Nothing of a process is missed if it is followed while stopped, before it executes the
-    /// program. A process that runs can be followed as well, from now on; the first departure of
-    /// a thread that is running at that moment may be taken for voluntary when it is not, or
-    /// the other way round. A process that is already followed, also as a child of another, need
-    /// not be followed again. Without an active sensor this does nothing.
+    /// Nothing is missed if the process is followed while it is stopped, before it executes the
+    /// program. A running process can be followed as well; then the first departure of a running
+    /// thread may be reported as voluntary when it is not, or vice versa. A process that is
+    /// followed already, also as a child of another one, need not be followed again. Without a
+    /// backend this does nothing.
     ///
     /// # Errors
     /// [`SelectError`] if there is no such process or the kernel refuses. Some of its threads
@@ -522,8 +522,9 @@ impl Kernel {
         }
     }
 
-    /// As [`Self::follow`], of a child that is held between its fork and its execve: of what it does until then,
-    /// as a copy of this process, nothing but scheduling is recorded. The first system call is its execve.
+    /// As [`Self::follow`], for a child that is held between its fork and its execve. Until the
+    /// execve it is a copy of this process, and only scheduling is recorded. The first recorded
+    /// system call is its execve.
     ///
     /// # Errors
     /// As for [`Self::follow`].
@@ -550,20 +551,21 @@ impl Kernel {
         match &mut self.engine {
             Engine::Bpf(source) => source.give(to, &self.status.sentence),
             Engine::Perf(source) => source.give(to, &self.status.sentence),
-            Engine::None => Err(GiveError::Nothing),
+            Engine::None => Err(GiveError::NoSensors),
         }
     }
 
     /// Takes what another process hands over.
     pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<Self, ReceiveError> {
-        let (body, files) = passing::take(from).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ReceiveError::Closed,
-            io::ErrorKind::InvalidData => ReceiveError::Misunderstood,
-            _ => ReceiveError::Refused {
-                why: machine::error_text(error),
-            },
-        })?;
-        let mut body = Unpacker::new(&body);
+        let (body, files) =
+            fd_transfer::receive_message(from).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => ReceiveError::Closed,
+                io::ErrorKind::InvalidData => ReceiveError::InvalidMessage,
+                _ => ReceiveError::Refused {
+                    why: machine::error_text(error),
+                },
+            })?;
+        let mut body = Decoder::new(&body);
         let (engine, numbering, sentence) = match body.word() {
             Some(bpf::KIND) => {
                 let (source, numbering, sentence) = BpfSource::receive(body, files)?;
@@ -573,7 +575,7 @@ impl Kernel {
                 let (source, numbering, sentence) = PerfSource::receive(from, body, files)?;
                 (Engine::Perf(Box::new(source)), numbering, sentence)
             }
-            _ => return Err(ReceiveError::Misunderstood),
+            _ => return Err(ReceiveError::InvalidMessage),
         };
         Ok(Self {
             status: engine.status(sentence),
@@ -661,11 +663,11 @@ impl Kernel {
         }
     }
 
-    /// Takes the last samples and detaches from the kernel. One more [`Source::poll`] delivers
-    /// what is left and closes the streams.
+    /// Takes the last samples and detaches from the kernel. One more [`Source::poll`] delivers the
+    /// remaining elements and closes the streams.
     ///
-    /// Call it while the followed main process has ended but nobody has waited for it yet: then
-    /// its last schedstat values can still be read.
+    /// Call it after the followed main process has ended and before it is waited for: then its last
+    /// schedstat values are readable.
     pub fn finish(&mut self) {
         match &mut self.engine {
             Engine::Bpf(source) => source.finish(),
@@ -696,11 +698,11 @@ impl std::fmt::Debug for Kernel {
 
 #[cfg(test)]
 mod tests {
-    use super::{Choice, Kernel};
+    use super::{Backend, Kernel};
 
     #[test]
-    fn a_monitor_may_run_on_any_thread() {
+    fn monitor_is_send() {
         fn may_move<T: Send>(_: &T) {}
-        may_move(&Kernel::builder().choice(Choice::Off).build().unwrap());
+        may_move(&Kernel::builder().backend(Backend::Off).build().unwrap());
     }
 }

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel sensors: what the scheduler does with a program, without a sensor in the program.
+//! Kernel sensors: context switches, wake-ups and other kernel events of a program that has no
+//! sensor of its own.
 //!
-//! Into this crate flow context switches, wake-ups, and the beginnings and ends of threads, as
-//! the kernel sees them. Out of it flow ordinary streams, three hooks with one stream per CPU,
-//! whose elements are described in [`overhear_event::kernel`]. Six nouns handle them:
+//! Input: kernel events, such as context switches, wake-ups, and begin and end of threads. Output:
+//! ordinary streams, one per hook and CPU; [`overhear_event::kernel`] describes their elements. Six
+//! nouns:
 //!
-//! - [`Kernel`] is the sensor at work and a [`Source`](overhear_event::Source). It follows
-//!   processes: their threads, and all threads and processes these create.
-//! - [`KernelMonitor`] is the same as an object with the life that seed 003 gives it: created
-//!   suspended, resumed, read, terminated, and tracking the threads it is told to.
-//! - [`Sensor`] is what can be heard: scheduling, all of it or as much as is wanted, page faults, system calls, ....
+//! - [`Kernel`] is a [`Source`](overhear_event::Source) of kernel events. It follows processes: all
+//!   their threads, and all threads and processes that these create.
+//! - [`KernelMonitor`] has the life cycle of seed 003: created suspended, resumed, read,
+//!   terminated. It tracks selected threads.
+//! - [`Sensor`] is a kind of kernel event: scheduling, page faults, system calls, ....
 //! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.
-//! - [`Choice`] is what the user asked for: BPF programs, perf records, or the best there is.
-//! - [`Status`] is what the user got, with one sentence that says why.
+//! - [`Backend`] is the requested source of events: BPF programs, perf records, or the best one
+//!   that is permitted.
+//! - [`Status`] is the backend that was selected, with one sentence that gives the reason.
 //!
 //! ```
 //! use overhear_event::Source;
-//! use overhear_kernel::{Count, Kernel};
+//! use overhear_kernel::{CountingInbox, Kernel};
 //!
 //! let mut kernel = Kernel::builder().build()?;
 //! println!("{}", kernel.status().sentence);
 //! kernel.follow(std::process::id())?;
 //! std::thread::sleep(std::time::Duration::from_millis(1));
 //! kernel.finish();
-//! let mut counts = Count::default();
+//! let mut counts = CountingInbox::default();
 //! kernel.poll(&mut counts)?;
 //! println!("{} elements, {} missed", counts.elements, counts.missed);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -36,57 +38,58 @@
 //! | needs | CAP_BPF and CAP_PERFMON, a kernel with BTF (6.1 or newer) | `kernel.perf_event_paranoid` up to 2, own processes |
 //! | a switch is | one element with both threads | a departure and an arrival |
 //! | voluntary or not | as the kernel counts it, always | a sleep that a pending signal prevented counts as preemption |
-//! | wake-ups | begin and end | none; a clerk samples runnable time from `/proc/PID/task/TID/schedstat` |
+//! | wake-ups | begin and end | none; a sampler samples runnable time from `/proc/PID/task/TID/schedstat` |
 //! | exit code | yes | no |
 //! | CPU time up to the exit | yes, but 0 for a short life whose arrival was not seen | no |
 //! | a thread's last departure | yes | no: the kernel drops its events before |
 //! | thread ids | of the initial PID namespace | of the monitor's PID namespace |
-//! | lost elements | exact, per hook; not entered programs: an upper bound, told at the end | exact as a sum, reported in the stream of switches |
+//! | lost elements | exact, per hook; recursion misses: an upper bound, reported at the end | exact as a sum, reported in the stream of switches |
 //!
-//! A wake-up's `target_cpu` is where the thread ran last when the wake-up begins, and where it
-//! will run when it ends. `PREEMPTED` and `prev_state` of a switch hold for every leaving thread,
-//! `VOLUNTARY` only for tracked ones: others' counts are not watched. When a thread that is not
-//! the leader executes a program, it takes over the leader's id; the EXEC element has the new
-//! one, and with BPF the old one as `parent_tid`, which ends there without an EXIT. Worker threads that io_uring creates inside the kernel are not followed.
+//! At the begin of a wake-up, `target_cpu` is the CPU on which the thread ran last; at its end, the
+//! CPU on which it will run. `PREEMPTED` and `prev_state` of a switch are valid for every leaving
+//! thread, `VOLUNTARY` only for tracked threads. When a thread other than the leader executes a
+//! program, it gets the leader's id. The EXEC element has the new id, and with BPF the old one as
+//! `parent_tid`; the old id ends there without an EXIT. Worker threads that io_uring creates inside
+//! the kernel are not followed.
 //!
-//! Be prepared for a thread that leaves a CPU on which its arrival was not seen: in some virtual
-//! machines no tracepoint fires (neither for BPF nor for ftrace) when certain threads of the
-//! guest's own agent leave a CPU. With BPF the departure says when the thread arrived (`prev_run_ns`). Monitors find what is
-//! lost beyond that, and count it with the cause `inconsistent`.
+//! In some virtual machines no tracepoint fires (neither for BPF nor for ftrace) when certain
+//! threads of the guest agent leave a CPU. So a thread can leave a CPU without a recorded arrival.
+//! With BPF the departure then gives the time of the arrival (`prev_run_ns`). Monitors detect
+//! further losses and count them with the cause `inconsistent`.
 //!
 //! # Design constraints
 //!
-//! Reading takes no system call and never waits for a writer: the rings of BPF programs are
-//! mapped read-only and frozen, so that nobody else can write them, and overwritten elements are
-//! counted. A poll delivers what was committed before it began and no more, so a busy machine
-//! cannot hold the monitor in it. Nothing here panics on what the kernel says or refuses.
+//! Reading makes no system call and never waits for a writer. The rings of BPF programs are mapped
+//! read-only and frozen, so that no other process can write them; overwritten elements are counted.
+//! A poll delivers only the elements that were committed before it began, so a busy machine cannot
+//! keep the monitor in it. No answer of the kernel makes this crate panic.
 //!
-//! The decision with a price is one ring per monitor, hook and CPU in memory of fixed size: 4.25 MiB per
-//! possible CPU by default, taken when a monitor is created. It buys rings that programs
-//! never contend for and a writer that is a handful of stores; a switch of an untracked thread
-//! costs one look-up in its task storage.
+//! The key decision: each monitor has one ring of fixed size per hook and CPU. The price is memory:
+//! 4.25 MiB per possible CPU by default, allocated when the monitor is created. In return, programs
+//! never contend for a ring and a write is a few stores. A switch of an untracked thread costs one
+//! look-up in its task storage.
 
 mod bpf;
 mod capi;
 mod error;
+mod fd_transfer;
 mod kernel;
 mod machine;
 mod mapping;
 mod monitor;
-mod order;
-mod passing;
+mod monotonic;
 mod perf;
 mod probe;
+mod prog_stats;
 mod resumptions;
-mod runs;
-mod schedstat;
+mod sampler;
 mod sensor;
 mod streams;
 
 pub use error::{GiveError, ReceiveError, SelectError, StartError};
-pub use kernel::{Active, Choice, Kernel, KernelBuilder, Status};
+pub use kernel::{ActiveBackend, Backend, Kernel, KernelBuilder, Status};
 pub use machine::{in_initial_pid_namespace, possible_cpus};
-pub use monitor::{Count, KernelMonitor};
+pub use monitor::{CountingInbox, KernelMonitor};
 pub use probe::{Probe, ProbeError};
-pub use runs::{RunClock, RunClockError, Runs};
+pub use prog_stats::{ProgStats, ProgStatsError, ProgStatsGuard};
 pub use sensor::{ring_bytes, Sensor, UnknownSensor};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this machine and this process are, as far as the kernel sensors care.
+//! Properties of this machine and process that kernel sensors depend on.
 
 use std::collections::BTreeSet;
 use std::{fs, io};
 
-/// The number behind the highest CPU there can ever be, at least 1: each kernel sensor has so many rings.
+/// Number of possible CPUs, counted from 0 to the highest one; at least 1. It is the number of
+/// rings of each kernel sensor.
 #[must_use]
 pub fn possible_cpus() -> u32 {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -57,7 +58,8 @@ pub(crate) fn is_locked_down() -> bool {
         .is_ok_and(|lockdown| lockdown.contains("[confidentiality]"))
 }
 
-/// Whether thread ids mean the same to this process and to the kernel's programs.
+/// Whether this process is in the initial PID namespace, so that its thread ids are those of the
+/// BPF programs.
 #[must_use]
 pub fn in_initial_pid_namespace() -> bool {
     // The kernel gives the initial namespaces fixed inode numbers; this is PROC_PID_INIT_INO.

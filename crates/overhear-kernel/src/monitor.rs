@@ -8,34 +8,33 @@ use overhear_event::GapCause;
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
 use crate::{
-    GiveError, Kernel, KernelBuilder, Probe, ReceiveError, Runs, SelectError, Sensor, Status,
+    GiveError, Kernel, KernelBuilder, Probe, ProgStats, ReceiveError, SelectError, Sensor, Status,
 };
 
-/// A kernel monitor: it records the kernel events of the threads that its creator chooses, in
-/// buffers of its own, one per CPU and hook.
+/// A kernel monitor records kernel events of selected threads in its own buffers, one per CPU and
+/// hook.
 ///
-/// It is created suspended ([`KernelBuilder::create`]) and lives until it is terminated or
-/// dropped, or its process dies; then the kernel frees all that belonged to it. Several monitors
-/// may track the same threads: each hears all of its own and nothing of the others', and one BPF
-/// program per hook serves them all. Nobody but its creator can reach it, unless it is handed over
-/// ([`Self::give`]); a thread's unique id
-/// comes in the TRACKED element with which it begins
+/// It is created suspended ([`KernelBuilder::create`]). It ends when it is terminated or dropped,
+/// or when its process dies; then the kernel frees its programs and buffers. Several monitors may
+/// track the same threads: each records only its own threads, and one BPF program per hook serves
+/// all of them. Only the creating process has access, unless the monitor is handed over
+/// ([`Self::give`]). The unique id of a thread is in the TRACKED element with which it begins
 /// ([`Life::TRACKED`](overhear_event::kernel::Life::TRACKED)).
 ///
 /// ```
-/// use overhear_kernel::{Active, Kernel, SelectError};
+/// use overhear_kernel::{ActiveBackend, Kernel, SelectError};
 ///
 /// let mut monitor = Kernel::builder().buffer_bytes(1 << 20).create()?;
 /// println!("{}, {} bytes", monitor.status()?.sentence, monitor.granted_bytes()?);
 /// let me = std::process::id();
 /// match monitor.status()?.active {
-///     Active::None => {}
+///     ActiveBackend::None => {}
 ///     _ => monitor.thread_monitor(me, 7)?,
 /// }
 /// monitor.resume()?;
 /// std::thread::sleep(std::time::Duration::from_millis(1));
 /// monitor.suspend()?;
-/// let mut inbox = overhear_kernel::Count::default();
+/// let mut inbox = overhear_kernel::CountingInbox::default();
 /// monitor.read(&mut inbox)?;
 /// println!("{} elements, {} missed", inbox.elements, inbox.missed);
 /// monitor.terminate()?;
@@ -44,7 +43,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct KernelMonitor {
-    /// Or why there is none any more.
+    /// The reason why the monitor is not usable any more, if it is not.
     kernel: Result<Kernel, SelectError>,
 }
 
@@ -67,7 +66,7 @@ impl KernelMonitor {
         self.kernel.as_mut().map_err(|gone| gone.clone())
     }
 
-    /// Which sensor is at work, and what this kernel lacks.
+    /// Selected backend, and sensors that this kernel lacks.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -75,7 +74,7 @@ impl KernelMonitor {
         Ok(self.kernel_ref()?.status())
     }
 
-    /// Bytes of all its buffers: what a reader needs to hold the most that can be read at once.
+    /// Size of all buffers in bytes: the upper bound of what one read delivers.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -83,8 +82,8 @@ impl KernelMonitor {
         Ok(self.kernel_ref()?.granted_bytes())
     }
 
-    /// How many elements each ring of a sensor holds, the one that may be in the making among them; `None`
-    /// where it has no rings: this kernel or user lacks it, or it is not among the sensors.
+    /// Number of elements in each ring of a sensor, including the one that may be in progress;
+    /// `None` if the sensor is not recorded.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -92,7 +91,7 @@ impl KernelMonitor {
         Ok(self.kernel_ref()?.ring_elements(sensor))
     }
 
-    /// As [`Self::ring_elements`], of a probe.
+    /// As [`Self::ring_elements`], for a probe.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -100,7 +99,7 @@ impl KernelMonitor {
         Ok(self.kernel_ref()?.probe_ring_elements(probe))
     }
 
-    /// How many stream numbers from the first one on are reserved.
+    /// Number of reserved stream numbers, starting with the first one.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -108,20 +107,20 @@ impl KernelMonitor {
         Ok(self.kernel_ref()?.stream_ids_used())
     }
 
-    /// How many elements the kernel has committed to a stream up to now; `None` for streams that
-    /// are not BPF rings, and for a terminated monitor.
+    /// Number of elements that the kernel has committed to a stream; `None` for streams that are
+    /// not BPF rings, and for a terminated monitor.
     #[must_use]
     pub fn committed(&self, id: StreamId) -> Option<u64> {
         self.kernel.as_ref().ok()?.committed(id)
     }
 
-    /// How often and how long the BPF programs of a sensor have run, as by [`Kernel::runs`].
+    /// Run count and run time of the BPF programs of a sensor; see [`Kernel::prog_stats`].
     #[must_use]
-    pub fn runs(&self, sensor: &str) -> Option<Runs> {
-        self.kernel.as_ref().ok()?.runs(sensor)
+    pub fn prog_stats(&self, sensor: &str) -> Option<ProgStats> {
+        self.kernel.as_ref().ok()?.prog_stats(sensor)
     }
 
-    /// Records from now on. A monitor that is resumed already stays so.
+    /// Starts recording. No effect if the monitor is resumed already.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -130,8 +129,8 @@ impl KernelMonitor {
         Ok(())
     }
 
-    /// Records nothing until it is resumed. What happens meanwhile is not heard and not counted as
-    /// missed; only beginnings and ends of tracking are told.
+    /// Pauses recording until the monitor is resumed. Events in the pause are neither recorded nor
+    /// counted as missed; only TRACKED and UNTRACKED are recorded.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -140,8 +139,8 @@ impl KernelMonitor {
         Ok(())
     }
 
-    /// Tracks one thread, but not what it creates. The caller sees to it that the id is unique; it
-    /// comes as `code` of the TRACKED element. A thread that is tracked already stays so.
+    /// Tracks one thread, without its children. The caller chooses the unique id; it is the `code`
+    /// of the TRACKED element. No effect if the thread is tracked already.
     ///
     /// # Errors
     /// [`SelectError`] if there is no such thread, or the kernel refuses.
@@ -149,7 +148,7 @@ impl KernelMonitor {
         self.kernel()?.monitor_thread(thread, unique_id)
     }
 
-    /// Tracks a thread no more.
+    /// Stops tracking a thread.
     ///
     /// # Errors
     /// [`SelectError`] if there is no such thread, or this monitor does not track it.
@@ -165,8 +164,8 @@ impl KernelMonitor {
         self.kernel()?.monitor_process(pid)
     }
 
-    /// As [`Self::process_monitor`], of a child that is held between its fork and its execve: of what it does until
-    /// then, as a copy of its parent, nothing but scheduling is recorded.
+    /// As [`Self::process_monitor`], for a child that is held between its fork and its execve.
+    /// Until the execve only scheduling is recorded.
     ///
     /// # Errors
     /// As for [`Self::process_monitor`].
@@ -174,9 +173,9 @@ impl KernelMonitor {
         self.kernel()?.monitor_held_process(pid)
     }
 
-    /// Tracks all threads in a cgroup (of the unified hierarchy) and below it, as long as they are
-    /// there. Those that are born there are tracked from their birth, those that are moved there
-    /// from the next [`Self::read`] on.
+    /// Tracks all threads in a cgroup (of the unified hierarchy) and below it, until they leave.
+    /// Threads that are born there are tracked from their birth, threads that are moved there from
+    /// the next [`Self::read`] on.
     ///
     /// # Errors
     /// [`SelectError`] if the path is no cgroup, or the sensor is not BPF.
@@ -184,8 +183,8 @@ impl KernelMonitor {
         self.kernel()?.monitor_cgroup(path)
     }
 
-    /// Tracks all threads of the machine, or of the PID namespace of this process, and hears the
-    /// CPUs themselves.
+    /// Tracks all threads of the machine, or of the PID namespace of this process, and records
+    /// events of idle CPUs.
     ///
     /// # Errors
     /// [`SelectError`] if the kernel refuses, or the sensor is not BPF.
@@ -193,11 +192,11 @@ impl KernelMonitor {
         self.kernel()?.monitor_all()
     }
 
-    /// Delivers what was recorded since it was last read. It takes no system call while no
-    /// process changes its cgroup.
+    /// Delivers the elements since the last read. It makes no system call, unless a process changes
+    /// its cgroup.
     ///
     /// # Errors
-    /// [`SelectError::Terminated`]; a damaged stream is complained of in the inbox.
+    /// [`SelectError::Terminated`]. A damaged stream is reported through `Inbox::complain`.
     pub fn read(&mut self, inbox: &mut dyn Inbox) -> Result<(), SelectError> {
         if let Err(error) = self.kernel()?.poll(inbox) {
             inbox.complain(error);
@@ -205,9 +204,9 @@ impl KernelMonitor {
         Ok(())
     }
 
-    /// Stops recording and waits until threads that have announced their exit have left their
-    /// CPUs. One more [`Self::read`] delivers what is left and closes the streams; nothing can be
-    /// resumed any more.
+    /// Stops recording and waits until exiting threads have left their CPUs. One more
+    /// [`Self::read`] delivers the remaining elements and closes the streams. The monitor cannot be
+    /// resumed.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -216,7 +215,7 @@ impl KernelMonitor {
         Ok(())
     }
 
-    /// Ends the monitor. What was not read is gone, and all further calls fail.
+    /// Ends the monitor. Unread elements are discarded, and all further calls fail.
     ///
     /// # Errors
     /// [`SelectError::Terminated`].
@@ -226,32 +225,34 @@ impl KernelMonitor {
         Ok(())
     }
 
-    /// Hands the monitor over to whoever receives it from the other end of a connected Unix socket: with its
-    /// buffers and all that is in them, its threads, and as resumed or suspended as it is. From then on
-    /// the receiver alone reads and controls it, and it ends with the receiver, whatever becomes of this
-    /// process. Nothing is missed in between, as long as the buffers last.
+    /// Hands the monitor over to the process at the other end of a connected Unix socket, with its
+    /// buffers, unread elements, tracked threads and state (resumed or suspended). From then on the
+    /// receiver alone reads and controls it, and it ends with the receiver, even if this process
+    /// lives on. Nothing is missed as long as the buffers have room.
     ///
-    /// It waits while the socket has no room, and with perf records until the receiver has mapped their rings:
-    /// the kernel gives a ring up as soon as nobody has it mapped. A monitor of BPF programs must have
-    /// programs of its own ([`KernelBuilder::apart`]), or be the only one of this process. The receiver needs
-    /// no privilege, but as many descriptors as the monitor has.
+    /// It blocks while the socket is full, and with perf records until the receiver has mapped the
+    /// rings, because the kernel releases a ring that no process has mapped. A monitor of BPF
+    /// programs must have dedicated programs ([`KernelBuilder::dedicated_programs`]), or be the
+    /// only one of this process. The receiver needs no privilege, but as many free descriptors as
+    /// the monitor has.
     ///
     /// # Errors
-    /// [`GiveError`]; the monitor stays then.
+    /// [`GiveError`]; then the monitor stays here.
     pub fn give(&mut self, to: impl AsFd) -> Result<(), GiveError> {
-        let kernel = self.kernel().map_err(GiveError::Gone)?;
+        let kernel = self.kernel().map_err(GiveError::Unavailable)?;
         kernel.give(to.as_fd())?;
-        self.kernel = Err(SelectError::Given);
+        self.kernel = Err(SelectError::HandedOver);
         Ok(())
     }
 
-    /// Waits for a monitor that is handed over to the other end of a connected Unix socket, and owns it from
-    /// then on. It reads on where the giver has ended; stream numbers are the giver's.
+    /// Waits for a monitor from the other end of a connected Unix socket, and owns it from then on.
+    /// Reading continues where the giver stopped; the stream numbers are those of the giver.
     ///
-    /// What it hears is the giver's word: receive monitors only from processes that you trust.
+    /// The content of the events is not verified: receive monitors only from processes that you
+    /// trust.
     ///
     /// # Errors
-    /// [`ReceiveError`] if the other side closes, or something else comes.
+    /// [`ReceiveError`] if the other side closes, or the message is invalid.
     pub fn receive(from: impl AsFd) -> Result<Self, ReceiveError> {
         Kernel::receive(from.as_fd()).map(Self::new)
     }
@@ -268,14 +269,14 @@ impl Source for KernelMonitor {
 
 /// An inbox that only counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct CountingInbox {
     /// Elements delivered.
     pub elements: u64,
     /// Elements missed.
     pub missed: u64,
 }
 
-impl Inbox for Count {
+impl Inbox for CountingInbox {
     fn open(&mut self, _: std::sync::Arc<StreamDescriptor>) {}
 
     fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {

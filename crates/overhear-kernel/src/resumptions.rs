@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When a monitor was resumed, and the switches that say so.
+//! [`Resumptions`]: marks the first switches after a monitor was resumed.
 //!
-//! What happens while a monitor is suspended is in no stream, and not missed. Where threads are afterwards does not
-//! follow from what was recorded before, so the first switch of each stream after it has the flag
-//! [`Switch::RESUMED`]. Perf events are enabled and disabled CPU by CPU: the switches recorded meanwhile have it, too.
+//! Events in a pause are neither recorded nor missed. The state of threads after the pause does not
+//! follow from earlier elements, so the first switch of each stream after it has the flag
+//! [`Switch::RESUMED`]. Perf events are enabled and disabled CPU by CPU: switches that are recorded
+//! meanwhile have the flag, too.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use overhear_event::kernel::Switch;
 
-/// Of one stream of switches: from when until when it was resumed, or suspended, as far as no later switch has said so.
+/// Time spans in which the monitor was resumed or suspended, for one stream of switches, until a
+/// later switch is marked.
 #[derive(Debug, Default)]
 pub(crate) struct Resumptions(VecDeque<(u64, u64)>);
 
 impl Resumptions {
-    /// The monitor was resumed, or suspended, in the time between these two.
+    /// Adds a time span in which the monitor was resumed or suspended.
     pub(crate) fn add(&mut self, from_ns: u64, until_ns: u64) {
         self.0.push_back((from_ns, until_ns));
     }
 
-    /// The payload of the next switch, with the flag if it is the first one after the monitor was resumed.
+    /// The payload of the next switch, with the flag if it is the first one after the monitor was
+    /// resumed.
     #[inline]
     pub(crate) fn mark<'a>(&mut self, stamp_ns: u64, payload: &'a [u8]) -> Cow<'a, [u8]> {
         match self.0.front() {

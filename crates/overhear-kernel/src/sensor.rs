@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`Sensor`]: a kernel sensor that a user may wish for.
+//! [`Sensor`]: a kernel sensor, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,15 @@ use overhear_stream::Geometry;
 
 use crate::streams::{stride_of, Hook, PAGE_BYTES};
 
-/// A kernel sensor. Those of scheduling are on unless others of them are asked for alone; the rest are off
-/// unless they are asked for, and take BPF. See [`KernelBuilder::sensors`](crate::KernelBuilder::sensors).
+/// A kernel sensor. Sensors of scheduling are on, unless the request names only others of them; all
+/// other sensors are off by default and need BPF. See
+/// [`KernelBuilder::sensors`](crate::KernelBuilder::sensors).
 ///
 /// ```
 /// use overhear_kernel::Sensor;
 ///
 /// let sensor: Sensor = "page_fault".parse()?;
-/// assert_eq!(sensor.about(), "page faults, with address and code, and when they were served");
+/// assert_eq!(sensor.description(), "page faults, with address and code, and when they were served");
 /// assert!("page_fualt".parse::<Sensor>().is_err());
 /// assert!(Sensor::all().any(|known| known == sensor));
 /// # Ok::<(), overhear_kernel::UnknownSensor>(())
@@ -24,7 +25,7 @@ use crate::streams::{stride_of, Hook, PAGE_BYTES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sensor(Hook);
 
-/// The name of no kernel sensor.
+/// No kernel sensor has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kernel sensor {name:?}; there are {}", names())]
 pub struct UnknownSensor {
@@ -40,11 +41,11 @@ fn names() -> String {
 impl Sensor {
     /// All, in the order of their streams: those of scheduling first.
     pub fn all() -> impl Iterator<Item = Self> {
-        Self::scheduling().chain(Hook::MORE.into_iter().map(Self))
+        Self::scheduling().chain(Hook::OPTIONAL.into_iter().map(Self))
     }
 
-    /// Those of scheduling: context switches, wake-ups, and the lives of threads. `sched_switch` and `task_life`
-    /// are always heard.
+    /// Those of scheduling: context switches, wake-ups, and the lives of threads. `sched_switch`
+    /// and `task_life` are mandatory.
     pub fn scheduling() -> impl Iterator<Item = Self> {
         Hook::SCHED.into_iter().map(Self)
     }
@@ -55,8 +56,8 @@ impl Sensor {
         Hook::SCHED.contains(&self.0)
     }
 
-    /// Those that these events come from, in the order of their streams, and those that are always heard: a
-    /// monitor with these has no more than is needed.
+    /// Sensors that these events need, in the order of their streams, and the mandatory ones: the
+    /// minimum for a monitor of these events.
     ///
     /// ```
     /// use overhear_event::{EventName, EventSet};
@@ -69,7 +70,7 @@ impl Sensor {
     /// ```
     pub fn required_by(events: &EventSet) -> impl Iterator<Item = Self> + '_ {
         Self::all().filter(|sensor| {
-            sensor.0.is_always_heard() || events.contains(&EventName::kernel(sensor.name()))
+            sensor.0.is_mandatory() || events.contains(&EventName::kernel(sensor.name()))
         })
     }
 
@@ -79,9 +80,9 @@ impl Sensor {
         self.0.sensor()
     }
 
-    /// What it tells, as a phrase.
+    /// Description of its events, as a phrase.
     #[must_use]
-    pub const fn about(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self.0 {
             Hook::Switch => "context switches; always on",
             Hook::Wake => "wake-ups, begin and end; on unless others of scheduling are named alone",
@@ -105,7 +106,7 @@ impl Sensor {
         }
     }
 
-    /// What its elements consist of.
+    /// Schema of its elements.
     #[must_use]
     pub fn schema(self) -> TypeSchema {
         self.0.schema()
@@ -116,8 +117,8 @@ impl Sensor {
     }
 }
 
-/// Bytes that the ring of one CPU takes in memory: whole pages, with its header. `None` where there can
-/// be no such ring.
+/// Bytes that the ring of one CPU takes in memory: whole pages, with its header. `None` where there
+/// can be no such ring.
 #[must_use]
 pub fn ring_bytes(schema: &TypeSchema, elements: u64) -> Option<u64> {
     let stride = stride_of(schema);

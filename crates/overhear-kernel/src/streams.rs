@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which streams there are and how they are numbered.
+//! Hooks, feeds, and the numbers of their streams.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use overhear_event::kernel::{
 use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 use overhear_stream::{Geometry, LayoutError};
 
-use crate::passing::Unpacker;
+use crate::fd_transfer::Decoder;
 use crate::probe::ResolvedProbe;
 
-/// A place in the kernel where elements come from; each has one stream per CPU. The numbers are
-/// those of the rings (`enum slot` in `monitors.h`).
+/// A place in the kernel that elements come from; it has one stream per CPU. The numbers are those
+/// of the ring slots (`enum slot` in `monitors.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hook {
     /// Context switches.
@@ -58,16 +58,16 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    /// Those of scheduling, in the order of their numbers.
+    /// Hooks of scheduling, in the order of their numbers.
     pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
 
     /// Whether every monitor has it.
-    pub(crate) const fn is_always_heard(self) -> bool {
+    pub(crate) const fn is_mandatory(self) -> bool {
         matches!(self, Self::Switch | Self::Life)
     }
 
-    /// Those that a user may wish for besides, in the order of their numbers.
-    pub(crate) const MORE: [Self; 15] = [
+    /// Optional hooks, in the order of their numbers.
+    pub(crate) const OPTIONAL: [Self; 15] = [
         Self::Fault,
         Self::Block,
         Self::Call,
@@ -148,7 +148,7 @@ impl Hook {
 }
 
 /// The streams of the `number`th probe of a monitor.
-pub(crate) fn feed_of_probe(resolved: &ResolvedProbe, number: usize, capacity: u32) -> Feed {
+pub(crate) fn probe_feed(resolved: &ResolvedProbe, number: usize, capacity: u32) -> Feed {
     Feed {
         hook: Hook::Probe,
         slot: Hook::Probe as u32 + number as u32,
@@ -167,16 +167,16 @@ pub(crate) fn stride_of(schema: &TypeSchema) -> u32 {
     (8 + schema.size()).next_power_of_two()
 }
 
-/// What a monitor hears of one hook: a stream per CPU.
+/// The streams of one hook of a monitor: one per CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feed {
-    /// Whose programs write.
+    /// Hook whose programs write the elements.
     pub(crate) hook: Hook,
-    /// The number of its rings.
+    /// Ring slot.
     pub(crate) slot: u32,
     /// The sensor's name.
     pub(crate) sensor: String,
-    /// What tells several of one name apart.
+    /// Name that distinguishes sensors with the same id.
     pub(crate) instance: String,
     pub(crate) schema: Arc<TypeSchema>,
     /// Elements per ring, a power of two.
@@ -199,10 +199,10 @@ impl Feed {
     }
 }
 
-/// Stream numbers: feed by feed, CPU by CPU, then the clerk's.
+/// Stream numbers: feed by feed, CPU by CPU, then the sampler.
 ///
-/// They do not depend on which sensor is active, so the caller can number its own streams behind
-/// them before anything starts, and two runs on one machine number alike.
+/// They do not depend on the backend, so the caller can assign the following numbers to its own
+/// streams before the start, and two runs on one machine have the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbering {
     first: u32,
@@ -225,11 +225,11 @@ impl Numbering {
     }
 
     /// What [`Self::as_raw`] was packed from, if it can be; there are at most so many feeds.
-    pub(crate) fn unpack(from_untrusted: &mut Unpacker<'_>, most_feeds: u32) -> Option<Self> {
+    pub(crate) fn unpack(from_untrusted: &mut Decoder<'_>, most_feeds: u32) -> Option<Self> {
         /// More than any kernel has.
-        const MOST_CPUS: u64 = 65_536;
+        const MAX_CPUS: u64 = 65_536;
         let first = from_untrusted.half()?;
-        let cpus = from_untrusted.up_to(MOST_CPUS)? as u32;
+        let cpus = from_untrusted.up_to(MAX_CPUS)? as u32;
         let feeds = from_untrusted.up_to(most_feeds.into())? as u32;
         Some(Self { first, cpus, feeds })
     }
@@ -239,7 +239,7 @@ impl Numbering {
         self.cpus
     }
 
-    /// How many numbers are reserved.
+    /// Number of reserved stream numbers.
     pub(crate) const fn used(self) -> u32 {
         self.cpus * self.feeds + 1
     }
@@ -253,7 +253,7 @@ impl Numbering {
     }
 
     /// The stream of schedstat samples.
-    pub(crate) const fn clerk(self) -> StreamId {
+    pub(crate) const fn sampler(self) -> StreamId {
         self.at(self.used() - 1)
     }
 
@@ -278,9 +278,9 @@ impl Numbering {
     }
 
     /// Describes the stream of schedstat samples.
-    pub(crate) fn describe_clerk(self) -> Arc<StreamDescriptor> {
+    pub(crate) fn describe_sampler(self) -> Arc<StreamDescriptor> {
         Arc::new(StreamDescriptor {
-            id: self.clerk(),
+            id: self.sampler(),
             origin: Origin::Clerk,
             sensor: SCHEDSTAT.to_owned(),
             instance: String::new(),
@@ -302,9 +302,9 @@ mod tests {
         let mut ids: Vec<u32> = (0..3)
             .flat_map(|feed| (0..4).map(move |cpu| numbering.id(feed, cpu).as_raw()))
             .collect();
-        ids.push(numbering.clerk().as_raw());
+        ids.push(numbering.sampler().as_raw());
         assert_eq!(ids, (10..10 + numbering.used()).collect::<Vec<_>>());
-        for (number, hook) in Hook::SCHED.into_iter().chain(Hook::MORE).enumerate() {
+        for (number, hook) in Hook::SCHED.into_iter().chain(Hook::OPTIONAL).enumerate() {
             assert_eq!(hook as usize, number);
             assert!(hook.feed(8).geometry().is_ok(), "{}", hook.sensor());
         }

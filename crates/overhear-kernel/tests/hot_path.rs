@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds of a monitor with reserved memory over kernel rings allocate nothing, and have no page fault once all
-//! memory is locked: whatever comes, and where rings were too small for it.
+//! Rounds of a monitor with reserved memory over kernel rings allocate nothing, and have no page
+//! fault once all memory is locked: whatever comes, and where rings were too small for it.
 
 #[path = "../../overhear-monitor/tests/support/counting.rs"]
 mod counting;
@@ -8,7 +8,7 @@ mod counting;
 use std::sync::mpsc::channel;
 
 use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
-use overhear_kernel::{Active, Choice, KernelMonitor, Sensor};
+use overhear_kernel::{ActiveBackend, Backend, KernelMonitor, Sensor};
 use overhear_monitor::{Clock, Monitor, PageFaults, Room, SystemClock};
 use rustix::mm::{mlockall, MlockAllFlags};
 
@@ -36,7 +36,8 @@ impl Update for Sum {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Pages that the kernel has moved: locked ones, too, and whoever touches one meanwhile has a fault.
+/// Pages that the kernel has moved: locked ones, too, and whoever touches one meanwhile has a
+/// fault.
 fn moved_pages() -> u64 {
     let all = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let moved = all.lines().filter_map(|line| line.split_once(' '));
@@ -54,7 +55,7 @@ fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
     let sensors = sensors.map(|name| name.parse::<Sensor>().unwrap());
     let [switch, wake, call] = sensors;
     let builder = KernelMonitor::builder()
-        .choice(Choice::Bpf)
+        .backend(Backend::Bpf)
         .sensors(sensors)
         .ring(switch, 256)
         .ring(wake, 512)
@@ -64,7 +65,7 @@ fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
         Ok(kernel) => kernel,
         Err(error) => return println!("skipped: {error}"),
     };
-    assert_eq!(kernel.status().unwrap().active, Active::Bpf);
+    assert_eq!(kernel.status().unwrap().active, ActiveBackend::Bpf);
     assert_eq!(kernel.ring_elements(switch), Ok(Some(256)));
     assert_eq!(kernel.ring_elements(wake), Ok(Some(512)));
     let signal: Sensor = "signal".parse().unwrap();

@@ -18,7 +18,7 @@ use crate::conclusion::{Conclusion, Exit};
 use crate::config::constraints;
 use crate::error::SessionError;
 use crate::format::printable;
-use crate::session::{KernelChoice, Session};
+use crate::session::{KernelBackend, Session};
 
 /// Why a program or a recording has not kept its constraints.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl std::error::Error for NotHeld {}
 ///
 /// # Errors
 /// [`NotHeld`] says why not.
-pub fn run(command: &[&str], config: &Path, kernel: KernelChoice) -> Result<CheckReport, NotHeld> {
+pub fn run(command: &[&str], config: &Path, kernel: KernelBackend) -> Result<CheckReport, NotHeld> {
     let constraints = constraints::read(config).map_err(NotHeld::Failed)?;
     let command = command.iter().map(OsString::from).collect();
     let outcome = Session::builder(command)
@@ -102,7 +102,7 @@ fn judge(report: CheckReport) -> Result<CheckReport, NotHeld> {
 /// Unless every constraint held.
 #[track_caller]
 pub fn assert_held(command: &[&str], config: &Path) {
-    if let Err(error) = run(command, config, KernelChoice::Auto) {
+    if let Err(error) = run(command, config, KernelBackend::Auto) {
         panic!("{error}");
     }
 }

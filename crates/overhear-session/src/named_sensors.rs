@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use overhear_kernel::{Active, Choice, Sensor, Status, UnknownSensor};
+use overhear_kernel::{ActiveBackend, Backend, Sensor, Status, UnknownSensor};
 
 use crate::error::{ErrorKind, SessionError};
 
@@ -62,12 +62,12 @@ impl NamedSensors {
         self.named.is_empty() && !self.all
     }
 
-    /// Whether what is named can be heard at all by this choice.
+    /// Whether what is named can be heard at all by this backend.
     ///
     /// # Errors
     /// [`SessionError`] if nothing is to be heard of the kernel.
-    pub fn check_choice(&self, choice: Choice) -> Result<(), SessionError> {
-        if self.is_empty() || choice != Choice::Off {
+    pub fn check_backend(&self, backend: Backend) -> Result<(), SessionError> {
+        if self.is_empty() || backend != Backend::Off {
             return Ok(());
         }
         let sentence =
@@ -80,10 +80,10 @@ impl NamedSensors {
     /// # Errors
     /// [`SessionError`] with the sensors that are not, and why.
     pub fn check(&self, status: &Status) -> Result<(), SessionError> {
-        let is_heard = |sensor: &&Sensor| status.heard.contains(sensor);
+        let is_heard = |sensor: &&Sensor| status.sensors.contains(sensor);
         let unheard = self.named.iter().filter(|sensor| !is_heard(sensor));
         let mut unheard: Vec<&str> = unheard.map(|sensor| sensor.name()).collect();
-        if self.all && status.active != Active::Bpf {
+        if self.all && status.active != ActiveBackend::Bpf {
             unheard = vec!["all"];
         }
         if unheard.is_empty() {
@@ -100,7 +100,7 @@ impl NamedSensors {
 
 #[cfg(test)]
 mod tests {
-    use overhear_kernel::{Active, Sensor, Status};
+    use overhear_kernel::{ActiveBackend, Sensor, Status};
 
     use super::NamedSensors;
     use crate::error::ErrorKind;
@@ -110,22 +110,22 @@ mod tests {
         let status = |active, names: &[&str]| Status {
             active,
             sentence: "why".to_owned(),
-            heard: names.iter().map(|name| name.parse().unwrap()).collect(),
+            sensors: names.iter().map(|name| name.parse().unwrap()).collect(),
         };
         let named = ["syscall", "flutter"].map(|name| name.parse::<NamedSensors>().unwrap());
         let named = NamedSensors::joined(&named);
-        let old = status(Active::Bpf, &["sched_switch", "syscall"]);
+        let old = status(ActiveBackend::Bpf, &["sched_switch", "syscall"]);
         let refused = named.check(&old).unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Unavailable);
         assert!(refused
             .message
             .starts_with("--kernel-sensors flutter cannot"));
-        let new = status(Active::Bpf, &["sched_switch", "syscall", "flutter"]);
+        let new = status(ActiveBackend::Bpf, &["sched_switch", "syscall", "flutter"]);
         assert!(named.check(&new).is_ok());
         let all: NamedSensors = "all".parse().unwrap();
         assert_eq!(all.wanted().len(), Sensor::all().count());
         assert!(all.check(&old).is_ok());
-        let perf = status(Active::Perf, &["sched_switch", "task_life"]);
+        let perf = status(ActiveBackend::Perf, &["sched_switch", "task_life"]);
         assert_eq!(all.check(&perf).unwrap_err().kind, ErrorKind::Unavailable);
         assert!(NamedSensors::default().check(&perf).is_ok());
     }

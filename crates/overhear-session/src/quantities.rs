@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parts that reports of several kinds share: quantiles, distributions, declared rates, sources, traces.
 
-use overhear_kernel::{Active, Status};
+use overhear_kernel::{ActiveBackend, Status};
 use overhear_metrics::{Distribution, Histogram};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -23,11 +23,14 @@ impl SourceReport {
     /// How the kernel is heard.
     pub fn of_kernel(status: &Status) -> Self {
         let active = match status.active {
-            Active::Bpf => "bpf",
-            Active::Perf => "perf",
-            Active::None => "none",
+            ActiveBackend::Bpf => "bpf",
+            ActiveBackend::Perf => "perf",
+            ActiveBackend::None => "none",
         };
-        let names = status.heard.iter().map(|sensor| sensor.name().to_string());
+        let names = status
+            .sensors
+            .iter()
+            .map(|sensor| sensor.name().to_string());
         Self {
             name: "kernel".to_string(),
             active: active.to_string(),

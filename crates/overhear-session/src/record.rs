@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
-use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
+use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
 use overhear_metrics::automaton::{events_required_by, Metric};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
@@ -53,7 +53,7 @@ pub struct Wishes {
     /// Functions and static probes of programs.
     pub probes: Vec<Probe>,
     /// How to hear the kernel.
-    pub choice: Choice,
+    pub backend: Backend,
     /// About how many bytes the buffers may take.
     pub buffer_bytes: Option<u64>,
     /// At most this long.
@@ -109,7 +109,7 @@ impl Wishes {
 
     fn create(&self) -> Result<KernelMonitor, SessionError> {
         let mut builder = KernelMonitor::builder()
-            .choice(self.choice)
+            .backend(self.backend)
             .sensors(self.wanted())
             .probes(self.probes.iter().cloned())
             // Whoever is selected is told once at the beginning; there may be many.

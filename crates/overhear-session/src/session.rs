@@ -9,7 +9,7 @@ mod signal_forwarder;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use overhear_kernel::Choice;
+use overhear_kernel::Backend;
 use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
 
@@ -23,7 +23,7 @@ pub use keeping::{close_trace, create_trace, keep, uncreated};
 pub use outcome::Outcome;
 
 pub use crate::named_sensors::NamedSensors;
-pub use overhear_kernel::Choice as KernelChoice;
+pub use overhear_kernel::Backend as KernelBackend;
 pub use overhear_kernel::{Probe, Sensor as KernelSensor};
 
 /// Memory of sensors that declare no rate, in bytes: those that do get what they need.
@@ -44,7 +44,7 @@ pub enum Until {
 pub struct SessionBuilder {
     command: Vec<OsString>,
     out: Option<PathBuf>,
-    kernel: Choice,
+    kernel: Backend,
     sensors: NamedSensors,
     only_needed: bool,
     probes: Vec<Probe>,
@@ -72,7 +72,7 @@ impl Session {
         SessionBuilder {
             command,
             out: None,
-            kernel: Choice::Auto,
+            kernel: Backend::Auto,
             sensors: NamedSensors::default(),
             only_needed: false,
             probes: Vec::new(),
@@ -101,8 +101,8 @@ impl SessionBuilder {
 
     /// Which kernel sensor to use.
     #[must_use]
-    pub fn kernel(mut self, choice: Choice) -> Self {
-        self.kernel = choice;
+    pub fn kernel(mut self, backend: Backend) -> Self {
+        self.kernel = backend;
         self
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
 use overhear_event::kernel::SCHED_WAKE;
 use overhear_event::{Nanos, StreamId, Timestamp, Update};
-use overhear_kernel::{Choice, Kernel};
+use overhear_kernel::{Backend, Kernel};
 use overhear_metrics::{RecentSensors, Scheduling};
 use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
 use ratatui::crossterm::event::{Event, KeyEventKind};
@@ -101,7 +101,7 @@ impl Listener {
         if let Some(pid) = wishes.pid {
             let followed = follow(pid)?;
             kernel_sentence.clone_from(&followed.status().sentence);
-            let mut heard = followed.status().heard.iter();
+            let mut heard = followed.status().sensors.iter();
             if heard.any(|sensor| sensor.name() == SCHED_WAKE) {
                 scheduling.expect_wakeups();
             }
@@ -259,12 +259,12 @@ fn follow(pid: u32) -> Result<Kernel, SessionError> {
         SessionError::new(ErrorKind::Unavailable, error.to_string())
     };
     let mut kernel = Kernel::builder()
-        .choice(Choice::Auto)
+        .backend(Backend::Auto)
         .first_stream(StreamId::from_raw(KERNEL_STREAMS))
         .build()
         .map_err(|error| unavailable(&error))?;
     kernel.follow(pid).map_err(|error| unavailable(&error))?;
-    if kernel.status().active == overhear_kernel::Active::None {
+    if kernel.status().active == overhear_kernel::ActiveBackend::None {
         return Err(unavailable(&format!(
             "the threads of process {pid} cannot be followed: {}",
             kernel.status().sentence

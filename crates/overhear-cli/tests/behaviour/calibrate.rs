@@ -324,7 +324,7 @@ fn perf_records_have_a_price_of_their_own() {
         std::fs::write(&prices, document.to_string()).unwrap();
         let run = [
             "run",
-            "--via",
+            "--backend",
             "perf",
             "--calibration",
             named,

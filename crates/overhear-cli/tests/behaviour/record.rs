@@ -165,13 +165,17 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
     let run = ["run", "--out", out.to_str().unwrap(), "--kernel-sensors"];
     let program = ["--", "touch", ran.to_str().unwrap()];
     for sensor in ["syscall", "all", "sched_wake"] {
-        for via in [&[][..], &["--via", "perf"]] {
-            let words = [&run[..], &[sensor], via, &program].concat();
+        for backend in [&[][..], &["--backend", "perf"]] {
+            let words = [&run[..], &[sensor], backend, &program].concat();
             let Some(mut command) = as_nobody(&words) else {
                 return;
             };
             finish(&mut command).says_only(5, &["--kernel-sensors", sensor, "doctor"]);
-            let words = [&["record", "--pid", &pid, "--kernel-sensors", sensor], via].concat();
+            let words = [
+                &["record", "--pid", &pid, "--kernel-sensors", sensor],
+                backend,
+            ]
+            .concat();
             let ended = finish(&mut as_nobody(&words).unwrap());
             assert_eq!(ended.status, 5, "{ended:#?}");
         }

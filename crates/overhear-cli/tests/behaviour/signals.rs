@@ -218,14 +218,14 @@ fn a_run_until_all_ended_outlasts_its_program() {
     let (out, late) = (folder.path().join("out"), folder.path().join("late"));
     let rest = format!("sleep 0.3; (sleep 0.3; echo > {}) &", late.display());
     let script = leaves_behind(folder.path(), &rest);
-    for via in ["auto", "perf"] {
+    for backend in ["auto", "perf"] {
         let _ = fs::remove_dir_all(&out);
         let _ = fs::remove_file(&late);
         let _ = fs::remove_file(folder.path().join("there"));
         let options = [
             "run",
-            "--via",
-            via,
+            "--backend",
+            backend,
             "--until",
             "all-ended",
             "--out",

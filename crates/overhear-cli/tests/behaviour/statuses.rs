@@ -213,7 +213,7 @@ fn a_place_of_somebody_else_is_refused() {
 
 #[test]
 fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
-    let Some(mut command) = as_nobody(&["run", "--via", "bpf", "--", "echo", "ran"]) else {
+    let Some(mut command) = as_nobody(&["run", "--backend", "bpf", "--", "echo", "ran"]) else {
         return;
     };
     let ended = finish(&mut command);

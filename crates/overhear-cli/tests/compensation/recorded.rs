@@ -51,7 +51,7 @@ pub(crate) fn run(
 ) -> Result<Option<Monitored>, String> {
     let _ = std::fs::remove_dir_all(out);
     let mut command = Command::new(OVERHEAR);
-    command.args(["record", "--via", "bpf", "--quiet", "--out"]);
+    command.args(["record", "--backend", "bpf", "--quiet", "--out"]);
     command.arg(out);
     for pid in workload.pids() {
         command.args(["--pid", &pid.to_string()]);

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::{json, Value};
 
-use crate::harness::{called, turn, Via, OVERHEAR};
+use crate::harness::{called, turn, Backend, OVERHEAR};
 
 /// From the static probe to the return of the function behind it, with the call between them.
 const METRIC: &str = r#"metric turn "A turn of the loop, from the static probe on"
@@ -96,7 +96,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     let _turn = turn();
-    if !Via::Bpf.works() || !cfg!(target_arch = "x86_64") {
+    if !Backend::Bpf.works() || !cfg!(target_arch = "x86_64") {
         return println!("skipped: static probes of the program are for x86-64, and need BPF");
     }
     let place = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     let to_report = format!("--json={}", text(&report));
     let ended = overhear(&[
         "run",
-        "--via",
+        "--backend",
         "bpf",
         "--config",
         text(&config),
@@ -183,7 +183,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     let usdt = format!("{}:called:turn", text(called()));
     let words = [
         "run",
-        "--via",
+        "--backend",
         "bpf",
         "--quiet",
         "--metric",
@@ -221,7 +221,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     let wrong = wrong.replace("[argument_1 == 50]", "[value == 50]");
     fs::write(&config, wrong).unwrap();
     refused(
-        &["run", "--via", "bpf", "--config", text(&config)],
+        &["run", "--backend", "bpf", "--config", text(&config)],
         &[
             "constraint turns cannot use kernel:probe/doubled",
             "has no field `value`",
@@ -249,7 +249,7 @@ fn refused(words: &[&str], parts: &[&str]) {
 #[test]
 fn updates_take_probes_by_their_events_alike_live_and_recorded() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return println!("skipped: probes need BPF");
     }
     let place = tempfile::tempdir().unwrap();
@@ -266,7 +266,15 @@ fn updates_take_probes_by_their_events_alike_live_and_recorded() {
     assert!(compiled.unwrap().success(), "cc cannot compile arguments.c");
     let probe = format!("{}:doubled", text(called()));
     let (update, to_report) = (text(&plugin), format!("--json={}", text(&report)));
-    let words = ["run", "--via", "bpf", "--probe", &probe, "--update", update];
+    let words = [
+        "run",
+        "--backend",
+        "bpf",
+        "--probe",
+        &probe,
+        "--update",
+        update,
+    ];
     let words = [&words[..], &["--out", text(&out), &to_report, "--"]].concat();
     let ended = overhear(&[&words[..], &[text(called())]].concat());
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
@@ -277,7 +285,7 @@ fn updates_take_probes_by_their_events_alike_live_and_recorded() {
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert_eq!(results(&read(&report)), expected);
     refused(
-        &["run", "--via", "bpf", "--update", update],
+        &["run", "--backend", "bpf", "--update", update],
         &["update `arguments` wants `kernel:probe/doubled`", "--probe"],
     );
 }

@@ -16,7 +16,7 @@ use overhear_event::Nanos;
 use overhear_monitor::Sentinel;
 use serde_json::Value;
 
-use crate::harness::{turn, Via, OVERHEAR};
+use crate::harness::{turn, Backend, OVERHEAR};
 
 const TASKS: usize = 15;
 /// Enough for the longest period ten times, and for all phases of the first second.
@@ -168,7 +168,7 @@ enum Outcome {
 #[test]
 fn observed_response_times_are_at_most_the_computed_ones() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let wished = std::env::var("OVERHEAR_EXPERIMENT_SECONDS");

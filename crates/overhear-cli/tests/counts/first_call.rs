@@ -8,7 +8,7 @@ use overhear_event::kernel::events::{KIND_BEGIN, PAGE_FAULT, SYSCALL};
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_trace::TraceReader;
 
-use crate::harness::{turn, Overhear, Via};
+use crate::harness::{turn, Backend, Overhear};
 
 /// System calls: begin or end, and the number; and how often a page fault came before the first of them.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Update for Calls {
 #[test]
 fn first_and_only_execve_is_the_programs_wherever_path_leads() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn first_and_only_execve_is_the_programs_wherever_path_leads() {
     std::fs::create_dir(place.path().join("folder-2/true")).unwrap();
     path.push(env::var_os("PATH").unwrap());
     let overhear = Overhear::new(&place)
-        .via(Via::Bpf)
+        .backend(Backend::Bpf)
         .sensors("syscall,page_fault");
     let mut command = overhear.command(["true"]);
     let output = command

@@ -22,12 +22,12 @@ pub(crate) const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
 
 /// Both ways to hear the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Via {
+pub(crate) enum Backend {
     Bpf,
     Perf,
 }
 
-impl Via {
+impl Backend {
     const fn name(self) -> &'static str {
         match self {
             Self::Bpf => "bpf",
@@ -39,7 +39,7 @@ impl Via {
     pub(crate) fn works(self) -> bool {
         let place = tempfile::tempdir().unwrap();
         let output = Overhear::new(&place)
-            .via(self)
+            .backend(self)
             .command(["true"])
             .output()
             .unwrap();
@@ -125,7 +125,7 @@ pub(crate) fn wrapper() -> &'static Path {
 pub(crate) struct Overhear {
     /// What runs it, itself last: a wrapper, or nothing else.
     front: Vec<OsString>,
-    via: Option<Via>,
+    backend: Option<Backend>,
     sensors: Option<&'static str>,
     json: PathBuf,
     trace: PathBuf,
@@ -135,15 +135,15 @@ impl Overhear {
     pub(crate) fn new(place: &TempDir) -> Self {
         Self {
             front: vec![OVERHEAR.into()],
-            via: None,
+            backend: None,
             sensors: None,
             json: place.path().join("report.json"),
             trace: place.path().join("out"),
         }
     }
 
-    pub(crate) fn via(mut self, via: Via) -> Self {
-        self.via = Some(via);
+    pub(crate) fn backend(mut self, backend: Backend) -> Self {
+        self.backend = Some(backend);
         self
     }
 
@@ -163,8 +163,8 @@ impl Overhear {
     pub(crate) fn command(&self, program: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(&self.front[0]);
         command.args(&self.front[1..]).args(["run", "--quiet"]);
-        if let Some(via) = self.via {
-            command.args(["--via", via.name()]);
+        if let Some(backend) = self.backend {
+            command.args(["--backend", backend.name()]);
         }
         if let Some(sensors) = self.sensors {
             command.args(["--kernel-sensors", sensors]);

@@ -8,7 +8,7 @@ use std::process::Command;
 use overhear_metrics::automaton::system_metrics;
 use serde_json::Value;
 
-use crate::harness::{eventful, turn, Via, OVERHEAR};
+use crate::harness::{eventful, turn, Backend, OVERHEAR};
 
 /// `eventful.c` does each thing twice as often. On a machine that is late enough a sleep is over before it has
 /// begun, and so on.
@@ -66,7 +66,7 @@ fn of_threads(metric: &Value, comm: &str) -> u64 {
 #[test]
 fn every_built_in_metric_measures_a_program_that_does_what_it_measures() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let named: Vec<&str> = LEAST.iter().map(|(name, ..)| *name).collect();
@@ -76,7 +76,7 @@ fn every_built_in_metric_measures_a_program_that_does_what_it_measures() {
 
     let place = tempfile::tempdir().unwrap();
     let mut command = Command::new(OVERHEAR);
-    command.args(["run", "--quiet", "--via", "bpf", "--json"]);
+    command.args(["run", "--quiet", "--backend", "bpf", "--json"]);
     for name in &named {
         command.args(["--metric", name]);
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{turn, Via, OVERHEAR};
+use crate::harness::{turn, Backend, OVERHEAR};
 use crate::sensing;
 
 fn report(words: &[&str], program: &[std::ffi::OsString]) -> Value {
@@ -19,11 +19,11 @@ fn report(words: &[&str], program: &[std::ffi::OsString]) -> Value {
 #[test]
 fn a_metric_switches_on_the_kernel_sensors_that_it_requires() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let report = report(
-        &["--via", "bpf", "--metric", "system_call"],
+        &["--backend", "bpf", "--metric", "system_call"],
         &["true".into()],
     );
     let sentence = report["sources"][0]["sentence"].as_str().unwrap();
@@ -46,11 +46,11 @@ fn heard(report: &Value) -> Vec<&str> {
 #[test]
 fn wake_ups_that_nobody_needs_are_not_heard() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let program = ["sh".into(), "-c".into(), "sleep 0.01; true".into()];
-    let run = |words: &[&str]| report(&[&["--via", "bpf"], words].concat(), &program);
+    let run = |words: &[&str]| report(&[&["--backend", "bpf"], words].concat(), &program);
     let all = ["sched_switch", "sched_wake", "task_life"];
     let few = ["sched_switch", "task_life"];
 
@@ -89,7 +89,7 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
 #[test]
 fn a_recording_without_wake_ups_says_so() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -97,7 +97,7 @@ fn a_recording_without_wake_ups_says_so() {
     let out = place.to_str().unwrap();
     let program = ["sh".into(), "-c".into(), "sleep 0.01; true".into()];
     let words = [
-        "--via",
+        "--backend",
         "bpf",
         "--kernel-sensors",
         "sched_switch",

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::{is_root, turn, workload, wrapper, Found, Overhear, Via, OVERHEAR};
+use crate::harness::{is_root, turn, workload, wrapper, Backend, Found, Overhear, OVERHEAR};
 use crate::sensing::{self, ELEMENTS, SENSORS};
 use crate::unmodified::{assert_sums, write_numbers};
 
@@ -166,7 +166,7 @@ fn an_ordinary_user_gets_perf_records_of_own_programs() {
         }
         // All threads have ended, and nothing is said to the contrary.
         assert_eq!(found.report["notes"], serde_json::json!([]));
-        assert_sums(&found, &usage, Via::Perf);
+        assert_sums(&found, &usage, Backend::Perf);
         if index == 2 {
             assert_sensors_work(&found);
         }
@@ -251,10 +251,10 @@ fn sensors_alone(user: &User, front: &[OsString]) {
     assert_eq!(found.threads().count(), 0);
     assert_sensors_work(&found);
 
-    for via in [Via::Bpf, Via::Perf] {
+    for backend in [Backend::Bpf, Backend::Perf] {
         let folder = user.folder();
         let ran = folder.path().join("ran");
-        let overhear = user.overhear(&folder, front).via(via);
+        let overhear = user.overhear(&folder, front).backend(backend);
         let touch = [OsString::from("touch"), ran.clone().into()];
         let output = overhear.command(touch).output().unwrap();
         println!("{}", String::from_utf8_lossy(&output.stderr).trim());

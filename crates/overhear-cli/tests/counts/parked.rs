@@ -3,18 +3,18 @@
 
 use overhear_event::Timestamp;
 
-use crate::harness::{turn, Overhear, Parked, Via};
+use crate::harness::{turn, Backend, Overhear, Parked};
 
 /// The kernel's counts are read while all threads rest, so every departure that it counts lies
 /// before the reading and every later one after it: the recorded departures up to that time are
 /// the same number, thread by thread and kind by kind.
-fn counts_are_the_kernels(via: Via) {
+fn counts_are_the_kernels(backend: Backend) {
     let _turn = turn();
-    if !via.works() {
+    if !backend.works() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let overhear = Overhear::new(&place).via(via);
+    let overhear = Overhear::new(&place).backend(backend);
     let mut program = Parked::start(&overhear);
     let (pid, (first_time, first)) = program.counts();
     program.go_on();
@@ -44,10 +44,10 @@ fn counts_are_the_kernels(via: Via) {
 
 #[test]
 fn counts_of_parked_threads_are_the_kernels_via_bpf() {
-    counts_are_the_kernels(Via::Bpf);
+    counts_are_the_kernels(Backend::Bpf);
 }
 
 #[test]
 fn counts_of_parked_threads_are_the_kernels_via_perf() {
-    counts_are_the_kernels(Via::Perf);
+    counts_are_the_kernels(Backend::Perf);
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use overhear_event::kernel::Wake;
 use overhear_event::{Nanos, Timestamp};
 
-use crate::harness::{has_tool, is_root, turn, workload, Heard, Overhear, Via, OVERHEAR};
+use crate::harness::{has_tool, is_root, turn, workload, Backend, Heard, Overhear, OVERHEAR};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
 /// Wake-ups of one kind of one thread, ascending.
@@ -188,7 +188,7 @@ fn pair(ours: &[Timestamp], theirs: &[Timestamp]) -> Vec<Nanos> {
 #[test]
 fn wake_ups_are_those_of_perf_sched_record() {
     let _turn = turn();
-    if !can_record() || !Via::Bpf.works() {
+    if !can_record() || !Backend::Bpf.works() {
         return;
     }
     keeps(|| {
@@ -196,7 +196,7 @@ fn wake_ups_are_those_of_perf_sched_record() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("perf.data");
         let front = recorded_by_perf(&file, &["sched:sched_wakeup"]);
-        let overhear = Overhear::new(&place).via(Via::Bpf).front(front);
+        let overhear = Overhear::new(&place).backend(Backend::Bpf).front(front);
         let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
 
         let machine = witness.stop();

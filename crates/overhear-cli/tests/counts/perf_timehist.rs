@@ -11,7 +11,7 @@ use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
 use overhear_trace::TraceReader;
 
-use crate::harness::{turn, workload, Heard, Overhear, Via};
+use crate::harness::{turn, workload, Backend, Heard, Overhear};
 use crate::perf_sched::{can_record, has_lost, recorded_by_perf, HeardByPerf, CLOSE, WINDOW};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
@@ -213,7 +213,7 @@ fn compare(name: &str, ours: &Delays, theirs: &Delays, is_deaf: bool) -> Compare
 #[test]
 fn delays_are_those_of_perf_sched_timehist() {
     let _turn = turn();
-    if !can_record() || !Via::Bpf.works() {
+    if !can_record() || !Backend::Bpf.works() {
         return;
     }
     keeps(|| {
@@ -221,7 +221,7 @@ fn delays_are_those_of_perf_sched_timehist() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("perf.data");
         let front = recorded_by_perf(&file, &[]);
-        let overhear = Overhear::new(&place).via(Via::Bpf).front(front);
+        let overhear = Overhear::new(&place).backend(Backend::Bpf).front(front);
         let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
         let machine = witness.stop();
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{json, Value};
 
-use crate::harness::{called, turn, Via, OVERHEAR};
+use crate::harness::{called, turn, Backend, OVERHEAR};
 
 /// The account of a kernel sensor.
 fn of<'a>(report: &'a Value, id: &str) -> &'a Value {
@@ -21,7 +21,7 @@ fn overhear(words: &[&str]) -> Output {
 #[test]
 fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     let probes = [call, back, never].map(|function| format!("{program}:{function}"));
     let mut words = vec![
         "run",
-        "--via",
+        "--backend",
         "bpf",
         "--kernel-sensors",
         "ipc",

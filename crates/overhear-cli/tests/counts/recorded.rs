@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{has_tool, turn, workload, Overhear, Via, OVERHEAR};
+use crate::harness::{has_tool, turn, workload, Backend, Overhear, OVERHEAR};
 use crate::sensing::{self, ELEMENTS, SENSORS};
 
 /// A program with all kinds of switches, and one with sensors.
@@ -19,14 +19,14 @@ fn programs() -> [Vec<OsString>; 2] {
 }
 
 /// Equal to the last member: also the trace's path, because both were given the same one.
-fn recorded_is_live(via: Via) {
+fn recorded_is_live(backend: Backend) {
     let _turn = turn();
-    if !via.works() {
+    if !backend.works() {
         return;
     }
     for program in programs() {
         let place = tempfile::tempdir().unwrap();
-        let overhear = Overhear::new(&place).via(via);
+        let overhear = Overhear::new(&place).backend(backend);
         let live = overhear.run(&program).report;
         let output = Command::new(OVERHEAR)
             .arg("report")
@@ -45,12 +45,12 @@ fn recorded_is_live(via: Via) {
 
 #[test]
 fn recorded_is_live_via_bpf() {
-    recorded_is_live(Via::Bpf);
+    recorded_is_live(Backend::Bpf);
 }
 
 #[test]
 fn recorded_is_live_via_perf() {
-    recorded_is_live(Via::Perf);
+    recorded_is_live(Backend::Perf);
 }
 
 #[test]

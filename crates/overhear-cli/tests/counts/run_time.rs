@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 
-use crate::harness::{turn, workload, Overhear, Via};
+use crate::harness::{turn, workload, Backend, Overhear};
 use crate::witness::{keeps, Doubt, Excuse};
 
 /// Time that the host took from this machine, in nanoseconds: the eighth number of the first line
@@ -16,7 +16,7 @@ pub(crate) fn steal_ns() -> u64 {
     ticks * 10_000_000
 }
 
-/// Via perf, threads that switch more often than this in the mean are not held to the tolerance:
+/// With perf, threads that switch more often than this in the mean are not held to the tolerance:
 /// the records of an arrival and of a departure are not made at the same place of a switch, so each
 /// run is told up to about 2 us too short or 1 us too long. BPF reads the kernel's account.
 const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
@@ -25,15 +25,15 @@ const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
 ///
 /// Three times are compared: our run time, the CPU clock that the thread reads as its last act, and
 /// the kernel's account at its exit (BPF only). They must agree within 1 % + 20 us + the steal of
-/// the run. Via BPF our run time is the sum of what the kernel's account has grown by at each
-/// departure, so this shows that no departure is missed or counted twice. Via perf it is the time
+/// the run. With BPF our run time is the sum of what the kernel's account has grown by at each
+/// departure, so this shows that no departure is missed or counted twice. With perf it is the time
 /// between two records; it includes what the kernel leaves out of its account: what the host took
 /// (CONFIG_PARAVIRT_TIME_ACCOUNTING), and interrupts where it is built with
 /// CONFIG_IRQ_TIME_ACCOUNTING. The main thread's own clock also counts what it did as a copy of
 /// `overhear` before it was followed, and ours what a thread does after it has read its clock.
 ///
 /// Where the host takes more than it tells, they differ by more. By a tenth they never do.
-fn compare(via: Via) -> Result<(), Doubt> {
+fn compare(backend: Backend) -> Result<(), Doubt> {
     let place = tempfile::tempdir().unwrap();
     let clocks = place.path().join("clocks");
     let program = [
@@ -42,7 +42,7 @@ fn compare(via: Via) -> Result<(), Doubt> {
         clocks.as_os_str(),
     ];
     let before = steal_ns();
-    let found = Overhear::new(&place).via(via).run(program);
+    let found = Overhear::new(&place).backend(backend).run(program);
     let steal = steal_ns() - before;
     println!("steal in the run: {} ms", steal / 1_000_000);
 
@@ -65,7 +65,8 @@ fn compare(via: Via) -> Result<(), Doubt> {
         );
         assert!(clock >= 100_000_000);
         let tolerance = clock / 100 + 20_000 + steal;
-        let is_exempt = via == Via::Perf && clock / (switches + 1) < SHORTEST_RUN_VIA_PERF_NS;
+        let is_exempt =
+            backend == Backend::Perf && clock / (switches + 1) < SHORTEST_RUN_VIA_PERF_NS;
         let far = clock / 10 + tolerance;
         let compared = [(!is_exempt).then_some(run), account];
         for ns in compared.into_iter().flatten() {
@@ -74,14 +75,14 @@ fn compare(via: Via) -> Result<(), Doubt> {
                 differ.push(format!("thread {tid}: {ns} ns, its clock {clock} ns"));
             }
         }
-        assert_eq!(account.is_some(), via == Via::Bpf);
+        assert_eq!(account.is_some(), backend == Backend::Bpf);
     }
     match differ.is_empty() {
         true => Ok(()),
         false => Err(Doubt {
-            excuse: match (via, steal) {
+            excuse: match (backend, steal) {
                 // A stall between a switch and its record is in no account.
-                (Via::Perf, 0) => Excuse::Unseen,
+                (Backend::Perf, 0) => Excuse::Unseen,
                 // Where nothing was stolen there is no excuse.
                 _ => Excuse::seen(steal > 0),
             },
@@ -90,20 +91,20 @@ fn compare(via: Via) -> Result<(), Doubt> {
     }
 }
 
-fn run_time_is_the_threads_cpu_time(via: Via) {
+fn run_time_is_the_threads_cpu_time(backend: Backend) {
     let _turn = turn();
-    if !via.works() {
+    if !backend.works() {
         return;
     }
-    keeps(|| compare(via));
+    keeps(|| compare(backend));
 }
 
 #[test]
 fn run_time_is_the_threads_cpu_time_via_bpf() {
-    run_time_is_the_threads_cpu_time(Via::Bpf);
+    run_time_is_the_threads_cpu_time(Backend::Bpf);
 }
 
 #[test]
 fn run_time_is_the_threads_cpu_time_via_perf() {
-    run_time_is_the_threads_cpu_time(Via::Perf);
+    run_time_is_the_threads_cpu_time(Backend::Perf);
 }

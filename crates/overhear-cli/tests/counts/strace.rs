@@ -8,7 +8,7 @@ use overhear_event::Nanos;
 use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
 use overhear_trace::TraceReader;
 
-use crate::harness::{has_tool, turn, workload, Overhear, Via};
+use crate::harness::{has_tool, turn, workload, Backend, Overhear};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
 /// As strace prints lengths.
@@ -69,14 +69,16 @@ fn quantile(sorted: &[Nanos], percent: usize) -> Nanos {
 #[test]
 fn system_calls_are_those_of_strace() {
     let _turn = turn();
-    if !has_tool("strace") || !Via::Bpf.works() {
+    if !has_tool("strace") || !Backend::Bpf.works() {
         return;
     }
     keeps(|| {
         let witness = Witness::start();
         let place = tempfile::tempdir().unwrap();
         let log = place.path().join("log");
-        let overhear = Overhear::new(&place).via(Via::Bpf).sensors("syscall");
+        let overhear = Overhear::new(&place)
+            .backend(Backend::Bpf)
+            .sensors("syscall");
         let words = ["strace", "-ff", "-n", "-T", "-e", "signal=none", "-o"];
         let mut command = words.map(|word| word.as_ref()).to_vec();
         command.extend([log.as_os_str(), workload().as_os_str(), "calls".as_ref()]);

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{has_tool, is_root, turn, Via, OVERHEAR};
+use crate::harness::{has_tool, is_root, turn, Backend, OVERHEAR};
 
 fn source(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counts/stripped");
@@ -44,14 +44,14 @@ fn passed(probe: &str, program: &Path) -> Result<u64, String> {
 
 fn run(options: &[&str], program: &Path) -> Output {
     let mut command = Command::new(OVERHEAR);
-    command.args(["run", "--quiet", "--via", "bpf", "--json"]);
+    command.args(["run", "--quiet", "--backend", "bpf", "--json"]);
     command.args(options).arg("--").arg(program);
     command.output().unwrap()
 }
 
 /// Whether probes work here, and these tools are there.
 fn can_probe(tools: &[&str]) -> bool {
-    tools.iter().all(|tool| has_tool(tool)) && Via::Bpf.works()
+    tools.iter().all(|tool| has_tool(tool)) && Backend::Bpf.works()
 }
 
 /// The address of a symbol, as `nm` prints it.

@@ -9,7 +9,7 @@ use std::path::Path;
 use overhear_event::kernel::{Life, Switch};
 use tempfile::TempDir;
 
-use crate::harness::{has_tool, turn, wrapper, Found, Overhear, Via};
+use crate::harness::{has_tool, turn, wrapper, Backend, Found, Overhear};
 
 /// Voluntary and involuntary switches.
 type Sums = (u64, u64);
@@ -59,12 +59,12 @@ fn sums(found: &Found, wrapper_pid: u32) -> (Sums, Sums) {
 /// process, which is somewhere between the announcement of its exit and its last departure; and of
 /// the last thread of a process perhaps the last departure too. So
 ///
-/// - via BPF the truth lies between our departures before the exits and all of ours, and nothing
+/// - with BPF the truth lies between our departures before the exits and all of ours, and nothing
 ///   else is tolerated;
-/// - via perf, whose records stop with the announcement, it may be up to one voluntary departure per
+/// - with perf, whose records stop with the announcement, it may be up to one voluntary departure per
 ///   thread more than ours, the last one, and preemptions just before it: of two threads beside load
 ///   there were three.
-pub(crate) fn assert_sums(found: &Found, usage: &Path, via: Via) {
+pub(crate) fn assert_sums(found: &Found, usage: &Path, backend: Backend) {
     let (pid, theirs) = read_usage(usage);
     let wrapper_pid = found.threads().next().unwrap()["pid"].as_u64().unwrap();
     let wrapper_pid = u32::try_from(wrapper_pid).unwrap();
@@ -82,9 +82,9 @@ pub(crate) fn assert_sums(found: &Found, usage: &Path, via: Via) {
     assert_eq!(reported("switches_voluntary"), before.0 + after.0);
     assert_eq!(reported("switches_involuntary"), before.1 + after.1);
 
-    let beyond = match via {
-        Via::Bpf => after,
-        Via::Perf => {
+    let beyond = match backend {
+        Backend::Bpf => after,
+        Backend::Perf => {
             assert_eq!(after, (0, 0));
             (threads, 3 * threads)
         }
@@ -112,7 +112,7 @@ pub(crate) fn write_numbers(file: &Path, lines: u32) {
     fs::write(file, text).unwrap();
 }
 
-fn compare(via: Via, programs: &[&[&str]]) {
+fn compare(backend: Backend, programs: &[&[&str]]) {
     let place = tempfile::tempdir().unwrap();
     let numbers = place.path().join("numbers");
     write_numbers(&numbers, 300_000);
@@ -130,8 +130,8 @@ fn compare(via: Via, programs: &[&[&str]]) {
             vec![wrapper().into(), "usage".into(), usage.clone().into()];
         command.extend(program);
         println!("{}:", words.join(" "));
-        let found = Overhear::new(&run).via(via).run(&command);
-        assert_sums(&found, &usage, via);
+        let found = Overhear::new(&run).backend(backend).run(&command);
+        assert_sums(&found, &usage, backend);
     }
 }
 
@@ -157,36 +157,36 @@ const PIPELINE: &[&str] = &[
     "NUMBERS",
 ];
 
-fn sums_are_those_of_getrusage(via: Via) {
+fn sums_are_those_of_getrusage(backend: Backend) {
     let _turn = turn();
-    if via.works() {
-        compare(via, &[SORT, PIPELINE]);
+    if backend.works() {
+        compare(backend, &[SORT, PIPELINE]);
     }
 }
 
-fn sums_of_xz_are_those_of_getrusage(via: Via) {
+fn sums_of_xz_are_those_of_getrusage(backend: Backend) {
     let _turn = turn();
-    if has_tool("xz") && via.works() {
-        compare(via, &[XZ]);
+    if has_tool("xz") && backend.works() {
+        compare(backend, &[XZ]);
     }
 }
 
 #[test]
 fn sums_are_those_of_getrusage_via_bpf() {
-    sums_are_those_of_getrusage(Via::Bpf);
+    sums_are_those_of_getrusage(Backend::Bpf);
 }
 
 #[test]
 fn sums_are_those_of_getrusage_via_perf() {
-    sums_are_those_of_getrusage(Via::Perf);
+    sums_are_those_of_getrusage(Backend::Perf);
 }
 
 #[test]
 fn sums_of_xz_are_those_of_getrusage_via_bpf() {
-    sums_of_xz_are_those_of_getrusage(Via::Bpf);
+    sums_of_xz_are_those_of_getrusage(Backend::Bpf);
 }
 
 #[test]
 fn sums_of_xz_are_those_of_getrusage_via_perf() {
-    sums_of_xz_are_those_of_getrusage(Via::Perf);
+    sums_of_xz_are_those_of_getrusage(Backend::Perf);
 }

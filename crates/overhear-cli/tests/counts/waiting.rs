@@ -8,7 +8,7 @@ use overhear_event::kernel::{Switch, Wake};
 use overhear_event::Timestamp;
 use serde_json::Value;
 
-use crate::harness::{turn, workload, Found, Overhear, Via};
+use crate::harness::{turn, workload, Backend, Found, Overhear};
 use crate::run_time::steal_ns;
 
 fn number(thread: &Value, member: &str) -> u64 {
@@ -45,7 +45,7 @@ fn compare() -> (bool, u64) {
         accounts.as_os_str(),
     ];
     let before = steal_ns();
-    let found = Overhear::new(&place).via(Via::Bpf).run(program);
+    let found = Overhear::new(&place).backend(Backend::Bpf).run(program);
     let steal = steal_ns() - before;
     let text = fs::read_to_string(&accounts).unwrap();
     assert_eq!(text.lines().count(), 2);
@@ -77,7 +77,7 @@ fn compare() -> (bool, u64) {
 #[test]
 fn waiting_time_is_that_of_schedstat_and_all_states_add_up_to_the_life() {
     let _turn = turn();
-    if !Via::Bpf.works() {
+    if !Backend::Bpf.works() {
         return;
     }
     let mut stolen = 0;

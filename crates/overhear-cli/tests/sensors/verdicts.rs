@@ -214,12 +214,12 @@ fn mistakes_end_the_run_before_it_begins() {
 #[test]
 fn tests_fail_unless_everything_held() {
     use overhear_session::harness::{assert_recording_held, run, NotHeld};
-    use overhear_session::session::KernelChoice;
+    use overhear_session::session::KernelBackend;
 
     let folder = folder();
     let judge = |most: u32, words: &[&str]| {
         let config = constraints(folder.path(), most);
-        run(words, Path::new(&config), KernelChoice::Off)
+        run(words, Path::new(&config), KernelBackend::Off)
     };
     let paced = [path(program()), "paced", "300"];
     assert_eq!(judge(299, &paced).unwrap().verdict, "held");

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What hearing a context switch costs the threads that switch: two processes on one CPU pass a byte
-//! to and fro through pipes (seed 003, section 5.5), with nothing, with kernel monitors, with ftrace and
-//! with `perf record`, in turns. Then the same with a sensor that one of them invokes, without and with
-//! switches being recorded (seed 000, table 3).
+//! What hearing a context switch costs the threads that switch: two processes on one CPU pass a
+//! byte to and fro through pipes (seed 003, section 5.5), with nothing, with kernel monitors, with
+//! ftrace and with `perf record`, in turns. Then the same with a sensor that one of them invokes,
+//! without and with switches being recorded (seed 000, table 3).
 //!
-//! What is measured are laps of less than half a millisecond between two yardsticks, which tell whether the core was
-//! undisturbed: others do not count, whatever they show. Each listener is compared with the time before and after it. A
-//! target is met or missed if a confidence interval of 99 % says so; it is judged by the rounds' differences
-//! of what is measured and what it may be at most, in the same round.
+//! What is measured are laps of less than half a millisecond between two yardsticks, which tell
+//! whether the core was undisturbed: others do not count, whatever they show. Each listener is
+//! compared with the time before and after it. A target is met or missed if a confidence interval
+//! of 99 % says so; it is judged by the rounds' differences of what is measured and what it may be
+//! at most, in the same round.
 //!
 //! `cargo run -p overhear-kernel --example switch_cost [ROUNDS]`; as root, on a quiet machine with
 //! two CPUs or more. The targets are judged here and asserted by no test.
@@ -20,7 +21,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use overhear_kernel::{Choice, Count, KernelMonitor, Sensor};
+use overhear_kernel::{Backend, CountingInbox, KernelMonitor, Sensor};
 use overhear_metrics::Estimate;
 use players::{bind, Invoked, Players};
 
@@ -37,7 +38,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         match self {
             Self::Monitors(monitors) => {
-                let mut count = Count::default();
+                let mut count = CountingInbox::default();
                 for monitor in monitors {
                     let _ = monitor.read(&mut count);
                 }
@@ -54,7 +55,8 @@ impl Drop for Listener {
     }
 }
 
-/// What perf records: switches alone, and all that a kernel monitor of scheduling writes elements of.
+/// What perf records: switches alone, and all that a kernel monitor of scheduling writes elements
+/// of.
 const SWITCHES: &str = "sched:sched_switch";
 const SWITCHES_AND_WAKE_UPS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup";
 
@@ -69,7 +71,7 @@ fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, 
     let mut all = Vec::new();
     for _ in 0..count {
         let builder = KernelMonitor::builder()
-            .choice(Choice::Bpf)
+            .backend(Backend::Bpf)
             .sensors(more.iter().copied());
         let mut monitor = builder.create()?;
         for &pid in tracked {
@@ -81,8 +83,8 @@ fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, 
     Ok(Listener::Monitors(all))
 }
 
-/// `whom` is `-a`, on all CPUs, or `-p` with processes, which costs more: then the kernel puts their events on and
-/// off at each of their switches.
+/// `whom` is `-a`, on all CPUs, or `-p` with processes, which costs more: then the kernel puts
+/// their events on and off at each of their switches.
 fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> {
     let mut child = Command::new("perf")
         .args(["record", "-q", "-e", events, "-o", "/dev/null"])
@@ -253,7 +255,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     done
 }
 
-/// Says whether something costs at most so much of something else, by the rounds in which both are known.
+/// Says whether something costs at most so much of something else, by the rounds in which both are
+/// known.
 fn judge(what: &str, some: &[Option<f64>], of_what: &str, whole: &[Option<f64>], target: f64) {
     let both = some.iter().zip(whole);
     let both: Vec<(f64, f64)> = both.filter_map(|(some, whole)| some.zip(*whole)).collect();
@@ -276,8 +279,8 @@ fn judge(what: &str, some: &[Option<f64>], of_what: &str, whole: &[Option<f64>],
 
 type Begin<'a> = Box<dyn Fn() -> Result<Listener, Box<dyn Error>> + 'a>;
 
-/// Seed 000, table 3: a round trip with an invocation of each sensor, without and with a record of switches. The
-/// columns are measured in turns, and so are the sensors.
+/// Seed 000, table 3: a round trip with an invocation of each sensor, without and with a record of
+/// switches. The columns are measured in turns, and so are the sensors.
 fn table_3(
     players: &mut Players,
     rounds: usize,

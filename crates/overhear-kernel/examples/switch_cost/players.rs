@@ -88,7 +88,8 @@ pub(crate) fn bind(cpu: usize) {
     }
 }
 
-/// Round trips of a lap, which takes less than half a millisecond: many fit between two disturbances.
+/// Round trips of a lap, which takes less than half a millisecond: many fit between two
+/// disturbances.
 const TRIPS: u64 = 40;
 /// Laps of a batch.
 const LAPS: u64 = 25;
@@ -148,8 +149,8 @@ impl Players {
         Ok(self.play_with(Invoked::Nothing)?.map(|trip| trip / 2.0))
     }
 
-    /// Nanoseconds per round trip, of two switches and one invocation; the median of laps during which
-    /// the core was undisturbed, after some laps that do not count.
+    /// Nanoseconds per round trip, of two switches and one invocation; the median of laps during
+    /// which the core was undisturbed, after some laps that do not count.
     pub(crate) fn play_with(&mut self, invoked: Invoked) -> io::Result<Option<f64>> {
         self.laps(LAPS / 5, invoked)?;
         let mut all: Vec<Measured> = Vec::new();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * Programs of interrupts and timers: a part of sensors.bpf.c, which has the rules and `interrupted`.
+ * Programs of interrupts and timers: a part of sensors.bpf.c, which has the rules and
+ * `interrupted_context`.
  */
 #pragma once
 
@@ -13,7 +14,7 @@ struct irqaction {
 /* `element` has all but the thread and the stamp. */
 static always_inline int irq(struct irq_element *element)
 {
-	struct here at = interrupted();
+	struct task_context at = interrupted_context();
 
 	if (!at.words || !at.monitors)
 		return 0;
@@ -65,7 +66,7 @@ VECTOR(on_single_end, "call_function_single_exit", KIND_END, "call_single")
 
 static always_inline int softirq(u32 number, u32 kind)
 {
-	struct here at = interrupted();
+	struct task_context at = interrupted_context();
 
 	if (!at.words || !at.monitors)
 		return 0;
@@ -117,7 +118,7 @@ struct hrtimer {
 
 static always_inline int timer(u64 function, u32 kind, u64 late_ns)
 {
-	struct here at = interrupted();
+	struct task_context at = interrupted_context();
 
 	if (!at.words || !at.monitors)
 		return 0;
@@ -134,12 +135,13 @@ static always_inline int timer(u64 function, u32 kind, u64 late_ns)
 	return 0;
 }
 
-/* Rule 6: what the handlers of timers that have expired on this CPU have done so far, a hard one and a soft one. */
-enum { MOST_WOKEN = 4 };
+/* Rule 6: what the handlers of timers that have expired on this CPU have done so far, a hard one
+ * and a soft one. */
+enum { MAX_WOKEN = 4 };
 enum level { LEVEL_HARD, LEVEL_SOFT, LEVELS };
 
 struct woken {
-	u64 monitors; /* who were told that it is being woken */
+	u64 monitors; /* monitors that got the element of its wake-up */
 	u32 tid;
 	u32 pid;
 };
@@ -151,7 +153,7 @@ struct expiry {
 	u64 by; /* the current thread, which stays the same while the handler runs */
 	u32 late_ns;
 	u32 count; /* of those woken */
-	struct woken woken[MOST_WOKEN];
+	struct woken woken[MAX_WOKEN];
 };
 
 struct {
@@ -171,8 +173,8 @@ static always_inline u32 at_most(u64 ns)
 	return ns > UNKNOWN ? UNKNOWN : ns;
 }
 
-/* The expiry whose handler runs here: the hard one interrupts the soft one. */
-static always_inline struct expiry *expiry_here(void)
+/* The expiry whose handler runs here: a hard one can interrupt a soft one. */
+static always_inline struct expiry *running_expiry(void)
 {
 	struct expiry *hard = expiry_of(LEVEL_HARD);
 	struct expiry *soft = expiry_of(LEVEL_SOFT);
@@ -183,7 +185,8 @@ static always_inline struct expiry *expiry_here(void)
 	return soft && soft->begun_ns && soft->by == by ? soft : 0;
 }
 
-/* A hard handler has written to the ring: what the soft one below it writes must not be older. */
+/* A hard handler has written to the ring: elements of the interrupted soft handler must not be
+ * older. */
 static always_inline void postpone_soft(void)
 {
 	struct expiry *soft = expiry_of(LEVEL_SOFT);
@@ -196,7 +199,7 @@ static always_inline void postpone_soft(void)
 	}
 }
 
-static always_inline void begin(u32 level, u64 function, u64 late_ns)
+static always_inline void begin_expiry(u32 level, u64 function, u64 late_ns)
 {
 	struct expiry *expiry = expiry_of(level);
 
@@ -211,7 +214,7 @@ static always_inline void begin(u32 level, u64 function, u64 late_ns)
 		postpone_soft();
 }
 
-static always_inline void end(struct expiry *expiry)
+static always_inline void end_expiry(struct expiry *expiry)
 {
 	struct shared *words = shared_words();
 
@@ -219,7 +222,7 @@ static always_inline void end(struct expiry *expiry)
 		return;
 	expiry->begun_ns = 0;
 #pragma clang loop unroll(full)
-	for (u32 number = 0; number < MOST_WOKEN; number++) {
+	for (u32 number = 0; number < MAX_WOKEN; number++) {
 		if (number >= expiry->count)
 			break;
 
@@ -271,7 +274,7 @@ int on_timer(u64 *ctx)
 	u64 function = (u64)list->function;
 
 	timer(function, TIMER_BEGIN, 0);
-	begin(LEVEL_SOFT, function, 0);
+	begin_expiry(LEVEL_SOFT, function, 0);
 	return 0;
 }
 
@@ -279,7 +282,7 @@ SEC("tp_btf/timer_expire_exit")
 int on_timer_end(u64 *ctx)
 {
 	(void)ctx;
-	end(expiry_of(LEVEL_SOFT));
+	end_expiry(expiry_of(LEVEL_SOFT));
 	return timer(0, TIMER_END, 0);
 }
 
@@ -297,19 +300,19 @@ int on_hrtimer(u64 *ctx)
 
 	timer(function, HRTIMER_BEGIN, late_ns);
 	if (hrtimer->is_soft)
-		begin(LEVEL_SOFT, function, late_ns);
+		begin_expiry(LEVEL_SOFT, function, late_ns);
 	else
-		begin(LEVEL_HARD, function, late_ns);
+		begin_expiry(LEVEL_HARD, function, late_ns);
 	return 0;
 }
 
-static always_inline void tell(struct expiry *expiry, struct task_struct *task)
+static always_inline void emit_timer_wakeup(struct expiry *expiry, struct task_struct *task)
 {
 	struct shared *words = shared_words();
-	u64 monitors = words ? heard_by(words, tracking_of(task)) : 0;
+	u64 monitors = words ? active_trackers(words, tracking_of(task)) : 0;
 	u32 number = expiry->count;
 
-	if (!monitors || number >= MOST_WOKEN)
+	if (!monitors || number >= MAX_WOKEN)
 		return;
 
 	u64 entered_ns = expiry->entered_ns;
@@ -332,31 +335,32 @@ static always_inline void tell(struct expiry *expiry, struct task_struct *task)
 	emit_timer_as_stamped(words, monitors, &element);
 }
 
-/* A thread that a soft handler finds on the CPU, about to sleep, is woken with interrupts on: no hard handler
- * may write between the look at the time and the element. */
+/* A soft handler may find the thread on the CPU, about to sleep, and wake it with interrupts on. No
+ * hard handler may write between the reading of the clock and the element. */
 SEC("tp_btf/sched_waking")
 int on_timer_waking(u64 *ctx)
 {
 	unsigned long interrupts;
 
-	if (!masks_interrupts() || !expiry_here())
+	if (!masks_interrupts() || !running_expiry())
 		return 0;
 	bpf_local_irq_save(&interrupts);
 
-	struct expiry *expiry = expiry_here();
+	struct expiry *expiry = running_expiry();
 
 	if (expiry)
-		tell(expiry, (void *)ctx[0]);
+		emit_timer_wakeup(expiry, (void *)ctx[0]);
 	bpf_local_irq_restore(&interrupts);
 	return 0;
 }
 
-/* The timer may be gone: its handler, not itself, tells which of the two it was. */
+/* The timer may be freed already: its handler, not the timer itself, shows which of the two it
+ * was. */
 SEC("tp_btf/hrtimer_expire_exit")
 int on_hrtimer_end(u64 *ctx)
 {
 	(void)ctx;
-	end(expiry_here());
+	end_expiry(running_expiry());
 	timer(0, HRTIMER_END, 0);
 	postpone_soft();
 	return 0;

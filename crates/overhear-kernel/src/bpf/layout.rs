@@ -41,7 +41,7 @@ mod tests {
     use super::{ENDED_OFFSET, LOST_INHERIT_OFFSET, LOST_NESTED_OFFSET};
 
     #[test]
-    fn the_c_header_page_has_our_offsets() {
+    fn c_header_page_has_the_same_offsets() {
         let header = include_str!("elements.h");
         assert!(header.contains(&format!("HEADER_BYTES = {HEADER_SIZE},")));
         for (field, offset) in [
@@ -55,9 +55,9 @@ mod tests {
         }
     }
 
-    /// The table of `number_of`, by its own rule.
+    /// The table of `monitor_index`, by its own rule.
     #[test]
-    fn the_c_table_knows_the_number_of_each_monitor() {
+    fn c_table_has_the_number_of_each_monitor() {
         const SEQUENCE: u64 = 0x03f7_9d71_b4cb_0a89;
         let header = include_str!("monitors.h");
         assert!(header.contains("0x03f79d71b4cb0a89ull >> 58"));
@@ -76,7 +76,7 @@ mod tests {
 
     /// `elements.h` asserts the same names and offsets (behind the stamp of 8 bytes).
     #[test]
-    fn the_c_elements_have_the_fields_of_the_schemas() {
+    fn c_elements_have_the_fields_of_the_schemas() {
         let header = include_str!("elements.h");
         for (name, schema) in [
             ("switch_element", Switch::schema()),
@@ -96,14 +96,14 @@ mod tests {
     /// The structs of `sensors.h` in the order of the hooks; C has no padding there, because the
     /// sizes are asserted and all members are as long as their schemas say.
     #[test]
-    fn the_other_c_elements_have_the_fields_of_the_schemas() {
+    fn other_c_elements_have_the_fields_of_the_schemas() {
         let header = include_str!("sensors.h");
         let bodies = header.split("_element {\n").skip(1);
         let bodies: Vec<&str> = bodies
             .map(|text| text.split_once("};").unwrap().0)
             .collect();
-        assert_eq!(bodies.len(), Hook::MORE.len());
-        for (body, hook) in bodies.into_iter().zip(Hook::MORE) {
+        assert_eq!(bodies.len(), Hook::OPTIONAL.len());
+        for (body, hook) in bodies.into_iter().zip(Hook::OPTIONAL) {
             let members = body.lines().map(|line| {
                 let member = line.split_once(';').unwrap().0.trim();
                 let (kind, name) = member.rsplit_once(' ').unwrap();

@@ -20,7 +20,7 @@ use libbpf_rs::{
 
 use super::layout;
 use super::map::Map;
-use super::programs::{Program, ESSENTIAL, FAULTS_SERVED, MORE, PROBES, SCHED, SELECT};
+use super::programs::{Program, ESSENTIAL, OPTIONAL, PROBES, SCHED, SELECT, SERVED_FAULTS};
 use crate::machine;
 use crate::perf::{served_faults, tracepoint};
 use crate::probe::{KernelPoint, PointProgram, ProbeTarget, ResolvedProbe};
@@ -61,15 +61,15 @@ pub(crate) struct Loaded {
     /// The attached programs that write, and whose rings they write to.
     pub(crate) writers: Vec<(Hook, OwnedFd)>,
     /// The programs that would have been wanted besides.
-    pub(crate) lacking: Vec<&'static Program>,
+    pub(crate) missing: Vec<&'static Program>,
 }
 
 impl Loaded {
     /// What is missing, as phrases.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
-        self.lacking
+        self.missing
             .iter()
-            .map(|program| program.without_it)
+            .map(|program| program.effect_if_missing)
             .collect()
     }
 
@@ -79,24 +79,24 @@ impl Loaded {
         let links = links.collect();
         let writers = self.writers.extract_if(.., |(of, _)| *of == hook);
         let writers = writers.collect();
-        let lacking = self.lacking.extract_if(.., |it| it.hook == Some(hook));
+        let missing = self.missing.extract_if(.., |it| it.hook == Some(hook));
         Self {
             links,
             writers,
-            lacking: lacking.collect(),
+            missing: missing.collect(),
         }
     }
 }
 
-/// Loads the programs of scheduling as far as this kernel has them, those of wake-ups if they are wished for,
-/// and `select`, or says why nothing can be loaded.
+/// Loads the programs of scheduling as far as this kernel has them, those of wake-ups if they are
+/// wanted_hook for, and `select`, or says why nothing can be loaded.
 pub(crate) fn load_sched(
     mask_interrupts: bool,
     wakeups: bool,
 ) -> Result<(Loaded, OwnedFd, Maps), String> {
-    let wished = |program: &&Program| wakeups || program.hook != Some(Hook::Wake);
-    let all: Vec<&'static Program> = SCHED.iter().filter(wished).collect();
-    let (result, log) = quietly(|| {
+    let wanted_hook = |program: &&Program| wakeups || program.hook != Some(Hook::Wake);
+    let all: Vec<&'static Program> = SCHED.iter().filter(wanted_hook).collect();
+    let (result, log) = with_captured_log(|| {
         let available = available(&SCHED)?;
         if available.first().map(|program| program.name) != Some(SCHED[0].name) {
             return Err(io::Error::other(
@@ -110,7 +110,7 @@ pub(crate) fn load_sched(
         for attempt in attempts {
             let wanted: Vec<&'static Program> = SCHED[..attempt]
                 .iter()
-                .filter(wished)
+                .filter(wanted_hook)
                 .filter(|program| available.iter().any(|known| known.name == program.name))
                 .collect();
             match try_load_sched(mask_interrupts, &wanted, &all) {
@@ -123,15 +123,16 @@ pub(crate) fn load_sched(
     result.map_err(|error| explain(&error, &log))
 }
 
-/// Loads the programs of one hook that is not always heard; the phrase in the error follows "because".
+/// Loads the programs of one optional hook; the phrase in the error follows
+/// "because".
 pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Result<Loaded, String> {
     let (programs, bytes): (&'static [Program], _) = if hook == Hook::Wake {
         (&SCHED, &SCHED_OBJECT.0)
     } else {
-        (&MORE, &SENSORS_OBJECT.0)
+        (&OPTIONAL, &SENSORS_OBJECT.0)
     };
     let all: Vec<&'static Program> = of_hook(programs, hook).collect();
-    let (result, log) = quietly(|| {
+    let (result, log) = with_captured_log(|| {
         let available = available(programs)?;
         let wanted = |program: &&Program| available.iter().any(|known| known.name == program.name);
         let wanted: Vec<_> = all.iter().copied().filter(wanted).collect();
@@ -139,8 +140,8 @@ pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Resul
             return try_load(bytes, mask_interrupts, &wanted, &all, &[], Some(maps))
                 .map(|(loaded, _)| loaded);
         };
-        let lacking = format!("this kernel has no tracepoint {}", first.tracepoint);
-        Err(io::Error::new(io::ErrorKind::Unsupported, lacking))
+        let missing = format!("this kernel has no tracepoint {}", first.tracepoint);
+        Err(io::Error::new(io::ErrorKind::Unsupported, missing))
     });
     let loaded = result.map_err(|error| match error.kind() {
         io::ErrorKind::Unsupported => error.to_string(),
@@ -165,14 +166,15 @@ pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Object, 
         )
         .map(|(_, object)| object)
     };
-    let (result, log) = quietly(load);
+    let (result, log) = with_captured_log(load);
     result.map_err(|error| explain(&error, &log))
 }
 
 /// A probe at its place, for as long as this lives.
 pub(crate) struct Attached {
-    /// Its links, if that is all that keeps it there: whoever has descriptors of them has the probe. None before
-    /// Linux 6.6, where it is a perf event that libbpf keeps, and switches off when it is dropped.
+    /// Its links, if that is all that keeps it there: whoever has descriptors of them has the
+    /// probe. None before Linux 6.6, where it is a perf event that libbpf keeps, and switches off
+    /// when it is dropped.
     pub(crate) links: Vec<OwnedFd>,
     /// Of a point of the kernel its program, with the number of the rings that it writes to.
     pub(crate) point: Option<(u32, OwnedFd)>,
@@ -181,7 +183,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Of a point that another process has attached. Its links are among those of the monitor's programs.
+    /// Of a point that another process has attached. Its links are among those of the monitor's
+    /// programs.
     pub(crate) fn received(point: (u32, OwnedFd)) -> Self {
         Self {
             links: Vec::new(),
@@ -209,7 +212,8 @@ pub(crate) fn attach_point(
     mask_interrupts: bool,
     maps: &Maps,
 ) -> Result<Attached, String> {
-    let (result, log) = quietly(|| try_attach_point(point, settings, mask_interrupts, maps));
+    let (result, log) =
+        with_captured_log(|| try_attach_point(point, settings, mask_interrupts, maps));
     let (link, program) = result.map_err(|failed| match failed {
         // The kernel's tracepoints are permitted, or no monitor would be here.
         NotAttached::Load(error)
@@ -222,7 +226,7 @@ pub(crate) fn attach_point(
         NotAttached::Load(error) => explain(&error, &log),
         // Its first instruction is none that a tracer could replace.
         NotAttached::Attach(error) if point.program.is_of_function() => format!(
-            "the kernel's tracer does not reach it: it is marked notrace, or begins in another way ({error})"
+            "the kernel's tracer does not reach it: it is marked notrace, or begins in another backend ({error})"
         ),
         NotAttached::Attach(error) => format!("the kernel refused to attach to it ({error})"),
     })?;
@@ -310,7 +314,7 @@ pub(crate) fn attach(
         .find(|program| program.name() == PROBES[number]);
     let program = program.ok_or_else(|| refuse("the build is broken".to_owned()))?;
     let known = multi_links(&program);
-    let (result, log) = quietly(|| match &resolved.target {
+    let (result, log) = with_captured_log(|| match &resolved.target {
         ProbeTarget::Point(_) => Err(io::Error::other("it is no place of a program").into()),
         ProbeTarget::Static { provider, name, .. } => {
             let options = UsdtOpts {
@@ -354,8 +358,9 @@ pub(crate) fn attach(
     })
 }
 
-/// Descriptors of this process' links of a program to many places, by the kernel's number of the link. libbpf has
-/// no call for those of a static probe; but it makes them of this program, which nobody else attaches.
+/// Descriptors of this process' links of a program to many places, by the kernel's number of the
+/// link. libbpf has no call for those of a static probe; but it makes them of this program, which
+/// nobody else attaches.
 fn multi_links(program: &ProgramMut<'_>) -> BTreeMap<u32, OwnedFd> {
     let info = |fd: RawFd| fs::read_to_string(format!("/proc/self/fdinfo/{fd}"));
     let own = info(program.as_fd().as_raw_fd()).unwrap_or_default();
@@ -374,8 +379,8 @@ fn multi_links(program: &ProgramMut<'_>) -> BTreeMap<u32, OwnedFd> {
             return None;
         }
         let id = machine::field(&info, "link_id:")?.parse().ok()?;
-        // SAFETY: it is one of libbpf's links of this program, which are closed by nobody but the owner of
-        // `program`, who has lent it to us.
+        // SAFETY: it is one of libbpf's links of this program, which are closed by nobody but the
+        // owner of `program`, who has lent it to us.
         let link = unsafe { BorrowedFd::borrow_raw(fd) };
         Some((id, link.try_clone_to_owned().ok()?))
     };
@@ -408,7 +413,7 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
     let types = Btf::from_vmlinux().map_err(into_io)?;
     let has = |program: &&Program| {
         let name = format!("btf_trace_{}", program.tracepoint);
-        program.tracepoint == FAULTS_SERVED || types.type_by_name::<Typedef<'_>>(&name).is_some()
+        program.tracepoint == SERVED_FAULTS || types.type_by_name::<Typedef<'_>>(&name).is_some()
     };
     Ok(programs.iter().filter(has).collect())
 }
@@ -442,8 +447,8 @@ fn try_load_sched(
 }
 
 /// Loads the wanted programs and those without a tracepoint, and attaches the former. What cannot
-/// be attached is left out, and noted like what is not wanted of `all`. The object may be dropped: what
-/// is attached stays so.
+/// be attached is left out, and noted like what is not wanted of `all`. The object may be dropped:
+/// what is attached stays so.
 fn try_load(
     bytes: &[u8],
     mask_interrupts: bool,
@@ -472,7 +477,7 @@ fn try_load(
             .progs_mut()
             .find(|program| program.name() == known.name);
         let Some(program) = program else { continue };
-        let made = if known.tracepoint == FAULTS_SERVED {
+        let made = if known.tracepoint == SERVED_FAULTS {
             attach_to_served_faults(&program)
         } else {
             attach_to_tracepoint(&program)
@@ -486,11 +491,11 @@ fn try_load(
         }
     }
     let is_lacking = |program: &&&Program| attached.iter().all(|known| known.name != program.name);
-    let lacking = all.iter().filter(is_lacking).copied().collect();
+    let missing = all.iter().filter(is_lacking).copied().collect();
     let loaded = Loaded {
         links,
         writers,
-        lacking,
+        missing,
     };
     Ok((loaded, object))
 }
@@ -506,8 +511,9 @@ fn attach_to_tracepoint(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
     Ok(vec![link.as_fd().try_clone_to_owned()?])
 }
 
-/// Attaches a program to the software events of all CPUs that are there, by which served page faults are
-/// counted. libbpf's own link would switch an event off with the end of the object, although its file lives on.
+/// Attaches a program to the software events of all CPUs that are there, by which served page
+/// faults are counted. libbpf's own link would switch an event off with the end of the object,
+/// although its file lives on.
 fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
     let mut links = Vec::new();
     for cpu in machine::online_cpus() {
@@ -518,7 +524,8 @@ fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>>
     Ok(links)
 }
 
-/// Attaches a program to a perf event. libbpf's own link would switch the event off with the end of the object.
+/// Attaches a program to a perf event. libbpf's own link would switch the event off with the end of
+/// the object.
 fn attach_to_event(program: &ProgramMut<'_>, event: Result<OwnedFd, Errno>) -> io::Result<OwnedFd> {
     let event = event?;
     // SAFETY: both descriptors are open during the call, and no options are given; the kernel's
@@ -627,8 +634,8 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `work` with libbpf's messages collected instead of printed.
-pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+/// ProgStats `work` with libbpf's messages collected instead of printed.
+pub(super) fn with_captured_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     fn collect(_: PrintLevel, message: String) {
         let message = message.strip_prefix("libbpf: ").unwrap_or(&message);
         // The first line says what failed; a verifier's log that follows is for developers.
@@ -646,11 +653,11 @@ pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{quietly, try_load_sched, SCHED};
+    use super::{try_load_sched, with_captured_log, SCHED};
 
     #[test]
-    fn a_kernel_with_fewer_tracepoints_gets_notes() {
-        let (result, _) = quietly(|| {
+    fn missing_tracepoints_give_notes() {
+        let (result, _) = with_captured_log(|| {
             let all: Vec<_> = SCHED.iter().collect();
             try_load_sched(true, &[&SCHED[0]], &all)
         });

@@ -70,7 +70,7 @@ static always_inline u64 holder_of(u64 lock, u32 flags)
 	return (u32)tid | (u64)(prio > current->prio) << 32;
 }
 
-static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind, u64 holder)
+static always_inline int lock(struct task_context *at, u64 address, u32 flags, u32 kind, u64 holder)
 {
 	struct lock_element element = {
 		.tid = at->tid,
@@ -86,12 +86,13 @@ static always_inline int lock(struct here *at, u64 address, u32 flags, u32 kind,
 	return 0;
 }
 
-/* A wait for a mutex may begin to spin and go on asleep: then it begins twice, and ends once. It has one holder, that
- * of its first begin, and blocks once. What spins for another lock meanwhile is a wait within it. */
+/* A wait for a mutex may begin by spinning and continue asleep: then it begins twice and ends once.
+ * It has one holder, that of its first begin, and blocks once. Spinning for another lock meanwhile
+ * is a nested wait. */
 SEC("tp_btf/contention_begin")
 int on_contention(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 	u64 address = ctx[0];
 	u32 flags = ctx[1];
 
@@ -112,7 +113,7 @@ int on_contention(u64 *ctx)
 SEC("tp_btf/contention_end")
 int on_contention_end(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 	u64 holder = 0;
 
 	if (!at.words || !at.monitors || !at.tracking)
@@ -150,6 +151,6 @@ int on_inheritance(u64 *ctx)
 		.inverted = boosted,
 	};
 
-	emit_lock(words, heard_by(words, tracking), &element);
+	emit_lock(words, active_trackers(words, tracking), &element);
 	return 0;
 }

@@ -47,7 +47,7 @@ static always_inline u64 inode_of(struct sock *sock)
 static always_inline int socket_passed(struct sock *sock, int result, u32 kind)
 {
 	enum { AF_UNIX = 1 };
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.monitors || result <= 0)
 		return 0;
@@ -86,7 +86,7 @@ int on_socket_receive(u64 *ctx)
 SEC("tp_btf/sys_enter")
 int on_pipe(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (at.words && at.tracking)
 		enter_call(at.tracking, (void *)ctx[0], ctx[1]);
@@ -94,7 +94,7 @@ int on_pipe(u64 *ctx)
 }
 
 /* The inode behind a descriptor of the current process, if it is a pipe; else 0. */
-static always_inline u64 pipe_behind(u64 descriptor)
+static always_inline u64 pipe_inode(u64 descriptor)
 {
 	enum { TYPE = 0170000, FIFO = 0010000 };
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -125,7 +125,7 @@ static always_inline u64 pipe_behind(u64 descriptor)
 SEC("tp_btf/sys_exit")
 int on_pipe_return(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 	long long result = ctx[1];
 
 	if (!at.words || !at.tracking || !at.monitors || result <= 0 || !at.tracking->call)
@@ -142,7 +142,7 @@ int on_pipe_return(u64 *ctx)
 		.pid = at.pid,
 		.kind = reads ? IPC_RECEIVE : IPC_SEND,
 		.bytes = result,
-		.channel = pipe_behind(at.tracking->call_first),
+		.channel = pipe_inode(at.tracking->call_first),
 	};
 
 	if (element.channel)

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The BPF sensor: programs on scheduler tracepoints write rings, this module reads them.
+//! The BPF backend: programs on tracepoints write rings, this module reads them.
 //!
-//! `sched.bpf.c` opens with the protocol. This side decides who is tracked first, reads the
-//! rings without system calls, and turns what the headers count into gaps.
+//! `sched.bpf.c` begins with the protocol. This side selects the first tracked threads, reads the
+//! rings without system calls, and turns the counters of the headers into gaps.
 //!
 //! One loss is counted neither by a ring nor by a program, because the program does not run: the
-//! kernel does not enter a program on a CPU that is inside it already. That is rare, because
-//! switches and wake-ups of others run with interrupts off; it takes an interrupt with a wake-up
-//! while a thread is waking itself. The kernel counts such misses per program, without the CPU or
-//! the time, and does not ask whether the thread was a tracked one. So they are read once, at the
-//! end, and are one gap of cause `Kernel` in the stream of the hook's first CPU: an upper bound
-//! of the elements missed, at a place that says "somewhere on this hook".
+//! kernel does not enter a program on a CPU that runs it already. It is rare, because switches and
+//! wake-ups of other threads run with interrupts off; it takes an interrupt with a wake-up while a
+//! thread wakes itself. The kernel counts these recursion misses per program, without CPU, time, or
+//! thread. They are read once, at the end, and reported as one gap of cause `Kernel` in the stream
+//! of the hook's first CPU: an upper bound for the whole hook.
 
 mod hand_over;
-mod host;
 mod layout;
 mod load;
 mod map;
+mod program_set;
 mod programs;
 mod rings;
 mod select;
 mod shared;
 mod stream;
+mod types;
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,19 +34,20 @@ use std::time::Duration;
 use overhear_event::{GapCause, Inbox, SourceError, StreamId};
 use overhear_stream::Reader;
 
-use hand_over::{pack, unpack, Heard, Parcel};
-use host::{Manner, NotEntered, Seat, Selected};
+use hand_over::{pack, unpack};
+use program_set::{MonitorSlot, Selected, TrackOptions};
 use rings::Rings;
 use select::Target;
 use shared::Operation;
 use stream::KernelStream;
+use types::{FeedState, HandoverMessage, RecursionMisses};
 
+use crate::fd_transfer::{self, Decoder, Encoder};
 use crate::machine;
-use crate::passing::{self, Packer, Unpacker};
 use crate::probe::ResolvedProbe;
-use crate::schedstat::now_ns;
+use crate::sampler::now_ns;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{GiveError, Probe, ProbeError, ReceiveError, Runs, SelectError, Sensor};
+use crate::{GiveError, Probe, ProbeError, ProgStats, ReceiveError, SelectError, Sensor};
 
 /// What a message about a monitor of BPF programs begins with.
 pub(crate) const KIND: u64 = 1;
@@ -59,7 +60,7 @@ const LAST_DEPARTURE_STEP: Duration = Duration::from_micros(500);
 /// What `statfs` says of a place in the unified hierarchy.
 const CGROUP2: u64 = 0x6367_7270;
 
-/// What a monitor hears, and how.
+/// Settings of a monitor.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) numbering: Numbering,
@@ -69,7 +70,7 @@ pub(crate) struct Settings {
     /// Mask interrupts where the kernel can; without, the busy word is used.
     pub(crate) mask_interrupts: bool,
     /// Programs of its own.
-    pub(crate) apart: bool,
+    pub(crate) dedicated_programs: bool,
 }
 
 /// The state of the source towards its inbox.
@@ -89,12 +90,13 @@ pub(crate) struct BpfSource {
     notes: Vec<String>,
     granted_bytes: u64,
     /// What was not entered of each hook's programs; not yet reported.
-    not_entered: NotEntered,
+    recursion_misses: RecursionMisses,
     /// `None` if no cgroup was selected, else the moves that were taken into account.
     moves_seen: Option<u64>,
     /// `None` when the monitor has ended.
-    seat: Option<Seat>,
-    /// The maps of the rings, and what each is of, with the number of the feed; a share of each is mapped by the streams.
+    slot: Option<MonitorSlot>,
+    /// The maps of the rings, and what each is of, with the number of the feed; a share of each is
+    /// mapped by the streams.
     rings: Vec<(Rings, u32, Feed)>,
     numbering: Numbering,
 }
@@ -105,18 +107,22 @@ impl BpfSource {
         let numbering = settings.numbering;
         let wanted = |hook: &Hook| !settings.left_out.contains(hook);
         let wakeups = wanted(&Hook::Wake);
-        let mut seat = Seat::take(settings.mask_interrupts, settings.apart, wakeups)?;
+        let mut slot = MonitorSlot::acquire(
+            settings.mask_interrupts,
+            settings.dedicated_programs,
+            wakeups,
+        )?;
         let (mut streams, mut all_rings) = (Vec::new(), Vec::new());
-        let mut notes: Vec<String> = seat.notes().into_iter().map(str::to_owned).collect();
+        let mut notes: Vec<String> = slot.notes().into_iter().map(str::to_owned).collect();
         let mut granted_bytes = 0;
         for (number, feed) in settings.feeds.iter().enumerate() {
             let number = number as u32;
             if !wanted(&feed.hook) {
                 continue;
             }
-            if !feed.hook.is_always_heard() {
-                match seat.need(feed.hook) {
-                    Ok(lacking) => notes.extend(lacking.into_iter().map(str::to_owned)),
+            if !feed.hook.is_mandatory() {
+                match slot.acquire_hook(feed.hook) {
+                    Ok(missing) => notes.extend(missing.into_iter().map(str::to_owned)),
                     // What a kernel lacks is left out; the numbers of its streams stay free.
                     Err(why) => {
                         notes.push(format!("there is no sensor {}, because {why}", feed.sensor));
@@ -124,7 +130,7 @@ impl BpfSource {
                     }
                 }
             }
-            let (rings, more) = rings_of(&seat, number, feed, numbering)?;
+            let (rings, more) = rings_of(&slot, number, feed, numbering)?;
             streams.extend(more);
             granted_bytes += rings.element_bytes();
             all_rings.push((rings, number, feed.clone()));
@@ -135,9 +141,9 @@ impl BpfSource {
             is_paused: false,
             notes,
             granted_bytes,
-            not_entered: NotEntered::new(),
+            recursion_misses: RecursionMisses::new(),
             moves_seen: None,
-            seat: Some(seat),
+            slot: Some(slot),
             rings: all_rings,
             numbering,
         })
@@ -151,13 +157,13 @@ impl BpfSource {
         number: u32,
         numbering: Numbering,
     ) -> Result<(), ProbeError> {
-        let Some(seat) = &mut self.seat else {
+        let Some(slot) = &mut self.slot else {
             return Ok(());
         };
         for (offset, (probe, feed)) in probes.iter().zip(feeds).enumerate() {
-            let rings = rings_of(seat, number + offset as u32, feed, numbering);
+            let rings = rings_of(slot, number + offset as u32, feed, numbering);
             let (rings, streams) = rings.map_err(|why| ProbeError::NeedsBpf { why })?;
-            seat.probe(probe, feed.slot)?;
+            slot.probe(probe, feed.slot)?;
             self.streams.extend(streams);
             self.granted_bytes += rings.element_bytes();
             self.rings
@@ -168,15 +174,15 @@ impl BpfSource {
 
     /// Hands the monitor over; on failure it stays. See `hand_over.rs`.
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>, sentence: &str) -> Result<(), GiveError> {
-        let seat = self.seat.as_ref().ok_or(GiveError::Finished)?;
-        if seat.has_bound_probes() {
+        let slot = self.slot.as_ref().ok_or(GiveError::Finished)?;
+        if slot.has_bound_probes() {
             return Err(GiveError::Probes);
         }
-        seat.close()
+        slot.close_to_others()
             .map_err(|others| GiveError::Shared { others })?;
         let mut streams = self.streams.iter();
         let cpus = self.numbering.cpus() as usize;
-        let heard = self.rings.iter().map(|(_, number, feed)| Heard {
+        let feeds = self.rings.iter().map(|(_, number, feed)| FeedState {
             number: *number,
             feed: feed.clone(),
             progress: streams
@@ -185,63 +191,64 @@ impl BpfSource {
                 .map(KernelStream::progress)
                 .collect(),
         });
-        let heard = heard.collect();
+        let feeds = feeds.collect();
         let buffers = self.rings.iter().map(|(it, ..)| it.map.as_fd()).collect();
-        let sent = seat.with_files(buffers, |files, writers, points| {
-            let parcel = Parcel {
+        let sent = slot.with_files(buffers, |files, writers, points| {
+            let message = HandoverMessage {
                 numbering: self.numbering,
-                number: seat.number,
+                number: slot.number,
                 moves_seen: self.moves_seen,
-                heard,
+                feeds,
                 links: files.links.len(),
                 writers,
                 points,
-                before: seat.before().clone(),
+                baseline: slot.baseline().clone(),
                 sentence: sentence.to_owned(),
             };
-            let mut body = Packer::default();
+            let mut body = Encoder::default();
             body.words([KIND]);
-            pack(&parcel, &mut body);
-            passing::pass(to, &body.0, &files.in_order())
+            pack(&message, &mut body);
+            fd_transfer::send_message(to, &body.0, &files.in_order())
         });
         if let Err(error) = sent {
-            seat.open_again();
+            slot.reopen();
             let why = machine::error_text(error);
             return Err(GiveError::Send { why });
         }
-        if let Some(seat) = self.seat.take() {
-            seat.forget();
+        if let Some(slot) = self.slot.take() {
+            slot.disown();
         }
         Ok(())
     }
 
     /// Takes a monitor that another process hands over, and the sentence of its status.
     pub(crate) fn receive(
-        body_untrusted: Unpacker<'_>,
+        body_untrusted: Decoder<'_>,
         files_untrusted: Vec<OwnedFd>,
     ) -> Result<(Self, Numbering, String), ReceiveError> {
-        let (parcel, mut files) =
-            unpack(body_untrusted, files_untrusted).ok_or(ReceiveError::Misunderstood)?;
-        let numbering = parcel.numbering;
+        let (message, mut files) =
+            unpack(body_untrusted, files_untrusted).ok_or(ReceiveError::InvalidMessage)?;
+        let numbering = message.numbering;
         let (mut streams, mut all_rings, mut granted_bytes) = (Vec::new(), Vec::new(), 0);
-        for (heard, map) in parcel.heard.iter().zip(files.buffers.drain(..)) {
-            let feed = &heard.feed;
+        for (feeds, map) in message.feeds.iter().zip(files.buffers.drain(..)) {
+            let feed = &feeds.feed;
             let rings = Rings::received(map, feed, numbering);
-            let rings = rings.ok_or(ReceiveError::Misunderstood)?;
+            let rings = rings.ok_or(ReceiveError::InvalidMessage)?;
             let geometry = rings.geometry();
-            for (cpu, progress) in (0..numbering.cpus()).zip(&heard.progress) {
+            for (cpu, progress) in (0..numbering.cpus()).zip(&feeds.progress) {
                 let reader = Reader::from_position(rings.of_cpu(cpu), geometry, progress.position);
-                let reader = reader.map_err(|_| ReceiveError::Misunderstood)?;
-                let descriptor = numbering.describe(heard.number, feed, cpu, geometry.capacity());
+                let reader = reader.map_err(|_| ReceiveError::InvalidMessage)?;
+                let descriptor = numbering.describe(feeds.number, feed, cpu, geometry.capacity());
                 let stream = KernelStream::new(descriptor, feed, reader);
                 streams.push(stream.resumed(progress));
             }
             granted_bytes += rings.element_bytes();
-            all_rings.push((rings, heard.number, feed.clone()));
+            all_rings.push((rings, feeds.number, feed.clone()));
         }
-        let seat = Seat::received(&parcel, files).map_err(|error| ReceiveError::Refused {
-            why: machine::error_text(error),
-        })?;
+        let slot =
+            MonitorSlot::received(&message, files).map_err(|error| ReceiveError::Refused {
+                why: machine::error_text(error),
+            })?;
         let source = Self {
             streams,
             phase: Phase::New,
@@ -249,13 +256,13 @@ impl BpfSource {
             is_paused: true,
             notes: Vec::new(),
             granted_bytes,
-            not_entered: NotEntered::new(),
-            moves_seen: parcel.moves_seen,
-            seat: Some(seat),
+            recursion_misses: RecursionMisses::new(),
+            moves_seen: message.moves_seen,
+            slot: Some(slot),
             rings: all_rings,
             numbering,
         };
-        Ok((source, numbering, parcel.sentence))
+        Ok((source, numbering, message.sentence))
     }
 
     /// What this kernel lacks, as phrases.
@@ -264,7 +271,7 @@ impl BpfSource {
     }
 
     /// Whether there are streams of this sensor.
-    pub(crate) fn hears(&self, sensor: &str) -> bool {
+    pub(crate) fn has_sensor(&self, sensor: &str) -> bool {
         let mut streams = self.streams.iter();
         streams.any(|stream| stream.descriptor.sensor == sensor)
     }
@@ -297,11 +304,11 @@ impl BpfSource {
         Some(stream.reader.published())
     }
 
-    /// How often and how long the programs of a sensor have run; `None` if it is not heard.
-    pub(crate) fn runs(&self, sensor: &str) -> Option<Runs> {
+    /// How often and how long the programs of a sensor have run; `None` if it is not recorded.
+    pub(crate) fn prog_stats(&self, sensor: &str) -> Option<ProgStats> {
         let mut rings = self.rings.iter().map(|(.., feed)| feed.hook);
         let hook = rings.find(|hook| *hook != Hook::Probe && hook.sensor() == sensor)?;
-        Some(self.seat.as_ref()?.runs(hook))
+        Some(self.slot.as_ref()?.prog_stats(hook))
     }
 
     /// Resumes or suspends.
@@ -312,8 +319,8 @@ impl BpfSource {
             switches.for_each(|stream| stream.resumptions.add(now_ns, now_ns));
         }
         self.is_paused = !active;
-        if let Some(seat) = &self.seat {
-            seat.set_active(active);
+        if let Some(slot) = &self.slot {
+            slot.set_active(active);
         }
     }
 
@@ -343,29 +350,29 @@ impl BpfSource {
         announce: Option<u32>,
         held: bool,
     ) -> Result<(), SelectError> {
-        let manner = Manner {
+        let options = TrackOptions {
             inherit: true,
             announce,
             held,
         };
-        let seen = self.track_all(Target::Process(pid), manner, Operation::Track)?;
+        let seen = self.track_all(Target::Process(pid), options, Operation::Track)?;
         if seen == 0 {
             return Err(SelectError::NoSuchProcess { pid });
         }
         Ok(())
     }
 
-    /// Runs the selection until it changes nothing: a thread that is created by one that is not
-    /// tracked yet may escape a pass. Returns how many the last pass visited.
+    /// ProgStats the selection until it changes nothing: a thread that is created by one that is
+    /// not tracked yet may escape a pass. Returns how many the last pass visited.
     fn track_all(
         &mut self,
         target: Target,
-        manner: Manner,
+        options: TrackOptions,
         operation: Operation,
     ) -> Result<u64, SelectError> {
         let mut last = None;
         for _ in 0..FOLLOW_PASSES {
-            let selected = self.run(operation, target, manner)?;
+            let selected = self.run(operation, target, options)?;
             last = Some(selected);
             if selected.changed == 0 && selected.failed == 0 {
                 break;
@@ -388,11 +395,11 @@ impl BpfSource {
     pub(crate) fn monitor_thread(&mut self, tid: u32, unique_id: u32) -> Result<(), SelectError> {
         let gone = || SelectError::NoSuchThread { tid };
         let before = machine::thread_start(tid).ok_or_else(gone)?;
-        let manner = Manner {
+        let options = TrackOptions {
             announce: Some(unique_id),
-            ..Manner::default()
+            ..TrackOptions::default()
         };
-        let selected = self.run(Operation::Track, Target::Thread(tid), manner)?;
+        let selected = self.run(Operation::Track, Target::Thread(tid), options)?;
         if selected.failed > 0 {
             return Err(SelectError::Refused {
                 what: name(Target::Thread(tid)),
@@ -402,7 +409,11 @@ impl BpfSource {
         match machine::thread_start(tid) {
             _ if selected.seen == 0 => Err(gone()),
             Some(after) if after != before => {
-                let _ = self.run(Operation::Untrack, Target::Thread(tid), Manner::default());
+                let _ = self.run(
+                    Operation::Untrack,
+                    Target::Thread(tid),
+                    TrackOptions::default(),
+                );
                 Err(gone())
             }
             // One that has ended since was the right one.
@@ -413,7 +424,7 @@ impl BpfSource {
     /// Tracks a thread no more.
     pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
         let target = Target::Thread(tid);
-        let selected = self.run(Operation::Untrack, target, Manner::default())?;
+        let selected = self.run(Operation::Untrack, target, TrackOptions::default())?;
         match selected {
             Selected { seen: 0, .. } => Err(SelectError::NoSuchThread { tid }),
             Selected { changed: 0, .. } => Err(SelectError::NotMonitored { tid }),
@@ -439,37 +450,37 @@ impl BpfSource {
                 "it is a file in a cgroup; name its folder".to_owned(),
             ));
         }
-        let Some(seat) = &self.seat else {
+        let Some(slot) = &self.slot else {
             return Ok(());
         };
-        seat.add_cgroup(metadata.ino()).map_err(|_| {
+        slot.add_cgroup(metadata.ino()).map_err(|_| {
             refuse("as many cgroups are monitored already as there can be".to_owned())
         })?;
-        self.moves_seen = Some(seat.cgroup_moves());
+        self.moves_seen = Some(slot.cgroup_moves());
         self.regroup()
     }
 
     /// Tracks who is in the monitor's cgroups, and no more who has left them.
     fn regroup(&mut self) -> Result<(), SelectError> {
-        let manner = Manner {
+        let options = TrackOptions {
             announce: Some(0),
-            ..Manner::default()
+            ..TrackOptions::default()
         };
-        self.track_all(Target::All, manner, Operation::Regroup)?;
+        self.track_all(Target::All, options, Operation::Regroup)?;
         Ok(())
     }
 
-    /// Tracks all threads, and what they create, and hears the CPUs themselves.
+    /// Tracks all threads, and what they create, and records idle CPUs.
     pub(crate) fn monitor_all(&mut self) -> Result<(), SelectError> {
-        if let Some(seat) = &self.seat {
-            seat.set_everything(true);
+        if let Some(slot) = &self.slot {
+            slot.set_everything(true);
         }
-        let manner = Manner {
+        let options = TrackOptions {
             inherit: true,
             announce: Some(0),
             held: false,
         };
-        self.track_all(Target::All, manner, Operation::Track)?;
+        self.track_all(Target::All, options, Operation::Track)?;
         Ok(())
     }
 
@@ -477,17 +488,17 @@ impl BpfSource {
         &self,
         operation: Operation,
         target: Target,
-        manner: Manner,
+        options: TrackOptions,
     ) -> Result<Selected, SelectError> {
         let nothing = Selected {
             seen: 0,
             changed: 0,
             failed: 0,
         };
-        let Some(seat) = &self.seat else {
+        let Some(slot) = &self.slot else {
             return Ok(nothing);
         };
-        let selected = seat.select(operation, target, manner);
+        let selected = slot.select(operation, target, options);
         selected.map_err(|error| SelectError::Refused {
             what: name(target),
             why: match error.raw_os_error() {
@@ -509,9 +520,9 @@ impl BpfSource {
             }
             self.phase = Phase::Open;
         }
-        if let (Some(seen), Some(seat)) = (self.moves_seen, &self.seat) {
+        if let (Some(seen), Some(slot)) = (self.moves_seen, &self.slot) {
             // Only when a process has moved does a poll call the kernel.
-            let moves = seat.cgroup_moves();
+            let moves = slot.cgroup_moves();
             if moves != seen {
                 self.moves_seen = Some(moves);
                 if let Err(error) = self.regroup() {
@@ -534,7 +545,7 @@ impl BpfSource {
                 }
             }
         }
-        if self.seat.is_none() && is_all {
+        if self.slot.is_none() && is_all {
             self.report_not_entered(inbox);
             for stream in self.streams.iter().filter(|stream| !stream.damaged) {
                 inbox.close(stream.descriptor.id);
@@ -545,8 +556,11 @@ impl BpfSource {
     }
 
     fn report_not_entered(&mut self, inbox: &mut dyn Inbox) {
-        for (&slot, &count) in &self.not_entered {
-            let first = self.streams.iter_mut().find(|stream| stream.slot == slot);
+        for (&ring_slot, &count) in &self.recursion_misses {
+            let first = self
+                .streams
+                .iter_mut()
+                .find(|stream| stream.slot == ring_slot);
             if let Some(stream) = first {
                 stream.refuse(count, GapCause::Kernel, inbox);
             }
@@ -558,7 +572,7 @@ impl BpfSource {
     /// A process can be waited for a little before its last departure, and that one belongs to
     /// its story. The wait is bounded, because a machine can be arbitrarily busy.
     pub(crate) fn finish(&mut self) {
-        let Some(mut seat) = self.seat.take() else {
+        let Some(mut slot) = self.slot.take() else {
             return;
         };
         for _ in 0..LAST_DEPARTURE_STEPS {
@@ -567,7 +581,7 @@ impl BpfSource {
             }
             thread::sleep(LAST_DEPARTURE_STEP);
         }
-        self.not_entered = seat.leave();
+        self.recursion_misses = slot.release();
     }
 
     fn ended(&self, hook: Hook) -> u64 {
@@ -581,13 +595,13 @@ impl BpfSource {
 
 /// Makes the rings of a feed and its streams, and has the programs write into them.
 fn rings_of(
-    seat: &Seat,
+    slot: &MonitorSlot,
     number: u32,
     feed: &Feed,
     numbering: Numbering,
 ) -> Result<(Rings, Vec<KernelStream>), String> {
     let rings = Rings::create(number, feed, numbering)
-        .and_then(|rings| seat.hear(feed.slot, &rings).map(|()| rings))
+        .and_then(|rings| slot.set_rings(feed.slot, &rings).map(|()| rings))
         .map_err(|error| {
             let why = machine::error_text(error);
             format!("the rings of {} could not be made ({why})", feed.sensor)
@@ -616,18 +630,18 @@ fn name(target: Target) -> String {
 mod tests {
     use overhear_event::StreamId;
 
-    use super::stream::tests::{Log, Told};
+    use super::stream::tests::{Delivered, Log};
     use super::{BpfSource, GapCause, Hook, Settings};
     use crate::streams::Numbering;
 
     #[test]
-    fn calls_that_entered_no_program_are_a_gap_at_the_end() {
+    fn recursion_misses_are_a_gap_at_the_end() {
         let settings = Settings {
             numbering: Numbering::new(StreamId::from_raw(0), 2, 3),
             feeds: Hook::SCHED.map(|hook| hook.feed(8)).to_vec(),
             left_out: Vec::new(),
             mask_interrupts: true,
-            apart: false,
+            dedicated_programs: false,
         };
         let mut source = match BpfSource::start(&settings) {
             Ok(source) => source,
@@ -639,11 +653,11 @@ mod tests {
         let mut log = Log::default();
         source.poll(&mut log).unwrap();
         source.finish();
-        source.not_entered = [(Hook::Wake as u32, 3)].into();
+        source.recursion_misses = [(Hook::Wake as u32, 3)].into();
         source.poll(&mut log).unwrap();
         source.poll(&mut log).unwrap();
-        let mut expected = vec![Told::Gap(0, 3, GapCause::Kernel)];
-        expected.resize_with(1 + 6, || Told::Closed);
+        let mut expected = vec![Delivered::Gap(0, 3, GapCause::Kernel)];
+        expected.resize_with(1 + 6, || Delivered::Closed);
         assert_eq!(log.0, expected);
     }
 }

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * Who hears what: the monitors, the threads they track, and their rings.
+ * Monitors, the threads that they track, and their rings.
  *
- * 1. A monitor is a number below MONITORS, and a set of monitors is a word with a bit for each.
- *    A tracked thread has task local storage with the set of those who track it, so one program
- *    per hook serves all of them, and costs a thread that nobody tracks one look-up. The kernel
- *    frees the storage with the thread: a thread id that comes again is nobody's.
+ * 1. A monitor is a number below MONITORS; a set of monitors is a word with one bit per monitor. A
+ *    tracked thread has task local storage with the set of its monitors, so one program per hook
+ *    serves all monitors, and an untracked thread costs one look-up. The kernel frees the storage
+ *    with the thread: a reused thread id is not tracked.
  *
- * 2. Each monitor has a map of rings for each hook it hears: `rings[monitor * SLOTS + slot]`. The
- *    map is an array of pages; the ring of a CPU is a header page and the pages of its elements,
- *    and begins at page `cpu * pages`. All such maps have values of one page, as the kernel
- *    demands of the members of one outer map, but each has as many as its monitor wants
- *    (BPF_F_INNER_MAP). Elements never straddle a page, because strides are powers of two.
- *    User space maps them and never calls the kernel to read; they are frozen, so that nobody
- *    but the programs can write them.
+ * 2. Each monitor has one map of rings per hook: `rings[monitor * SLOTS + slot]`. The map is an
+ *    array of pages. The ring of a CPU consists of a header page and pages of elements, and starts
+ *    at page `cpu * pages`. The kernel requires values of equal size in all inner maps of an outer
+ *    map, here one page; the number of pages may differ (BPF_F_INNER_MAP). Elements never straddle
+ *    a page, because strides are powers of two. User space maps the rings and reads without system
+ *    calls; they are frozen, so that only the programs can write them.
  *
- * 3. `shared` is one page of words that user space maps writable: which monitors exist and which
- *    are resumed, the shapes of the rings, and what the program `select` is asked for. It belongs
- *    to the process that loaded the programs, and reaches nobody else, but for who is given all
- *    monitors that there are (hand_over.rs).
+ * 3. `shared` is one page of words that user space maps writable: existing and resumed monitors,
+ *    shapes of the rings, and the request to the program `select`. It belongs to the process that
+ *    loaded the programs. Another process gets it only with a hand-over of all monitors
+ *    (hand_over.rs).
  *
- * 4. A monitor that ends leaves `live` first, so that no fork passes it on; then its rings leave
- *    the outer map, and the kernel waits for the programs that still hold one; then `select`
- *    takes its bit from all threads. Only then may its number be given to another.
+ * 4. End of a monitor: its bit leaves `live` first, so that no fork passes it on; then its rings
+ *    leave the outer map, and the kernel waits for programs that still use one; then `select`
+ *    clears its bit in all threads. Only then can its number be reused.
  *
- * 5. A child that whoever starts a program has forked, and holds until it is tracked, is a copy of its parent up to
- *    its execve. What it does until then (it returns from the call that it was held in) is not the program's, and
- *    is recorded by no program but those of scheduling: `held` in its storage. The entry of the execve clears it.
+ * 5. A held child is a copy of its parent until its execve: the process that starts a program has
+ *    forked it, and holds it until it is tracked. What the child does before the execve is not part
+ *    of the program. Only scheduling is recorded of it (`held` in its storage). The entry of the
+ *    execve clears `held`.
  */
 #pragma once
 
 #include "core.h"
 #include "elements.h"
 
-enum { MONITORS = 64, SLOTS = 64, PAGE_BYTES = 4096, MOST_CGROUPS = 256 };
+enum { MONITORS = 64, SLOTS = 64, PAGE_BYTES = 4096, MAX_CGROUPS = 256 };
 
-/* What a ring is of. The numbers are those of the Rust enum `Hook`. */
+/* Slot of a ring, one per hook. The numbers are those of the Rust enum `Hook`. */
 enum slot {
 	SLOT_SWITCH = 0,
 	SLOT_WAKE = 1,
@@ -68,7 +68,7 @@ struct settings {
 	u32 call_writev;
 	u32 call_execve;
 	u32 call_execveat;
-	u8 numbers[64]; /* of monitors, by `number_of`; not written by user space */
+	u8 numbers[64]; /* of monitors, by `monitor_index`; not written by user space */
 };
 const volatile struct settings settings = {
 	.numbers = {
@@ -81,8 +81,8 @@ const volatile struct settings settings = {
 
 enum operation {
 	TRACK = 1,   /* all tasks that the iterator visits */
-	UNTRACK = 2, /* likewise; tells the monitor */
-	FORGET = 3,  /* likewise; tells nobody */
+	UNTRACK = 2, /* likewise, with an UNTRACKED element */
+	FORGET = 3,  /* likewise, without an element */
 	REGROUP = 4, /* track those in the monitor's cgroups, untrack those that have left them */
 };
 
@@ -132,19 +132,19 @@ struct {
 } rings SEC(".maps");
 
 struct tracking {
-	u64 monitors;  /* who tracks the thread */
-	u64 inherit;   /* of these, who will track its children */
-	u64 by_cgroup; /* of these, who does for the sake of its cgroup */
-	u64 nvcsw;     /* of the thread, at its last arrival or departure */
-	u64 arrived_ns; /* when it entered its CPU; 0 if it is on none or that was not seen */
+	u64 monitors;  /* set of monitors that track the thread */
+	u64 inherit;   /* subset that tracks its children as well */
+	u64 by_cgroup; /* subset that tracks it because of its cgroup */
+	u64 nvcsw;     /* of the thread at its last arrival or departure */
+	u64 arrived_ns; /* time of its arrival on a CPU; 0 if off CPU or not seen */
 	u64 ran_ns;	/* its CPU time then or at its last departure, by the kernel's account */
-	u64 call;	/* the system call that it is in, plus 1; 0 if none or its entry was not seen */
-	u64 call_ns;	/* when it began */
+	u64 call;	/* current system call plus 1; 0 if none or entry not seen */
+	u64 call_ns;	/* begin of that call */
 	u64 call_first; /* its first arguments */
 	u64 call_second;
-	u64 lock;	/* that it waits for, 0 if for none; not one for which it spins meanwhile */
-	u64 holder; /* of that, when the wait began: the thread, and 1 << 32 if that is less urgent */
-	u64 wakes; /* not 0 while it is in a call that wakes those who wait for a futex */
+	u64 lock;	/* lock that it waits for; 0 if none; without nested spinning */
+	u64 holder; /* holder at the begin of the wait: tid, and 1 << 32 if less urgent */
+	u64 wakes; /* not 0 in a call that wakes waiters of a futex */
 	u64 held; /* not 0 before its first execve (rule 5) */
 };
 
@@ -156,8 +156,8 @@ struct {
 } tracked SEC(".maps");
 
 /*
- * Most threads have no storage of any map, and are done with one load instead of a look-up that finds nothing:
- * untracked threads pay for it at each event.
+ * Most threads have no storage of any map. One load detects them, instead of a look-up that finds
+ * nothing; untracked threads pay this at each event.
  */
 static always_inline struct tracking *tracking_of(struct task_struct *task)
 {
@@ -166,9 +166,9 @@ static always_inline struct tracking *tracking_of(struct task_struct *task)
 	return bpf_task_storage_get(&tracked, task, 0, 0);
 }
 
-/* Whether a thread is in an execve: the number is in the registers that it entered the kernel with. Where it is not
- * known in which, the end of the execve must do (on_exec). */
-static always_inline bool executes(struct task_struct *task)
+/* Whether a thread is in an execve: the call number is in its saved registers. On processors whose
+ * registers are unknown here, the end of the execve is used instead (on_exec). */
+static always_inline bool is_in_execve(struct task_struct *task)
 {
 	struct pt_regs *regs = bpf_task_pt_regs(task);
 	u32 number = 0xffffffff;
@@ -181,14 +181,14 @@ static always_inline bool executes(struct task_struct *task)
 	return number == settings.call_execve || number == settings.call_execveat;
 }
 
-/* The storage of the current thread, if what it does is its program's (rule 5). */
-static always_inline struct tracking *acting(struct task_struct *current)
+/* The storage of the current thread, unless the thread is held (rule 5). */
+static always_inline struct tracking *program_tracking(struct task_struct *current)
 {
 	struct tracking *tracking = tracking_of(current);
 
 	if (!tracking || !READ_ONCE(tracking->held))
 		return tracking;
-	if (!executes(current))
+	if (!is_in_execve(current))
 		return 0;
 	WRITE_ONCE(tracking->held, 0);
 	return tracking;
@@ -201,23 +201,24 @@ static always_inline struct shared *shared_words(void)
 	return bpf_map_lookup_elem(&shared, &zero);
 }
 
-/* Who tracks the thread and is resumed. */
-static always_inline u64 heard_by(const struct shared *words, struct tracking *tracking)
+/* The resumed monitors that track the thread. */
+static always_inline u64 active_trackers(const struct shared *words, struct tracking *tracking)
 {
 	return tracking ? READ_ONCE(tracking->monitors) & READ_ONCE(words->active) : 0;
 }
 
 /*
- * The number of the only monitor in a set. Multiplied by this constant each power of two has other upper six
- * bits (a de Bruijn sequence); the table says whose they are. BPF has no instruction for it.
+ * The number of the only monitor in a set. The product of this constant (a de Bruijn sequence) with
+ * each power of two has unique upper six bits; the table maps them to numbers. BPF has no
+ * instruction for it.
  */
-static always_inline u32 number_of(u64 monitor)
+static always_inline u32 monitor_index(u64 monitor)
 {
 	return settings.numbers[monitor * 0x03f79d71b4cb0a89ull >> 58];
 }
 
-/* Whether a set that is not empty has one monitor alone, as most have. */
-static always_inline bool is_one(u64 monitors)
+/* Whether a set that is not empty has one monitor only, as most have. */
+static always_inline bool is_single(u64 monitors)
 {
 	return !(monitors & (monitors - 1));
 }
@@ -261,24 +262,24 @@ static always_inline u32 stride_of(u32 size_bytes)
 }
 
 /*
- * Writes an element into the ring of this CPU of one monitor, and returns the ring's header; NULL
- * if the monitor does not hear this hook or the element was refused. `element` begins with its
- * stamp. Without `alone` the ring is claimed, and the stamp taken anew inside.
+ * Writes an element to the ring of this CPU of one monitor, and returns the header of the ring;
+ * NULL if the monitor does not record this hook or the element was refused. `element` begins with
+ * its stamp. If `exclusive` is false, the ring is claimed, and the stamp is taken again inside.
  */
-static always_inline struct ring_header *put(const struct shared *words, u32 monitor, u32 slot,
+static always_inline struct ring_header *write_element(const struct shared *words, u32 monitor, u32 slot,
 					     u32 cpu, const void *element, u32 size_bytes,
-					     u32 stride_bytes, bool alone)
+					     u32 stride_bytes, bool exclusive)
 {
 	u32 index = (monitor & (MONITORS - 1)) * SLOTS + slot;
 
-	/* Before Linux 6.2 the verifier does not know the bounds of such a sum if the slot is no constant; the
-	 * compiler does, and would leave the mask out. */
+	/* Before Linux 6.2 the verifier does not know the bounds of such a sum if the slot is no
+	 * constant; the compiler knows them and would drop the mask. */
 	if (!__builtin_constant_p(slot)) {
 		__asm__ volatile("" : "+r"(index));
 		index &= MONITORS * SLOTS - 1;
 	}
-	/* Read first: behind the call the verifier no longer knows the index, which then has an
-	 * address. Shapes change only while nobody is tracked for the monitor. */
+	/* Read first: after the call the verifier has lost the bounds of the index, whose address
+	 * was taken. Shapes change only while the monitor tracks no thread. */
 	u64 shape = READ_ONCE(words->shapes[index]);
 	void *pages = bpf_map_lookup_elem(&rings, &index);
 
@@ -290,7 +291,7 @@ static always_inline struct ring_header *put(const struct shared *words, u32 mon
 
 	if (!ring)
 		return 0;
-	if (!alone && !claim(ring))
+	if (!exclusive && !claim(ring))
 		return 0;
 
 	u32 per_page = PAGE_BYTES / stride_bytes;
@@ -302,15 +303,15 @@ static always_inline struct ring_header *put(const struct shared *words, u32 mon
 		u64 *to = (void *)(slots + (position % per_page) * stride_bytes);
 		const u64 *from = element;
 
-		/* Whole words: the verifier wants them so, and no reader ever sees half a one. */
+		/* Whole words: the verifier requires them, and no reader sees half a word. */
 #pragma clang loop unroll(full)
 		for (u32 word = 0; word < size_bytes / 8; word++)
 			to[word] = from[word];
-		if (!alone)
+		if (!exclusive)
 			to[0] = bpf_ktime_get_ns();
 		publish(ring);
 	}
-	if (!alone)
+	if (!exclusive)
 		release(ring);
 	return slots ? ring : 0;
 }
@@ -321,15 +322,15 @@ struct emission {
 	const void *element;
 	u64 monitors; /* those that are left, shifted so that bit 0 is the next */
 	u64 cpu;
-	u64 alone;
+	u64 exclusive;
 };
 
 /*
- * Defines `emit_NAME`, which writes an element for each of the monitors where interrupts may be on, and
- * `emit_NAME_masked`, where the kernel has masked them.
+ * Defines `emit_NAME`, which writes an element for each of the monitors while interrupts may be on,
+ * and `emit_NAME_masked` for callers whose interrupts are masked.
  *
- * The loop is bpf_loop, because the verifier looks at its body once, and not once per monitor.
- * Numbers are given from below, so it is left with the last monitor.
+ * The loop is bpf_loop, because the verifier then checks its body once, not once per monitor. It
+ * ends after the highest monitor of the set.
  */
 #define EMITTER(name, type, slot)                                                            \
 	static noinline long put_##name(u64 monitor, struct emission *emission)              \
@@ -337,8 +338,8 @@ struct emission {
 		u64 monitors = emission->monitors;                                           \
 		emission->monitors = monitors >> 1;                                          \
 		if (monitors & 1)                                                            \
-			put(emission->words, monitor, slot, emission->cpu, emission->element, \
-			    sizeof(type), stride_of(sizeof(type)), emission->alone);         \
+			write_element(emission->words, monitor, slot, emission->cpu, emission->element, \
+			    sizeof(type), stride_of(sizeof(type)), emission->exclusive);         \
 		return monitors <= 1;                                                        \
 	}                                                                                    \
 	static always_inline void emit_##name##_if(const struct shared *words, u64 monitors,  \
@@ -349,13 +350,13 @@ struct emission {
 			.element = element,                                                  \
 			.monitors = monitors,                                                \
 			.cpu = bpf_get_smp_processor_id(),                                   \
-			.alone = masks_interrupts(),                                         \
+			.exclusive = masks_interrupts(),                                         \
 		};                                                                           \
 		if (!monitors)                                                               \
 			return;                                                              \
-		if (masks_interrupts() && masked && is_one(monitors)) {                      \
+		if (masks_interrupts() && masked && is_single(monitors)) {                      \
 			element->stamp_ns = bpf_ktime_get_ns();                              \
-			put(words, number_of(monitors), slot, emission.cpu, element,         \
+			write_element(words, monitor_index(monitors), slot, emission.cpu, element,         \
 			    sizeof(type), stride_of(sizeof(type)), 1);                       \
 		} else if (masks_interrupts() && masked) {                                   \
 			element->stamp_ns = bpf_ktime_get_ns();                              \
@@ -382,8 +383,9 @@ struct emission {
 	}
 
 /*
- * Defines `emit_NAME_as_stamped`, behind `EMITTER` of the same name: the element has its stamp already. The
- * caller sees to it that nothing younger is in the ring, and calls it only where interrupts can be masked.
+ * Defines `emit_NAME_as_stamped`, to be used after `EMITTER` of the same name: the element has its
+ * stamp already. The caller guarantees that the ring has no newer element, and that interrupts can
+ * be masked.
  */
 #define STAMPED_EMITTER(name, type)                                                          \
 	static always_inline void emit_##name##_as_stamped(const struct shared *words,        \
@@ -395,7 +397,7 @@ struct emission {
 			.element = element,                                                  \
 			.monitors = monitors,                                                \
 			.cpu = bpf_get_smp_processor_id(),                                   \
-			.alone = 1,                                                          \
+			.exclusive = 1,                                                          \
 		};                                                                           \
 		bpf_local_irq_save(&interrupts);                                             \
 		bpf_loop(MONITORS, put_##name, &emission, 0);                                \

@@ -2,24 +2,28 @@
 /*
  * Points: tracepoints and functions of the kernel that a user names, as kernel sensors.
  *
- * 1. One object per point. Which program of it is loaded, and what its elements consist of, user space decides by
- *    `point`, which is constant when the verifier looks at the program: it follows no branch that the constants rule
- *    out, and the kernel removes those. So a program reads no argument that its function does not have, and costs what
- *    its own fields cost.
+ * 1. One object per point. User space selects its program and fills the constant `point` before
+ *    loading. The verifier follows no branch that the constants exclude, and the kernel removes
+ *    those branches. So a program reads only arguments that its function has, and costs only the
+ *    fields that it fetches.
  *
- * 2. Where values come from. A tracepoint with an event hands over the record that ftrace and perf see, whose fields
- *    its format file describes. One without hands over its arguments, as does a function at its entry; at its return there is
- *    the result. Their names and types are in the kernel's type information, which user space reads.
+ * 2. Sources of values. A tracepoint with an event passes the record of ftrace and perf, whose
+ *    format file describes the fields. One without an event passes its arguments, as does a
+ *    function entry; a function return has the result. Their names and types are in the type
+ *    information of the kernel, which user space reads.
  *
- * 3. Texts have a bound, and end with a zero. Whether one is the program's or the kernel's its address says: those of
- *    the kernel are negative. A text that cannot be read (its page is not there) is empty.
+ * 3. Texts have a maximum length and end with a zero. The address shows whether a text is in the
+ *    program or in the kernel: kernel addresses are negative. A text that cannot be read (its page
+ *    is not present) is empty.
  *
- * 4. An element belongs to the thread in whose context the point is passed, as for the other sensors, and to monitors of
- *    everything. A point belongs to one monitor and has rings of its own. Interrupts are masked for the length of an element,
- *    or the ring is claimed (sched.bpf.c, rule 3).
+ * 4. An element belongs to the thread in whose context the point is passed, as for the other
+ *    sensors, and to monitors of everything. A point belongs to one monitor and has rings of its
+ *    own. Interrupts are masked for the length of an element, or the ring is claimed (sched.bpf.c,
+ *    rule 3).
  *
- * 5. What the kernel does not enter: a program on a CPU that is inside it already, and the program of a tracepoint while
- *    that of another one runs there. The kernel counts both per program, and user space tells of it at the end.
+ * 5. Skipped calls. The kernel does not enter a program on a CPU that runs it already, nor the
+ *    program of a tracepoint while another one runs there. It counts both per program; user space
+ *    reports the counts at the end.
  */
 #include "monitors.h"
 
@@ -41,7 +45,7 @@ enum point_source {
 	RESULT_POINTED = 7,
 };
 
-enum { MOST_FIELDS = 24, MOST_WORDS = 32, MOST_POINT_ARGUMENTS = 12 };
+enum { MAX_FIELDS = 24, MAX_WORDS = 32, MAX_POINT_ARGUMENTS = 12 };
 
 struct point_field {
 	u16 source; /* enum point_source */
@@ -58,18 +62,18 @@ struct point {
 	u32 monitor;
 	u32 slot;
 	u32 arguments; /* of a tracepoint without an event */
-	struct point_field field[MOST_FIELDS];
+	struct point_field field[MAX_FIELDS];
 };
 const volatile struct point point SEC(".rodata.point");
-_Static_assert(sizeof(struct point) == 24 + MOST_FIELDS * 8, "point");
+_Static_assert(sizeof(struct point) == 24 + MAX_FIELDS * 8, "point");
 
 struct point_element {
-	u64 word[MOST_WORDS];
+	u64 word[MAX_WORDS];
 };
 
 /* As `put`, for elements whose size is known only when the program is loaded. */
 static always_inline void put_point(const struct shared *words, u32 cpu,
-				    const struct point_element *element, bool alone)
+				    const struct point_element *element, bool exclusive)
 {
 	u32 index = point.monitor * SLOTS + point.slot;
 	u64 shape = READ_ONCE(words->shapes[index & (MONITORS * SLOTS - 1)]);
@@ -83,7 +87,7 @@ static always_inline void put_point(const struct shared *words, u32 cpu,
 
 	if (!ring)
 		return;
-	if (!alone && !claim(ring))
+	if (!exclusive && !claim(ring))
 		return;
 
 	u32 per_page_shift = 12 - point.stride_shift;
@@ -97,13 +101,13 @@ static always_inline void put_point(const struct shared *words, u32 cpu,
 
 		/* Whole words, as in `put`. */
 #pragma clang loop unroll(full)
-		for (u32 word = 1; word < MOST_WORDS; word++)
+		for (u32 word = 1; word < MAX_WORDS; word++)
 			if (word < point.words)
 				to[word] = element->word[word];
-		to[0] = alone ? element->word[0] : bpf_ktime_get_ns();
+		to[0] = exclusive ? element->word[0] : bpf_ktime_get_ns();
 		publish(ring);
 	}
-	if (!alone)
+	if (!exclusive)
 		release(ring);
 }
 
@@ -130,19 +134,19 @@ static always_inline int emit_point(struct point_element *element)
 	return 0;
 }
 
-/* Whether the monitor hears what happens here. */
-static always_inline bool is_heard(void)
+/* Whether the monitor records events of the current thread. */
+static always_inline bool is_recorded(void)
 {
 	struct shared *words = shared_words();
-	struct tracking *tracking = acting(bpf_get_current_task_btf());
+	struct tracking *tracking = program_tracking(bpf_get_current_task_btf());
 
 	if (!words)
 		return 0;
 
-	u64 heard = heard_by(words, tracking) |
+	u64 monitors = active_trackers(words, tracking) |
 		    (READ_ONCE(words->everything) & READ_ONCE(words->active));
 
-	return heard >> (point.monitor & (MONITORS - 1)) & 1;
+	return monitors >> (point.monitor & (MONITORS - 1)) & 1;
 }
 
 /* Rule 3. */
@@ -172,7 +176,8 @@ static always_inline void store(void *to, u32 size, u64 value)
 	}
 }
 
-/* A field of a record. The record is `ctx`, whose parts only helpers may read at places that are no constants. */
+/* A field of a record. The record is `ctx`, whose parts only helpers may read at places that are no
+ * constants. */
 static always_inline void fetch_record(void *ctx, const volatile struct point_field *field, void *to)
 {
 	u32 location = 0, size = field->size;
@@ -202,10 +207,10 @@ int on_tracepoint(void *ctx)
 {
 	struct point_element element = {};
 
-	if (!is_heard())
+	if (!is_recorded())
 		return 0;
 #pragma clang loop unroll(full)
-	for (u32 number = 0; number < MOST_FIELDS; number++)
+	for (u32 number = 0; number < MAX_FIELDS; number++)
 		if (number < point.fields)
 			fetch_record(ctx, &point.field[number],
 				     (u8 *)&element + (point.field[number].to & 0xff));
@@ -225,9 +230,9 @@ SEC("raw_tp")
 int on_raw_tracepoint(u64 *ctx)
 {
 	struct point_element element = {};
-	u64 argument[MOST_POINT_ARGUMENTS] = {};
+	u64 argument[MAX_POINT_ARGUMENTS] = {};
 
-	if (!is_heard())
+	if (!is_recorded())
 		return 0;
 	/* Each is read by an instruction of its own, or none (rule 1). */
 #define ARGUMENT_AT(n)                                                             \
@@ -237,14 +242,14 @@ int on_raw_tracepoint(u64 *ctx)
 	ARGUMENT_AT(6) ARGUMENT_AT(7) ARGUMENT_AT(8) ARGUMENT_AT(9) ARGUMENT_AT(10) ARGUMENT_AT(11)
 #undef ARGUMENT_AT
 #pragma clang loop unroll(full)
-	for (u32 number = 0; number < MOST_FIELDS; number++) {
+	for (u32 number = 0; number < MAX_FIELDS; number++) {
 		if (number >= point.fields)
 			break;
 
 		const volatile struct point_field *field = &point.field[number];
 		u32 from = field->from;
 
-		if (from < MOST_POINT_ARGUMENTS)
+		if (from < MAX_POINT_ARGUMENTS)
 			take_value(field, field->source == ARGUMENT_POINTED, argument[from],
 				   (u8 *)&element + (field->to & 0xff));
 	}
@@ -256,10 +261,10 @@ int on_function(void *ctx)
 {
 	struct point_element element = {};
 
-	if (!is_heard())
+	if (!is_recorded())
 		return 0;
 #pragma clang loop unroll(full)
-	for (u32 number = 0; number < MOST_FIELDS; number++) {
+	for (u32 number = 0; number < MAX_FIELDS; number++) {
 		if (number >= point.fields)
 			break;
 
@@ -278,7 +283,7 @@ int on_function_return(void *ctx)
 {
 	struct point_element element = {};
 
-	if (!is_heard())
+	if (!is_recorded())
 		return 0;
 	if (point.fields) {
 		const volatile struct point_field *field = &point.field[0];

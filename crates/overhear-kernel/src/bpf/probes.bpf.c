@@ -2,18 +2,18 @@
 /*
  * Probes: functions and static probes (USDT) of running programs as kernel sensors.
  *
- * 1. A probe belongs to one monitor and has rings of its own: the cookie of its attachment has the
- *    monitor's number and the slot, and how large its slots are. It is attached for all processes that map the file, now or
- *    later; only threads that the monitor tracks are told of.
+ * 1. A probe belongs to one monitor and has its own rings. The cookie of its attachment has the
+ *    number of the monitor, the ring slot, and the size of an element slot. It is attached for all
+ *    processes that map the file, now or later; only tracked threads are recorded.
  *
- * 2. A probe interrupts its thread in user space, where nothing else of ours runs on this CPU; a
- *    signal handler's probe comes after ours has returned. Interrupts are masked all the same (or
- *    the ring claimed), because another thread may be preferred in between.
+ * 2. A probe interrupts its thread in user space, where no other program of ours runs on this CPU;
+ *    the probe of a signal handler comes after ours has returned. Interrupts are masked (or the
+ *    ring claimed) all the same, because another thread may preempt this one.
  *
- * 3. Arguments of a function are the registers that the calling convention names, six whole words;
- *    which of them mean something only the caller knows. Those of a static probe are fetched as its
- *    note in the file says: a constant, a register, or memory that a register points at. libbpf
- *    parses the notes and leaves the result in `__bpf_usdt_specs`, whose layout is its own.
+ * 3. Arguments of a function are six whole words: the argument registers of the calling convention.
+ *    Only the caller knows which of them are used. Arguments of a static probe are fetched as its
+ *    note in the file describes: a constant, a register, or memory that a register points to.
+ *    libbpf parses the notes and stores the result in `__bpf_usdt_specs`, whose layout is its own.
  */
 #include "monitors.h"
 
@@ -22,7 +22,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static u64 (*const bpf_get_attach_cookie)(void *ctx) = (void *)174;
 
-enum { ARGUMENTS = 6, MOST_ARGUMENTS = 12 };
+enum { ARGUMENTS = 6, MAX_ARGUMENTS = 12 };
 
 struct call_probe_element {
 	u64 stamp_ns;
@@ -37,7 +37,7 @@ struct static_probe_element {
 	u64 stamp_ns;
 	u32 tid;
 	u32 pid;
-	u64 argument[MOST_ARGUMENTS];
+	u64 argument[MAX_ARGUMENTS];
 };
 _Static_assert(sizeof(struct static_probe_element) == 8 + 104, "payload of usdt");
 
@@ -65,14 +65,14 @@ enum { FIRST = 0, SECOND = 1, THIRD = 2, FOURTH = 3, FIFTH = 4, SIXTH = 5, RESUL
 #endif
 
 /* Rule 1. `element` has all but stamp and thread. */
-static always_inline int tell(u64 cookie, void *element, u32 size_bytes)
+static always_inline int emit_probe(u64 cookie, void *element, u32 size_bytes)
 {
 	u32 monitor = (cookie >> 8) & (MONITORS - 1), slot = cookie & (SLOTS - 1);
-	struct tracking *tracking = acting(bpf_get_current_task_btf());
+	struct tracking *tracking = program_tracking(bpf_get_current_task_btf());
 	struct shared *words = shared_words();
 	u64 ids = bpf_get_current_pid_tgid();
 
-	if (slot < SLOT_PROBE || !words || !tracking || !(heard_by(words, tracking) >> monitor & 1))
+	if (slot < SLOT_PROBE || !words || !tracking || !(active_trackers(words, tracking) >> monitor & 1))
 		return 0;
 	((u32 *)element)[2] = (u32)ids; /* tid and pid follow the stamp */
 	((u32 *)element)[3] = ids >> 32;
@@ -81,11 +81,11 @@ static always_inline int tell(u64 cookie, void *element, u32 size_bytes)
 
 		bpf_local_irq_save(&interrupts);
 		*(u64 *)element = bpf_ktime_get_ns();
-		put(words, monitor, slot, bpf_get_smp_processor_id(), element, size_bytes,
+		write_element(words, monitor, slot, bpf_get_smp_processor_id(), element, size_bytes,
 		    stride_of(size_bytes), 1);
 		bpf_local_irq_restore(&interrupts);
 	} else {
-		put(words, monitor, slot, bpf_get_smp_processor_id(), element, size_bytes,
+		write_element(words, monitor, slot, bpf_get_smp_processor_id(), element, size_bytes,
 		    stride_of(size_bytes), 0);
 	}
 	return 0;
@@ -99,7 +99,7 @@ int on_probe(u64 *ctx)
 			      REGISTER(ctx, FOURTH), REGISTER(ctx, FIFTH), REGISTER(ctx, SIXTH) },
 	};
 
-	return tell(bpf_get_attach_cookie(ctx), &element, sizeof(element));
+	return emit_probe(bpf_get_attach_cookie(ctx), &element, sizeof(element));
 }
 
 SEC("uprobe")
@@ -107,13 +107,13 @@ int on_probe_return(u64 *ctx)
 {
 	struct return_probe_element element = { .value = REGISTER(ctx, RESULT) };
 
-	return tell(bpf_get_attach_cookie(ctx), &element, sizeof(element));
+	return emit_probe(bpf_get_attach_cookie(ctx), &element, sizeof(element));
 }
 
 enum usdt_kind { USDT_CONSTANT, USDT_REGISTER, USDT_MEMORY, USDT_INDEXED };
 
-/* Both structs are libbpf's (usdt.c), of version 1.7: member by member, because bit-fields lie where
- * their types put them. */
+/* Both structs are those of libbpf 1.7 (usdt.c), member by member, because the types of bit-fields
+ * determine their place. */
 struct usdt_argument {
 	u64 offset;
 	enum usdt_kind kind : 8;
@@ -127,7 +127,7 @@ struct usdt_argument {
 _Static_assert(sizeof(struct usdt_argument) == 24, "libbpf's __bpf_usdt_arg_spec");
 
 struct usdt_specification {
-	struct usdt_argument arguments[MOST_ARGUMENTS];
+	struct usdt_argument arguments[MAX_ARGUMENTS];
 	u64 cookie;
 	short count;
 };
@@ -185,18 +185,19 @@ int on_usdt(u64 *ctx)
 	if (!specification)
 		return 0;
 #pragma clang loop unroll(full)
-	for (int number = 0; number < MOST_ARGUMENTS; number++)
+	for (int number = 0; number < MAX_ARGUMENTS; number++)
 		if (number < specification->count)
 			element.argument[number] = fetch(ctx, &specification->arguments[number]);
-	/* The size of the slots is that of the probe, whichever of its places this is: the cookie has it as a shift. */
+	/* The size of the slots is that of the probe, whichever of its places this is: the cookie
+	 * has it as a shift. */
 	switch (specification->cookie >> 16) {
 	case 4:
-		return tell(specification->cookie, &element, 16);
+		return emit_probe(specification->cookie, &element, 16);
 	case 5:
-		return tell(specification->cookie, &element, 32);
+		return emit_probe(specification->cookie, &element, 32);
 	case 6:
-		return tell(specification->cookie, &element, 64);
+		return emit_probe(specification->cookie, &element, 64);
 	default:
-		return tell(specification->cookie, &element, sizeof(element));
+		return emit_probe(specification->cookie, &element, sizeof(element));
 	}
 }

@@ -8,29 +8,29 @@ pub(crate) struct Program {
     pub(crate) name: &'static str,
     /// Whose rings it writes to; `None` if to none.
     pub(crate) hook: Option<Hook>,
-    /// The tracepoint, or [`FAULTS_SERVED`].
+    /// The tracepoint, or [`SERVED_FAULTS`].
     pub(crate) tracepoint: &'static str,
     /// What is missing without it, as a phrase.
-    pub(crate) without_it: &'static str,
+    pub(crate) effect_if_missing: &'static str,
 }
 
 const fn program(
     name: &'static str,
     hook: Hook,
     tracepoint: &'static str,
-    without_it: &'static str,
+    effect_if_missing: &'static str,
 ) -> Program {
     Program {
         name,
         hook: Some(hook),
         tracepoint,
-        without_it,
+        effect_if_missing,
     }
 }
 
-/// Stands for the software events by which the kernel counts page faults that it has served, the minor and
-/// the major ones. There is no tracepoint at that place.
-pub(crate) const FAULTS_SERVED: &str = "faults_served";
+/// Stands for the software events by which the kernel counts page faults that it has served, the
+/// minor and the major ones. There is no tracepoint at that place.
+pub(crate) const SERVED_FAULTS: &str = "faults_served";
 
 /// The program that user space runs over tasks. It has no tracepoint, and nothing works without it.
 pub(crate) const SELECT: &str = "select";
@@ -97,12 +97,12 @@ pub(crate) static SCHED: [Program; 10] = [
         name: "on_cgroup",
         hook: None,
         tracepoint: "cgroup_attach_task",
-        without_it: "processes that are moved into a cgroup or out of it go unnoticed",
+        effect_if_missing: "processes that are moved into a cgroup or out of it go unnoticed",
     },
 ];
 
 /// The sensors beyond scheduling, each hook's programs together.
-pub(crate) static MORE: [Program; 51] = [
+pub(crate) static OPTIONAL: [Program; 51] = [
     program(
         "on_fault_user",
         Hook::Fault,
@@ -118,7 +118,7 @@ pub(crate) static MORE: [Program; 51] = [
     program(
         "on_fault_served",
         Hook::Fault,
-        FAULTS_SERVED,
+        SERVED_FAULTS,
         "when page faults were served is not seen",
     ),
     program(

@@ -10,8 +10,8 @@ use overhear_event::ClockId;
 use overhear_stream::{Geometry, Header, WriterKind};
 use rustix::param::page_size;
 
-use super::hand_over::is_ring_map;
 use super::load::into_io;
+use super::map::is_ring_map;
 use crate::mapping::{Access, MappedWords, Mapping};
 use crate::streams::{Feed, Numbering, PAGE_BYTES};
 
@@ -47,7 +47,7 @@ impl Rings {
         let map = map.map_err(into_io)?;
         let bytes = (PAGE_BYTES * pages * cpus) as usize;
         let bytes = bytes.next_multiple_of(page_size());
-        // A map can only be frozen while nobody has it mapped writable.
+        // A map can only be frozen while no process has it mapped writable.
         let writable = Mapping::new(map.as_fd(), bytes, Access::Write)?;
         for cpu in 0..cpus {
             let id = numbering.id(number, cpu).as_raw();
@@ -142,7 +142,7 @@ mod tests {
                     let found = HeaderUntrusted::load(&ring).unwrap();
                     assert_eq!(found.check(&header), Ok(()));
                     let reader = Reader::from_start(ring, geometry).unwrap();
-                    assert_eq!(reader.published(), 0, "nobody is followed");
+                    assert_eq!(reader.published(), 0, "no process is followed");
                 }
                 let writable = Mapping::new(rings.map.as_fd(), 4096, Access::Write);
                 assert_eq!(writable.unwrap_err().kind(), ErrorKind::PermissionDenied);

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The kernel sensors: context switches, wake-ups and lives of the tracked threads.
+ * The kernel sensors of scheduling: context switches, wake-ups and life events of tracked threads.
  *
- * 1. Who is tracked. A thread is tracked by the monitors in its task local storage (monitors.h).
- *    The first threads get it from `select`, which the kernel runs over the tasks that user space
- *    names. From then on tracking is inherited where the monitor wishes so: sched_process_fork
- *    runs in the parent before the child may run, so nothing of the child's life is missed. The
- *    kernel frees the storage with the thread; the last departure from the CPU still finds it.
+ * 1. Tracking. The task local storage of a thread has the set of monitors that track it
+ *    (monitors.h). The first threads get it from `select`, which the kernel runs over the tasks
+ *    that user space names. After that, children inherit it if the monitor requests it:
+ *    sched_process_fork runs in the parent before the child can run, so no event of the child is
+ *    missed. The kernel frees the storage with the thread; the last departure from the CPU still
+ *    finds it.
  *
- * 2. What flows. Only tracked threads produce elements, and only for those who track them. A
- *    context switch is one element for each monitor, even if it tracks both threads. Every hook
- *    has a ring per monitor and CPU.
+ * 2. Output. Only tracked threads produce elements, and only for the monitors that track them. A
+ *    context switch is one element per monitor, even if the monitor tracks both threads. Every hook
+ *    has one ring per monitor and CPU.
  *
- * 3. One writer at a time. A program writes only into the ring of the CPU it runs on, so the
- *    only rival is what interrupts it there. sched_switch runs with interrupts off: it has none.
- *    Wake-ups of the current thread, forks and exits run with interrupts on; they mask them for
- *    the length of one element (bpf_local_irq_save); wake-ups of others run inside the lock of
- *    that thread, and with interrupts off. Where the kernel lacks that function they all
- *    claim the ring with an atomic exchange of the header's busy word; who loses does not wait
- *    (it may be the interrupt of the holder) but counts itself in lost_nested. Hooks never share
- *    a ring, because one may interrupt the other.
+ * 3. One writer at a time. A program writes only to the ring of its own CPU, so only an interrupt
+ *    on this CPU can compete with it. sched_switch runs with interrupts off: no competitor.
+ *    Wake-ups of the current thread, forks and exits run with interrupts on; they mask interrupts
+ *    for one element (bpf_local_irq_save). Wake-ups of other threads hold the lock of that thread,
+ *    with interrupts off. On kernels without that function, all programs claim the ring with an
+ *    atomic exchange of the busy word in the header. The loser does not wait (it may have
+ *    interrupted the holder); it counts itself in lost_nested. Hooks never share a ring, because
+ *    one can interrupt another.
  *
  * 4. Publication. The slot is counter & mask. The program fills it, then stores counter + 1. A
  *    reader that sees the new counter must see the element, and a reader that sees a part of the
@@ -27,67 +28,67 @@
  *    barrier is enough. Elsewhere atomic_fetch_add does both, because it is a full barrier; its
  *    result must be used, or the compiler picks the form without one.
  *
- * 5. Reading. Slots are overwritten without asking. The reader copies, then looks at the counter
- *    again: the element at a position is intact if and only if 1 <= counter - position <
- *    capacity. At equality the writer may already be in the slot.
+ * 5. Reading. Slots are overwritten without coordination. The reader copies the slot, then reads
+ *    the counter again: the element at a position is intact if and only if 1 <= counter - position
+ *    < capacity. At equality the writer may already be writing the slot.
  *
- * 6. Time. The stamp is taken before the element is filled, inside the exclusive section, stamps
- *    of one ring ascend with the positions. It is CLOCK_MONOTONIC.
+ * 6. Time. The stamp is CLOCK_MONOTONIC. It is taken inside the exclusive section, before the
+ *    element is filled, so the stamps of one ring ascend with the positions.
  *
- * 7. Voluntary or not. The kernel decides it before the tracepoint, by raising either nvcsw or
- *    nivcsw of the leaving thread; the arguments of the tracepoint do not tell when a pending
- *    signal kept the thread from sleeping. So the storage remembers nvcsw from the thread's last
- *    arrival or departure and a difference means voluntary. Hence our counts are the kernel's.
+ * 7. Voluntary or not. Before the tracepoint, the kernel increments either nvcsw or nivcsw of the
+ *    leaving thread. The arguments of the tracepoint do not show whether a pending signal kept the
+ *    thread from sleeping. So the storage has the value of nvcsw at the last arrival or departure
+ *    of the thread, and a difference means voluntary. Hence our counts are those of the kernel.
  *
- * 8. CPU time. The kernel adds to a running thread's account (sum_exec_runtime) only at ticks and
- *    switches, so at its exit a short-lived thread has run for 0 ns. The time since its last
- *    arrival, which the storage remembers, is added to the account of that moment.
+ * 8. CPU time. The kernel updates the account of a running thread (sum_exec_runtime) only at ticks
+ *    and switches, so at its exit a short-lived thread has run for 0 ns. The time since the last
+ *    arrival, which is in the storage, is added to the account at that moment.
  *
  *    At a switch the account of the leaving thread is up to date, and the difference to the one
  *    at its last departure goes into the element: readers need it where the arrival was not seen
  *    (the tracepoint stays silent when certain threads of a virtual machine's own agent leave).
  *
- * 9. The end. In each monitor's rings `ended` counts EXITs in the life ring and last departures in the switch ring.
- *    While their sums differ some thread has announced its exit but is still on a CPU; user
+ * 9. End. In the rings of each monitor `ended` counts EXITs (life ring) and last departures (switch
+ *    ring). While the sums differ, some thread has announced its exit and is still on a CPU; user
  *    space waits for it before it detaches.
  *
- * 10. A taken id. A thread that executes a program and is not the leader takes over the leader's
- *    id; the leader has exited before. No tracepoint tells the end of the thread's own id, so
- *    the EXEC element carries it.
+ * 10. Id taken over. If a thread that is not the leader executes a program, it gets the id of the
+ *     leader, which has exited before. No tracepoint reports the end of its old id, so the EXEC
+ *     element has it.
  *
- * 11. The beginning. A thread that is selected while it lives begins with a TRACKED element, which
- *    is written before the thread is tracked: all that is told of it comes later. It is in the
- *    ring of the CPU on which the selection runs, and carries the id that the user gave.
+ * 11. Begin. A thread that is selected while it lives begins with a TRACKED element, written before
+ *     the thread is tracked, so that all its other elements come later. The element is in the ring
+ *     of the CPU that runs the selection, and has the id that the user gave.
  *
- * 12. Cgroups. A monitor that selects a cgroup gets all threads in it and below. A child is born in
- *    its cgroup, so the fork decides. A process that is moved is only counted here; user space
- *    then runs `select` again.
+ * 12. Cgroups. A monitor that selects a cgroup tracks all threads in it and below. A child is born
+ *     in its cgroup, so the fork decides. A process that moves to another cgroup is only counted
+ *     here; user space then runs `select` again.
  *
- * 13. Forks that meet. The kernel does not enter a program on a CPU that is inside it already, and a
- *    fork can be preempted there by another one, whose child would be nobody's for its whole life.
- *    So a second program looks whether the first has done its work. An exit that meets another is
- *    only counted, like all that is not entered: the last departure tells the end as well.
+ * 13. Nested forks. The kernel does not enter a program on a CPU that runs it already. A fork can
+ *     be preempted there by another fork, whose child would never be tracked. So a second program
+ *     checks the result of the first. A nested exit is only counted, like every call that is not
+ *     entered: the last departure shows the end as well.
  *
- * Thread ids are those of the initial PID namespace. The stores are plain words of their natural
- * size: the verifier wants them so, and so no reader ever sees half a word.
+ * Thread ids are those of the initial PID namespace. All stores are aligned words: the verifier
+ * requires it, and no reader sees half a word.
  */
 #include "monitors.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Which monitors have selected a cgroup, by the cgroup's id. */
+/* Sets of monitors that have selected a cgroup, by the id of the cgroup. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, u64);
 	MAP_TYPE(value, u64);
-	MAP_UINT(max_entries, MOST_CGROUPS);
+	MAP_UINT(max_entries, MAX_CGROUPS);
 } cgroups SEC(".maps");
 
 EMITTER(wake, struct wake_element, SLOT_WAKE)
 EMITTER(life, struct life_element, SLOT_LIFE)
 
-/* One context switch for several monitors: each is told of its own threads. */
-struct switching {
+/* A context switch for several monitors: each gets the data of its own threads. */
+struct switch_emission {
 	const struct shared *words;
 	struct switch_element *element;
 	u64 leaving; /* monitors of the leaving thread, shifted as in struct emission */
@@ -98,13 +99,13 @@ struct switching {
 	u16 dies;
 };
 
-/* Tells one monitor, which tracks at least one of the two threads. */
-static always_inline void tell_switch(u64 monitor, struct switching *switching, bool leaving,
+/* Writes the switch for one monitor, which tracks at least one of the two threads. */
+static always_inline void emit_switch(u64 monitor, struct switch_emission *switching, bool leaving,
 				      bool entering)
 {
 	struct switch_element *element = switching->element;
 
-	/* What is known of a thread that this monitor does not track is not its to hear. */
+	/* A monitor does not get data of threads that it does not track. */
 	element->flags = (switching->flags & SWITCH_PREEMPTED) | (entering ? SWITCH_NEXT_TRACKED : 0);
 	element->prev_run_ns = SWITCH_RUN_UNKNOWN;
 	if (leaving) {
@@ -112,21 +113,21 @@ static always_inline void tell_switch(u64 monitor, struct switching *switching, 
 		element->prev_run_ns = switching->run_ns;
 	}
 
-	struct ring_header *ring = put(switching->words, monitor, SLOT_SWITCH, switching->cpu,
+	struct ring_header *ring = write_element(switching->words, monitor, SLOT_SWITCH, switching->cpu,
 				       element, sizeof(*element), sizeof(*element), 1);
 
 	if (ring && leaving && switching->dies)
 		WRITE_ONCE(ring->ended, READ_ONCE(ring->ended) + 1);
 }
 
-static noinline long put_switch(u64 monitor, struct switching *switching)
+static noinline long put_switch(u64 monitor, struct switch_emission *switching)
 {
 	u64 leaving = switching->leaving, entering = switching->entering;
 
 	switching->leaving = leaving >> 1;
 	switching->entering = entering >> 1;
 	if ((leaving | entering) & 1)
-		tell_switch(monitor, switching, leaving & 1, entering & 1);
+		emit_switch(monitor, switching, leaving & 1, entering & 1);
 	return (leaving | entering) <= 1;
 }
 
@@ -137,9 +138,9 @@ int on_switch(u64 *ctx)
 	struct tracking *leaving = tracking_of(prev);
 	struct tracking *entering = tracking_of(next);
 
-	/* Most switches concern nobody, and pay for two looks and no more: not even for the time. The
-	 * barrier keeps the two tests apart: a test of both at once becomes an OR of pointers, which the
-	 * verifier refuses. */
+	/* Most switches involve no tracked thread. They cost two look-ups, and do not read the
+	 * clock. The barrier keeps the two tests separate: a combined test becomes an OR of
+	 * pointers, which the verifier refuses. */
 	if (!leaving) {
 		barrier();
 		if (!entering)
@@ -157,11 +158,11 @@ int on_switch(u64 *ctx)
 	u64 run_ns = SWITCH_RUN_UNKNOWN;
 	u32 flags = 0;
 
-	/* What the storage remembers is kept up to date even while all monitors are suspended. */
+	/* The storage is updated even while all monitors are suspended. */
 	if (leaving) {
 		u64 nvcsw = prev->nvcsw;
 
-		leaving_set = heard_by(words, leaving);
+		leaving_set = active_trackers(words, leaving);
 		if (nvcsw != leaving->nvcsw)
 			flags |= SWITCH_VOLUNTARY;
 		leaving->nvcsw = nvcsw;
@@ -172,7 +173,7 @@ int on_switch(u64 *ctx)
 			run_ns = SWITCH_RUN_UNKNOWN;
 	}
 	if (entering) {
-		entering_set = heard_by(words, entering);
+		entering_set = active_trackers(words, entering);
 		entering->nvcsw = next->nvcsw;
 		entering->arrived_ns = now_ns;
 		entering->ran_ns = next->se.sum_exec_runtime;
@@ -191,7 +192,7 @@ int on_switch(u64 *ctx)
 		.prev_state = prev_state,
 	};
 	enum { TASK_DEAD = 0x80 };
-	struct switching switching = {
+	struct switch_emission switching = {
 		.words = words,
 		.element = &element,
 		.leaving = leaving_set,
@@ -204,8 +205,8 @@ int on_switch(u64 *ctx)
 
 	u64 monitors = leaving_set | entering_set;
 
-	if (is_one(monitors))
-		tell_switch(number_of(monitors), &switching, !!leaving_set, !!entering_set);
+	if (is_single(monitors))
+		emit_switch(monitor_index(monitors), &switching, !!leaving_set, !!entering_set);
 	else
 		bpf_loop(MONITORS, put_switch, &switching, 0);
 	return 0;
@@ -219,7 +220,7 @@ static always_inline int wake(struct task_struct *task, u32 kind)
 		return 0;
 
 	struct shared *words = shared_words();
-	u64 monitors = words ? heard_by(words, tracking) : 0;
+	u64 monitors = words ? active_trackers(words, tracking) : 0;
 
 	if (!monitors)
 		return 0;
@@ -272,8 +273,9 @@ static always_inline u64 cpu_time_ns(struct task_struct *task, struct tracking *
 	return estimate_ns > account_ns ? estimate_ns : account_ns;
 }
 
-/* Writes for each of the monitors; `life` has all but the thread and its account. */
-static always_inline void live(const struct shared *words, u64 monitors, struct task_struct *task,
+/* Writes a life event for each of the monitors; `life` has all fields except thread and CPU
+ * time. */
+static always_inline void emit_life_of(const struct shared *words, u64 monitors, struct task_struct *task,
 			       struct tracking *tracking, struct life_element *life,
 			       const char *comm)
 {
@@ -284,7 +286,7 @@ static always_inline void live(const struct shared *words, u64 monitors, struct 
 	emit_life(words, monitors, life);
 }
 
-/* Each monitor's life ring of this CPU; NULL if it has none. */
+/* The monitor's life ring of this CPU; NULL if it has none. */
 static always_inline struct ring_header *life_ring(const struct shared *words, u32 monitor, u32 cpu)
 {
 	u32 index = (monitor & (MONITORS - 1)) * SLOTS + SLOT_LIFE;
@@ -338,7 +340,7 @@ static always_inline void count(const struct shared *words, u64 monitors, enum l
 	bpf_loop(MONITORS, count_one, &counting, 0);
 }
 
-/* The monitors that have selected a cgroup which the thread is in. */
+/* The set of monitors that have selected a cgroup of the thread. */
 static always_inline u64 cgroup_monitors(struct task_struct *task)
 {
 	enum { DEEPEST = 32 };
@@ -390,7 +392,7 @@ static always_inline int fork(u64 *ctx, bool again)
 
 	if (!bpf_task_storage_get(&tracked, child, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
 		if (again)
-			return 0; /* told already */
+			return 0; /* counted already */
 		count(words, monitors, COUNT_LOST_INHERIT);
 	}
 
@@ -400,7 +402,7 @@ static always_inline int fork(u64 *ctx, bool again)
 		.parent_pid = parent->tgid,
 	};
 
-	live(words, monitors, child, 0, &life, parent->comm);
+	emit_life_of(words, monitors, child, 0, &life, parent->comm);
 	return 0;
 }
 
@@ -435,7 +437,7 @@ int on_exec(u64 *ctx)
 		.parent_tid = old_tid == (u32)task->pid ? 0 : old_tid,
 	};
 
-	live(words, heard_by(words, tracking), task, tracking, &life, task->comm);
+	emit_life_of(words, active_trackers(words, tracking), task, tracking, &life, task->comm);
 	return 0;
 }
 
@@ -449,10 +451,10 @@ int on_exit(u64 *ctx)
 	if (!words || !tracking)
 		return 0;
 
-	u64 monitors = heard_by(words, tracking);
+	u64 monitors = active_trackers(words, tracking);
 	struct life_element life = { .kind = LIFE_EXIT, .code = task->exit_code };
 
-	live(words, monitors, task, tracking, &life, task->comm);
+	emit_life_of(words, monitors, task, tracking, &life, task->comm);
 	count(words, monitors, COUNT_ENDED);
 	return 0;
 }
@@ -470,11 +472,11 @@ int on_rename(u64 *ctx)
 	/* The tracepoint fires before the task has its new name. */
 	struct life_element life = { .kind = LIFE_NAME };
 
-	live(words, heard_by(words, tracking), task, tracking, &life, (const char *)ctx[1]);
+	emit_life_of(words, active_trackers(words, tracking), task, tracking, &life, (const char *)ctx[1]);
 	return 0;
 }
 
-/* Rule 12. The event tells the leader alone, so what to do with its threads is left to user space. */
+/* Rule 12. The event names the leader only; user space handles the other threads. */
 SEC("tp_btf/cgroup_attach_task")
 int on_cgroup(void)
 {
@@ -485,7 +487,7 @@ int on_cgroup(void)
 	return 0;
 }
 
-static always_inline void tell(const struct shared *words, u64 bit, struct task_struct *task,
+static always_inline void emit_tracking(const struct shared *words, u64 bit, struct task_struct *task,
 			       struct tracking *tracking, u32 kind)
 {
 	struct life_element life = { .kind = kind };
@@ -494,7 +496,7 @@ static always_inline void tell(const struct shared *words, u64 bit, struct task_
 		life.code = words->unique_id;
 		life.parent_tid = task->__state & 0xff;
 	}
-	live(words, bit, task, tracking, &life, task->comm);
+	emit_life_of(words, bit, task, tracking, &life, task->comm);
 }
 
 static always_inline void track(struct shared *words, u64 bit, struct task_struct *task,
@@ -520,7 +522,7 @@ static always_inline void track(struct shared *words, u64 bit, struct task_struc
 		return;
 	words->changed++;
 	if (words->announce)
-		tell(words, bit, task, tracking, LIFE_TRACKED); /* rule 11 */
+		emit_tracking(words, bit, task, tracking, LIFE_TRACKED); /* rule 11 */
 	if (by_cgroup)
 		__sync_fetch_and_or(&tracking->by_cgroup, bit);
 	__sync_fetch_and_or(&tracking->monitors, bit);
@@ -536,13 +538,13 @@ static always_inline void untrack(struct shared *words, u64 bit, struct task_str
 	__sync_fetch_and_and(&tracking->by_cgroup, ~bit);
 	__sync_fetch_and_and(&tracking->monitors, ~bit);
 	if (announce)
-		tell(words, bit, task, tracking, LIFE_UNTRACKED);
-	/* A fork adds no monitor to an existing storage, and selections take turns. */
+		emit_tracking(words, bit, task, tracking, LIFE_UNTRACKED);
+	/* A fork adds no monitor to an existing storage, and selections are serialised. */
 	if (!tracking->monitors)
 		bpf_task_storage_delete(&tracked, task);
 }
 
-/* The kernel runs it once for each task that the iterator visits, and once more without a task. */
+/* The kernel runs it once per visited task, and once more without a task. */
 SEC("iter/task")
 int select(u64 *ctx)
 {

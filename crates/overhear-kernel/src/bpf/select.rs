@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the program `select` over tasks: the crate's only calls of libbpf below its safe interface.
+//! ProgStats the program `select` over tasks: the crate's only calls of libbpf below its safe
+//! interface.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

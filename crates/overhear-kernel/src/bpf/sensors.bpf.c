@@ -1,51 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The kernel sensors beyond scheduling, each loaded and attached only while a monitor wants it.
+ * The kernel sensors other than scheduling. Each is loaded and attached only while a monitor
+ * records it.
  *
- * 1. Who hears. An event that a thread causes or suffers goes to the monitors that track the
- *    thread, from its first execve on if it is held until then (monitors.h, rule 5). Interrupts and timers belong to the thread they interrupt, and besides to monitors
- *    that track all threads (`everything`), because nobody tracks the idle one. Idle states and
- *    frequencies belong to the CPU alone: all monitors that have the sensor hear them.
+ * 1. Attribution. An event that a thread causes or suffers goes to the monitors that track the
+ *    thread; for a held thread only after its execve (monitors.h, rule 5). Interrupts and timers go
+ *    to the monitors of the thread that they interrupt, and to monitors that track everything
+ *    (`everything`), because no monitor tracks the idle thread. Idle states and frequencies belong
+ *    to the CPU: all monitors with the sensor get them.
  *
- * 2. One ring per hook and CPU, as for scheduling. A hook with several programs (begin and end)
- *    has one ring for both, so that their order is kept; emit_* masks interrupts, and where it
- *    cannot, claims the ring (sched.bpf.c, rule 3). The kernel does not enter a program that is
- *    entered already; user space tells how often that was.
+ * 2. One ring per hook and CPU, as for scheduling. Programs of one hook (begin and end) share a
+ *    ring, which keeps their order. emit_* masks interrupts, or claims the ring if it cannot
+ *    (sched.bpf.c, rule 3). The kernel does not enter a program that is already running on the CPU;
+ *    user space reports the number of these cases.
  *
- * 3. What begins and ends. A system call's number and first arguments are kept in the thread's
- *    storage from its entry on, because the exit's registers do not have them on all machines.
- *    A call whose entry was not seen ends with number UNKNOWN. A block request is kept in a hash
- *    map, because it ends in an interrupt of some other thread; a request that finds no room there
- *    is counted in the ring's lost_inherit, which user space reports as a loss of the kernel's.
+ * 3. Begin and end. The number and first arguments of a system call are kept in the storage of the
+ *    thread, because the registers at the exit do not have them on all machines. A call whose entry
+ *    was not seen ends with number UNKNOWN. A block request is kept in a hash map, because it ends
+ *    in an interrupt of another thread. If the map is full, lost_inherit of the ring is
+ *    incremented, and user space reports a loss of cause `kernel`.
  *
- * 4. Pipes have no tracepoint. What passes through them is seen where the system calls return that
- *    read and write: the descriptor leads to the inode, which both ends share. Sockets have
- *    tracepoints where the length of a transfer is known; the channel is the socket's inode, the
- *    peer that of the socket at the other end, which is known for Unix sockets alone.
+ * 4. Pipes have no tracepoint. Transfers are seen at the return of the system calls that read and
+ *    write: the descriptor leads to the inode, which both ends share. Sockets have tracepoints with
+ *    the length of a transfer. The channel is the inode of the socket; the peer is the inode of the
+ *    socket at the other end, known for Unix sockets only.
  *
- * 5. Who holds a lock. Whoever waits is told by a tracepoint; the holder is read from the lock, where
- *    locks of its kind name theirs. It may have let go meanwhile: the reading is a hint, and a task
- *    that is gone reads as nobody. The end of a wait names the same holder as its begin. Locks with
- *    priority inheritance, those of futexes among them, are told of where they change a priority. Who
- *    holds another futex is known to the program alone; but whoever wakes those that wait for it lets go of
- *    it, and how long they have waited by then is kept since their calls.
+ * 5. Lock holders. A tracepoint reports the waiting thread. The holder is read from the lock, if
+ *    locks of its kind name theirs. The holder may have released it meanwhile: the result is a
+ *    hint, and a task that is gone reads as none. The end of a wait names the same holder as its
+ *    begin. Locks with priority inheritance, also of futexes, are reported when they change a
+ *    priority. The holder of another futex is known to the program only; the thread that wakes its
+ *    waiters releases it, and the wait times are computed from the begin of their calls.
  *
- * 6. Whom a timer wakes. When a timer expires nobody knows yet whom its handler will wake; on an idle CPU
- *    nobody would hear of it. So the CPU remembers when the handler began, and the element that tells a
- *    woken thread's monitors of it is written when the handler wakes that thread, with the time of the
- *    begin. The ring's stamps still ascend: what could write to it in between is a
- *    hard handler that interrupts a soft one. The CPU remembers both, and the soft one counts from the
- *    end of the hard one, so much later than it was due. A device's interrupt that wakes a thread while a soft
- *    handler runs is taken for it.
+ * 6. Timer wake-ups. When a timer expires, it is not known yet which thread its handler wakes; on
+ *    an idle CPU no monitor would record the timer. So the CPU stores the begin of the handler.
+ *    When the handler wakes a thread, the element is written for the monitors of that thread, with
+ *    the time of the begin. The stamps of the ring still ascend: only a hard handler that
+ *    interrupts a soft one could write in between. The CPU stores both, and the begin of the soft
+ *    one moves to the end of the hard one, with its delay increased by that time. A device
+ *    interrupt that wakes a thread during a soft handler is attributed to the handler.
  *
- * 7. What an interrupt takes before the handler runs. Rings ascend, so an element cannot say afterwards that an
- *    interrupt began before others were written. The CPU remembers when the present hard and soft interrupt
- *    were entered, and an element of its own says by how much before the handler that was. Where the entry has no
- *    tracepoint it is 0.
+ * 7. Time before the handler. Stamps ascend, so an element cannot report afterwards that an
+ *    interrupt began before other elements. The CPU stores the entry time of the current hard and
+ *    soft interrupt; a separate element has the time from there to the handler, or 0 if the entry
+ *    has no tracepoint.
  *
- * 8. What the scheduler takes for a thread. It is entered in one thread and left in another one. The CPU remembers
- *    when it was entered and when it switched. A thread that displaces another one, or ends the idling of a CPU, is the
- *    reason for the whole; one that enters because another thread left is that from the switch on.
+ * 8. Scheduler time. The scheduler is entered in one thread and left in another one. The CPU stores
+ *    the times of entry and switch. The whole time counts for a thread that displaces another one
+ *    or ends the idling of a CPU; the time from the switch on counts for a thread that enters
+ *    because another one left.
  */
 #include "monitors.h"
 #include "sensors.h"
@@ -93,8 +96,8 @@ EMITTER(flutter, struct flutter_element, SLOT_FLUTTER)
 EMITTER(schedule, struct schedule_element, SLOT_SCHEDULE)
 EMITTER(lock, struct lock_element, SLOT_LOCK)
 
-/* The current thread, and who hears what it does. */
-struct here {
+/* The current thread and its monitors. */
+struct task_context {
 	struct shared *words;
 	struct tracking *tracking;
 	u64 monitors;
@@ -102,36 +105,36 @@ struct here {
 	u32 pid;
 };
 
-static always_inline struct here here(void)
+static always_inline struct task_context current_context(void)
 {
 	u64 ids = bpf_get_current_pid_tgid();
-	struct here here = {
+	struct task_context context = {
 		.words = shared_words(),
-		.tracking = acting(bpf_get_current_task_btf()),
+		.tracking = program_tracking(bpf_get_current_task_btf()),
 		.tid = (u32)ids,
 		.pid = ids >> 32,
 	};
 
-	if (here.words)
-		here.monitors = heard_by(here.words, here.tracking);
-	return here;
+	if (context.words)
+		context.monitors = active_trackers(context.words, context.tracking);
+	return context;
 }
 
-/* Rule 1: who hears what interrupts the current thread. */
-static always_inline struct here interrupted(void)
+/* Rule 1: the current thread, with the monitors of what interrupts it. */
+static always_inline struct task_context interrupted_context(void)
 {
-	struct here here_ = here();
+	struct task_context context = current_context();
 
-	if (here_.words)
-		here_.monitors |= READ_ONCE(here_.words->everything) & READ_ONCE(here_.words->active);
-	return here_;
+	if (context.words)
+		context.monitors |= READ_ONCE(context.words->everything) & READ_ONCE(context.words->active);
+	return context;
 }
 
 /* Page faults */
 
 static always_inline int fault(u64 address, u64 code, u32 kind)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.monitors)
 		return 0;
@@ -195,16 +198,16 @@ struct issued {
 	u32 is_issued;
 };
 
-enum { MOST_REQUESTS = 8192 };
+enum { MAX_REQUESTS = 8192 };
 
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, u64);
 	MAP_TYPE(value, struct issued);
-	MAP_UINT(max_entries, MOST_REQUESTS);
+	MAP_UINT(max_entries, MAX_REQUESTS);
 } requests SEC(".maps");
 
-static always_inline void tell_block(const struct issued *issued, struct shared *words,
+static always_inline void emit_block_event(const struct issued *issued, struct shared *words,
 				     struct request *request, u32 kind, u64 latency_ns, u32 bytes,
 				     int error)
 {
@@ -228,24 +231,24 @@ static always_inline void tell_block(const struct issued *issued, struct shared 
 	emit_block(words, issued->monitors & READ_ONCE(words->active), &element);
 }
 
-struct losing {
+struct lost_request {
 	struct shared *words;
 	u64 monitors; /* as in struct emission */
 	u64 cpu;
 };
 
-static noinline long lose_block(u64 monitor, struct losing *losing)
+static noinline long count_lost_request(u64 monitor, struct lost_request *lost)
 {
-	u64 monitors = losing->monitors;
+	u64 monitors = lost->monitors;
 
 	if (!monitors)
 		return 1;
-	losing->monitors = monitors >> 1;
+	lost->monitors = monitors >> 1;
 	if (!(monitors & 1))
 		return 0;
 
 	u32 index = (monitor & (MONITORS - 1)) * SLOTS + SLOT_BLOCK;
-	u32 first = losing->cpu * (u32)(READ_ONCE(losing->words->shapes[index]) >> 32);
+	u32 first = lost->cpu * (u32)(READ_ONCE(lost->words->shapes[index]) >> 32);
 	void *pages = bpf_map_lookup_elem(&rings, &index);
 	struct ring_header *ring = pages ? bpf_map_lookup_elem(pages, &first) : 0;
 
@@ -254,7 +257,7 @@ static noinline long lose_block(u64 monitor, struct losing *losing)
 	return 0;
 }
 
-static always_inline struct issued *remember(struct here *at, u64 key)
+static always_inline struct issued *open_request(struct task_context *at, u64 key)
 {
 	struct issued fresh = {
 		.monitors = at->monitors,
@@ -264,33 +267,33 @@ static always_inline struct issued *remember(struct here *at, u64 key)
 	};
 
 	if (bpf_map_update_elem(&requests, &key, &fresh, 0)) {
-		struct losing losing = {
+		struct lost_request lost = {
 			.words = at->words,
 			.monitors = at->monitors,
 			.cpu = bpf_get_smp_processor_id(),
 		};
 
-		bpf_loop(MONITORS, lose_block, &losing, 0);
+		bpf_loop(MONITORS, count_lost_request, &lost, 0);
 		return 0;
 	}
 	return bpf_map_lookup_elem(&requests, &key);
 }
 
-/* The thread that wants the I/O; it may be issued by another. */
+/* The thread that requests the I/O; another thread may issue it. */
 SEC("tp_btf/block_io_start")
 int on_block_start(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (at.words && at.monitors)
-		remember(&at, ctx[0]);
+		open_request(&at, ctx[0]);
 	return 0;
 }
 
 SEC("tp_btf/block_rq_issue")
 int on_block_issue(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 	struct request *request = (void *)ctx[0];
 	u64 key = ctx[0];
 	struct issued *issued = bpf_map_lookup_elem(&requests, &key);
@@ -300,13 +303,13 @@ int on_block_issue(u64 *ctx)
 	if (!issued) {
 		if (!at.monitors)
 			return 0;
-		issued = remember(&at, key);
+		issued = open_request(&at, key);
 		if (!issued)
 			return 0;
 	}
 	issued->at_ns = bpf_ktime_get_ns();
 	issued->is_issued = 1;
-	tell_block(issued, at.words, request, KIND_BEGIN, 0, request->__data_len, 0);
+	emit_block_event(issued, at.words, request, KIND_BEGIN, 0, request->__data_len, 0);
 	return 0;
 }
 
@@ -321,11 +324,11 @@ int on_block_complete(u64 *ctx)
 
 	if (!words || !issued)
 		return 0;
-	/* A part that is ready is not the end. */
+	/* The completion of a part is not the end. */
 	if (bytes < request->__data_len)
 		return 0;
 	if (issued->is_issued)
-		tell_block(issued, words, request, KIND_END, bpf_ktime_get_ns() - issued->at_ns,
+		emit_block_event(issued, words, request, KIND_END, bpf_ktime_get_ns() - issued->at_ns,
 			   bytes, (int)(ctx[1] & 0xff));
 	bpf_map_delete_elem(&requests, &key);
 	return 0;
@@ -344,7 +347,7 @@ static always_inline void enter_call(struct tracking *tracking, struct pt_regs *
 SEC("tp_btf/sys_enter")
 int on_call(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.tracking)
 		return 0;
@@ -365,7 +368,7 @@ int on_call(u64 *ctx)
 SEC("tp_btf/sys_exit")
 int on_return(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.tracking)
 		return 0;
@@ -384,7 +387,7 @@ int on_return(u64 *ctx)
 
 /* Futex waits */
 
-static always_inline bool waits(u64 operation)
+static always_inline bool is_futex_wait(u64 operation)
 {
 	enum { FUTEX_WAIT = 0, LOCK_PI = 6, WAIT_BITSET = 9, WAIT_REQUEUE_PI = 11, LOCK_PI2 = 13 };
 	u32 command = operation & 0x7f;
@@ -393,8 +396,8 @@ static always_inline bool waits(u64 operation)
 	       command == WAIT_REQUEUE_PI || command == LOCK_PI2;
 }
 
-/* The calls that wake, those that move the others to another futex among them. */
-static always_inline bool wakes(u64 operation)
+/* Calls that wake waiters, including those that move other waiters to another futex. */
+static always_inline bool is_futex_wake(u64 operation)
 {
 	enum { FUTEX_WAKE = 1, REQUEUE = 3, CMP_REQUEUE = 4, WAKE_OP = 5, WAKE_BITSET = 10 };
 	u32 command = operation & 0x7f;
@@ -406,15 +409,15 @@ static always_inline bool wakes(u64 operation)
 SEC("tp_btf/sys_enter")
 int on_futex(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.tracking)
 		return 0;
 	enter_call(at.tracking, (void *)ctx[0], ctx[1]);
 	if (ctx[1] != settings.call_futex)
 		return 0;
-	at.tracking->wakes = wakes(at.tracking->call_second);
-	if (!waits(at.tracking->call_second))
+	at.tracking->wakes = is_futex_wake(at.tracking->call_second);
+	if (!is_futex_wait(at.tracking->call_second))
 		return 0;
 
 	struct futex_element element = {
@@ -432,12 +435,12 @@ int on_futex(u64 *ctx)
 SEC("tp_btf/sys_exit")
 int on_futex_return(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.tracking)
 		return 0;
 	at.tracking->wakes = 0;
-	if (at.tracking->call != settings.call_futex + 1ull || !waits(at.tracking->call_second))
+	if (at.tracking->call != settings.call_futex + 1ull || !is_futex_wait(at.tracking->call_second))
 		return 0;
 
 	struct futex_element element = {
@@ -454,11 +457,11 @@ int on_futex_return(u64 *ctx)
 	return 0;
 }
 
-/* Rule 5: a thread that is in a call that wakes wakes one that is in a call that waits. */
+/* Rule 5: a thread in a waking call wakes a thread in a waiting call. */
 SEC("tp_btf/sched_waking")
 int on_futex_waking(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.tracking || !READ_ONCE(at.tracking->wakes))
 		return 0;
@@ -466,7 +469,7 @@ int on_futex_waking(u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	struct tracking *waiter = tracking_of(task);
 
-	if (!waiter || waiter->call != settings.call_futex + 1ull || !waits(waiter->call_second))
+	if (!waiter || waiter->call != settings.call_futex + 1ull || !is_futex_wait(waiter->call_second))
 		return 0;
 
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -482,7 +485,7 @@ int on_futex_waking(u64 *ctx)
 		.inverted = task->prio < current->prio,
 	};
 
-	emit_futex(at.words, at.monitors | heard_by(at.words, waiter), &element);
+	emit_futex(at.words, at.monitors | active_trackers(at.words, waiter), &element);
 	return 0;
 }
 
@@ -492,7 +495,7 @@ SEC("tp_btf/signal_generate")
 int on_signal(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[2];
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words)
 		return 0;
@@ -506,14 +509,14 @@ int on_signal(u64 *ctx)
 		.kind = SIGNAL_GENERATE,
 	};
 
-	emit_signal(at.words, at.monitors | heard_by(at.words, tracking_of(task)), &element);
+	emit_signal(at.words, at.monitors | active_trackers(at.words, tracking_of(task)), &element);
 	return 0;
 }
 
 SEC("tp_btf/signal_deliver")
 int on_signal_deliver(u64 *ctx)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.monitors)
 		return 0;
@@ -553,12 +556,13 @@ int on_migrate(u64 *ctx)
 		.by_pid = ids >> 32,
 	};
 
-	emit_migrate(words, heard_by(words, tracking), &element);
+	emit_migrate(words, active_trackers(words, tracking), &element);
 	return 0;
 }
 
-/* Switches to oneself: the scheduler ends in the thread that called it, without a switch. sched_switch is silent
- * then. That costs every call of the scheduler, so it is no part of scheduling. */
+/* Switches of a thread to itself: the scheduler returns to the thread that called it. sched_switch
+ * does not fire then. The program costs every call of the scheduler, so it is not part of
+ * scheduling. */
 
 SEC("tp_btf/sched_exit_tp")
 int on_schedule_end(u64 *ctx)
@@ -577,7 +581,7 @@ int on_schedule_end(u64 *ctx)
 
 	struct flutter_element element = { .tid = task->pid, .pid = task->tgid };
 
-	emit_flutter(words, heard_by(words, tracking), &element);
+	emit_flutter(words, active_trackers(words, tracking), &element);
 	return 0;
 }
 
@@ -627,7 +631,7 @@ static always_inline struct scheduler *scheduler_here(void)
 
 static always_inline int scheduler(u32 kind, bool flag, u64 took_ns)
 {
-	struct here at = here();
+	struct task_context at = current_context();
 
 	if (!at.words || !at.monitors)
 		return 0;

@@ -16,7 +16,7 @@ enum timer_kind {
 	TIMER_END = 2,
 	HRTIMER_BEGIN = 3,
 	HRTIMER_END = 4,
-	TIMER_WAKES = 5, /* begin and end of any timer, in the time of the CPU and told of the woken thread */
+	TIMER_WAKES = 5, /* begin and end of any timer, with the ids of the woken thread */
 	TIMER_WOKE = 6,
 	TIMER_ENTERED = 7, /* before TIMER_WAKES: late_ns before it the interrupt was entered */
 };

@@ -15,7 +15,7 @@ pub(crate) const SHARED_BYTES: usize = (64 + (MONITORS * SLOTS) as usize) * 8;
 
 /// The members by their place, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Member {
+pub(crate) enum SharedWord {
     Active = 0,
     Live = 1,
     Everything = 2,
@@ -51,18 +51,18 @@ pub(crate) enum Operation {
 pub(crate) struct SharedPage(pub(crate) MappedWords);
 
 impl SharedPage {
-    pub(crate) fn load(&self, member: Member) -> u64 {
+    pub(crate) fn load(&self, member: SharedWord) -> u64 {
         self.0.word(member as usize).load(Ordering::Relaxed)
     }
 
-    pub(crate) fn store(&self, member: Member, value: u64) {
+    pub(crate) fn store(&self, member: SharedWord, value: u64) {
         let word = self.0.word(member as usize);
         word.store(value, Ordering::Relaxed);
     }
 
     /// Puts a monitor into a set, or takes it out. Only the owner of the programs changes sets,
     /// and its calls take turns.
-    pub(crate) fn set(&self, member: Member, monitor: u32, is_in: bool) {
+    pub(crate) fn set(&self, member: SharedWord, monitor: u32, is_in: bool) {
         let bit = 1 << monitor;
         let set = self.load(member);
         self.store(member, if is_in { set | bit } else { set & !bit });
@@ -71,18 +71,18 @@ impl SharedPage {
     /// Says how the rings of one hook of a monitor are laid out.
     pub(crate) fn shape(&self, index: u32, pages: u32, capacity: u64) {
         let shape = u64::from(pages) << 32 | (capacity - 1);
-        let word = self.0.word(Member::Shapes as usize + index as usize);
+        let word = self.0.word(SharedWord::Shapes as usize + index as usize);
         word.store(shape, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, MONITORS, SLOTS};
+    use super::{SharedWord, MONITORS, SLOTS};
 
     /// The words of `struct shared` in their order, reserved ones counted.
     #[test]
-    fn the_c_struct_has_our_words() {
+    fn c_struct_has_the_same_words() {
         let header = include_str!("monitors.h");
         assert!(header.contains(&format!("MONITORS = {MONITORS}, SLOTS = {SLOTS},")));
         let (_, body) = header.split_once("struct shared {").unwrap();
@@ -105,21 +105,21 @@ mod tests {
             place += count;
         }
         for (name, member) in [
-            ("active", Member::Active),
-            ("live", Member::Live),
-            ("everything", Member::Everything),
-            ("by_cgroup", Member::ByCgroup),
-            ("cgroup_moves", Member::CgroupMoves),
-            ("operation", Member::Operation),
-            ("monitor", Member::Monitor),
-            ("inherit", Member::Inherit),
-            ("unique_id", Member::UniqueId),
-            ("announce", Member::Announce),
-            ("seen", Member::Seen),
-            ("changed", Member::Changed),
-            ("failed", Member::Failed),
-            ("held", Member::Held),
-            ("shapes", Member::Shapes),
+            ("active", SharedWord::Active),
+            ("live", SharedWord::Live),
+            ("everything", SharedWord::Everything),
+            ("by_cgroup", SharedWord::ByCgroup),
+            ("cgroup_moves", SharedWord::CgroupMoves),
+            ("operation", SharedWord::Operation),
+            ("monitor", SharedWord::Monitor),
+            ("inherit", SharedWord::Inherit),
+            ("unique_id", SharedWord::UniqueId),
+            ("announce", SharedWord::Announce),
+            ("seen", SharedWord::Seen),
+            ("changed", SharedWord::Changed),
+            ("failed", SharedWord::Failed),
+            ("held", SharedWord::Held),
+            ("shapes", SharedWord::Shapes),
         ] {
             assert_eq!(places.get(name), Some(&(member as usize)), "{name}");
         }

@@ -7,10 +7,10 @@ use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{Found, Reader, Words};
 
-use super::hand_over::Progress;
 use super::layout;
+use super::types::ReadProgress;
 use crate::mapping::MappedWords;
-use crate::order::Order;
+use crate::monotonic::MonotonicClamp;
 use crate::resumptions::Resumptions;
 use crate::streams::{Feed, Hook};
 
@@ -21,7 +21,7 @@ pub(crate) struct KernelStream {
     /// The number of the rings; of hooks that are no probes the hook's.
     pub(crate) slot: u32,
     pub(crate) reader: Reader<MappedWords>,
-    order: Order,
+    clamp: MonotonicClamp,
     /// Refused elements already reported. They have no position in the ring but one in the
     /// stream, so sequences run ahead of positions by this much.
     refused: u64,
@@ -47,7 +47,7 @@ impl KernelStream {
             hook: feed.hook,
             slot: feed.slot,
             reader,
-            order: Order::default(),
+            clamp: MonotonicClamp::default(),
             refused: 0,
             nested_seen: 0,
             inherit_seen: 0,
@@ -58,9 +58,9 @@ impl KernelStream {
     }
 
     /// Goes on where another process has ended.
-    pub(crate) fn resumed(self, progress: &Progress) -> Self {
+    pub(crate) fn resumed(self, progress: &ReadProgress) -> Self {
         Self {
-            order: Order::after(progress.last_ns),
+            clamp: MonotonicClamp::after(progress.last_ns),
             refused: progress.refused,
             nested_seen: progress.nested_seen,
             inherit_seen: progress.inherit_seen,
@@ -70,13 +70,13 @@ impl KernelStream {
     }
 
     /// How far it has got.
-    pub(crate) fn progress(&self) -> Progress {
-        Progress {
+    pub(crate) fn progress(&self) -> ReadProgress {
+        ReadProgress {
             position: self.reader.position(),
             refused: self.refused,
             nested_seen: self.nested_seen,
             inherit_seen: self.inherit_seen,
-            last_ns: self.order.last_ns(),
+            last_ns: self.clamp.last_ns(),
             damaged: self.damaged,
         }
     }
@@ -87,8 +87,8 @@ impl KernelStream {
         word.load(Ordering::Relaxed)
     }
 
-    /// Delivers what was committed before the position `until`, and what was refused; as much as the inbox
-    /// has room for. Returns whether it has left nothing.
+    /// Delivers what was committed before the position `until`, and what was refused; as much as
+    /// the inbox has room for. Returns whether it has left nothing.
     pub(crate) fn poll(&mut self, until: u64, inbox: &mut dyn Inbox) -> Result<bool, SourceError> {
         if self.damaged {
             return Ok(true);
@@ -105,13 +105,13 @@ impl KernelStream {
 
         let bound = self.reader.bound_within(until, inbox.room(id));
         let is_all = bound == until;
-        let (refused, order) = (self.refused, &mut self.order);
+        let (refused, clamp) = (self.refused, &mut self.clamp);
         let resumptions = &mut self.resumptions;
         let result = self.reader.poll_until(bound, |found| match found {
             Found::Element(element) => {
                 let sequence = element.sequence + refused;
                 let stamp = element.stamp.as_raw();
-                match order.admit(stamp) {
+                match clamp.clamp(stamp) {
                     Some(time) => {
                         let payload = resumptions.mark(stamp, element.payload);
                         inbox.element(id, sequence, time, &payload);
@@ -164,25 +164,25 @@ pub(crate) mod tests {
     use crate::streams::Numbering;
 
     #[derive(Debug, PartialEq, Eq)]
-    pub(crate) enum Told {
+    pub(crate) enum Delivered {
         Element(u64),
         Gap(u64, u64, GapCause),
         Closed,
     }
 
     #[derive(Default)]
-    pub(crate) struct Log(pub(crate) Vec<Told>);
+    pub(crate) struct Log(pub(crate) Vec<Delivered>);
 
     impl Inbox for Log {
         fn open(&mut self, _: Arc<StreamDescriptor>) {}
         fn element(&mut self, _: StreamId, sequence: u64, _: Timestamp, _: &[u8]) {
-            self.0.push(Told::Element(sequence));
+            self.0.push(Delivered::Element(sequence));
         }
         fn gap(&mut self, _: StreamId, first: u64, missed: u64, cause: GapCause) {
-            self.0.push(Told::Gap(first, missed, cause));
+            self.0.push(Delivered::Gap(first, missed, cause));
         }
         fn close(&mut self, _: StreamId) {
-            self.0.push(Told::Closed);
+            self.0.push(Delivered::Closed);
         }
     }
 
@@ -216,15 +216,15 @@ pub(crate) mod tests {
         store(COUNTER_OFFSET, 20);
         stream.poll(14, &mut log).unwrap();
         let expected = [
-            Told::Element(0),
-            Told::Element(1),
-            Told::Gap(2, 3, GapCause::Nested),
-            Told::Gap(5, 1, GapCause::Kernel),
-            Told::Element(6),
-            Told::Element(7),
-            Told::Gap(8, 1, GapCause::Corrupt),
-            Told::Gap(9, 8, GapCause::Overwritten),
-            Told::Gap(17, 1, GapCause::Corrupt),
+            Delivered::Element(0),
+            Delivered::Element(1),
+            Delivered::Gap(2, 3, GapCause::Nested),
+            Delivered::Gap(5, 1, GapCause::Kernel),
+            Delivered::Element(6),
+            Delivered::Element(7),
+            Delivered::Gap(8, 1, GapCause::Corrupt),
+            Delivered::Gap(9, 8, GapCause::Overwritten),
+            Delivered::Gap(17, 1, GapCause::Corrupt),
         ];
         assert_eq!(log.0, expected);
     }
@@ -256,7 +256,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_has_no_room_comes_with_the_next_polls() {
+    fn elements_without_room_come_with_next_polls() {
         let (mut stream, memory) = wakes();
         memory.word(COUNTER_OFFSET / 8).store(5, Ordering::Relaxed);
         let mut inbox = Narrow::default();
@@ -264,12 +264,12 @@ pub(crate) mod tests {
         assert_eq!((inbox.log.0.len(), inbox.left), (2, 1));
         assert!(!stream.poll(5, &mut inbox).unwrap());
         assert!(stream.poll(5, &mut inbox).unwrap());
-        let expected: Vec<_> = (0..5).map(Told::Element).collect();
+        let expected: Vec<_> = (0..5).map(Delivered::Element).collect();
         assert_eq!((inbox.log.0, inbox.left), (expected, 2));
     }
 
     #[test]
-    fn a_damaged_ring_ends_its_stream_once() {
+    fn damaged_ring_ends_its_stream_once() {
         let (mut stream, memory) = wakes();
         let counter = memory.word(COUNTER_OFFSET / 8);
         counter.store(2, Ordering::Relaxed);
@@ -281,7 +281,7 @@ pub(crate) mod tests {
         stream.poll(1, &mut log).unwrap();
         assert_eq!(
             log.0[2..],
-            [Told::Gap(2, 0, GapCause::Corrupt), Told::Closed]
+            [Delivered::Gap(2, 0, GapCause::Corrupt), Delivered::Closed]
         );
     }
 }

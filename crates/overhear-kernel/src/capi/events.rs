@@ -68,7 +68,7 @@ const _: () = {
 struct Stream {
     raw: RawStream,
     last: Timestamp,
-    most_events: u64,
+    max_events: u64,
     label: String,
     _texts: Vec<CString>,
     _fields: Vec<RawField>,
@@ -119,7 +119,7 @@ impl Stream {
         Box::new(Self {
             raw,
             last: Timestamp::ZERO,
-            most_events: descriptor.capacity + GAPS_PER_STREAM,
+            max_events: descriptor.capacity + GAPS_PER_STREAM,
             label: descriptor.label(),
             _texts: texts,
             _fields: fields,
@@ -129,8 +129,8 @@ impl Stream {
 
 /// Collects what a monitor delivers, and hands it out in total order.
 ///
-/// Its memory is reserved beforehand, and it asks for no more before all that it has was taken: a read
-/// does not allocate.
+/// Its memory is reserved beforehand, and it asks for no more before all that it has was taken: a
+/// read does not allocate.
 #[derive(Default)]
 pub(crate) struct Events {
     streams: BTreeMap<StreamId, Box<Stream>>,
@@ -143,8 +143,8 @@ pub(crate) struct Events {
 
 impl Events {
     /// How many one read can return, of the streams that are open.
-    pub(crate) fn most(&self) -> u64 {
-        self.streams.values().map(|stream| stream.most_events).sum()
+    pub(crate) fn max_events(&self) -> u64 {
+        self.streams.values().map(|stream| stream.max_events).sum()
     }
 
     /// Room for as many.
@@ -165,8 +165,8 @@ impl Events {
         self.taken = 0;
     }
 
-    /// Puts what was delivered into total order. Within a stream that is the order of delivery: its times
-    /// do not go back.
+    /// Puts what was delivered into total order. Within a stream that is the order of delivery: its
+    /// times do not go back.
     pub(crate) fn order(&mut self) {
         let key = |event: &RawEvent| {
             // SAFETY: events point to streams of this very value, which keeps them.
@@ -186,7 +186,8 @@ impl Events {
         &self.waiting[first..self.taken]
     }
 
-    /// Whether a stream's elements have no room in an event; a sentence. Static probes with many arguments have none.
+    /// Whether a stream's elements have no room in an event; a sentence. Static probes with many
+    /// arguments have none.
     pub(crate) fn too_large(&self) -> Option<String> {
         let room = PAYLOAD_WORDS * 8;
         let mut streams = self.streams.values();
@@ -262,8 +263,8 @@ mod tests {
     use crate::streams::{Hook, Numbering};
 
     #[test]
-    fn every_payload_of_the_kernel_has_room() {
-        for hook in Hook::SCHED.into_iter().chain(Hook::MORE) {
+    fn every_kernel_payload_fits_an_event() {
+        for hook in Hook::SCHED.into_iter().chain(Hook::OPTIONAL) {
             let bytes = hook.schema().size() as usize;
             assert!(bytes <= PAYLOAD_WORDS * 8, "{}", hook.sensor());
         }
@@ -271,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_waits_and_gaps_are_in_their_places() {
+    fn events_without_room_wait_and_gaps_keep_their_place() {
         let numbering = Numbering::new(StreamId::from_raw(3), 2, 1);
         let mut events = Events::default();
         for cpu in 0..2 {
             events.open(numbering.describe(0, &Hook::Wake.feed(8), cpu, 8));
         }
-        assert_eq!(events.most(), 2 * (8 + 4));
-        events.reserve(events.most());
+        assert_eq!(events.max_events(), 2 * (8 + 4));
+        events.reserve(events.max_events());
         let [one, two] = [3, 4].map(StreamId::from_raw);
         let at = Timestamp::from_monotonic_ns;
         events.element(two, 0, at(50), &[2; 24]);

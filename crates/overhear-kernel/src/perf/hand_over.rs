@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From one process to another: a monitor of perf records as a message with descriptors.
+//! Hand-over of a monitor of perf records to another process, as a message with descriptors.
+//! `bpf/hand_over.rs` names the use.
 //!
-//! An event lasts as long as anybody has a descriptor of it. But a ring lasts only as long as somebody has
-//! it mapped: the kernel takes it away from its events with the last mapping, and what they record then is
-//! nowhere, uncounted. So both have it mapped for a while:
+//! An event exists as long as a process has a descriptor of it. A ring exists only as long as a
+//! process has it mapped: with the last mapping the kernel takes the ring away from its events, and
+//! their records are lost, uncounted. So for a while both processes have it mapped:
 //!
-//! 1. The giver copies what is in the rings, and says what it has not delivered yet, how far its streams
-//!    are, whom it follows, and what the descriptors are. From here on it reads no more.
+//! 1. The giver copies the records from the rings, and sends the undelivered ones, the positions of
+//!    its streams, the followed threads, and the purpose of each descriptor. It reads no more from
+//!    here on.
 //! 2. The receiver maps the rings, and answers.
-//! 3. Only then does the giver let go. If there is no answer the monitor is still the giver's.
+//! 3. Only then the giver releases the rings. Without an answer, the giver keeps the monitor.
 //!
-//! What comes is not believed: descriptors must be perf events, or a word of a ring could lie behind the end
-//! of a file; sizes are those that rings can have.
+//! The receiver checks the message: descriptors must be perf events, or a word of a ring could be
+//! beyond the end of a file; sizes must be valid sizes of a ring.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +21,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::record::Record;
-use super::ring::{is_ring_size, CpuRing, Knowledge, Names, RingProgress};
+use super::ring::{is_ring_size, CpuRing, Names, RingProgress, ThreadStates};
 use super::PerfSource;
+use crate::fd_transfer::{self, Decoder, Encoder};
 use crate::machine;
-use crate::passing::{self, Packer, Unpacker};
-use crate::schedstat::Clerk;
+use crate::sampler::Sampler;
 use crate::streams::Numbering;
 use crate::{GiveError, ReceiveError};
 
@@ -32,11 +34,12 @@ pub(crate) const KIND: u64 = 2;
 /// Changes with the message.
 const VERSION: u64 = 3;
 /// As many feeds as a monitor can have.
-const MOST_FEEDS: u32 = 64;
+const MAX_FEEDS: u32 = 64;
 
-/// What is said of a ring. Its descriptors are the anchor's and those of the events, in their order.
+/// What is said of a ring. Its descriptors are the anchor's and those of the events, in their
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct RingParcel {
+struct RingState {
     cpu: u32,
     data_bytes: u64,
     progress: RingProgress,
@@ -47,7 +50,7 @@ struct RingParcel {
 
 /// All that is said beside the descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Parcel {
+struct HandoverMessage {
     numbering: Numbering,
     active: bool,
     /// Those that are monitored by themselves, with their processes.
@@ -55,19 +58,19 @@ struct Parcel {
     names: Vec<(u32, [u8; 16])>,
     /// Those that have executed a program of which nothing was mapped yet.
     executing: Vec<u32>,
-    /// The processes that the clerk samples, and how many samples it has handed out.
+    /// The processes that the sampler samples, and how many samples it has handed out.
     sampled: (Vec<u32>, u64),
-    rings: Vec<RingParcel>,
+    rings: Vec<RingState>,
     sentence: String,
 }
 
-impl Parcel {
+impl HandoverMessage {
     fn pack(&self) -> Vec<u8> {
-        let mut into = Packer::default();
+        let mut into = Encoder::default();
         into.words([KIND, VERSION]);
         into.words(self.numbering.as_raw().map(u64::from));
         into.words([self.active.into()]);
-        let word = |into: &mut Packer, word: &u32| into.words([u64::from(*word)]);
+        let word = |into: &mut Encoder, word: &u32| into.words([u64::from(*word)]);
         into.list(self.threads.iter(), |into, (tid, pid)| {
             into.words([*tid, *pid].map(u64::from));
         });
@@ -92,17 +95,17 @@ impl Parcel {
     }
 
     /// Behind the word that says what kind of monitor it is.
-    fn unpack(mut body_untrusted: Unpacker<'_>) -> Option<Self> {
+    fn unpack(mut body_untrusted: Decoder<'_>) -> Option<Self> {
         let from = &mut body_untrusted;
         if from.word()? != VERSION {
             return None;
         }
-        let numbering = Numbering::unpack(from, MOST_FEEDS)?;
+        let numbering = Numbering::unpack(from, MAX_FEEDS)?;
         let active = from.flag()?;
         let threads = from.list(|from| Some((from.half()?, from.half()?)))?;
         let names = from.list(|from| Some((from.half()?, from.bytes()?.try_into().ok()?)))?;
-        let executing = from.list(Unpacker::half)?;
-        let sampled = (from.list(Unpacker::half)?, from.word()?);
+        let executing = from.list(Decoder::half)?;
+        let sampled = (from.list(Decoder::half)?, from.word()?);
         let rings = from.list(|from| {
             let cpu = from.half().filter(|cpu| *cpu < numbering.cpus())?;
             let data_bytes = from.word().filter(|bytes| is_ring_size(*bytes))?;
@@ -116,17 +119,17 @@ impl Parcel {
                 lost_seen,
                 lost_by_closed,
             };
-            Some(RingParcel {
+            Some(RingState {
                 cpu,
                 data_bytes,
                 progress,
-                events: from.list(Unpacker::half)?,
+                events: from.list(Decoder::half)?,
                 pending: from.list(Record::of_words)?,
             })
         })?;
         // Each once: their streams are numbered by them.
         let cpus: BTreeSet<u32> = rings.iter().map(|ring| ring.cpu).collect();
-        let parcel = Self {
+        let message = Self {
             numbering,
             active,
             threads,
@@ -136,7 +139,7 @@ impl Parcel {
             sentence: from.text()?,
             rings,
         };
-        (from.is_empty() && cpus.len() == parcel.rings.len()).then_some(parcel)
+        (from.is_empty() && cpus.len() == message.rings.len()).then_some(message)
     }
 }
 
@@ -147,15 +150,15 @@ impl PerfSource {
             return Err(GiveError::Finished);
         }
         self.rings.iter_mut().for_each(CpuRing::fetch);
-        let parcel = self.parcel(sentence);
+        let message = self.message(sentence);
         let files: Vec<BorrowedFd<'_>> = (self.rings.iter())
             .flat_map(|ring| {
                 let events = ring.events.iter().map(|(_, event)| event.as_fd());
                 std::iter::once(ring.anchor.as_fd()).chain(events)
             })
             .collect();
-        let taken = passing::pass(to, &parcel.pack(), &files)
-            .and_then(|()| passing::await_acknowledgement(to));
+        let taken = fd_transfer::send_message(to, &message.pack(), &files)
+            .and_then(|()| fd_transfer::await_ack(to));
         taken.map_err(|error| GiveError::Send {
             why: match error.kind() {
                 io::ErrorKind::UnexpectedEof => "the other side has closed the socket".to_owned(),
@@ -164,22 +167,22 @@ impl PerfSource {
         })
     }
 
-    fn parcel(&self, sentence: &str) -> Parcel {
-        let rings = self.rings.iter().map(|ring| RingParcel {
+    fn message(&self, sentence: &str) -> HandoverMessage {
+        let rings = self.rings.iter().map(|ring| RingState {
             cpu: ring.cpu,
             data_bytes: ring.data_bytes as u64,
             progress: ring.progress(),
             events: ring.events.iter().map(|(tid, _)| *tid).collect(),
             pending: ring.pending.clone(),
         });
-        let names = &self.knowledge.names.0;
-        Parcel {
+        let names = &self.threads_state.names.0;
+        HandoverMessage {
             numbering: self.numbering,
             active: self.active,
-            threads: self.knowledge.clerk.threads().collect(),
+            threads: self.threads_state.sampler.threads().collect(),
             names: names.iter().map(|(tid, name)| (*tid, *name)).collect(),
-            executing: self.knowledge.executing.iter().copied().collect(),
-            sampled: self.knowledge.clerk.progress(),
+            executing: self.threads_state.executing.iter().copied().collect(),
+            sampled: self.threads_state.sampler.progress(),
             rings: rings.collect(),
             sentence: sentence.to_owned(),
         }
@@ -188,23 +191,23 @@ impl PerfSource {
     /// Takes a monitor that another process hands over, and the sentence of its status.
     pub(crate) fn receive(
         from: BorrowedFd<'_>,
-        body_untrusted: Unpacker<'_>,
+        body_untrusted: Decoder<'_>,
         files_untrusted: Vec<OwnedFd>,
     ) -> Result<(Self, Numbering, String), ReceiveError> {
-        let misunderstood = || ReceiveError::Misunderstood;
+        let invalid_message = || ReceiveError::InvalidMessage;
         let refused = |error: io::Error| ReceiveError::Refused {
             why: machine::error_text(error),
         };
-        let parcel = Parcel::unpack(body_untrusted).ok_or_else(misunderstood)?;
-        let expected: usize = parcel.rings.iter().map(|ring| 1 + ring.events.len()).sum();
+        let message = HandoverMessage::unpack(body_untrusted).ok_or_else(invalid_message)?;
+        let expected: usize = message.rings.iter().map(|ring| 1 + ring.events.len()).sum();
         let are_events = files_untrusted.iter().all(is_perf_event);
         if files_untrusted.len() != expected || !are_events {
-            return Err(ReceiveError::Misunderstood);
+            return Err(ReceiveError::InvalidMessage);
         }
-        let numbering = parcel.numbering;
+        let numbering = message.numbering;
         let (mut files, mut rings) = (files_untrusted.into_iter(), Vec::new());
-        for one in parcel.rings {
-            let anchor = files.next().ok_or_else(misunderstood)?;
+        for one in message.rings {
+            let anchor = files.next().ok_or_else(invalid_message)?;
             let bytes = one.data_bytes as usize;
             let ring = CpuRing::received(anchor, bytes, one.cpu, numbering, one.progress);
             let mut ring = ring.map_err(refused)?;
@@ -212,22 +215,22 @@ impl PerfSource {
             ring.pending = one.pending;
             rings.push(ring);
         }
-        passing::acknowledge(from).map_err(refused)?;
+        fd_transfer::send_ack(from).map_err(refused)?;
         let source = Self {
             rings,
-            knowledge: Knowledge {
-                names: Names(parcel.names.into_iter().collect()),
-                clerk: Clerk::resumed(parcel.sampled, parcel.threads),
-                executing: parcel.executing.into_iter().collect(),
+            threads_state: ThreadStates {
+                names: Names(message.names.into_iter().collect()),
+                sampler: Sampler::resumed(message.sampled, message.threads),
+                executing: message.executing.into_iter().collect(),
             },
             numbering,
-            clerk_descriptor: numbering.describe_clerk(),
-            active: parcel.active,
+            sampler_descriptor: numbering.describe_sampler(),
+            active: message.active,
             opened: false,
             finished: false,
             closed: false,
         };
-        Ok((source, numbering, parcel.sentence))
+        Ok((source, numbering, message.sentence))
     }
 }
 
@@ -241,12 +244,12 @@ mod tests {
     use overhear_event::StreamId;
     use rustix::param::page_size;
 
-    use super::super::record::{What, Who};
-    use super::{Numbering, Parcel, Record, RingParcel, RingProgress, Unpacker};
+    use super::super::record::{RecordKind, ThreadIds};
+    use super::{Decoder, HandoverMessage, Numbering, Record, RingProgress, RingState};
 
-    fn parcel() -> Parcel {
-        let who = Who { pid: 7, tid: 8 };
-        let ring = |cpu| RingParcel {
+    fn message() -> HandoverMessage {
+        let who = ThreadIds { pid: 7, tid: 8 };
+        let ring = |cpu| RingState {
             cpu,
             data_bytes: 8 * page_size() as u64,
             progress: RingProgress {
@@ -258,11 +261,11 @@ mod tests {
             pending: vec![
                 Record {
                     time_ns: 10,
-                    what: What::Arrival { who },
+                    what: RecordKind::Arrival { who },
                 },
                 Record {
                     time_ns: 11,
-                    what: What::Name {
+                    what: RecordKind::Name {
                         who,
                         comm: *b"thread-one\0\0\0\0\0\0",
                         exec: true,
@@ -270,7 +273,7 @@ mod tests {
                 },
             ],
         };
-        Parcel {
+        HandoverMessage {
             numbering: Numbering::new(StreamId::from_raw(5), 2, 3),
             active: true,
             threads: vec![(8, 7)],
@@ -282,16 +285,16 @@ mod tests {
         }
     }
 
-    fn unpack(bytes: &[u8]) -> Option<Parcel> {
-        let mut from = Unpacker::new(bytes);
+    fn unpack(bytes: &[u8]) -> Option<HandoverMessage> {
+        let mut from = Decoder::new(bytes);
         from.word()?;
-        Parcel::unpack(from)
+        HandoverMessage::unpack(from)
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_and_nothing_else() {
-        let whole = parcel().pack();
-        assert_eq!(unpack(&whole), Some(parcel()));
+    fn packed_message_is_unpacked_and_others_refused() {
+        let whole = message().pack();
+        assert_eq!(unpack(&whole), Some(message()));
         for bytes in 0..whole.len() {
             assert_eq!(unpack(&whole[..bytes]), None, "{bytes} bytes");
         }
@@ -303,7 +306,7 @@ mod tests {
                 assert_eq!(understood.rings.len(), 2);
             }
         }
-        let mut twice = parcel();
+        let mut twice = message();
         twice.rings[1].cpu = 0;
         assert_eq!(unpack(&twice.pack()), None);
     }

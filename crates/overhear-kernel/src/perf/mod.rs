@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The perf sensor: context-switch records for users whom the kernel does not let load BPF.
+//! The perf backend: context-switch records, for users who may not load BPF programs.
 //!
-//! Every CPU has a ring, owned by an *anchor* event that observes nobody. Following a thread
-//! opens one event per CPU on it, which writes into that CPU's ring and is inherited by all that
-//! the thread creates. (The kernel inherits only events that are bound to one CPU, if their
-//! records go to a ring.) A record tells one side of a switch: a departure or an arrival.
+//! Every CPU has a ring, owned by an *anchor* event that observes no thread. To follow a thread,
+//! one event per CPU is opened on it; the event writes to the ring of that CPU, and all children of
+//! the thread inherit it. (The kernel inherits an event whose records go to a ring only if the
+//! event is bound to one CPU.) A record has one side of a switch: a departure or an arrival.
 //!
-//! What differs from BPF, and cannot be helped: there are no wake-ups; a `sched_yield` looks like
-//! a preemption, and so does a sleep that a pending signal prevented; exit codes and CPU times
-//! are unknown; the last departure of a thread is not recorded, because the kernel drops its
-//! events before. If the ring was full, the kernel says how many records it dropped but not of
-//! which kind, so the gap is reported in the stream of switches, by far the most frequent.
+//! Limits, compared to BPF: there are no wake-ups. A `sched_yield` looks like a preemption, and so
+//! does a sleep that a pending signal prevented. Exit codes and CPU times are unknown. The last
+//! departure of a thread is not recorded, because the kernel drops its events before. If a ring was
+//! full, the kernel reports the number of dropped records but not their kind, so the gap is in the
+//! stream of switches, by far the most frequent kind.
 
 mod hand_over;
 mod record;
@@ -29,20 +29,20 @@ use overhear_event::{Inbox, StreamDescriptor, Timestamp};
 use rustix::io::Errno;
 
 use crate::machine;
-use crate::schedstat::{now_ns, Clerk};
+use crate::sampler::{now_ns, Sampler};
 use crate::streams::Numbering;
 use crate::SelectError;
-use record::{Record, What, Who};
-use ring::{CpuRing, Knowledge, Names};
+use record::{Record, RecordKind, ThreadIds};
+use ring::{CpuRing, Names, ThreadStates};
 
 /// As for BPF: how often a process' threads are listed until none is new.
 const FOLLOW_PASSES: u32 = 100;
 
 pub(crate) struct PerfSource {
     rings: Vec<CpuRing>,
-    knowledge: Knowledge,
+    threads_state: ThreadStates,
     numbering: Numbering,
-    clerk_descriptor: Arc<StreamDescriptor>,
+    sampler_descriptor: Arc<StreamDescriptor>,
     active: bool,
     opened: bool,
     finished: bool,
@@ -67,13 +67,13 @@ impl PerfSource {
         }
         Ok(Self {
             rings,
-            knowledge: Knowledge {
+            threads_state: ThreadStates {
                 names: Names::default(),
-                clerk: Clerk::default(),
+                sampler: Sampler::default(),
                 executing: BTreeSet::new(),
             },
             numbering,
-            clerk_descriptor: numbering.describe_clerk(),
+            sampler_descriptor: numbering.describe_sampler(),
             active: false,
             opened: false,
             finished: false,
@@ -86,15 +86,15 @@ impl PerfSource {
         self.track_process(pid, false)
     }
 
-    /// Tracks all threads of a process and all that they create, and says so: else nobody would
-    /// know the names of those that exist already.
+    /// Tracks all threads of a process and all that they create, and announces them with TRACKED
+    /// elements: otherwise the names of existing threads would be unknown.
     pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, true)
     }
 
     fn track_process(&mut self, pid: u32, announce: bool) -> Result<(), SelectError> {
         // A second set of events would record everything twice.
-        if self.knowledge.clerk.follows(pid) {
+        if self.threads_state.sampler.follows(pid) {
             return Ok(());
         }
         let mut done = BTreeSet::new();
@@ -106,18 +106,18 @@ impl PerfSource {
             }
             for tid in fresh {
                 // Those of a thread that was monitored by itself would be a second set, too.
-                if self.knowledge.clerk.leave_thread(tid) {
+                if self.threads_state.sampler.leave_thread(tid) {
                     self.close(tid);
                 }
                 match self.observe(tid, true) {
                     Ok(()) => {
                         let name = machine::thread_name(pid, tid);
-                        self.knowledge.names.0.insert(tid, name);
+                        self.threads_state.names.0.insert(tid, name);
                         done.insert(tid);
                         if announce {
-                            let who = Who { tid, pid };
+                            let who = ThreadIds { tid, pid };
                             let unique_id = 0;
-                            self.tell(What::Tracked { who, unique_id });
+                            self.push_record(RecordKind::Tracked { who, unique_id });
                         }
                     }
                     Err(Errno::SRCH) => {}
@@ -128,7 +128,7 @@ impl PerfSource {
         if done.is_empty() {
             return Err(SelectError::NoSuchProcess { pid });
         }
-        self.knowledge.clerk.follow(pid);
+        self.threads_state.sampler.follow(pid);
         Ok(())
     }
 
@@ -140,9 +140,9 @@ impl PerfSource {
         let gone = || SelectError::NoSuchThread { tid };
         let before = machine::thread_start(tid).ok_or_else(gone)?;
         let pid = machine::process_of(tid).ok_or_else(gone)?;
-        let clerk = &mut self.knowledge.clerk;
+        let sampler = &mut self.threads_state.sampler;
         // It is tracked already: a second set of events would record everything twice.
-        if clerk.follows(pid) || !clerk.follow_thread(tid, pid) {
+        if sampler.follows(pid) || !sampler.follow_thread(tid, pid) {
             return Ok(());
         }
         let observed = match self.observe(tid, false) {
@@ -151,20 +151,20 @@ impl PerfSource {
             Err(error) => Err(refused(format!("thread {tid}"), error)),
         };
         if observed.is_err() {
-            self.knowledge.clerk.leave_thread(tid);
+            self.threads_state.sampler.leave_thread(tid);
             self.close(tid);
             return observed;
         }
         let comm = machine::thread_name(pid, tid);
-        self.knowledge.names.0.insert(tid, comm);
-        let who = Who { tid, pid };
-        self.tell(What::Tracked { who, unique_id });
+        self.threads_state.names.0.insert(tid, comm);
+        let who = ThreadIds { tid, pid };
+        self.push_record(RecordKind::Tracked { who, unique_id });
         Ok(())
     }
 
     /// Follows a thread no more.
     pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
-        if !self.knowledge.clerk.leave_thread(tid) {
+        if !self.threads_state.sampler.leave_thread(tid) {
             return Err(match machine::thread_start(tid) {
                 Some(_) => SelectError::NotMonitored { tid },
                 None => SelectError::NoSuchThread { tid },
@@ -172,13 +172,13 @@ impl PerfSource {
         }
         self.close(tid);
         let pid = machine::process_of(tid).unwrap_or(tid);
-        let who = Who { tid, pid };
-        self.tell(What::Untracked { who });
+        let who = ThreadIds { tid, pid };
+        self.push_record(RecordKind::Untracked { who });
         Ok(())
     }
 
     /// Puts a record of our own behind those that the kernel has written by now.
-    fn tell(&mut self, what: What) {
+    fn push_record(&mut self, what: RecordKind) {
         if let Some(ring) = self.rings.first_mut() {
             ring.fetch();
             let time_ns = now_ns();
@@ -211,8 +211,8 @@ impl PerfSource {
         self.active = active;
     }
 
-    /// Events were enabled or disabled from this time until now, CPU by CPU: some of a thread's switches are
-    /// recorded, others are not.
+    /// Events were enabled or disabled from this time until now, CPU by CPU: some of a thread's
+    /// switches are recorded, others are not.
     fn changed_since(&mut self, from_ns: u64) {
         let until_ns = now_ns();
         for ring in self.rings.iter_mut().filter(|ring| !ring.events.is_empty()) {
@@ -264,7 +264,7 @@ impl PerfSource {
                 .rev()
                 .take_while(|it| it.time_ns >= since_ns);
             fresh.any(|record| match record.what {
-                What::Departure { who, .. } | What::Arrival { who } => who.tid == tid,
+                RecordKind::Departure { who, .. } | RecordKind::Arrival { who } => who.tid == tid,
                 _ => false,
             })
         })
@@ -278,7 +278,7 @@ impl PerfSource {
             for ring in &self.rings {
                 ring.open(inbox);
             }
-            inbox.open(Arc::clone(&self.clerk_descriptor));
+            inbox.open(Arc::clone(&self.sampler_descriptor));
             self.opened = true;
         }
         // A thread moves between CPUs, and what is known of it (its name) must be applied in the
@@ -296,26 +296,26 @@ impl PerfSource {
         records.sort_by_key(|(_, record)| record.time_ns);
         for (index, record) in records {
             if let Some(ring) = self.rings.get_mut(index) {
-                ring.deliver(record, &mut self.knowledge, inbox);
+                ring.deliver(record, &mut self.threads_state, inbox);
             }
             // Its id may be another one's soon.
-            if let What::Exit { who } = record.what {
-                if self.knowledge.clerk.leave_thread(who.tid) {
+            if let RecordKind::Exit { who } = record.what {
+                if self.threads_state.sampler.leave_thread(who.tid) {
                     self.close(who.tid);
                 }
             }
         }
         if !self.finished {
-            self.knowledge.clerk.sample_if_due();
+            self.threads_state.sampler.sample_if_due();
         }
-        self.knowledge
-            .clerk
-            .deliver(self.clerk_descriptor.id, inbox);
+        self.threads_state
+            .sampler
+            .deliver(self.sampler_descriptor.id, inbox);
         if self.finished {
             for ring in &mut self.rings {
                 ring.close(inbox);
             }
-            inbox.close(self.clerk_descriptor.id);
+            inbox.close(self.sampler_descriptor.id);
             self.closed = true;
         }
     }
@@ -325,7 +325,7 @@ impl PerfSource {
         if self.finished {
             return;
         }
-        self.knowledge.clerk.sample();
+        self.threads_state.sampler.sample();
         self.set_active(false);
         self.finished = true;
     }
@@ -368,7 +368,7 @@ fn refused(what: String, error: Errno) -> SelectError {
     }
 }
 
-impl Clerk {
+impl Sampler {
     /// Hands the collected samples on.
     fn deliver(&mut self, id: overhear_event::StreamId, inbox: &mut dyn Inbox) {
         for (sequence, time_ns, sample) in self.take() {

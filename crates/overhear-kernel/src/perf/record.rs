@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses the records of a perf ring. Pure: bytes in, records out.
 
-use crate::passing::Unpacker;
+use crate::fd_transfer::Decoder;
 
 /// What happened to a thread, from a record with the trailer `{pid, tid, time, cpu}` that
 /// `sample_id_all` puts behind every record.
@@ -9,49 +9,49 @@ use crate::passing::Unpacker;
 pub(super) struct Record {
     /// `CLOCK_MONOTONIC`, in nanoseconds.
     pub(super) time_ns: u64,
-    pub(super) what: What,
+    pub(super) what: RecordKind,
 }
 
 /// The thread and process a record speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Who {
+pub(super) struct ThreadIds {
     pub(super) pid: u32,
     pub(super) tid: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum RecordKind {
     Departure {
-        who: Who,
+        who: ThreadIds,
         still_runnable: bool,
     },
     Arrival {
-        who: Who,
+        who: ThreadIds,
     },
     Fork {
-        child: Who,
-        parent: Who,
+        child: ThreadIds,
+        parent: ThreadIds,
     },
     Exit {
-        who: Who,
+        who: ThreadIds,
     },
     Name {
-        who: Who,
+        who: ThreadIds,
         comm: [u8; 16],
         exec: bool,
     },
     /// Memory with code was mapped. Every program that is executed maps its own.
     Mapping {
-        who: Who,
+        who: ThreadIds,
     },
     /// Not of the kernel: a thread is monitored by itself from here on.
     Tracked {
-        who: Who,
+        who: ThreadIds,
         unique_id: u32,
     },
     /// Not of the kernel: it is monitored no more.
     Untracked {
-        who: Who,
+        who: ThreadIds,
     },
     /// So many records found no room in the ring before this one.
     Lost {
@@ -65,52 +65,44 @@ pub(super) enum What {
 }
 
 impl Record {
-    /// The same as words, for another process: kind and time, whom it is about, two numbers, a name.
+    /// The same as words, for another process: kind and time, thread ids, two numbers, a
+    /// name.
     pub(super) fn to_words(self) -> [u64; 8] {
-        let nobody = Who { pid: 0, tid: 0 };
+        let none = ThreadIds { pid: 0, tid: 0 };
         let (kind, who, other, number, comm) = match self.what {
-            What::Departure {
+            RecordKind::Departure {
                 who,
                 still_runnable,
-            } => (0, who, nobody, still_runnable.into(), [0; 16]),
-            What::Arrival { who } => (1, who, nobody, 0, [0; 16]),
-            What::Fork { child, parent } => (2, child, parent, 0, [0; 16]),
-            What::Exit { who } => (3, who, nobody, 0, [0; 16]),
-            What::Name { who, comm, exec } => (4, who, nobody, exec.into(), comm),
-            What::Tracked { who, unique_id } => (5, who, nobody, unique_id.into(), [0; 16]),
-            What::Untracked { who } => (6, who, nobody, 0, [0; 16]),
-            What::Lost { records } => (7, nobody, nobody, records, [0; 16]),
-            What::Damaged => (8, nobody, nobody, 0, [0; 16]),
-            What::Other => (9, nobody, nobody, 0, [0; 16]),
-            What::Mapping { who } => (10, who, nobody, 0, [0; 16]),
+            } => (0, who, none, still_runnable.into(), [0; 16]),
+            RecordKind::Arrival { who } => (1, who, none, 0, [0; 16]),
+            RecordKind::Fork { child, parent } => (2, child, parent, 0, [0; 16]),
+            RecordKind::Exit { who } => (3, who, none, 0, [0; 16]),
+            RecordKind::Name { who, comm, exec } => (4, who, none, exec.into(), comm),
+            RecordKind::Tracked { who, unique_id } => (5, who, none, unique_id.into(), [0; 16]),
+            RecordKind::Untracked { who } => (6, who, none, 0, [0; 16]),
+            RecordKind::Lost { records } => (7, none, none, records, [0; 16]),
+            RecordKind::Damaged => (8, none, none, 0, [0; 16]),
+            RecordKind::Other => (9, none, none, 0, [0; 16]),
+            RecordKind::Mapping { who } => (10, who, none, 0, [0; 16]),
         };
-        let pair = |who: Who| u64::from(who.pid) << 32 | u64::from(who.tid);
+        let pair = |who: ThreadIds| u64::from(who.pid) << 32 | u64::from(who.tid);
         let [first, second] = [0, 8].map(|at| {
             let mut word = [0; 8];
             word.copy_from_slice(&comm[at..at + 8]);
             u64::from_le_bytes(word)
         });
-        let whom = [pair(who), pair(other)];
-        [
-            kind,
-            self.time_ns,
-            whom[0],
-            whom[1],
-            number,
-            first,
-            second,
-            0,
-        ]
+        let ids = [pair(who), pair(other)];
+        [kind, self.time_ns, ids[0], ids[1], number, first, second, 0]
     }
 
     /// What another process packed; `None` if it is no record.
-    pub(super) fn of_words(from_untrusted: &mut Unpacker<'_>) -> Option<Self> {
+    pub(super) fn of_words(from_untrusted: &mut Decoder<'_>) -> Option<Self> {
         let mut words = [0; 8];
         for word in &mut words {
             *word = from_untrusted.word()?;
         }
         let [kind, time_ns, who, other, number, first, second, _] = words;
-        let pair = |word: u64| Who {
+        let pair = |word: u64| ThreadIds {
             pid: (word >> 32) as u32,
             tid: word as u32,
         };
@@ -119,30 +111,30 @@ impl Record {
         comm[..8].copy_from_slice(&first.to_le_bytes());
         comm[8..].copy_from_slice(&second.to_le_bytes());
         let what = match kind {
-            0 => What::Departure {
+            0 => RecordKind::Departure {
                 who,
                 still_runnable: number != 0,
             },
-            1 => What::Arrival { who },
-            2 => What::Fork {
+            1 => RecordKind::Arrival { who },
+            2 => RecordKind::Fork {
                 child: who,
                 parent: other,
             },
-            3 => What::Exit { who },
-            4 => What::Name {
+            3 => RecordKind::Exit { who },
+            4 => RecordKind::Name {
                 who,
                 comm,
                 exec: number != 0,
             },
-            5 => What::Tracked {
+            5 => RecordKind::Tracked {
                 who,
                 unique_id: number as u32,
             },
-            6 => What::Untracked { who },
-            7 => What::Lost { records: number },
-            8 => What::Damaged,
-            9 => What::Other,
-            10 => What::Mapping { who },
+            6 => RecordKind::Untracked { who },
+            7 => RecordKind::Lost { records: number },
+            8 => RecordKind::Damaged,
+            9 => RecordKind::Other,
+            10 => RecordKind::Mapping { who },
             _ => return None,
         };
         Some(Self { time_ns, what })
@@ -178,12 +170,12 @@ pub(super) fn split_first(bytes: &[u8]) -> Result<(Record, &[u8]), Malformed> {
         RECORD_MMAP | RECORD_LOST | RECORD_COMM | RECORD_EXIT | RECORD_FORK | RECORD_SWITCH => {
             known(kind, misc, record)?
         }
-        _ => (0, What::Other),
+        _ => (0, RecordKind::Other),
     };
     Ok((Record { time_ns, what }, rest))
 }
 
-fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, What), Malformed> {
+fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, RecordKind), Malformed> {
     let trailer = record
         .len()
         .checked_sub(TRAILER_BYTES)
@@ -193,23 +185,23 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, What), Malformed> 
     let body = &record[HEADER_BYTES..trailer];
     let what = match kind {
         RECORD_SWITCH => {
-            let who = who(record, trailer, trailer + 4)?;
+            let who = thread_ids(record, trailer, trailer + 4)?;
             if misc & MISC_SWITCH_OUT == 0 {
-                What::Arrival { who }
+                RecordKind::Arrival { who }
             } else {
-                What::Departure {
+                RecordKind::Departure {
                     who,
                     still_runnable: misc & MISC_SWITCH_OUT_PREEMPT != 0,
                 }
             }
         }
         // Both have pid, ppid, tid, ptid.
-        RECORD_FORK => What::Fork {
-            child: who(body, 0, 8)?,
-            parent: who(body, 4, 12)?,
+        RECORD_FORK => RecordKind::Fork {
+            child: thread_ids(body, 0, 8)?,
+            parent: thread_ids(body, 4, 12)?,
         },
-        RECORD_EXIT => What::Exit {
-            who: who(body, 0, 8)?,
+        RECORD_EXIT => RecordKind::Exit {
+            who: thread_ids(body, 0, 8)?,
         },
         RECORD_COMM => {
             let mut comm = [0; 16];
@@ -218,26 +210,26 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, What), Malformed> 
             for (to, from) in comm.iter_mut().zip(name) {
                 *to = *from;
             }
-            What::Name {
-                who: who(body, 0, 4)?,
+            RecordKind::Name {
+                who: thread_ids(body, 0, 4)?,
                 comm,
                 exec: misc & MISC_COMM_EXEC != 0,
             }
         }
         // It begins with pid and tid; where and what was mapped is not needed.
-        RECORD_MMAP => What::Mapping {
-            who: who(body, 0, 4)?,
+        RECORD_MMAP => RecordKind::Mapping {
+            who: thread_ids(body, 0, 4)?,
         },
         // RECORD_LOST: the event's id, then the count.
-        _ => What::Lost {
+        _ => RecordKind::Lost {
             records: double(body, 8)?,
         },
     };
     Ok((time_ns, what))
 }
 
-fn who(bytes: &[u8], pid: usize, tid: usize) -> Result<Who, Malformed> {
-    Ok(Who {
+fn thread_ids(bytes: &[u8], pid: usize, tid: usize) -> Result<ThreadIds, Malformed> {
+    Ok(ThreadIds {
         pid: word(bytes, pid)?,
         tid: word(bytes, tid)?,
     })
@@ -262,7 +254,7 @@ fn double(bytes: &[u8], offset: usize) -> Result<u64, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::{split_first, Malformed, Record, Unpacker, What, Who};
+    use super::{split_first, Decoder, Malformed, Record, RecordKind, ThreadIds};
 
     fn record(kind: u32, misc: u16, body: &[u8], pid: u32, tid: u32, time: u64) -> Vec<u8> {
         let mut bytes = kind.to_ne_bytes().to_vec();
@@ -299,51 +291,51 @@ mod tests {
             seen.push(record);
             rest = after;
         }
-        let child = Who { pid: 1, tid: 3 };
-        let who = Who { pid: 7, tid: 8 };
+        let child = ThreadIds { pid: 1, tid: 3 };
+        let who = ThreadIds { pid: 7, tid: 8 };
         let expected = [
-            What::Departure {
+            RecordKind::Departure {
                 who,
                 still_runnable: true,
             },
-            What::Arrival { who },
-            What::Fork {
+            RecordKind::Arrival { who },
+            RecordKind::Fork {
                 child,
-                parent: Who { pid: 2, tid: 4 },
+                parent: ThreadIds { pid: 2, tid: 4 },
             },
-            What::Exit { who: child },
-            What::Name {
-                who: Who { pid: 1, tid: 2 },
+            RecordKind::Exit { who: child },
+            RecordKind::Name {
+                who: ThreadIds { pid: 1, tid: 2 },
                 comm: *b"thread-one\0\0\0\0\0\0",
                 exec: true,
             },
-            What::Lost {
+            RecordKind::Lost {
                 records: 3 | 4 << 32,
             },
-            What::Other,
-            What::Mapping {
-                who: Who { pid: 1, tid: 2 },
+            RecordKind::Other,
+            RecordKind::Mapping {
+                who: ThreadIds { pid: 1, tid: 2 },
             },
         ];
         assert_eq!(seen.iter().map(|r| r.what).collect::<Vec<_>>(), expected);
         // And all of them as words.
         let more = [
-            What::Tracked { who, unique_id: 5 },
-            What::Untracked { who },
-            What::Damaged,
+            RecordKind::Tracked { who, unique_id: 5 },
+            RecordKind::Untracked { who },
+            RecordKind::Damaged,
         ];
         let more = more.map(|what| Record { time_ns: 9, what });
         for record in seen.iter().copied().chain(more) {
             let words = record.to_words();
             let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-            let again = Record::of_words(&mut Unpacker::new(&bytes));
+            let again = Record::of_words(&mut Decoder::new(&bytes));
             assert_eq!(again, Some(record));
         }
         assert_eq!(seen[5].time_ns, 105);
     }
 
     #[test]
-    fn any_prefix_is_refused_without_a_panic() {
+    fn prefixes_are_refused_without_panic() {
         let whole = record(7, 0, &[0; 24], 1, 1, 1);
         for length in 0..whole.len() {
             assert_eq!(split_first(&whole[..length]), Err(Malformed));

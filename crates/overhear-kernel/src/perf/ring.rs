@@ -13,12 +13,12 @@ use overhear_stream::Words;
 use rustix::io::Errno;
 use rustix::param::page_size;
 
-use super::record::{self, Record, What, Who};
+use super::record::{self, Record, RecordKind, ThreadIds};
 use super::sys;
 use crate::mapping::{Access, MappedWords, Mapping};
-use crate::order::Order;
+use crate::monotonic::MonotonicClamp;
 use crate::resumptions::Resumptions;
-use crate::schedstat::Clerk;
+use crate::sampler::Sampler;
 use crate::streams::{Hook, Numbering};
 
 /// Offsets of the head, which the kernel moves, and the tail, which we move, in words.
@@ -31,20 +31,20 @@ const SWITCH_RECORD_BYTES: u64 = 32;
 const RING_PAGES: [usize; 5] = [128, 64, 32, 16, 8];
 
 /// One output stream: perf has no positions, so sequences are counted here.
-pub(super) struct Output {
+pub(super) struct OutputStream {
     descriptor: Arc<StreamDescriptor>,
-    order: Order,
+    clamp: MonotonicClamp,
     next: u64,
     /// Of a stream of switches.
     pub(super) resumptions: Resumptions,
 }
 
-impl Output {
+impl OutputStream {
     /// Goes on with the element of this sequence, behind the last one's time.
     fn resumed(descriptor: Arc<StreamDescriptor>, [next, last_ns]: [u64; 2]) -> Self {
         Self {
             descriptor,
-            order: Order::after(last_ns),
+            clamp: MonotonicClamp::after(last_ns),
             next,
             resumptions: Resumptions::default(),
         }
@@ -52,11 +52,11 @@ impl Output {
 
     /// The sequence of the next element, and the time of the last.
     pub(super) fn progress(&self) -> [u64; 2] {
-        [self.next, self.order.last_ns()]
+        [self.next, self.clamp.last_ns()]
     }
 
     fn element(&mut self, time_ns: u64, payload: &[u8], inbox: &mut dyn Inbox) {
-        match self.order.admit(time_ns) {
+        match self.clamp.clamp(time_ns) {
             Some(time) => {
                 let payload = self.resumptions.mark(time_ns, payload);
                 inbox.element(self.descriptor.id, self.next, time, &payload);
@@ -79,8 +79,8 @@ pub(super) struct CpuRing {
     pub(super) cpu: u32,
     memory: MappedWords,
     pub(super) data_bytes: usize,
-    pub(super) switches: Output,
-    pub(super) lives: Output,
+    pub(super) switches: OutputStream,
+    pub(super) lives: OutputStream,
     /// Copied but not yet delivered: newer than the poll that found them.
     pub(super) pending: Vec<Record>,
     /// Lost records reported so far.
@@ -104,24 +104,24 @@ impl Names {
 }
 
 /// What records of all CPUs contribute to.
-pub(super) struct Knowledge {
+pub(super) struct ThreadStates {
     pub(super) names: Names,
-    pub(super) clerk: Clerk,
+    pub(super) sampler: Sampler,
     /// Threads that have executed a program of which nothing was mapped yet.
     pub(super) executing: BTreeSet<u32>,
 }
 
-impl Knowledge {
+impl ThreadStates {
     /// Whether a thread is monitored by itself: what it creates is not, but the kernel tells of it.
-    fn tracks_alone(&self, who: Who) -> bool {
-        self.clerk.follows_thread(who.tid)
+    fn tracks_alone(&self, who: ThreadIds) -> bool {
+        self.sampler.follows_thread(who.tid)
     }
 }
 
 /// How far a ring was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RingProgress {
-    /// Of switches and lives: [`Output::progress`].
+    /// Of switches and lives: [`OutputStream::progress`].
     pub(super) outputs: [[u64; 2]; 2],
     pub(super) lost_seen: u64,
     pub(super) lost_by_closed: u64,
@@ -169,7 +169,7 @@ impl CpuRing {
             // Rings are of bytes; what they are said to hold is stated here.
             let feed = hook.feed(0);
             let descriptor = numbering.describe(hook as u32, &feed, cpu, capacity);
-            Output::resumed(descriptor, progress)
+            OutputStream::resumed(descriptor, progress)
         };
         let [switches, lives] = progress.outputs;
         Self {
@@ -186,7 +186,7 @@ impl CpuRing {
         }
     }
 
-    /// Its streams are told of.
+    /// Opens its streams in the inbox.
     pub(super) fn open(&self, inbox: &mut dyn Inbox) {
         inbox.open(Arc::clone(&self.switches.descriptor));
         inbox.open(Arc::clone(&self.lives.descriptor));
@@ -194,7 +194,7 @@ impl CpuRing {
 
     /// Its streams end.
     pub(super) fn close(&mut self, inbox: &mut dyn Inbox) {
-        self.report_untold_losses(inbox);
+        self.report_remaining_losses(inbox);
         inbox.close(self.switches.descriptor.id);
         inbox.close(self.lives.descriptor.id);
     }
@@ -213,7 +213,7 @@ impl CpuRing {
         // SYNC(perf-head): pairs with the kernel's barrier before it moves the head. The records
         // before the head are complete.
         let head = self.memory.word(HEAD).load(Ordering::Acquire);
-        // Relaxed: nobody but this thread stores the tail.
+        // Relaxed: only this thread stores the tail.
         let tail = self.memory.word(TAIL).load(Ordering::Relaxed);
         let bytes = self.copy(tail, head);
         // SYNC(perf-tail): pairs with the kernel's load of the tail. Our copies of the records
@@ -223,14 +223,14 @@ impl CpuRing {
         while !rest.is_empty() {
             match record::split_first(rest) {
                 Ok((record, after)) => {
-                    if record.what != What::Other {
+                    if record.what != RecordKind::Other {
                         self.pending.push(record);
                     }
                     rest = after;
                 }
                 Err(record::Malformed) => {
                     let time_ns = self.pending.last().map_or(0, |record| record.time_ns);
-                    let what = What::Damaged;
+                    let what = RecordKind::Damaged;
                     self.pending.push(Record { time_ns, what });
                     return;
                 }
@@ -258,11 +258,11 @@ impl CpuRing {
     pub(super) fn deliver(
         &mut self,
         record: Record,
-        knowledge: &mut Knowledge,
+        threads_state: &mut ThreadStates,
         inbox: &mut dyn Inbox,
     ) {
         let Record { time_ns, what } = record;
-        let life = |who: Who, kind, comm| Life {
+        let life = |who: ThreadIds, kind, comm| Life {
             tid: who.tid,
             pid: who.pid,
             parent_tid: 0,
@@ -273,7 +273,7 @@ impl CpuRing {
             comm,
         };
         let life = match what {
-            What::Departure {
+            RecordKind::Departure {
                 who,
                 still_runnable,
             } => {
@@ -281,55 +281,55 @@ impl CpuRing {
                 self.switches.element(time_ns, &switch.to_payload(), inbox);
                 return;
             }
-            What::Arrival { who } => {
+            RecordKind::Arrival { who } => {
                 let switch = arrival(who);
                 self.switches.element(time_ns, &switch.to_payload(), inbox);
                 return;
             }
-            What::Lost { records } => {
+            RecordKind::Lost { records } => {
                 self.lost_seen += records;
                 self.switches.gap(records, GapCause::Kernel, inbox);
                 return;
             }
-            What::Damaged => {
+            RecordKind::Damaged => {
                 self.switches.gap(1, GapCause::Corrupt, inbox);
                 return;
             }
-            What::Mapping { who } => {
-                knowledge.executing.remove(&who.tid);
+            RecordKind::Mapping { who } => {
+                threads_state.executing.remove(&who.tid);
                 return;
             }
-            What::Other => return,
-            What::Fork { parent, .. } if knowledge.tracks_alone(parent) => return,
-            What::Fork { child, parent } => {
-                let name = knowledge.names.of(parent.tid);
-                knowledge.names.0.insert(child.tid, name);
-                knowledge.clerk.follow(child.pid);
+            RecordKind::Other => return,
+            RecordKind::Fork { parent, .. } if threads_state.tracks_alone(parent) => return,
+            RecordKind::Fork { child, parent } => {
+                let name = threads_state.names.of(parent.tid);
+                threads_state.names.0.insert(child.tid, name);
+                threads_state.sampler.follow(child.pid);
                 Life {
                     parent_tid: parent.tid,
                     parent_pid: parent.pid,
                     ..life(child, Life::FORK, name)
                 }
             }
-            What::Exit { who } => {
-                if knowledge.executing.remove(&who.tid) {
-                    self.report_taken_away(who, inbox);
+            RecordKind::Exit { who } => {
+                if threads_state.executing.remove(&who.tid) {
+                    self.report_revoked_events(who, inbox);
                 }
-                let name = knowledge.names.0.remove(&who.tid).unwrap_or_default();
+                let name = threads_state.names.0.remove(&who.tid).unwrap_or_default();
                 life(who, Life::EXIT, name)
             }
-            What::Tracked { who, unique_id } => Life {
+            RecordKind::Tracked { who, unique_id } => Life {
                 code: unique_id,
-                ..life(who, Life::TRACKED, knowledge.names.of(who.tid))
+                ..life(who, Life::TRACKED, threads_state.names.of(who.tid))
             },
-            What::Untracked { who } => {
-                let name = knowledge.names.0.remove(&who.tid).unwrap_or_default();
+            RecordKind::Untracked { who } => {
+                let name = threads_state.names.0.remove(&who.tid).unwrap_or_default();
                 life(who, Life::UNTRACKED, name)
             }
-            What::Name { who, comm, exec } => {
-                knowledge.names.0.insert(who.tid, comm);
+            RecordKind::Name { who, comm, exec } => {
+                threads_state.names.0.insert(who.tid, comm);
                 if exec {
-                    knowledge.executing.insert(who.tid);
+                    threads_state.executing.insert(who.tid);
                 }
                 life(who, if exec { Life::EXEC } else { Life::NAME }, comm)
             }
@@ -337,14 +337,14 @@ impl CpuRing {
         self.lives.element(time_ns, &life.to_payload(), inbox);
     }
 
-    /// Reports that the kernel has taken the thread's events away, as it does in the middle of an `exec` of a
-    /// program with other privileges, or one that the user may not read. What the thread and its children do
-    /// from here on is not recorded.
+    /// Reports that the kernel has taken the thread's events away, as it does in the middle of an
+    /// `exec` of a program with other privileges, or one that the user may not read. What the
+    /// thread and its children do from here on is not recorded.
     ///
-    /// The kernel writes the record of an exit then, too, although the thread lives on. What tells the two apart is
-    /// in the records alone, however short the program: whoever lives on with its events maps the code of the
-    /// program first.
-    fn report_taken_away(&self, who: Who, inbox: &mut dyn Inbox) {
+    /// The kernel writes the record of an exit then, too, although the thread lives on. What tells
+    /// the two apart is in the records alone, however short the program: whoever lives on with its
+    /// events maps the code of the program first.
+    fn report_revoked_events(&self, who: ThreadIds, inbox: &mut dyn Inbox) {
         inbox.gap(
             self.switches.descriptor.id,
             self.switches.next,
@@ -359,20 +359,20 @@ impl CpuRing {
     }
 
     /// The kernel tells of losses with the next record that fits; at the end there may be none.
-    fn report_untold_losses(&mut self, inbox: &mut dyn Inbox) {
+    fn report_remaining_losses(&mut self, inbox: &mut dyn Inbox) {
         let counts = self
             .events
             .iter()
             .map(|(_, event)| sys::lost(event.as_fd()));
         let open: u64 = counts.map(Option::unwrap_or_default).sum();
         let total = open + self.lost_by_closed;
-        let untold = total.saturating_sub(self.lost_seen);
-        self.lost_seen += untold;
-        self.switches.gap(untold, GapCause::Kernel, inbox);
+        let unreported = total.saturating_sub(self.lost_seen);
+        self.lost_seen += unreported;
+        self.switches.gap(unreported, GapCause::Kernel, inbox);
     }
 }
 
-fn departure(who: Who, still_runnable: bool) -> Switch {
+fn departure(who: ThreadIds, still_runnable: bool) -> Switch {
     let (prev_state, flag) = if still_runnable {
         (0, Switch::PREEMPTED)
     } else {
@@ -389,7 +389,7 @@ fn departure(who: Who, still_runnable: bool) -> Switch {
     }
 }
 
-fn arrival(who: Who) -> Switch {
+fn arrival(who: ThreadIds) -> Switch {
     Switch {
         prev_tid: Switch::UNKNOWN,
         next_tid: who.tid,

@@ -71,7 +71,8 @@ pub(super) enum Target {
     Anchor,
 }
 
-/// Opens an event that counts nothing and records switches, forks, exits, names, and mappings of code.
+/// Opens an event that counts nothing and records switches, forks, exits, names, and mappings of
+/// code.
 ///
 /// Kernel events are excluded, although none are counted: only so is the event open to users
 /// without privileges.
@@ -117,8 +118,8 @@ fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errn
     open_event(&attributes, pid, cpu)
 }
 
-/// Opens the events of a CPU that happen when a page fault has been served: a minor one, a major one.
-/// Whatever is attached to them is called for each.
+/// Opens the events of a CPU that happen when a page fault has been served: a minor one, a major
+/// one. Whatever is attached to them is called for each.
 pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
     let open = |config| {
         let attributes = Attributes {
@@ -136,7 +137,8 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
     ])
 }
 
-/// Opens the event of a tracepoint. Whatever is attached to it is called on every CPU, whichever the event is bound to.
+/// Opens the event of a tracepoint. Whatever is attached to it is called on every CPU, whichever
+/// the event is bound to.
 pub(crate) fn tracepoint(id: u64) -> Result<OwnedFd, Errno> {
     let attributes = Attributes {
         kind: PERF_TYPE_TRACEPOINT,

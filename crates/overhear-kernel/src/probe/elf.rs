@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`ElfFile`]: the parts of a program or library that tell where a probe goes.
 //!
-//! Names of functions come from blazesym (`symbols.rs`). What it does not tell is read here: segments, by which an
-//! address becomes an offset in the file; notes, which describe static probes and carry the build id; the link to
-//! a separate debug file. Nothing is mapped: a file may be rewritten at any time, and a mapping of it would then
-//! end this process. Whatever stands in the file, reading it is an error at worst.
+//! Names of functions come from blazesym (`symbols.rs`). What it does not tell is read here:
+//! segments, by which an address becomes an offset in the file; notes, which describe static probes
+//! and carry the build id; the link to a separate debug file. Nothing is mapped: a file may be
+//! rewritten at any time, and a mapping of it would then end this process. Whatever stands in the
+//! file, reading it is an error at worst.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,7 +28,7 @@ const SECTION_DYNAMIC_SYMBOLS: u64 = 11;
 const SYMBOL_INDIRECT: u8 = 10;
 const NOTE_BUILD_ID: u32 = 3;
 /// No table of a file is read beyond this.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// A part of the file that the loader maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +48,8 @@ struct Section {
     entry_bytes: u64,
 }
 
-/// An ELF file of this machine's byte order. Holding one proves that its tables of segments and sections lie in the
-/// file.
+/// An ELF file of this machine's byte order. Holding one proves that its tables of segments and
+/// sections lie in the file.
 #[derive(Debug)]
 pub(super) struct ElfFile {
     file: File,
@@ -206,7 +207,7 @@ impl ElfFile {
 
     /// So many bytes from an offset on; `None` if the file ends before.
     fn read(&self, offset: u64, bytes: u64) -> Option<Vec<u8>> {
-        if bytes > MOST_BYTES || self.file.metadata().ok()?.len() < offset.checked_add(bytes)? {
+        if bytes > MAX_BYTES || self.file.metadata().ok()?.len() < offset.checked_add(bytes)? {
             return None;
         }
         let mut all = vec![0; bytes as usize];
@@ -247,7 +248,8 @@ impl ElfFile {
         })
     }
 
-    /// Whether a function at this address only says which one is to be called in its place (`STT_GNU_IFUNC`).
+    /// Whether a function at this address only says which one is to be called in its place
+    /// (`STT_GNU_IFUNC`).
     pub(super) fn is_indirect(&self, address: u64) -> bool {
         let tables = self
             .sections
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_programs_say_so() {
+    fn files_other_than_programs_are_refused() {
         for (path, part) in [
             ("/no/such/file", "No such file"),
             ("/proc", "not a file"),

@@ -15,8 +15,8 @@ const CACHE_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 /// Where the loader looks without a list.
 const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// The file of a name without `/`: an executable in PATH, a library in LD_LIBRARY_PATH or the loader's list, a file of the
-/// current folder. A name with `/` is that file.
+/// The file of a name without `/`: an executable in PATH, a library in LD_LIBRARY_PATH or the
+/// loader's list, a file of the current folder. A name with `/` is that file.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(name.into());
@@ -24,7 +24,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     in_path(name)
         .or_else(|| library(name))
         .or_else(|| Some(PathBuf::from(name)).filter(|file| file.is_file()))
-        // With `/`, so that nobody looks for it again.
+        // With `/`, so that no further search follows.
         .map(|file| Path::new(".").join(file))
 }
 
@@ -45,8 +45,8 @@ fn in_path(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(may_run)
 }
 
-/// The first of the loader's libraries of this name that a program like this one could load: there may be others for other
-/// machines.
+/// The first of the loader's libraries of this name that a program like this one could load: there
+/// may be others for other machines.
 fn library(name: &str) -> Option<PathBuf> {
     let own = ElfFile::open(Path::new("/proc/self/exe")).ok()?;
     let listed = fs::read(LOADER_CACHE).map(|cache| listed(&cache, name));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`Probe`]: a function or a static probe of programs, a tracepoint or function of the kernel, as a kernel sensor.
+//! [`Probe`]: a function or a static probe of programs, a tracepoint or function of the kernel, as
+//! a kernel sensor.
 //!
-//! A probe is named by a text, and resolved before anything is loaded: which file, which place in it, what its
-//! elements consist of ([`ResolvedProbe`]). What cannot be resolved is an error with a sentence.
+//! A probe is named by a text, and resolved before anything is loaded: which file, which place in
+//! it, what its elements consist of ([`ResolvedProbe`]). What cannot be resolved is an error with a
+//! sentence.
 
 mod elf;
 mod file;
@@ -20,22 +22,22 @@ use overhear_event::TypeSchema;
 
 use crate::streams::stride_of;
 use point::{lay_out, PointValue};
-use signature::NoSignature;
-use symbols::Unresolved;
-use tracepoint::{NoTracepoint, Tracepoint};
-use usdt::MOST_ARGUMENTS;
+use signature::SignatureError;
+use symbols::ResolveError;
+use tracepoint::{Tracepoint, TracepointError};
+use usdt::MAX_ARGUMENTS;
 
 pub(crate) use point::{KernelPoint, PointProgram};
 
 /// How many probes a monitor can have.
-pub(crate) const MOST_PROBES: usize = 16;
+pub(crate) const MAX_PROBES: usize = 16;
 
 /// The end of a text that names a function's return.
 const RETURN: &str = ":return";
 
 /// A place that becomes a sensor while a monitor runs: in programs the entry of a function, its
-/// return, or a static probe (USDT), for which no program needs to be built or started again; in the kernel a
-/// tracepoint, or the entry or return of a function.
+/// return, or a static probe (USDT), for which no program needs to be built or started again; in
+/// the kernel a tracepoint, or the entry or return of a function.
 ///
 /// ```
 /// use overhear_kernel::Probe;
@@ -165,7 +167,7 @@ pub enum ProbeError {
         why: String,
     },
     /// A monitor has no room for so many.
-    #[error("a kernel monitor can have {MOST_PROBES} probes, and {given} are wished for")]
+    #[error("a kernel monitor can have {MAX_PROBES} probes, and {given} are wished for")]
     TooMany {
         /// How many.
         given: usize,
@@ -178,8 +180,8 @@ pub enum ProbeError {
     },
 }
 
-/// A probe whose place is known. Holding one proves that the file had such a place when it was resolved, not that the
-/// kernel lets us probe it.
+/// A probe whose place is known. Holding one proves that the file had such a place when it was
+/// resolved, not that the kernel lets us probe it.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedProbe {
     pub(crate) probe: Probe,
@@ -225,9 +227,10 @@ impl ResolvedProbe {
 }
 
 impl Probe {
-    /// A function: `FILE:SYMBOL` is its entry, `FILE:SYMBOL:return` its return. A file without `/` is a program in PATH, or a
-    /// library where the loader finds it. The symbol may be a name as its language writes it (`shop::price(int)`), an address
-    /// as `nm` prints it (`0x1139`), or an offset in the file (`+0x1139`); an address must be that of an instruction.
+    /// A function: `FILE:SYMBOL` is its entry, `FILE:SYMBOL:return` its return. A file without `/`
+    /// is a program in PATH, or a library where the loader finds it. The symbol may be a name as
+    /// its language writes it (`shop::price(int)`), an address as `nm` prints it (`0x1139`), or an
+    /// offset in the file (`+0x1139`); an address must be that of an instruction.
     ///
     /// # Errors
     /// [`ProbeError::Form`].
@@ -275,8 +278,9 @@ impl Probe {
         }
     }
 
-    /// A tracepoint of the kernel: `SYSTEM:NAME` has the fields of its event, as `perf` and `trace-cmd` show them;
-    /// `NAME` alone the arguments that the kernel passes, also of tracepoints that have no event.
+    /// A tracepoint of the kernel: `SYSTEM:NAME` has the fields of its event, as `perf` and
+    /// `trace-cmd` show them; `NAME` alone the arguments that the kernel passes, also of
+    /// tracepoints that have no event.
     ///
     /// # Errors
     /// [`ProbeError::Form`].
@@ -348,7 +352,8 @@ impl Probe {
         }
     }
 
-    /// The file's name, which tells equal names of several files apart; empty for places of the kernel.
+    /// The file's name, which tells equal names of several files apart; empty for places of the
+    /// kernel.
     #[must_use]
     pub fn instance(&self) -> String {
         let (Point::Entry { file, .. } | Point::Return { file, .. } | Point::Static { file, .. }) =
@@ -407,54 +412,54 @@ impl Probe {
                     name: name.clone(),
                     arguments: arguments as u32,
                 };
-                Ok(self.laid(program, values, Vec::new()))
+                Ok(self.with_layout(program, values, Vec::new()))
             }
             Point::KernelEntry { function } => {
                 let values = signature::of_entry(function);
                 let values = values.map_err(|none| self.no_signature(none))?;
                 let function = function.clone();
-                Ok(self.laid(PointProgram::Entry { function }, values, Vec::new()))
+                Ok(self.with_layout(PointProgram::Entry { function }, values, Vec::new()))
             }
             Point::KernelReturn { function } => {
                 let values = signature::of_return(function);
                 let values = values.map_err(|none| self.no_signature(none))?;
                 let function = function.clone();
-                Ok(self.laid(PointProgram::Return { function }, values, Vec::new()))
+                Ok(self.with_layout(PointProgram::Return { function }, values, Vec::new()))
             }
         }
     }
 
     fn resolve_tracepoint(&self, system: &str, name: &str) -> Result<ResolvedProbe, ProbeError> {
         let found = Tracepoint::read(system, name).map_err(|none| match none {
-            NoTracepoint::Missing(alike) => ProbeError::NoPoint {
+            TracepointError::Missing(similar) => ProbeError::NoPoint {
                 what: self.what(),
-                advice: match alike.is_empty() {
+                advice: match similar.is_empty() {
                     true => "`perf list tracepoint` lists them".to_owned(),
-                    false => format!("there is {}", alike.join(", ")),
+                    false => format!("there is {}", similar.join(", ")),
                 },
             },
-            NoTracepoint::NotReadable(why) => ProbeError::NotTraceable {
+            TracepointError::NotReadable(why) => ProbeError::NotTraceable {
                 what: self.what(),
                 why,
             },
         })?;
         let program = PointProgram::Tracepoint { id: found.id };
-        Ok(self.laid(program, found.values, found.left_out))
+        Ok(self.with_layout(program, found.values, found.left_out))
     }
 
-    fn no_signature(&self, none: NoSignature) -> ProbeError {
+    fn no_signature(&self, none: SignatureError) -> ProbeError {
         let what = self.what();
         match none {
-            NoSignature::Missing(alike) => ProbeError::NoPoint {
+            SignatureError::Missing(similar) => ProbeError::NoPoint {
                 what,
-                advice: match alike.is_empty() {
+                advice: match similar.is_empty() {
                     true => "it may be a part of its callers; /proc/kallsyms lists those that can be called"
                         .to_owned(),
-                    false => format!("there is {}", alike.join(", ")),
+                    false => format!("there is {}", similar.join(", ")),
                 },
             },
-            NoSignature::NotTraceable(why) => ProbeError::NotTraceable { what, why },
-            NoSignature::NoTypes => ProbeError::NotTraceable {
+            SignatureError::NotTraceable(why) => ProbeError::NotTraceable { what, why },
+            SignatureError::NoTypes => ProbeError::NotTraceable {
                 what,
                 why: "this kernel does not describe its types (/sys/kernel/btf/vmlinux is missing)"
                     .to_owned(),
@@ -462,7 +467,7 @@ impl Probe {
         }
     }
 
-    fn laid(
+    fn with_layout(
         &self,
         program: PointProgram,
         values: Vec<PointValue>,
@@ -505,30 +510,30 @@ impl Probe {
         })
     }
 
-    fn error(&self, path: PathBuf, unresolved: Unresolved) -> ProbeError {
+    fn error(&self, path: PathBuf, unresolved: ResolveError) -> ProbeError {
         let what = self.what();
         match unresolved {
-            Unresolved::File(why) => ProbeError::File { path, why },
-            Unresolved::Missing(alike) => ProbeError::Missing {
+            ResolveError::File(why) => ProbeError::File { path, why },
+            ResolveError::Missing(similar) => ProbeError::Missing {
                 path,
                 what,
-                advice: match alike.is_empty() {
+                advice: match similar.is_empty() {
                     true => "see `nm -DC --defined-only`, or give the address of one that has no name".to_owned(),
-                    false => format!("there is {}", alike.join(", ")),
+                    false => format!("there is {}", similar.join(", ")),
                 },
             },
-            Unresolved::Ambiguous(candidates) => ProbeError::Ambiguous {
+            ResolveError::Ambiguous(candidates) => ProbeError::Ambiguous {
                 path,
                 what,
                 candidates,
             },
-            Unresolved::NoCode => ProbeError::Missing {
+            ResolveError::NoCode => ProbeError::Missing {
                 path,
                 what: what.replacen("function", "code at", 1),
                 advice: "an address is what `nm` prints, and an offset in the file begins with `+`"
                     .to_owned(),
             },
-            Unresolved::Indirect => ProbeError::File {
+            ResolveError::Indirect => ProbeError::File {
                 path,
                 why: format!(
                     "{what} only says once which function is called in its place (an indirect function); name that \
@@ -557,9 +562,9 @@ impl Probe {
             }
             Err(why) => return Err(ProbeError::File { path, why }),
         };
-        if arguments.len() > MOST_ARGUMENTS {
+        if arguments.len() > MAX_ARGUMENTS {
             let why = format!(
-                "{} has {} arguments, and at most {MOST_ARGUMENTS} can be fetched",
+                "{} has {} arguments, and at most {MAX_ARGUMENTS} can be fetched",
                 self.what(),
                 arguments.len()
             );
@@ -631,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn static_probes_name_those_that_there_are() {
+    fn missing_static_probe_lists_others() {
         let probe = Probe::usdt("libc.so.6:libc:there_is_no_such_probe").unwrap();
         let error = probe.resolve().unwrap_err();
         let ProbeError::Missing { advice, .. } = &error else {

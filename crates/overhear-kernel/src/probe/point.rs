@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`KernelPoint`]: a tracepoint or function of the kernel, and what its program fetches there.
 //!
-//! Where values are and what they are called comes from elsewhere (`tracepoint.rs`, `signature.rs`); here they are laid
-//! out: as fields of a schema without holes, and as the places that `points.bpf.c` copies them to.
+//! Where values are and what they are called comes from elsewhere (`tracepoint.rs`,
+//! `signature.rs`); here they are laid out: as fields of a schema without holes, and as the places
+//! that `points.bpf.c` copies them to.
 
 use overhear_event::{FieldKind, TypeSchema, HEXADECIMAL};
 
-/// `MOST_FIELDS` of the program.
-const MOST_FIELDS: usize = 24;
-/// `MOST_WORDS` of the program, the stamp among them.
-const MOST_BYTES: u32 = 32 * 8;
+/// `MAX_FIELDS` of the program.
+const MAX_FIELDS: usize = 24;
+/// `MAX_WORDS` of the program, the stamp among them.
+const MAX_BYTES: u32 = 32 * 8;
 /// The stamp, then tid and pid.
 const STAMP_BYTES: u32 = 8;
 const THREAD_BYTES: u32 = 8;
 /// The bounds of texts that have none of their own: the largest for which there is room.
 const TEXT_BYTES: [u16; 3] = [64, 32, 16];
 /// What a slot can take, as the program's shift.
-const STRIDES: std::ops::RangeInclusive<u32> = 16..=MOST_BYTES;
+const STRIDES: std::ops::RangeInclusive<u32> = 16..=MAX_BYTES;
 
 /// Where a value comes from (`enum point_source`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ struct PointField {
 
 /// A point whose values are laid out.
 #[derive(Debug)]
-pub(crate) struct Laid {
+pub(crate) struct PointLayout {
     pub(crate) point: KernelPoint,
     pub(crate) schema: TypeSchema,
     /// Values that have no room in an element.
@@ -109,14 +110,14 @@ pub(crate) struct Laid {
 }
 
 /// Lays values out. The elements are of the type `id`, from which what no name may have is dropped.
-pub(crate) fn lay_out(program: PointProgram, id: &str, values: Vec<PointValue>) -> Laid {
+pub(crate) fn lay_out(program: PointProgram, id: &str, values: Vec<PointValue>) -> PointLayout {
     let mut values = renamed(values);
     let mut left_out: Vec<String> = Vec::new();
-    let spare = values.split_off(values.len().min(MOST_FIELDS));
+    let spare = values.split_off(values.len().min(MAX_FIELDS));
     left_out.extend(spare.into_iter().map(|value| value.name));
     // Shorter texts first, then fewer values.
     let text_bytes = loop {
-        let fits = |text: &u16| sum(&values, *text) <= MOST_BYTES - STAMP_BYTES - THREAD_BYTES;
+        let fits = |text: &u16| sum(&values, *text) <= MAX_BYTES - STAMP_BYTES - THREAD_BYTES;
         match TEXT_BYTES.into_iter().find(fits) {
             Some(text) => break text,
             None => left_out.extend(values.pop().map(|value| value.name)),
@@ -152,7 +153,7 @@ pub(crate) fn lay_out(program: PointProgram, id: &str, values: Vec<PointValue>) 
         element_bytes: at,
         stride_bytes,
     };
-    Laid {
+    PointLayout {
         point,
         schema,
         left_out,
@@ -174,7 +175,8 @@ fn sum(values: &[PointValue], text_bytes: u16) -> u32 {
     sizes.sum()
 }
 
-/// Gives each value a name that a field can have and no other one has: those of the thread come first.
+/// Gives each value a name that a field can have and no other one has: those of the thread come
+/// first.
 fn renamed(values: Vec<PointValue>) -> Vec<PointValue> {
     let mut taken = vec!["tid".to_owned(), "pid".to_owned()];
     let rename = |mut value: PointValue| {
@@ -227,9 +229,7 @@ impl KernelPoint {
 mod tests {
     use overhear_event::{FieldKind, HEXADECIMAL};
 
-    use super::{
-        lay_out, PointProgram, PointSource, PointValue, ValueKind, MOST_BYTES, MOST_FIELDS,
-    };
+    use super::{lay_out, PointProgram, PointSource, PointValue, ValueKind, MAX_BYTES, MAX_FIELDS};
 
     fn value(name: &str, kind: ValueKind) -> PointValue {
         PointValue {
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_give_way_and_what_has_no_room_is_left_out() {
+    fn texts_shrink_and_values_without_room_are_left_out() {
         let texts = |count: usize| -> Vec<_> {
             let name = |number| value(&format!("text{number}"), ValueKind::Text(None));
             (0..count).map(name).collect()
         };
         let bytes = |count| {
             let laid = lay_out(PROGRAM, "t", texts(count));
-            assert!(laid.point.element_bytes <= MOST_BYTES);
+            assert!(laid.point.element_bytes <= MAX_BYTES);
             (
                 laid.schema.fields().last().unwrap().kind,
                 laid.left_out.len(),
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(bytes(5), (FieldKind::Text(32), 0));
         assert_eq!(bytes(10), (FieldKind::Text(16), 0));
         assert_eq!(bytes(17), (FieldKind::Text(16), 2));
-        let many = (0..MOST_FIELDS + 3).map(|number| {
+        let many = (0..MAX_FIELDS + 3).map(|number| {
             let name = format!("number{number}");
             value(&name, ValueKind::Number(FieldKind::U8))
         });
@@ -313,10 +313,10 @@ mod tests {
 
     /// The C side has these numbers as well.
     #[test]
-    fn the_c_constants_are_ours() {
+    fn c_constants_are_equal() {
         let program = include_str!("../bpf/points.bpf.c");
-        let fields = format!("MOST_FIELDS = {MOST_FIELDS},");
-        let words = format!("MOST_WORDS = {},", MOST_BYTES / 8);
+        let fields = format!("MAX_FIELDS = {MAX_FIELDS},");
+        let words = format!("MAX_WORDS = {},", MAX_BYTES / 8);
         assert!(program.contains(&fields) && program.contains(&words));
         for (name, source) in [
             ("RECORD", PointSource::Record),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a function of the kernel takes and returns, as the kernel's type information (BTF) describes it.
+//! What a function of the kernel takes and returns, as the kernel's type information (BTF)
+//! describes it.
 //!
-//! Tracepoints have a function each that is called with their arguments (`__bpf_trace_NAME`), by which the kernel
-//! describes those; of several that share one class it has that of the class alone.
+//! Tracepoints have a function each that is called with their arguments (`__bpf_trace_NAME`), by
+//! which the kernel describes those; of several that share one class it has that of the class
+//! alone.
 
 use std::fs;
 
@@ -18,14 +20,14 @@ use crate::machine;
 const OF_TRACEPOINT: &str = "__bpf_trace_";
 /// And the type of such functions.
 const TRACEPOINT_TYPE: &str = "btf_trace_";
-/// How many words of arguments a function may have (`MOST_POINT_ARGUMENTS`).
-const MOST_ARGUMENTS: usize = 12;
-const MOST_LISTED: usize = 8;
+/// How many words of arguments a function may have (`MAX_POINT_ARGUMENTS`).
+const MAX_ARGUMENTS: usize = 12;
+const MAX_LISTED: usize = 8;
 
 /// Why a function cannot be a sensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoSignature {
-    /// There is none; these are called alike.
+pub(super) enum SignatureError {
+    /// There is none; these are called similar.
     Missing(Vec<String>),
     /// The phrase after "because".
     NotTraceable(String),
@@ -37,13 +39,13 @@ pub(super) enum NoSignature {
 struct Types(Btf<'static>);
 
 impl Types {
-    fn read() -> Result<Self, NoSignature> {
+    fn read() -> Result<Self, SignatureError> {
         if !machine::has_type_information() {
-            return Err(NoSignature::NoTypes);
+            return Err(SignatureError::NoTypes);
         }
         let types = Btf::from_vmlinux().map_err(|error| {
             let why = format!("the kernel's type information cannot be read ({error})");
-            NoSignature::NotTraceable(why)
+            SignatureError::NotTraceable(why)
         })?;
         Ok(Self(types))
     }
@@ -58,7 +60,8 @@ impl Types {
         Some(found.skip_mods_and_typedefs())
     }
 
-    /// What a value of a type is, and how many words of arguments it takes; `None` where it can be none.
+    /// What a value of a type is, and how many words of arguments it takes; `None` where it can be
+    /// none.
     fn value(&self, id: TypeId) -> Option<(Shape, usize)> {
         let found = self.by_id(id)?;
         Some(match found.kind() {
@@ -125,8 +128,8 @@ fn number(bytes: usize, is_signed: bool) -> Option<FieldKind> {
     })
 }
 
-fn unfit(what: &str) -> NoSignature {
-    NoSignature::NotTraceable(format!("{what} is of a type that no register holds"))
+fn unfit(what: &str) -> SignatureError {
+    SignatureError::NotTraceable(format!("{what} is of a type that no register holds"))
 }
 
 /// The arguments of a function, from the given one on, and how many words they take together.
@@ -134,7 +137,7 @@ fn arguments(
     types: &Types,
     prototype: &FuncProto<'_>,
     from: usize,
-) -> Result<(Vec<PointValue>, usize), NoSignature> {
+) -> Result<(Vec<PointValue>, usize), SignatureError> {
     let (mut values, mut at) = (Vec::new(), 0);
     for (index, parameter) in prototype.iter().skip(from).enumerate() {
         let name = parameter.name.and_then(|name| name.to_str());
@@ -163,23 +166,22 @@ fn arguments(
         }
         at += words;
     }
-    if at > MOST_ARGUMENTS {
-        let why =
-            format!("its arguments take {at} words, and at most {MOST_ARGUMENTS} can be read");
-        return Err(NoSignature::NotTraceable(why));
+    if at > MAX_ARGUMENTS {
+        let why = format!("its arguments take {at} words, and at most {MAX_ARGUMENTS} can be read");
+        return Err(SignatureError::NotTraceable(why));
     }
     Ok((values, at))
 }
 
 /// What a function is called with.
-pub(super) fn of_entry(function: &str) -> Result<Vec<PointValue>, NoSignature> {
+pub(super) fn of_entry(function: &str) -> Result<Vec<PointValue>, SignatureError> {
     let types = Types::read()?;
     let prototype = traceable(&types, function)?;
     arguments(&types, &prototype, 0).map(|(values, _)| values)
 }
 
 /// What a function returns: one value, or none.
-pub(super) fn of_return(function: &str) -> Result<Vec<PointValue>, NoSignature> {
+pub(super) fn of_return(function: &str) -> Result<Vec<PointValue>, SignatureError> {
     let types = Types::read()?;
     let prototype = traceable(&types, function)?;
     // The kernel's programs see the arguments, too, so these must fit.
@@ -206,7 +208,7 @@ pub(super) fn of_return(function: &str) -> Result<Vec<PointValue>, NoSignature> 
 }
 
 /// What a tracepoint without an event is called with, and how many words that takes.
-pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), NoSignature> {
+pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), SignatureError> {
     let types = Types::read()?;
     let has_it = |name: &str| {
         let name = format!("{TRACEPOINT_TYPE}{name}");
@@ -228,8 +230,8 @@ pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), NoSi
             .collect();
         known.sort_unstable();
         known.dedup();
-        known.truncate(MOST_LISTED);
-        return Err(NoSignature::Missing(known));
+        known.truncate(MAX_LISTED);
+        return Err(SignatureError::Missing(known));
     }
     // The type has the same parameters without names.
     let named = types.prototype(&format!("{OF_TRACEPOINT}{name}"));
@@ -247,36 +249,36 @@ pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), NoSi
 }
 
 /// The prototype of a function that is there once.
-fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, NoSignature> {
+fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, SignatureError> {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let found = look_up(&symbols, function);
     let prototype = types.prototype(function);
     match (found, prototype) {
         (
-            Found {
+            SymbolMatch {
                 times: 2..,
                 ..
             },
             _,
-        ) => Err(NoSignature::NotTraceable(format!(
+        ) => Err(SignatureError::NotTraceable(format!(
             "the kernel has {} functions of this name, and cannot tell them apart",
             found_times(&symbols, function)
         ))),
-        (Found { module: Some(module), .. }, None) => Err(NoSignature::NotTraceable(format!(
+        (SymbolMatch { module: Some(module), .. }, None) => Err(SignatureError::NotTraceable(format!(
             "it belongs to the module {module}, and only functions of the kernel itself are described"
         ))),
-        (Found { times: 1, .. }, Some(prototype)) => Ok(prototype),
+        (SymbolMatch { times: 1, .. }, Some(prototype)) => Ok(prototype),
         // Where the kernel hides its symbols, its types must do.
-        (Found { times: 0, .. }, Some(prototype)) if symbols.is_empty() => Ok(prototype),
-        (Found { times: 1, .. }, None) => Err(NoSignature::NotTraceable(
+        (SymbolMatch { times: 0, .. }, Some(prototype)) if symbols.is_empty() => Ok(prototype),
+        (SymbolMatch { times: 1, .. }, None) => Err(SignatureError::NotTraceable(
             "the kernel does not describe what it takes: it is not written in C, or its compiler has changed that"
                 .to_owned(),
         )),
-        (Found { alike, .. }, _) => match alike.iter().find(|it| is_made_of(it, function)) {
-            Some(made) => Err(NoSignature::NotTraceable(format!(
+        (SymbolMatch { similar, .. }, _) => match similar.iter().find(|it| is_made_of(it, function)) {
+            Some(made) => Err(SignatureError::NotTraceable(format!(
                 "its compiler has made {made} of it, with other arguments, or put it into its callers"
             ))),
-            None => Err(NoSignature::Missing(alike)),
+            None => Err(SignatureError::Missing(similar)),
         },
     }
 }
@@ -289,10 +291,10 @@ fn is_made_of(name: &str, function: &str) -> bool {
 
 /// What the list of the kernel's symbols has of a function.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct SymbolMatch {
     times: usize,
     module: Option<String>,
-    alike: Vec<String>,
+    similar: Vec<String>,
 }
 
 /// The functions of a list of symbols: name, and module where there is one.
@@ -311,36 +313,36 @@ fn found_times(symbols: &str, function: &str) -> usize {
         .count()
 }
 
-fn look_up(symbols: &str, function: &str) -> Found {
+fn look_up(symbols: &str, function: &str) -> SymbolMatch {
     let own = functions(symbols).find(|(name, _)| *name == function);
-    let mut alike: Vec<String> = functions(symbols)
+    let mut similar: Vec<String> = functions(symbols)
         .map(|(name, _)| name)
         .filter(|name| is_made_of(name, function) || is_near(name, function))
         .map(str::to_owned)
         .collect();
     // What was made of it comes first.
-    alike.sort_by_key(|name| (!is_made_of(name, function), name.len(), name.clone()));
-    alike.dedup();
-    alike.truncate(MOST_LISTED);
-    Found {
+    similar.sort_by_key(|name| (!is_made_of(name, function), name.len(), name.clone()));
+    similar.dedup();
+    similar.truncate(MAX_LISTED);
+    SymbolMatch {
         times: found_times(symbols, function),
         module: own.and_then(|(_, module)| module).map(str::to_owned),
-        alike,
+        similar,
     }
 }
 
-/// Whether two names of the kernel's hundred thousand are much alike.
+/// Whether two names of the kernel's hundred thousand are much similar.
 fn is_near(name: &str, function: &str) -> bool {
     name.len().abs_diff(function.len()) <= 2 && is_similar(name, function)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{look_up, of_entry, of_return, of_tracepoint, Found, NoSignature};
+    use super::{look_up, of_entry, of_return, of_tracepoint, SignatureError, SymbolMatch};
     use crate::machine;
 
     #[test]
-    fn symbols_tell_how_often_a_function_is_there_and_what_became_of_it() {
+    fn symbols_give_count_and_variants_of_a_function() {
         let symbols = "0000 T tcp_sendmsg\n0000 t show\n0000 t show\n0000 d tcp_prot\n\
                        0000 t nf_hook\t[nf_tables]\n0000 t helper.isra.0\n0000 T tcp_sendpage\n";
         let found = look_up(symbols, "tcp_sendmsg");
@@ -349,17 +351,17 @@ mod tests {
         assert_eq!(look_up(symbols, "tcp_prot").times, 0);
         let found = look_up(symbols, "nf_hook");
         assert_eq!(found.module.as_deref(), Some("nf_tables"));
-        let expected = Found {
+        let expected = SymbolMatch {
             times: 0,
             module: None,
-            alike: vec!["helper.isra.0".to_owned()],
+            similar: vec!["helper.isra.0".to_owned()],
         };
         assert_eq!(look_up(symbols, "helper"), expected);
-        assert_eq!(look_up(symbols, "tcp_sendmsgs").alike, ["tcp_sendmsg"]);
+        assert_eq!(look_up(symbols, "tcp_sendmsgs").similar, ["tcp_sendmsg"]);
     }
 
     #[test]
-    fn this_kernel_describes_its_functions_and_tracepoints() {
+    fn kernel_describes_functions_and_tracepoints() {
         if !machine::has_type_information() {
             return println!("skipped: this kernel does not describe its types");
         }
@@ -370,14 +372,14 @@ mod tests {
         assert!(of_return("wake_up_new_task").unwrap().is_empty());
         let (values, words) = of_tracepoint("sched_process_fork").unwrap();
         assert_eq!((values[1].name.as_str(), words), ("child", 2));
-        let Err(NoSignature::Missing(alike)) = of_entry("vfs_raed") else {
+        let Err(SignatureError::Missing(similar)) = of_entry("vfs_raed") else {
             panic!("there is no such function");
         };
-        assert!(alike.contains(&"vfs_read".to_owned()), "{alike:?}");
+        assert!(similar.contains(&"vfs_read".to_owned()), "{similar:?}");
         let missing = of_tracepoint("sched_proces_fork").unwrap_err();
         assert_eq!(
             missing,
-            NoSignature::Missing(vec!["sched_process_fork".to_owned()])
+            SignatureError::Missing(vec!["sched_process_fork".to_owned()])
         );
     }
 }

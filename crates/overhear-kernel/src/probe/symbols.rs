@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a function is in its file: by its name, mangled or as its language writes it, or by its address.
+//! Where a function is in its file: by its name, mangled or as its language writes it, or by its
+//! address.
 //!
-//! A name is looked for in the file itself, in its symbols and in those for the dynamic linker, which a stripped
-//! file keeps; then in the debug files that belong to it, by build id or debug link. An address that comes from a
-//! debug file is one of the file itself: both have the same layout, and only the file's segments say where in the
-//! file it lies.
+//! A name is looked for in the file itself, in its symbols and in those for the dynamic linker,
+//! which a stripped file keeps; then in the debug files that belong to it, by build id or debug
+//! link. An address that comes from a debug file is one of the file itself: both have the same
+//! layout, and only the file's segments say where in the file it lies.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,14 +20,14 @@ use super::elf::ElfFile;
 /// Where systems keep the debug files of their packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// How many names a sentence lists.
-const MOST_LISTED: usize = 8;
+const MAX_LISTED: usize = 8;
 
-/// Why a place cannot be told.
+/// Reason why a place cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unresolved {
+pub(super) enum ResolveError {
     /// The phrase after "because".
     File(String),
-    /// There is none; there are these that are called alike.
+    /// There is none; there are these that are called similar.
     Missing(Vec<String>),
     /// There are several.
     Ambiguous(Vec<String>),
@@ -57,22 +58,22 @@ impl<'a> Location<'a> {
 }
 
 /// The offset of a place in a file.
-pub(super) fn offset_of(path: &Path, place: &str) -> Result<u64, Unresolved> {
-    let elf = ElfFile::open(path).map_err(Unresolved::File)?;
+pub(super) fn offset_of(path: &Path, place: &str) -> Result<u64, ResolveError> {
+    let elf = ElfFile::open(path).map_err(ResolveError::File)?;
     let address = match Location::parse(place) {
         Location::Offset(offset) if elf.is_code(offset) => return Ok(offset),
-        Location::Offset(_) => return Err(Unresolved::NoCode),
+        Location::Offset(_) => return Err(ResolveError::NoCode),
         Location::Address(address) => address,
         Location::Name(name) => address_of(path, &elf, name)?,
     };
     if elf.is_indirect(address) {
-        return Err(Unresolved::Indirect);
+        return Err(ResolveError::Indirect);
     }
-    elf.code_offset(address).ok_or(Unresolved::NoCode)
+    elf.code_offset(address).ok_or(ResolveError::NoCode)
 }
 
 /// The address of a function by its name.
-fn address_of(path: &Path, elf: &ElfFile, name: &str) -> Result<u64, Unresolved> {
+fn address_of(path: &Path, elf: &ElfFile, name: &str) -> Result<u64, ResolveError> {
     let mut sources = vec![path.to_path_buf()];
     sources.extend(debug_files(path, elf));
     let inspector = Inspector::new();
@@ -89,8 +90,8 @@ fn without_debug_information(path: PathBuf) -> Source {
     Source::Elf(elf)
 }
 
-/// The debug files that belong to a file: those with its build id, or, where it has none, with the checksum in its
-/// debug link.
+/// The debug files that belong to a file: those with its build id, or, where it has none, with the
+/// checksum in its debug link.
 fn debug_files(path: &Path, elf: &ElfFile) -> Vec<PathBuf> {
     let id = elf.build_id();
     let mut candidates = Vec::new();
@@ -122,8 +123,8 @@ fn debug_files(path: &Path, elf: &ElfFile) -> Vec<PathBuf> {
     candidates
 }
 
-fn not_readable(error: &blazesym::Error) -> Unresolved {
-    Unresolved::File(format!("its symbols cannot be read ({error})"))
+fn not_readable(error: &blazesym::Error) -> ResolveError {
+    ResolveError::File(format!("its symbols cannot be read ({error})"))
 }
 
 /// The address of the symbol with this very name, in the first of the files that has it.
@@ -132,7 +133,7 @@ fn by_symbol(
     sources: &[Source],
     elf: &ElfFile,
     name: &str,
-) -> Result<Option<u64>, Unresolved> {
+) -> Result<Option<u64>, ResolveError> {
     for source in sources {
         let found = inspector.lookup(source, &[name]);
         let found = found.map_err(|error| not_readable(&error))?;
@@ -152,7 +153,7 @@ fn by_symbol(
             _ => {
                 let name = |address: &u64| format!("{name} at {address:#x}");
                 let names = addresses.iter().map(name).collect();
-                return Err(Unresolved::Ambiguous(names));
+                return Err(ResolveError::Ambiguous(names));
             }
         }
     }
@@ -165,26 +166,27 @@ fn by_written_name(
     sources: &[Source],
     elf: &ElfFile,
     wanted: &str,
-) -> Result<u64, Unresolved> {
+) -> Result<u64, ResolveError> {
     let key = last_name(wanted);
-    let (mut whole, mut bare, mut alike) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut with_params, mut without_params, mut similar) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for source in sources {
         let read = inspector.for_each(source, |symbol| {
             let is_candidate = symbol.sym_type == SymType::Function && symbol.name.contains(key);
             if !is_candidate || elf.code_offset(symbol.addr).is_none() {
                 return ControlFlow::Continue(());
             }
-            let written = Written::of(&symbol.name);
+            let written = DemangledName::of(&symbol.name);
             let (names, mangled) = match &written {
-                Some(written) if written.whole == wanted => (&mut whole, true),
-                Some(written) if written.bare == wanted => (&mut bare, true),
-                Some(written) if last_name(&written.bare) == key => (&mut alike, true),
+                Some(written) if written.with_params == wanted => (&mut with_params, true),
+                Some(written) if written.without_params == wanted => (&mut without_params, true),
+                Some(written) if last_name(&written.without_params) == key => (&mut similar, true),
                 // What a compiler has made of it: `name.part.0`, `name.isra.0`.
-                None if symbol.name.split('.').next() == Some(wanted) => (&mut alike, false),
+                None if symbol.name.split('.').next() == Some(wanted) => (&mut similar, false),
                 _ => return ControlFlow::Continue(()),
             };
             let text = match (&written, mangled) {
-                (Some(written), true) => format!("{} ({})", written.whole, symbol.name),
+                (Some(written), true) => format!("{} ({})", written.with_params, symbol.name),
                 _ => symbol.name.to_string(),
             };
             names.entry(symbol.addr).or_insert(text);
@@ -192,12 +194,16 @@ fn by_written_name(
         });
         read.map_err(|error| not_readable(&error))?;
     }
-    let found = if whole.is_empty() { bare } else { whole };
+    let found = if with_params.is_empty() {
+        without_params
+    } else {
+        with_params
+    };
     let mut addresses = found.keys();
     match (addresses.next(), found.len()) {
         (Some(address), 1) => Ok(*address),
-        (Some(_), _) => Err(Unresolved::Ambiguous(listed(found))),
-        (None, _) => Err(Unresolved::Missing(listed(alike))),
+        (Some(_), _) => Err(ResolveError::Ambiguous(listed(found))),
+        (None, _) => Err(ResolveError::Missing(listed(similar))),
     }
 }
 
@@ -205,39 +211,46 @@ fn by_written_name(
 fn listed(names: BTreeMap<u64, String>) -> Vec<String> {
     let count = names.len();
     let text = |(address, name): (u64, String)| format!("{name} at {address:#x}");
-    let mut listed: Vec<String> = names.into_iter().take(MOST_LISTED).map(text).collect();
-    if count > MOST_LISTED {
-        listed.push(format!("{} more", count - MOST_LISTED));
+    let mut listed: Vec<String> = names.into_iter().take(MAX_LISTED).map(text).collect();
+    if count > MAX_LISTED {
+        listed.push(format!("{} more", count - MAX_LISTED));
     }
     listed
 }
 
 /// A mangled name as its language writes it.
-struct Written {
+struct DemangledName {
     /// With parameters.
-    whole: String,
+    with_params: String,
     /// Without.
-    bare: String,
+    without_params: String,
 }
 
-impl Written {
+impl DemangledName {
     /// `None` if the name is not mangled.
     fn of(symbol: &str) -> Option<Self> {
         if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
             // Without the hash.
-            let whole = format!("{rust:#}");
-            let bare = whole.clone();
-            return Some(Self { whole, bare });
+            let with_params = format!("{rust:#}");
+            let without_params = with_params.clone();
+            return Some(Self {
+                with_params,
+                without_params,
+            });
         }
         let parsed = cpp_demangle::Symbol::new(symbol).ok()?;
         let options = cpp_demangle::DemangleOptions::new().no_return_type();
-        let whole = parsed.demangle_with_options(&options).ok()?;
-        let bare = parsed.demangle_with_options(&options.no_params()).ok()?;
-        Some(Self { whole, bare })
+        let with_params = parsed.demangle_with_options(&options).ok()?;
+        let without_params = parsed.demangle_with_options(&options.no_params()).ok()?;
+        Some(Self {
+            with_params,
+            without_params,
+        })
     }
 }
 
-/// The last part of a name: what a mangled one contains as it is. Empty where that is not known, as of operators.
+/// The last part of a name: what a mangled one contains as it is. Empty where that is not known, as
+/// of operators.
 fn last_name(name: &str) -> &str {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     // Parameters and arguments of templates stand behind it.
@@ -252,7 +265,7 @@ fn last_name(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{last_name, Location, Written};
+    use super::{last_name, DemangledName, Location};
 
     #[test]
     fn places_are_names_addresses_and_offsets() {
@@ -265,7 +278,7 @@ mod tests {
 
     #[test]
     fn mangled_names_are_written_as_their_languages_do() {
-        for (symbol, whole, bare) in [
+        for (symbol, with_params, without_params) in [
             (
                 "_ZN4shop5priceEid",
                 "shop::price(int, double)",
@@ -279,10 +292,13 @@ mod tests {
             ("_ZN3app4work17h0123456789abcdefE", "app::work", "app::work"),
             ("_RNvCs1234_7mycrate3foo", "mycrate::foo", "mycrate::foo"),
         ] {
-            let written = Written::of(symbol).unwrap();
-            assert_eq!((&*written.whole, &*written.bare), (whole, bare));
+            let written = DemangledName::of(symbol).unwrap();
+            assert_eq!(
+                (&*written.with_params, &*written.without_params),
+                (with_params, without_params)
+            );
         }
-        assert!(Written::of("main").is_none());
+        assert!(DemangledName::of("main").is_none());
         for (name, last) in [
             ("shop::price(int, shop::Item)", "price"),
             ("shop::list<int>::push(int)", "list"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tracepoints with an event: the fields of their records, as tracefs describes them.
 //!
-//! Where tracefs is not mounted, it is mounted for this process alone, without a place in the file system; that takes
-//! the right to mount.
+//! Where tracefs is not mounted, it is mounted for this process alone, without a place in the file
+//! system; that takes the right to mount.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,9 +19,9 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// Values that the kernel puts before those of each event.
 const COMMON: &str = "common_";
 /// Bytes that are no numbers are shown as words up to so many.
-const MOST_WORD_BYTES: usize = 32;
+const MAX_WORD_BYTES: usize = 32;
 /// How many names are listed.
-const MOST_LISTED: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// A tracepoint and what its records consist of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(super) struct Tracepoint {
 
 /// Why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoTracepoint {
-    /// These are called alike.
+pub(super) enum TracepointError {
+    /// These are called similar.
     Missing(Vec<String>),
     /// The phrase after "because".
     NotReadable(String),
@@ -43,18 +43,18 @@ pub(super) enum NoTracepoint {
 
 impl Tracepoint {
     /// Reads what tracefs tells of a tracepoint.
-    pub(super) fn read(system: &str, name: &str) -> Result<Self, NoTracepoint> {
-        let tracing = open_tracing().map_err(NoTracepoint::NotReadable)?;
+    pub(super) fn read(system: &str, name: &str) -> Result<Self, TracepointError> {
+        let tracing = open_tracing().map_err(TracepointError::NotReadable)?;
         let text = |file: &str| read_text(&tracing, &format!("events/{system}/{name}/{file}"));
         let missing = |errno: Errno| match errno {
-            Errno::NOENT | Errno::NOTDIR => NoTracepoint::Missing(alike(&tracing, system, name)),
-            errno => NoTracepoint::NotReadable(not_permitted(errno)),
+            Errno::NOENT | Errno::NOTDIR => TracepointError::Missing(alike(&tracing, system, name)),
+            errno => TracepointError::NotReadable(not_permitted(errno)),
         };
         let id = text("id").map_err(missing)?;
         let format = text("format").map_err(missing)?;
         let id = id.trim().parse().map_err(|_| {
             let why = "the kernel gives it no id, because it belongs to ftrace alone";
-            NoTracepoint::NotReadable(why.to_owned())
+            TracepointError::NotReadable(why.to_owned())
         })?;
         let (values, left_out) = parse(&format);
         Ok(Self {
@@ -130,7 +130,7 @@ fn alike(tracing: &OwnedFd, system: &str, name: &str) -> Vec<String> {
     };
     let similar = own.into_iter().filter(|other| is_similar(other, name));
     found.extend(similar.map(|other| format!("{system}:{other}")));
-    found.truncate(MOST_LISTED);
+    found.truncate(MAX_LISTED);
     found
 }
 
@@ -283,7 +283,7 @@ impl<'a> Field<'a> {
     /// One value for each so many bytes: `NAME_0`, `NAME_1` and so on, or `NAME` alone.
     fn split(&self, size: u16, kind: ValueKind) -> Vec<PointValue> {
         let count = self.bytes / size;
-        if count == 0 || usize::from(self.bytes) > MOST_WORD_BYTES.max(usize::from(size) * 8) {
+        if count == 0 || usize::from(self.bytes) > MAX_WORD_BYTES.max(usize::from(size) * 8) {
             return Vec::new();
         }
         let part = |index: u16| PointValue {
@@ -396,7 +396,7 @@ print fmt: \"comm=%s\", REC->comm
     }
 
     #[test]
-    fn nonsense_is_no_field() {
+    fn malformed_lines_are_no_fields() {
         for text in [
             "",
             "field:",

@@ -10,7 +10,7 @@ const SECTION: &str = ".note.stapsdt";
 const OWNER: &[u8] = b"stapsdt";
 const KIND: u32 = 3;
 /// How many arguments are fetched (as many as libbpf describes).
-pub(crate) const MOST_ARGUMENTS: usize = 12;
+pub(crate) const MAX_ARGUMENTS: usize = 12;
 
 /// What is known of an argument: it is fetched as a whole word, extended by its sign if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +20,14 @@ pub(crate) struct Argument {
 
 /// A static probe of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Described {
+struct StaticProbeNote {
     provider: String,
     name: String,
     arguments: Vec<Argument>,
 }
 
-/// The arguments of a static probe. One that stands at several places may have others at each: then it has as many
-/// as the place with the most, and a sign if one of them has.
+/// The arguments of a static probe. One that stands at several places may have others at each: then
+/// it has as many as the place with the most, and a sign if one of them has.
 ///
 /// # Errors
 /// The static probes that the file has instead.
@@ -39,10 +39,10 @@ pub(super) fn arguments(
     let elf = ElfFile::open(path)?;
     let notes = elf.notes(Some(SECTION)).into_iter();
     let own = notes.filter(|note| note.owner == OWNER && note.kind == KIND);
-    let all: Vec<Described> = own
+    let all: Vec<StaticProbeNote> = own
         .filter_map(|note| describe(&note.body, elf.word_bytes()))
         .collect();
-    let is_it = |it: &&Described| it.provider == provider && it.name == name;
+    let is_it = |it: &&StaticProbeNote| it.provider == provider && it.name == name;
     let mut places = all.iter().filter(is_it).peekable();
     if places.peek().is_none() {
         let mut others: Vec<String> = all
@@ -66,19 +66,20 @@ pub(super) fn arguments(
 }
 
 /// Reads a note: three addresses, then provider, name and arguments, each ended by a zero.
-fn describe(body: &[u8], word_bytes: usize) -> Option<Described> {
+fn describe(body: &[u8], word_bytes: usize) -> Option<StaticProbeNote> {
     let texts = body.get(3 * word_bytes..)?;
     let provider = text_at(texts, 0);
     let name = text_at(texts, provider.len() + 1);
     let arguments = text_at(texts, provider.len() + name.len() + 2);
-    Some(Described {
+    Some(StaticProbeNote {
         provider,
         name,
         arguments: split(&arguments),
     })
 }
 
-/// The arguments of a text like `-4@%edi 8@[sp, 16]`: each has its size, negative with a sign, before an `@`.
+/// The arguments of a text like `-4@%edi 8@[sp, 16]`: each has its size, negative with a sign,
+/// before an `@`.
 fn split(text: &str) -> Vec<Argument> {
     let sizes = text.match_indices('@').map(|(at, _)| {
         let before = &text[..at];
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_read_as_far_as_they_go() {
+    fn truncated_notes_are_read_partly() {
         let mut body = vec![0; 24];
         body.extend(*b"app\0phase\0-8@%rdi\0");
         let described = describe(&body, 8).unwrap();

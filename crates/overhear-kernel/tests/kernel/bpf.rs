@@ -6,7 +6,7 @@ use std::fs;
 
 use overhear_event::kernel::{Life, Switch, Wake};
 use overhear_event::{GapCause, StreamId};
-use overhear_kernel::{Active, Choice, Kernel, KernelBuilder, SelectError, StartError};
+use overhear_kernel::{ActiveBackend, Backend, Kernel, KernelBuilder, SelectError, StartError};
 
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::BROOD;
@@ -15,10 +15,10 @@ use crate::roles::BROOD;
 const TASK_DEAD: u16 = 0x80;
 
 fn start(builder: KernelBuilder) -> Option<Kernel> {
-    match builder.choice(Choice::Bpf).build() {
+    match builder.backend(Backend::Bpf).build() {
         Ok(kernel) => {
             println!("{}", kernel.status().sentence);
-            assert_eq!(kernel.status().active, Active::Bpf);
+            assert_eq!(kernel.status().active, ActiveBackend::Bpf);
             Some(kernel)
         }
         Err(error) => {
@@ -80,7 +80,7 @@ fn voluntary_is_exact_with_pending_signals() {
 }
 
 #[test]
-fn a_busy_word_does_where_interrupts_cannot_be_masked() {
+fn busy_word_replaces_interrupt_masking() {
     if let Some(kernel) = start(Kernel::builder().without_interrupt_masking()) {
         let recorder = compare_counts("counted", kernel);
         println!("{} refused", recorder.missed(GapCause::Nested));
@@ -171,7 +171,7 @@ fn children_inherit_before_they_run() {
 }
 
 #[test]
-fn an_exec_by_another_thread_tells_the_id_that_ends() {
+fn exec_by_non_leader_has_old_id() {
     let _turn = turn();
     let Some(mut kernel) = start(Kernel::builder()) else {
         return;
@@ -236,7 +236,7 @@ fn gaps_of_tiny_rings_are_exact() {
 }
 
 #[test]
-fn a_running_process_is_followed_with_all_its_threads() {
+fn running_process_is_followed_with_all_threads() {
     let _turn = turn();
     let Some(mut kernel) = start(Kernel::builder()) else {
         return;
@@ -259,7 +259,7 @@ fn a_running_process_is_followed_with_all_its_threads() {
 }
 
 #[test]
-fn mistakes_are_answered_in_sentences() {
+fn invalid_requests_fail_with_sentences() {
     for elements in [0, 4, 100, 1 << 20] {
         let error = Kernel::builder().elements(elements).build().unwrap_err();
         assert!(matches!(error, StartError::RingSize { given, .. } if given == elements));

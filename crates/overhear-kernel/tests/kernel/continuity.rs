@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What monitors conclude from the switches of real programs: nothing is missing of a complete recording, and
-//! switches that were never recorded are proven.
+//! What monitors conclude from the switches of real programs: nothing is missing of a complete
+//! recording, and switches that were never recorded are proven.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use overhear_event::{
     ElementView, Gap, GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp,
     Update,
 };
-use overhear_kernel::{Choice, Kernel, KernelMonitor};
+use overhear_kernel::{Backend, Kernel, KernelMonitor};
 use overhear_monitor::{Clock, Monitor, SystemClock, HOLD_BACK};
 
 use crate::harness::{is_root, turn, Program};
@@ -161,8 +161,8 @@ impl<S: Source + 'static> Hearing<S> {
     }
 }
 
-fn start(choice: Choice) -> Option<Kernel> {
-    match Kernel::builder().choice(choice).build() {
+fn start(backend: Backend) -> Option<Kernel> {
+    match Kernel::builder().backend(backend).build() {
         Ok(kernel) => Some(kernel),
         Err(error) => {
             println!("skipped: {error}");
@@ -172,9 +172,9 @@ fn start(choice: Choice) -> Option<Kernel> {
 }
 
 /// Observes a role to its end, with every so-manyth departure lost.
-fn observe(choice: Choice, role: &str, every: u64) -> Option<(u64, u64)> {
+fn observe(backend: Backend, role: &str, every: u64) -> Option<(u64, u64)> {
     let _turn = turn();
-    let mut hearing = Hearing::new(start(choice)?, every);
+    let mut hearing = Hearing::new(start(backend)?, every);
     let mut program = Program::start(role, |pid| {
         hearing.source.borrow_mut().follow(pid).unwrap();
     });
@@ -187,7 +187,7 @@ fn observe(choice: Choice, role: &str, every: u64) -> Option<(u64, u64)> {
     hearing.source.borrow_mut().finish();
     let (lost, proven) = hearing.finish();
     let elements = hearing.monitor.elements();
-    println!("{choice:?}, {role}: {elements} elements, {lost} lost, {proven} proven");
+    println!("{backend:?}, {role}: {elements} elements, {lost} lost, {proven} proven");
     assert!(elements > 0);
     Some((lost, proven))
 }
@@ -196,27 +196,27 @@ fn observe(choice: Choice, role: &str, every: u64) -> Option<(u64, u64)> {
 const ROLES: [&str; 6] = ["counted", "signalled", "brood", "crowd", "churn", "usurper"];
 
 #[test]
-fn complete_runs_prove_nothing() {
+fn complete_runs_have_no_proofs() {
     if !is_root() {
         return println!("skipped: BPF and perf side by side take root");
     }
-    for choice in [Choice::Bpf, Choice::Perf] {
+    for backend in [Backend::Bpf, Backend::Perf] {
         for role in ROLES {
-            let Some(found) = observe(choice, role, 0) else {
+            let Some(found) = observe(backend, role, 0) else {
                 return;
             };
-            assert_eq!(found, (0, 0), "{choice:?}, {role}");
+            assert_eq!(found, (0, 0), "{backend:?}, {role}");
         }
     }
 }
 
 #[test]
-fn departures_that_were_never_recorded_are_proven() {
+fn unrecorded_departures_are_proven() {
     if !is_root() {
         return println!("skipped: BPF and perf side by side take root");
     }
-    for choice in [Choice::Bpf, Choice::Perf] {
-        let Some((lost, proven)) = observe(choice, "counted", 50) else {
+    for backend in [Backend::Bpf, Backend::Perf] {
+        let Some((lost, proven)) = observe(backend, "counted", 50) else {
             return;
         };
         // The last ones of threads and CPUs are contradicted by nothing.
@@ -229,13 +229,13 @@ fn departures_that_were_never_recorded_are_proven() {
 }
 
 #[test]
-fn nothing_is_missing_of_a_monitor_that_was_suspended() {
+fn suspended_monitor_misses_nothing() {
     let _turn = turn();
     if !is_root() {
         return println!("skipped: BPF and perf side by side take root");
     }
-    for choice in [Choice::Bpf, Choice::Perf] {
-        let monitor = match KernelMonitor::builder().choice(choice).create() {
+    for backend in [Backend::Bpf, Backend::Perf] {
+        let monitor = match KernelMonitor::builder().backend(backend).create() {
             Ok(monitor) => monitor,
             Err(error) => return println!("skipped: {error}"),
         };
@@ -265,9 +265,9 @@ fn nothing_is_missing_of_a_monitor_that_was_suspended() {
         assert_eq!(verses, 3);
         program.end();
         monitor.borrow_mut().finish().unwrap();
-        assert_eq!(hearing.finish(), (0, 0), "{choice:?}");
+        assert_eq!(hearing.finish(), (0, 0), "{backend:?}");
         println!(
-            "{choice:?}: {} switches after pauses",
+            "{backend:?}: {} switches after pauses",
             hearing.account.resumed
         );
         assert!(hearing.account.resumed > 0);
@@ -275,17 +275,17 @@ fn nothing_is_missing_of_a_monitor_that_was_suspended() {
 }
 
 #[test]
-fn nothing_is_missing_of_threads_that_run_before_and_after() {
+fn threads_running_before_and_after_miss_nothing() {
     let _turn = turn();
     if !is_root() {
         return println!("skipped: BPF and perf side by side take root");
     }
-    for choice in [Choice::Bpf, Choice::Perf] {
+    for backend in [Backend::Bpf, Backend::Perf] {
         let mut program = Program::start("refrain", |_| {});
         program.until_parked(|| {});
         let threads = crate::monitors::named(&program);
         for is_by_thread in [true, false, true] {
-            let monitor = KernelMonitor::builder().choice(choice).create();
+            let monitor = KernelMonitor::builder().backend(backend).create();
             let mut monitor = match monitor {
                 Ok(monitor) => monitor,
                 Err(error) => return println!("skipped: {error}"),
@@ -310,7 +310,7 @@ fn nothing_is_missing_of_threads_that_run_before_and_after() {
                 }
             });
             hearing.source.borrow_mut().finish().unwrap();
-            assert_eq!(hearing.finish(), (0, 0), "{choice:?}");
+            assert_eq!(hearing.finish(), (0, 0), "{backend:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! What is left when the kernel refuses, and what the user is told.
 
 use overhear_event::StreamId;
-use overhear_kernel::{Active, Choice, Kernel, StartError};
+use overhear_kernel::{ActiveBackend, Backend, Kernel, StartError};
 
 use crate::harness::{is_root, run_role, Recorder};
 use crate::perf::NOBODY;
@@ -22,8 +22,8 @@ pub(crate) fn auto_is_perf() {
         "kernel sensors: perf context-switch records, because loading BPF needs CAP_BPF and \
          CAP_PERFMON; there are no wake-ups, runnable time comes from schedstat"
     );
-    assert_eq!(kernel.status().active, Active::Perf);
-    let error = Kernel::builder().choice(Choice::Bpf).build().unwrap_err();
+    assert_eq!(kernel.status().active, ActiveBackend::Perf);
+    let error = Kernel::builder().backend(Backend::Bpf).build().unwrap_err();
     println!("{error}");
     assert!(matches!(error, StartError::Bpf { .. }));
 }
@@ -34,7 +34,7 @@ fn assert_none(expected: &str) {
         .build()
         .unwrap();
     assert_is_sentence(&kernel.status().sentence);
-    assert_eq!(kernel.status().active, Active::None);
+    assert_eq!(kernel.status().active, ActiveBackend::None);
     assert!(kernel.status().sentence.contains(expected));
     // A source without sensors is quiet, not broken.
     let mut recorder = Recorder::default();
@@ -42,8 +42,8 @@ fn assert_none(expected: &str) {
     recorder.poll(&mut kernel);
     kernel.finish();
     recorder.poll(&mut kernel);
-    for choice in [Choice::Bpf, Choice::Perf] {
-        let error = Kernel::builder().choice(choice).build().unwrap_err();
+    for backend in [Backend::Bpf, Backend::Perf] {
+        let error = Kernel::builder().backend(backend).build().unwrap_err();
         println!("{error}");
     }
 }
@@ -109,14 +109,14 @@ fn perf_is_open_to_all() -> bool {
 }
 
 #[test]
-fn without_privilege_auto_is_perf() {
+fn auto_is_perf_without_privilege() {
     if perf_is_open_to_all() {
         run_role("auto_is_perf", is_root().then_some(NOBODY));
     }
 }
 
 #[test]
-fn with_both_calls_refused_auto_is_none() {
+fn auto_is_none_if_both_calls_are_refused() {
     run_role("auto_is_none_by_filter", is_root().then_some(NOBODY));
     if is_root() {
         run_role("auto_is_none_by_filter", None);
@@ -124,13 +124,13 @@ fn with_both_calls_refused_auto_is_none() {
 }
 
 #[test]
-fn without_file_descriptors_auto_is_none() {
+fn auto_is_none_without_file_descriptors() {
     run_role("auto_is_none_by_limit", is_root().then_some(NOBODY));
 }
 
 #[test]
 fn off_is_off() {
-    let kernel = Kernel::builder().choice(Choice::Off).build().unwrap();
+    let kernel = Kernel::builder().backend(Backend::Off).build().unwrap();
     assert_is_sentence(&kernel.status().sentence);
-    assert_eq!(kernel.status().active, Active::None);
+    assert_eq!(kernel.status().active, ActiveBackend::None);
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{
-    Active, Choice, GiveError, KernelMonitor, Probe, ReceiveError, SelectError, Sensor,
+    ActiveBackend, Backend, GiveError, KernelMonitor, Probe, ReceiveError, SelectError, Sensor,
 };
 
 use crate::harness::{is_root, turn, Program, Recorder};
@@ -147,7 +147,9 @@ pub(crate) fn giver() {
     let mut socket = socket();
     let builder = || KernelMonitor::builder().elements(4096);
     // It has another one, which is none of the receiver's business.
-    let (Some(_other), Some(mut monitor)) = (create(builder()), create(builder().apart())) else {
+    let (Some(_other), Some(mut monitor)) =
+        (create(builder()), create(builder().dedicated_programs()))
+    else {
         return println!("@ skipped");
     };
     let threads = threads();
@@ -158,10 +160,10 @@ pub(crate) fn giver() {
     let mut heard = Departures::default();
     heard.read(&mut monitor);
     monitor.give(&socket).unwrap();
-    assert_eq!(monitor.resume(), Err(SelectError::Given));
+    assert_eq!(monitor.resume(), Err(SelectError::HandedOver));
     assert_eq!(
         monitor.give(&socket),
-        Err(GiveError::Gone(SelectError::Given))
+        Err(GiveError::Unavailable(SelectError::HandedOver))
     );
     println!("@ {} {}", heard.of(threads[0]), heard.missed);
     // Until it is killed.
@@ -169,7 +171,7 @@ pub(crate) fn giver() {
 }
 
 #[test]
-fn a_monitor_that_was_given_survives_its_giver() {
+fn given_monitor_survives_giver() {
     let _turn = turn();
     let mut program = Program::start("refrain", |_| {});
     program.until_parked(|| {});
@@ -247,12 +249,13 @@ pub(crate) fn receiver() {
 }
 
 #[test]
-fn a_receiver_needs_no_privilege_and_leaves_nothing_behind() {
+fn receiver_needs_no_privilege_and_leaves_nothing() {
     let _turn = turn();
     if !is_root() {
         return println!("skipped: another user takes root");
     }
-    let Some(mut monitor) = create(KernelMonitor::builder().elements(4096).apart()) else {
+    let Some(mut monitor) = create(KernelMonitor::builder().elements(4096).dedicated_programs())
+    else {
         return;
     };
     let mut program = Program::start("refrain", |_| {});
@@ -281,9 +284,10 @@ fn a_receiver_needs_no_privilege_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_nobody_takes_ends() {
+fn unreceived_monitor_ends() {
     let _turn = turn();
-    let Some(mut monitor) = create(KernelMonitor::builder().elements(8).apart()) else {
+    let Some(mut monitor) = create(KernelMonitor::builder().elements(8).dedicated_programs())
+    else {
         return;
     };
     monitor.resume().unwrap();
@@ -304,7 +308,7 @@ fn what_nobody_takes_ends() {
 }
 
 #[test]
-fn what_cannot_be_given_stays() {
+fn refused_monitor_stays_with_giver() {
     let _turn = turn();
     let (here, there) = UnixStream::pair().unwrap();
     let small = || KernelMonitor::builder().elements(8);
@@ -332,11 +336,11 @@ fn what_cannot_be_given_stays() {
     monitor.resume().unwrap();
     monitor.terminate().unwrap();
 
-    let mut nothing = small().choice(Choice::Off).create().unwrap();
-    assert_eq!(nothing.give(&here), Err(GiveError::Nothing));
+    let mut nothing = small().backend(Backend::Off).create().unwrap();
+    assert_eq!(nothing.give(&here), Err(GiveError::NoSensors));
     (&here).write_all(&[1; 64]).unwrap();
     let error = KernelMonitor::receive(&there).unwrap_err();
-    assert_eq!(error, ReceiveError::Misunderstood);
+    assert_eq!(error, ReceiveError::InvalidMessage);
     drop(here);
     let (here, there) = UnixStream::pair().unwrap();
     drop(here);
@@ -347,7 +351,7 @@ fn what_cannot_be_given_stays() {
 /// Plays an owner of a monitor by perf records, which gives it away and is killed.
 pub(crate) fn perf_giver() {
     let mut socket = socket();
-    let created = KernelMonitor::builder().choice(Choice::Perf).create();
+    let created = KernelMonitor::builder().backend(Backend::Perf).create();
     let Ok(mut monitor) = created.map_err(|error| println!("@ skipped: {error}")) else {
         return;
     };
@@ -363,13 +367,13 @@ pub(crate) fn perf_giver() {
     // What is there when it is given goes with it, delivered or not.
     socket.read_exact(&mut [0]).unwrap();
     monitor.give(&socket).unwrap();
-    assert_eq!(monitor.resume(), Err(SelectError::Given));
+    assert_eq!(monitor.resume(), Err(SelectError::HandedOver));
     println!("@ {} {}", heard.all(), heard.missed);
     let _ = socket.read_exact(&mut [0]);
 }
 
 #[test]
-fn a_monitor_of_perf_records_is_given_with_all_its_events() {
+fn perf_monitor_is_given_with_all_events() {
     let _turn = turn();
     let mut program = Program::start("choir", |_| {});
     program.until_parked(|| {});
@@ -392,7 +396,7 @@ fn a_monitor_of_perf_records_is_given_with_all_its_events() {
     giver.socket.write_all(&[0]).unwrap();
     let mut monitor = KernelMonitor::receive(&giver.socket).unwrap();
     let said = giver.line();
-    assert_eq!(monitor.status().unwrap().active, Active::Perf);
+    assert_eq!(monitor.status().unwrap().active, ActiveBackend::Perf);
     println!("{}", monitor.status().unwrap().sentence);
     drop(giver);
     let third = sing(&mut program);
@@ -433,9 +437,9 @@ fn a_monitor_of_perf_records_is_given_with_all_its_events() {
 }
 
 #[test]
-fn a_monitor_of_perf_records_that_nobody_takes_stays() {
+fn unreceived_perf_monitor_stays() {
     let _turn = turn();
-    let Ok(mut monitor) = KernelMonitor::builder().choice(Choice::Perf).create() else {
+    let Ok(mut monitor) = KernelMonitor::builder().backend(Backend::Perf).create() else {
         return println!("skipped: no perf records here");
     };
     monitor.process_monitor(std::process::id()).unwrap();
@@ -461,10 +465,11 @@ fn tracepoint() -> Option<Probe> {
     probe.schema().is_ok().then_some(probe)
 }
 
-/// Plays an owner of a monitor with every sensor and with probes, which gives it away and is killed.
+/// Plays an owner of a monitor with every sensor and with probes, which gives it away and is
+/// killed.
 pub(crate) fn probing_giver() {
     let mut socket = socket();
-    let builder = KernelMonitor::builder().elements(1024).apart();
+    let builder = KernelMonitor::builder().elements(1024).dedicated_programs();
     let points = tracepoint().into_iter();
     let builder = builder
         .sensors(Sensor::all())

@@ -40,7 +40,7 @@ fn arguments(role: &str) -> ([&'static str; 4], (&'static str, String)) {
     (arguments, (ROLE, role.to_owned()))
 }
 
-/// Runs a role to its end as a user, and says whether it could be executed at all.
+/// ProgStats a role to its end as a user, and says whether it could be executed at all.
 ///
 /// The role asserts for itself; what it prints is shown.
 pub(crate) fn run_role(role: &str, user: Option<u32>) -> bool {

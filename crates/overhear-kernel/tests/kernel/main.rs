@@ -14,6 +14,6 @@ mod owners;
 mod perf;
 mod points;
 mod probes;
+mod prog_stats;
 mod roles;
-mod runs;
 mod sensors;

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use overhear_event::kernel::{Life, Switch};
 use overhear_event::{GapCause, StreamId};
-use overhear_kernel::{Choice, KernelBuilder, KernelMonitor, SelectError, Sensor};
+use overhear_kernel::{Backend, KernelBuilder, KernelMonitor, SelectError, Sensor};
 
 use crate::harness::{turn, Program, Recorder};
 use crate::owners::links_of;
 use crate::roles::CHURN;
 
 pub(crate) fn create(builder: KernelBuilder) -> Option<KernelMonitor> {
-    match builder.choice(Choice::Bpf).create() {
+    match builder.backend(Backend::Bpf).create() {
         Ok(monitor) => Some(monitor),
         Err(error) => {
             println!("skipped: {error}");
@@ -46,7 +46,7 @@ pub(crate) fn named(program: &Program) -> Vec<u32> {
 }
 
 #[test]
-fn eight_monitors_hear_their_own_threads_and_no_others() {
+fn eight_monitors_record_only_their_threads() {
     let _turn = turn();
     let mut monitors = Vec::new();
     for index in 0..8 {
@@ -138,7 +138,7 @@ fn recorder_of_stranger(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
 }
 
 #[test]
-fn ten_thousand_short_lives_are_each_told_once() {
+fn ten_thousand_short_lives_are_recorded_once() {
     let _turn = turn();
     let (Some(mut family), Some(mut main), Some(mut nobody)) = (
         resumed(KernelMonitor::builder().life_elements(32_768)),
@@ -207,7 +207,7 @@ fn ten_thousand_short_lives_are_each_told_once() {
 }
 
 #[test]
-fn a_thread_id_that_comes_again_is_another_thread() {
+fn reused_thread_id_is_another_thread() {
     let _turn = turn();
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
@@ -269,7 +269,7 @@ fn end(child: u32) {
 }
 
 #[test]
-fn losses_of_each_monitor_are_its_own() {
+fn monitors_count_losses_separately() {
     let _turn = turn();
     let mut monitors = Vec::new();
     for elements in [8, 16, 64, 65_536] {
@@ -308,7 +308,7 @@ fn losses_of_each_monitor_are_its_own() {
 }
 
 #[test]
-fn a_monitor_lives_as_the_seed_says() {
+fn monitor_has_specified_life_cycle() {
     let _turn = turn();
     let Some(mut monitor) = create(KernelMonitor::builder().buffer_bytes(1 << 20)) else {
         return;
@@ -414,7 +414,7 @@ fn thousands_of_threads_are_tracked_one_by_one_and_at_once() {
 }
 
 #[test]
-fn threads_that_end_while_they_are_added_are_errors_or_stories() {
+fn threads_ending_while_added_are_errors_or_complete() {
     let _turn = turn();
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
@@ -455,7 +455,7 @@ fn threads_that_end_while_they_are_added_are_errors_or_stories() {
 }
 
 #[test]
-fn all_threads_of_the_machine_are_heard() {
+fn all_threads_of_the_machine_are_recorded() {
     let _turn = turn();
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
@@ -525,7 +525,7 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn a_cgroup_is_whoever_is_in_it() {
+fn cgroup_tracks_current_members() {
     let _turn = turn();
     let Some(cgroup) = Cgroup::create("monitored") else {
         println!("skipped: no cgroup can be made here");
@@ -580,7 +580,7 @@ fn a_cgroup_is_whoever_is_in_it() {
 
 /// The names of what a monitor hears.
 fn heard(monitor: &KernelMonitor) -> Vec<&'static str> {
-    let heard = monitor.status().unwrap().heard.iter();
+    let heard = monitor.status().unwrap().sensors.iter();
     heard.map(|sensor| sensor.name()).collect()
 }
 
@@ -589,7 +589,7 @@ fn of_switches() -> KernelBuilder {
 }
 
 #[test]
-fn switches_alone_have_no_programs_for_wake_ups() {
+fn switch_monitor_loads_no_wakeup_programs() {
     let _turn = turn();
     let me = std::process::id();
     let before = links_of(me);
@@ -625,7 +625,7 @@ fn switches_alone_have_no_programs_for_wake_ups() {
 }
 
 #[test]
-fn monitors_with_and_without_wake_ups_hear_the_same_switches() {
+fn wakeups_do_not_change_recorded_switches() {
     let _turn = turn();
     let Some(mut alone) = resumed(of_switches()) else {
         return;
@@ -664,7 +664,7 @@ fn monitors_with_and_without_wake_ups_hear_the_same_switches() {
 }
 
 #[test]
-fn only_scheduling_that_is_named_is_heard() {
+fn only_named_scheduling_is_recorded() {
     let _turn = turn();
     let sensors = |names: &[&str]| -> Vec<Sensor> {
         names.iter().map(|name| name.parse().unwrap()).collect()
@@ -696,7 +696,7 @@ fn only_scheduling_that_is_named_is_heard() {
         assert_eq!(found, expected, "{named:?}");
     }
     // perf records always have switches and lives, and never wake-ups.
-    if let Ok(perf) = of_switches().choice(Choice::Perf).create() {
+    if let Ok(perf) = of_switches().backend(Backend::Perf).create() {
         assert_eq!(heard(&perf), ["sched_switch", "task_life"]);
     }
 }

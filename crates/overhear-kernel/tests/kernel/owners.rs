@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use libbpf_rs::{MapHandle, Program as BpfProgram};
 use overhear_event::kernel::Life;
 use overhear_event::GapCause;
-use overhear_kernel::{Active, Choice, KernelMonitor, SelectError, Sensor};
+use overhear_kernel::{ActiveBackend, Backend, KernelMonitor, SelectError, Sensor};
 
 use crate::hand_over::{threads, THREADS};
 use crate::harness::{is_root, run_role, turn, Program, Recorder};
@@ -21,8 +21,8 @@ use crate::perf::NOBODY;
 use crate::probes::probes;
 use crate::roles::{ENTRY, ROLE};
 
-/// Plays a process with monitors that is killed: by BPF programs with every sensor and with probes, and by perf
-/// records of the threads that are named.
+/// Plays a process with monitors that is killed: by BPF programs with every sensor and with probes,
+/// and by perf records of the threads that are named.
 pub(crate) fn monitor_and_wait() {
     let builder = KernelMonitor::builder().elements(1024);
     let builder = builder.sensors(Sensor::all()).probes(probes());
@@ -31,7 +31,10 @@ pub(crate) fn monitor_and_wait() {
         return;
     };
     monitor.all_monitor().unwrap();
-    let mut perf = KernelMonitor::builder().choice(Choice::Perf).create().ok();
+    let mut perf = KernelMonitor::builder()
+        .backend(Backend::Perf)
+        .create()
+        .ok();
     if let Some(perf) = &mut perf {
         perf.process_monitor(threads()[0]).unwrap();
         perf.resume().unwrap();
@@ -123,7 +126,7 @@ fn instruction(pid: u32, address: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_killed_process_leaves_nothing_in_the_kernel() {
+fn killed_process_leaves_no_kernel_objects() {
     let _turn = turn();
     let mut program = Program::start("probed", |_| {});
     program.until_parked(|| {});
@@ -216,7 +219,7 @@ pub(crate) fn inside_a_namespace() {
 }
 
 #[test]
-fn ids_are_understood_as_the_namespace_has_them() {
+fn ids_are_those_of_the_namespace() {
     let _turn = turn();
     if !is_root() {
         return println!("skipped: a PID namespace of one's own takes root");
@@ -246,12 +249,12 @@ fn ids_are_understood_as_the_namespace_has_them() {
 
 /// The perf monitor of an ordinary user.
 pub(crate) fn perf_monitor() {
-    let monitor = KernelMonitor::builder().choice(Choice::Perf).create();
+    let monitor = KernelMonitor::builder().backend(Backend::Perf).create();
     let mut monitor = match monitor {
         Ok(monitor) => monitor,
         Err(error) => return println!("skipped: {error}"),
     };
-    assert_eq!(monitor.status().unwrap().active, Active::Perf);
+    assert_eq!(monitor.status().unwrap().active, ActiveBackend::Perf);
     assert!(monitor.granted_bytes().unwrap() > 0);
     let mut recorder = Recorder::default();
     let mut program = Program::start("chorus", |_| {});
@@ -305,11 +308,11 @@ fn threads_of(pid: u32) -> BTreeSet<u32> {
         .collect()
 }
 
-/// A perf monitor of single threads tells nothing of what these create; one of a process tells the names of
-/// the threads that are there already; and who is tracked in both ways is heard once.
+/// A perf monitor of single threads tells nothing of what these create; one of a process tells the
+/// names of the threads that are there already; and who is tracked in both ways is heard once.
 pub(crate) fn perf_selections() {
     let create = || {
-        let builder = KernelMonitor::builder().choice(Choice::Perf);
+        let builder = KernelMonitor::builder().backend(Backend::Perf);
         builder
             .create()
             .map_err(|error| println!("skipped: {error}"))
@@ -365,13 +368,13 @@ pub(crate) fn perf_selections() {
 }
 
 #[test]
-fn perf_monitors_of_threads_and_of_processes_hear_whom_they_should() {
+fn perf_monitors_record_selected_threads_and_processes() {
     let _turn = turn();
     run_role("perf_selections", is_root().then_some(NOBODY));
 }
 
 #[test]
-fn an_ordinary_user_has_monitors_of_perf_records() {
+fn ordinary_user_gets_perf_monitors() {
     let _turn = turn();
     run_role("perf_monitor", is_root().then_some(NOBODY));
 }

@@ -3,7 +3,7 @@
 
 use overhear_event::kernel::Life;
 use overhear_event::GapCause;
-use overhear_kernel::{Active, Choice, Kernel};
+use overhear_kernel::{ActiveBackend, Backend, Kernel};
 
 use crate::harness::{is_root, run_role, turn, Program, Recorder};
 
@@ -11,11 +11,11 @@ use crate::harness::{is_root, run_role, turn, Program, Recorder};
 pub(crate) const NOBODY: u32 = 65_534;
 
 fn start(pages: u32) -> Option<Kernel> {
-    let builder = Kernel::builder().choice(Choice::Perf).perf_pages(pages);
+    let builder = Kernel::builder().backend(Backend::Perf).perf_pages(pages);
     match builder.build() {
         Ok(kernel) => {
             println!("{}", kernel.status().sentence);
-            assert_eq!(kernel.status().active, Active::Perf);
+            assert_eq!(kernel.status().active, ActiveBackend::Perf);
             Some(kernel)
         }
         Err(error) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 
 use overhear_event::GapCause;
-use overhear_kernel::{Choice, KernelBuilder, KernelMonitor, Probe, ProbeError, StartError};
+use overhear_kernel::{Backend, KernelBuilder, KernelMonitor, Probe, ProbeError, StartError};
 
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
@@ -46,11 +46,11 @@ pub(crate) fn pointed() {
 
 type Fields = BTreeMap<String, i128>;
 
-/// What was recorded of the program at these points, with the children that it named; `None`, having said "skipped", where
-/// this kernel has not all of it.
+/// What was recorded of the program at these points, with the children that it named; `None`,
+/// having said "skipped", where this kernel has not all of it.
 fn recorded(builder: KernelBuilder, probes: &[&Probe]) -> Option<(Recorder, Vec<i128>, Program)> {
     let probes = probes.iter().copied().cloned();
-    let mut monitor = match builder.choice(Choice::Bpf).probes(probes).create() {
+    let mut monitor = match builder.backend(Backend::Bpf).probes(probes).create() {
         Ok(monitor) => monitor,
         Err(
             error @ (StartError::Bpf { .. } | StartError::Probe(ProbeError::NotTraceable { .. })),
@@ -205,7 +205,7 @@ fn kernel_functions_have_their_arguments_and_results() {
 }
 
 #[test]
-fn what_cannot_be_traced_is_an_error_with_a_sentence() {
+fn untraceable_points_fail_with_sentence() {
     for text in ["", ":", "sched:", ":sched_switch", "a:b:c", "../x:y", "a b"] {
         let error = Probe::tracepoint(text).unwrap_err();
         assert!(matches!(error, ProbeError::Form { .. }), "{text}: {error}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use overhear_event::GapCause;
-use overhear_kernel::{Choice, KernelMonitor, Probe, ProbeError, StartError};
+use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, StartError};
 
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
@@ -20,7 +20,8 @@ extern "C" fn overhear_test_probed(first: i64, second: i64) -> i64 {
     black_box(first * 3 - second)
 }
 
-/// A static probe: one nop, and a note in the file, as <sys/sdt.h> writes it. rdi and rsi hold the values.
+/// A static probe: one nop, and a note in the file, as <sys/sdt.h> writes it. rdi and rsi hold the
+/// values.
 #[cfg(target_arch = "x86_64")]
 macro_rules! static_probe {
     ($name:literal, $arguments:literal, $rdi:expr, $rsi:expr) => {
@@ -57,8 +58,8 @@ macro_rules! static_probe {
     };
 }
 
-/// Static probes with two arguments (a register, and a part of one with a sign), with none, and with more than
-/// functions have registers for.
+/// Static probes with two arguments (a register, and a part of one with a sign), with none, and
+/// with more than functions have registers for.
 #[cfg(target_arch = "x86_64")]
 fn pass_static_probes(value: i64) {
     static_probe!("phase", "-8@%rdi -4@%esi", value, 0xffff_fff9_u64);
@@ -120,11 +121,13 @@ fn arguments(fields: &BTreeMap<String, i128>) -> Vec<i128> {
 }
 
 #[test]
-fn functions_and_static_probes_tell_their_arguments() {
+fn probes_record_arguments() {
     let _turn = turn();
     let probes = probes();
     let names: Vec<String> = probes.iter().map(Probe::sensor).collect();
-    let builder = KernelMonitor::builder().choice(Choice::Bpf).probes(probes);
+    let builder = KernelMonitor::builder()
+        .backend(Backend::Bpf)
+        .probes(probes);
     let mut monitor = match builder.create() {
         Ok(monitor) => monitor,
         Err(StartError::Bpf { why }) => return println!("skipped: {why}"),
@@ -178,7 +181,7 @@ fn functions_and_static_probes_tell_their_arguments() {
 }
 
 #[test]
-fn what_cannot_be_probed_is_an_error_with_a_sentence() {
+fn invalid_probes_fail_with_sentence() {
     for text in ["", ":", "/bin/sh", "/bin/sh:", ":main", "/bin/sh::return"] {
         let error = Probe::function(text).unwrap_err();
         assert!(matches!(error, ProbeError::Form { .. }), "{error}");

@@ -123,8 +123,8 @@ fn workload(turns: u32, works: &'static [Work]) {
     }
 }
 
-/// Threads that say who they are; in each verse they wait until they are released, work, and wait for each
-/// other.
+/// Threads that say who they are; in each verse they wait until they are released, work, and wait
+/// for each other.
 fn chorus(threads: usize, turns: u32, verses: u32) {
     let begin = Arc::new(Barrier::new(threads + 1));
     let end = Arc::new(Barrier::new(threads + 1));

@@ -16,7 +16,7 @@ use overhear_event::kernel::events::{
 };
 use overhear_event::kernel::Switch;
 use overhear_event::GapCause;
-use overhear_kernel::{Choice, KernelMonitor, Sensor, StartError};
+use overhear_kernel::{Backend, KernelMonitor, Sensor, StartError};
 
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
@@ -30,7 +30,8 @@ const WRITES: usize = 8;
 const MESSAGES: usize = 100;
 const YIELDS: usize = 300;
 const INHERITANCES: usize = 10;
-/// What the program says where blocks were written to a file on a device, and where it yielded to nobody.
+/// What the program says where blocks were written to a file on a device, and where it yielded to
+/// nobody.
 const WROTE: &str = "blocks were written";
 const ALONE: &str = "yielded alone";
 const BESIDE: &str = "yielded beside others";
@@ -62,8 +63,8 @@ pub(crate) fn eventful() {
     park();
 }
 
-/// Yields with a real-time priority that no other thread has, so that each goes back to this one; without, where it is
-/// not permitted. Says whether it was.
+/// Yields with a real-time priority that no other thread has, so that each goes back to this one;
+/// without, where it is not permitted. Says whether it was.
 fn yield_to_nobody() -> bool {
     let take = |policy, sched_priority| {
         let parameter = libc::sched_param { sched_priority };
@@ -115,7 +116,8 @@ fn wait_for_futexes() {
     }
 }
 
-/// Waits for a socket that says nothing: such waits end by timers of low resolution, in soft interrupts.
+/// Waits for a socket that says nothing: such waits end by timers of low resolution, in soft
+/// interrupts.
 fn wait_for_socket() {
     let (mut silent, _other) = UnixStream::pair().unwrap();
     silent
@@ -126,13 +128,15 @@ fn wait_for_socket() {
     }
 }
 
-/// A thread of less priority wakes another one, which waits for a futex without priority inheritance.
+/// A thread of less priority wakes another one, which waits for a futex without priority
+/// inheritance.
 fn wake_by_futex() {
     let zero = 0_u32;
     let word = &raw const zero as usize;
     let call = move |command: libc::c_int, value: u32| {
         let operation = command | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word lives until both threads have ended; without a limit its place holds NULL.
+        // SAFETY: the word lives until both threads have ended; without a limit its place holds
+        // NULL.
         unsafe { libc::syscall(libc::SYS_futex, word, operation, value, ptr::null::<u8>()) }
     };
     thread::scope(|scope| {
@@ -186,7 +190,8 @@ fn write_to_disk() -> bool {
         let block = Block([7; 4096]);
         (0..WRITES).try_for_each(|_| file.write_all(&block.0))
     });
-    // File systems without a device have the major number 0; what is behind those of several devices is not known.
+    // File systems without a device have the major number 0; what is behind those of several
+    // devices is not known.
     let device = path.metadata().map_or(0, |metadata| metadata.dev());
     let _ = std::fs::remove_file(&path);
     written.is_ok() && libc::major(device) != 0
@@ -251,7 +256,8 @@ fn inherit_priorities() {
             // SAFETY: concerns this thread alone.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid().cast_unsigned(), 10) };
             for _ in 0..INHERITANCES {
-                // SAFETY: the mutex lives until all threads have ended; its first word is the futex.
+                // SAFETY: the mutex lives until all threads have ended; its first word is the
+                // futex.
                 unsafe {
                     libc::pthread_mutex_lock(mutex.0.get());
                     barrier.wait();
@@ -299,10 +305,10 @@ fn spin() {
 type Fields = BTreeMap<String, i128>;
 
 #[test]
-fn each_sensor_tells_what_the_program_did() {
+fn each_sensor_records_program_events() {
     let _turn = turn();
     let builder = KernelMonitor::builder().sensors(Sensor::all());
-    let mut monitor = match builder.choice(Choice::Bpf).create() {
+    let mut monitor = match builder.backend(Backend::Bpf).create() {
         Ok(monitor) => monitor,
         Err(error) => return println!("skipped: {error}"),
     };
@@ -408,7 +414,8 @@ fn each_sensor_tells_what_the_program_did() {
             restored + not_entered as usize >= INHERITANCES,
             "{restored}"
         );
-        // A wait has one holder, however often it begins anew: what is blamed on it begins and ends.
+        // A wait has one holder, however often it begins anew: what is blamed on it begins and
+        // ends.
         let waits = count(LOCK, &[("kind", 1), ("inverted", 1)]);
         let ends = count(LOCK, &[("kind", 2), ("inverted", 1)]);
         assert!(
@@ -442,8 +449,9 @@ fn each_sensor_tells_what_the_program_did() {
         }
     }
     if exists(TIMER) {
-        // Most of these timeouts expire on an idle CPU, all of them are told of: those of futexes by one function
-        // of the kernel in hard interrupts, those of sockets by another one in soft interrupts.
+        // Most of these timeouts expire on an idle CPU, all of them are told of: those of futexes
+        // by one function of the kernel in hard interrupts, those of sockets by another one in soft
+        // interrupts.
         let mut told: BTreeMap<i128, [usize; 2]> = BTreeMap::new();
         for fields in heard(TIMER) {
             if let 5 | 6 = fields["kind"] {
@@ -456,8 +464,8 @@ fn each_sensor_tells_what_the_program_did() {
         });
         assert!(woken + not_entered as usize >= WAITS, "{told:?}");
         assert!(handled + not_entered as usize >= WAITS, "{told:?}");
-        // A thread that is displaced on its way to sleep may go on without a wake-up: under load, one
-        // wait in some hundreds.
+        // A thread that is displaced on its way to sleep may go on without a wake-up: under load,
+        // one wait in some hundreds.
         let half = |counts: &&[usize; 2]| {
             counts
                 .iter()
@@ -519,7 +527,8 @@ fn each_sensor_tells_what_the_program_did() {
         );
     }
     if exists(FLUTTER) {
-        // Each yield ends in another thread, or in its own; what is not forced is a yield. Without rival it is its own.
+        // Each yield ends in another thread, or in its own; what is not forced is a yield. Without
+        // rival it is its own.
         let yielded = |switch: &&Switch| {
             i128::from(switch.prev_tid) == yields_by
                 && switch.prev_state == 0
@@ -576,7 +585,7 @@ fn each_sensor_tells_what_the_program_did() {
 }
 
 #[test]
-fn sensors_have_names_and_mistakes_sentences() {
+fn sensor_names_parse_and_unknown_ones_fail() {
     let error = "page-fault".parse::<Sensor>().unwrap_err().to_string();
     assert!(error.contains("page_fault, block_io"), "{error}");
     for sensor in Sensor::all() {
@@ -584,7 +593,7 @@ fn sensors_have_names_and_mistakes_sentences() {
         assert_eq!(sensor.schema().id(), sensor.name());
     }
     let perf = KernelMonitor::builder()
-        .choice(Choice::Perf)
+        .backend(Backend::Perf)
         .sensors(Sensor::all());
     match perf.create() {
         Ok(monitor) => {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use overhear_event::kernel::SCHED_SWITCH;
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
-use overhear_kernel::{Choice, KernelMonitor, RunClock, Sensor, StartError};
+use overhear_kernel::{Backend, KernelMonitor, ProgStatsGuard, Sensor, StartError};
 use overhear_metrics::price_name;
 use overhear_monitor::yardstick::median;
 
@@ -123,7 +123,7 @@ pub(super) fn measure(
         notes.push(format!("kernel sensors are not calibrated: {error}"));
         return Found::default();
     }
-    let no_statistics = RunClock::start().err().map(|error| error.to_string());
+    let no_statistics = ProgStatsGuard::start().err().map(|error| error.to_string());
     let mut table = Table::default();
     let mut reading = Vec::new();
     let mut silent: BTreeMap<Loop, String> = BTreeMap::new();
@@ -229,7 +229,7 @@ fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
     let out = bench.value(Loop::Yield);
     let turns = Loop::Yield.turns();
     let Bench { loops, stopwatch } = bench;
-    let mut monitor = KernelMonitor::builder().choice(Choice::Perf).create()?;
+    let mut monitor = KernelMonitor::builder().backend(Backend::Perf).create()?;
     for tid in loops.players(Loop::Yield) {
         monitor.thread_monitor(tid, tid)?;
     }
@@ -251,7 +251,7 @@ fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
 fn monitor(which: Loop) -> Result<KernelMonitor, StartError> {
     let sensors = Sensor::all().filter(|sensor| sensor.name() == which.sensor());
     KernelMonitor::builder()
-        .choice(Choice::Bpf)
+        .backend(Backend::Bpf)
         .sensors(sensors)
         .probes(which.probe())
         .create()
@@ -277,12 +277,12 @@ const RUNS: u64 = 9;
 
 /// What the programs have run in a loop; `None` where the kernel does not tell.
 fn ran(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<Ran> {
-    let _clock = RunClock::start().ok()?;
-    let before = monitor.runs(which.sensor())?;
+    let _clock = ProgStatsGuard::start().ok()?;
+    let before = monitor.prog_stats(which.sensor())?;
     for _ in 0..RUNS {
         bench.loops.run(which, which.turns());
     }
-    let after = monitor.runs(which.sensor())?;
+    let after = monitor.prog_stats(which.sensor())?;
     Some(Ran::per_turn(after - before, RUNS * which.turns()))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use overhear_event::kernel::{events, SCHED_SWITCH};
-use overhear_kernel::{Runs, Sensor};
+use overhear_kernel::{ProgStats, Sensor};
 use overhear_metrics::{price_name, ENTRIES, RETURNS, STATIC_PROBES};
 use overhear_monitor::yardstick::median;
 
@@ -26,10 +26,10 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    pub(super) fn per_turn(runs: Runs, turns: u64) -> Self {
+    pub(super) fn per_turn(runs: ProgStats, turns: u64) -> Self {
         Self {
-            count: runs.count as f64 / turns as f64,
-            total_ns: runs.total_ns as f64 / turns as f64,
+            count: runs.run_count as f64 / turns as f64,
+            total_ns: runs.run_time_ns as f64 / turns as f64,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
 use overhear_directory::{Directory, MonitorConnection, ProgramSource, Query, SOCKET_VARIABLE};
 use overhear_event::Source;
-use overhear_kernel::Count;
+use overhear_kernel::CountingInbox;
 
 use super::stopwatch::Stopwatch;
 use super::{Cost, ProgramCost};
@@ -125,7 +125,7 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
             let spent = time(&mut stopwatch, &mut *kind.write);
             kind.on.push(spent - base);
         }
-        let mut count = Count::default();
+        let mut count = CountingInbox::default();
         let begun = Instant::now();
         source.poll(&mut count).map_err(failed)?;
         let spent = begun.elapsed().as_nanos() as f64;

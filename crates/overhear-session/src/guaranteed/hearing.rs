@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use overhear_directory::AttachedSource;
 use overhear_event::{GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
-use overhear_kernel::{Choice, KernelMonitor};
+use overhear_kernel::{Backend, KernelMonitor};
 
 use crate::admit::kernel::{unused, KernelRing, UNUSED_ELEMENTS};
 use crate::admit::mapped_bytes;
@@ -33,9 +33,9 @@ impl KernelHearing {
     /// Makes the rings. With `demanded` they are as large as that, or there is a refusal; without, what
     /// this user and kernel have must do.
     pub(super) fn prepare(rings: &[KernelRing], demanded: bool) -> Result<Self, SessionError> {
-        let choice = match demanded {
-            true => Choice::Bpf,
-            false => Choice::Auto,
+        let backend = match demanded {
+            true => Backend::Bpf,
+            false => Backend::Auto,
         };
         let named = rings.iter().map(|ring| ring.source.name());
         let sensors = rings.iter().filter_map(|ring| match &ring.source {
@@ -47,7 +47,7 @@ impl KernelHearing {
             KernelSource::Probe(probe) => Some(probe.clone()),
         });
         let mut builder = KernelMonitor::builder()
-            .choice(choice)
+            .backend(backend)
             .sensors(sensors.chain(unused(rings)))
             .probes(probes);
         for sensor in unused(rings) {

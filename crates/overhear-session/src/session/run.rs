@@ -23,7 +23,7 @@ use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_
 use overhear_event::{
     ClockId, EventName, EventSet, Origin, StreamDescriptor, StreamId, Timestamp, Update,
 };
-use overhear_kernel::{Active, Choice, Kernel, Sensor};
+use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
@@ -83,8 +83,8 @@ impl SessionBuilder {
         if self.compensate && self.calibration.is_none() {
             return Err(compensation::no_calibration());
         }
-        self.sensors.check_choice(self.kernel)?;
-        if self.until == Until::AllEnded && self.kernel == Choice::Off {
+        self.sensors.check_backend(self.kernel)?;
+        if self.until == Until::AllEnded && self.kernel == Backend::Off {
             let sentence = "--until all-ended knows the program's processes by kernel sensors; leave --kernel off out";
             return Err(SessionError::new(ErrorKind::Usage, sentence));
         }
@@ -144,14 +144,14 @@ impl SessionBuilder {
         unused.note(new.unwrap_or_default());
         let first = StreamId::from_raw(1);
         let kernel = Kernel::builder()
-            .choice(self.kernel)
+            .backend(self.kernel)
             .sensors(planned.sensors.iter().copied())
             .probes(self.probes.iter().cloned())
             .first_stream(first)
             .build();
         let kernel = kernel.map_err(|error| cannot_start(&error))?;
         self.sensors.check(kernel.status())?;
-        if self.until == Until::AllEnded && kernel.status().active == Active::None {
+        if self.until == Until::AllEnded && kernel.status().active == ActiveBackend::None {
             return Err(no_tree(&kernel.status().sentence));
         }
         // Kernel streams of a monitor have these numbers as well: it does not see the session's.
@@ -297,7 +297,7 @@ impl SessionBuilder {
         if self.until == Until::AllEnded {
             return Err(no_tree(error));
         }
-        if self.kernel != Choice::Auto || !self.sensors.is_empty() {
+        if self.kernel != Backend::Auto || !self.sensors.is_empty() {
             return Err(SessionError::new(ErrorKind::Unavailable, error));
         }
         kernel.active = "none".to_string();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of this process and the monitors that they serve.
+//! [`ProgramSet`]: loaded programs, and the monitors of this process that they serve.
 //!
-//! A process loads its programs once, with its first monitor, and they go with its last one. All
-//! that keeps them is descriptors of this process: when it dies, however it dies, the kernel
-//! detaches the programs and frees the maps.
+//! A process loads its programs with its first monitor; they end with its last one. Only
+//! descriptors of this process keep them: when it dies, in whatever way, the kernel detaches the
+//! programs and frees the maps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,134 +13,137 @@ use std::{fs, mem};
 
 use libbpf_rs::Object;
 
-use super::hand_over::{Files, Parcel};
 use super::load::{self, Attached, Loaded, Maps};
 use super::map::Map;
 use super::rings::Rings;
 use super::select::{visit, Target};
-use super::shared::{Member, Operation, SharedPage, MONITORS, SHARED_BYTES, SLOTS};
+use super::shared::{Operation, SharedPage, SharedWord, MONITORS, SHARED_BYTES, SLOTS};
+use super::types::{Files, HandoverMessage, RecursionMisses};
 use crate::machine;
 use crate::mapping::{Access, Mapping};
 use crate::probe::{ProbeTarget, ResolvedProbe};
 use crate::streams::Hook;
-use crate::{ProbeError, Runs};
+use crate::{ProbeError, ProgStats};
 
-/// Calls of programs that the kernel did not enter, by the number of the rings that they write to.
-pub(crate) type NotEntered = BTreeMap<u32, u64>;
-
-/// How a selected thread is tracked.
+/// Options of tracking a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manner {
-    /// What it creates is tracked as well.
+pub(crate) struct TrackOptions {
+    /// Children are tracked as well.
     pub(crate) inherit: bool,
-    /// The monitor's streams say so, with this id.
+    /// Unique id in the TRACKED element; `None` writes no such element.
     pub(crate) announce: Option<u32>,
-    /// It is held before its execve; until then nothing but scheduling is recorded of it.
+    /// The thread is held before its execve; until then only scheduling is recorded.
     pub(crate) held: bool,
 }
 
-/// What a run of `select` came to.
+/// Result of a run of `select`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Selected {
-    /// Living threads that were visited.
+    /// Number of living threads that were visited.
     pub(crate) seen: u64,
-    /// Those whose tracking changed.
+    /// Number of threads whose tracking changed.
     pub(crate) changed: u64,
-    /// Those for which the kernel had no memory.
+    /// Number of threads for which the kernel had no memory.
     pub(crate) failed: u64,
 }
 
-/// Loaded programs. See the module's text.
-pub(crate) struct Host {
+/// Loaded programs; see the module.
+pub(crate) struct ProgramSet {
     state: Mutex<State>,
 }
 
 struct State {
-    /// The last monitor has gone; nobody can join any more.
+    /// True after the last monitor has left: no monitor can join.
     retired: bool,
-    /// Numbers in use.
-    taken: u64,
-    /// Which monitors have selected a cgroup, by its id: what the map holds.
+    /// Bit set of used monitor numbers.
+    used_slots: u64,
+    /// Content of the map of cgroups: sets of monitors by cgroup id.
     cgroups: BTreeMap<u64, u64>,
     shared: SharedPage,
     sched: Loaded,
-    /// The program that looks for threads.
+    /// The program `select`.
     select: OwnedFd,
-    /// The hooks that not everybody hears, and how many do. Nobody yet where they were loaded for a monitor
-    /// that is about to begin.
-    more: BTreeMap<Hook, (Loaded, u32)>,
-    /// Loaded with the first probe.
+    /// Programs of optional hooks, with the number of monitors that use them. It is 0 if they were
+    /// loaded for a monitor that is being created.
+    optional: BTreeMap<Hook, (Loaded, u32)>,
+    /// Programs of probes, loaded with the first probe.
     probes: Option<Object>,
     maps: Maps,
     mask_interrupts: bool,
 }
 
-/// The host that new monitors join, if there is one.
-static HOST: Mutex<Weak<Host>> = Mutex::new(Weak::new());
+/// Programs that new monitors of this process join, if any.
+static SHARED_PROGRAMS: Mutex<Weak<ProgramSet>> = Mutex::new(Weak::new());
 
-/// A place in a host, given back when dropped.
-pub(crate) struct Seat {
-    host: Arc<Host>,
+/// Slot of a monitor in a program set; released on drop.
+pub(crate) struct MonitorSlot {
+    programs: Arc<ProgramSet>,
     pub(crate) number: u32,
-    /// What the programs had not entered when the monitor began.
-    before: NotEntered,
-    /// The hooks that it hears beyond those that are always heard.
+    /// Recursion misses when the monitor began.
+    baseline: RecursionMisses,
+    /// Optional hooks of the monitor.
     hooks: Vec<Hook>,
-    /// Its probes. libbpf keeps what a static probe needs with the programs, which outlive it.
+    /// Attached probes. libbpf keeps data of static probes with the programs, which live longer.
     probes: Vec<Attached>,
-    left: bool,
+    is_released: bool,
 }
 
-impl Seat {
-    /// Joins the programs of this process, or loads them, with those of wake-ups if they will be needed; the
-    /// phrase in the error follows "because". Apart, and without masked interrupts, for tests, the host is
-    /// one's own.
-    pub(crate) fn take(mask_interrupts: bool, apart: bool, wakeups: bool) -> Result<Self, String> {
-        if !mask_interrupts || apart {
-            let host = Arc::new(Host::load(mask_interrupts, wakeups)?);
-            return Self::join(&host).unwrap_or_else(|| Err(full()));
+impl MonitorSlot {
+    /// Joins the programs of this process, or loads them, with those of wake-ups if `wakeups`. The
+    /// phrase in the error follows "because". With `dedicated_programs`, or without masked
+    /// interrupts (for tests), the monitor gets a program set of its own.
+    pub(crate) fn acquire(
+        mask_interrupts: bool,
+        dedicated_programs: bool,
+        wakeups: bool,
+    ) -> Result<Self, String> {
+        if !mask_interrupts || dedicated_programs {
+            let programs = Arc::new(ProgramSet::load(mask_interrupts, wakeups)?);
+            return Self::join(&programs).unwrap_or_else(|| Err(no_free_slot()));
         }
-        // Loading takes a while, and nobody may load beside.
-        let mut shared = HOST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(host) = shared.upgrade() {
-            if let Some(seat) = Self::join(&host) {
-                return seat;
+        // Loading takes time; the lock prevents a second, concurrent load.
+        let mut shared = SHARED_PROGRAMS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(programs) = shared.upgrade() {
+            if let Some(slot) = Self::join(&programs) {
+                return slot;
             }
         }
-        let host = Arc::new(Host::load(true, wakeups)?);
-        *shared = Arc::downgrade(&host);
-        Self::join(&host).unwrap_or_else(|| Err(full()))
+        let programs = Arc::new(ProgramSet::load(true, wakeups)?);
+        *shared = Arc::downgrade(&programs);
+        Self::join(&programs).unwrap_or_else(|| Err(no_free_slot()))
     }
 
-    /// `None` if the host takes nobody any more.
-    fn join(host: &Arc<Host>) -> Option<Result<Self, String>> {
-        let mut state = host.locked();
+    /// `None` if the program set is retired.
+    fn join(programs: &Arc<ProgramSet>) -> Option<Result<Self, String>> {
+        let mut state = programs.locked();
         if state.retired {
             return None;
         }
-        let number = (!state.taken).trailing_zeros();
+        let number = (!state.used_slots).trailing_zeros();
         if number >= MONITORS {
-            return Some(Err(full()));
+            return Some(Err(no_free_slot()));
         }
-        state.taken |= 1 << number;
-        state.shared.set(Member::Live, number, true);
-        let before = state.not_entered();
+        state.used_slots |= 1 << number;
+        state.shared.set(SharedWord::Live, number, true);
+        let baseline = state.recursion_misses();
         drop(state);
         Some(Ok(Self {
-            host: Arc::clone(host),
+            programs: Arc::clone(programs),
             number,
-            before,
+            baseline,
             hooks: Vec::new(),
             probes: Vec::new(),
-            left: false,
+            is_released: false,
         }))
     }
 
-    /// Has everybody else keep out, so that the programs can be handed over; an error is how many
-    /// share them.
-    pub(crate) fn close(&self) -> Result<(), u32> {
-        let mut state = self.host.locked();
-        let others = (state.taken & !(1 << self.number)).count_ones();
+    /// Keeps other monitors from joining, so that the programs can be handed over; the error is the
+    /// number of other monitors.
+    pub(crate) fn close_to_others(&self) -> Result<(), u32> {
+        let mut state = self.programs.locked();
+        let others = (state.used_slots & !(1 << self.number)).count_ones();
         if others > 0 {
             return Err(others);
         }
@@ -148,9 +151,9 @@ impl Seat {
         Ok(())
     }
 
-    /// Takes back [`Self::close`]: the programs stay.
-    pub(crate) fn open_again(&self) {
-        self.host.locked().retired = false;
+    /// Takes back [`Self::close_to_others`]: the programs stay.
+    pub(crate) fn reopen(&self) {
+        self.programs.locked().retired = false;
     }
 
     /// Whether it has probes that cannot be handed over.
@@ -158,21 +161,21 @@ impl Seat {
         self.probes.iter().any(Attached::is_bound)
     }
 
-    /// What was not entered when the monitor began.
-    pub(crate) fn before(&self) -> &NotEntered {
-        &self.before
+    /// Recursion misses when the monitor began.
+    pub(crate) fn baseline(&self) -> &RecursionMisses {
+        &self.baseline
     }
 
-    /// Calls with all descriptors, of which those of the rings are given, and with whose rings each
-    /// program writes.
+    /// Calls `call` with all descriptors, the hook of each program, and the ring slot of each
+    /// point. `buffers` are those of the rings.
     pub(crate) fn with_files<T>(
         &self,
         buffers: Vec<BorrowedFd<'_>>,
         call: impl FnOnce(Files<BorrowedFd<'_>>, Vec<Hook>, Vec<u32>) -> T,
     ) -> T {
-        let state = self.host.locked();
-        let more = || state.more.values().map(|(loaded, _)| loaded);
-        let all = || [&state.sched].into_iter().chain(more());
+        let state = self.programs.locked();
+        let optional = || state.optional.values().map(|(loaded, _)| loaded);
+        let all = || [&state.sched].into_iter().chain(optional());
         let points = || self.probes.iter().filter_map(|probe| probe.point.as_ref());
         let files = Files {
             shared: state.maps.shared.as_fd(),
@@ -199,33 +202,33 @@ impl Seat {
         call(files, hooks, points().map(|(slot, _)| *slot).collect())
     }
 
-    /// The monitor is another process' now: its programs and maps are not touched any more. What keeps its
-    /// probes here is closed, and the receiver has it, too.
-    pub(crate) fn forget(mut self) {
-        self.left = true;
+    /// Gives up the monitor after its hand-over: its programs and maps are not changed any more.
+    /// Links of its probes are closed here; the receiver has them as well.
+    pub(crate) fn disown(mut self) {
+        self.is_released = true;
     }
 
-    /// A place in programs that another process has loaded.
-    pub(crate) fn received(parcel: &Parcel, files: Files<OwnedFd>) -> io::Result<Self> {
+    /// A slot in programs that another process has loaded.
+    pub(crate) fn received(message: &HandoverMessage, files: Files<OwnedFd>) -> io::Result<Self> {
         let page = Mapping::new(files.shared.as_fd(), SHARED_BYTES, Access::Write)?;
-        let points = parcel.points.iter().copied().zip(files.points);
+        let points = message.points.iter().copied().zip(files.points);
         let probes = points.map(Attached::received).collect();
-        let writers = parcel.writers.iter().copied().zip(files.writers);
-        let host = Host {
+        let writers = message.writers.iter().copied().zip(files.writers);
+        let programs = ProgramSet {
             state: Mutex::new(State {
-                // Nobody joins: who loads more would need what the giver had.
+                // No monitor can join: loading further programs would need privileges of the giver.
                 retired: true,
-                taken: 1 << parcel.number,
+                used_slots: 1 << message.number,
                 cgroups: BTreeMap::new(),
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched: Loaded {
                     // They end together.
                     links: files.links.into_iter().map(|link| (None, link)).collect(),
                     writers: writers.collect(),
-                    lacking: Vec::new(),
+                    missing: Vec::new(),
                 },
                 select: files.select,
-                more: BTreeMap::new(),
+                optional: BTreeMap::new(),
                 probes: None,
                 maps: Maps {
                     shared: Map(files.shared),
@@ -237,39 +240,39 @@ impl Seat {
             }),
         };
         Ok(Self {
-            host: Arc::new(host),
-            number: parcel.number,
-            before: parcel.before.clone(),
+            programs: Arc::new(programs),
+            number: message.number,
+            baseline: message.baseline.clone(),
             hooks: Vec::new(),
             probes,
-            left: false,
+            is_released: false,
         })
     }
 
-    /// What this kernel lacks of scheduling, as phrases.
+    /// Programs of scheduling that this kernel lacks, as phrases.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
-        self.host.locked().sched.notes()
+        self.programs.locked().sched.notes()
     }
 
-    /// Has the programs of a hook that is not always heard at work, and returns what this kernel lacks
-    /// of it, as phrases.
-    pub(crate) fn need(&mut self, hook: Hook) -> Result<Vec<&'static str>, String> {
-        let mut state = self.host.locked();
-        if let Some((loaded, users)) = state.more.get_mut(&hook) {
+    /// Loads the programs of an optional hook if needed; returns what this kernel lacks of it, as
+    /// phrases.
+    pub(crate) fn acquire_hook(&mut self, hook: Hook) -> Result<Vec<&'static str>, String> {
+        let mut state = self.programs.locked();
+        if let Some((loaded, users)) = state.optional.get_mut(&hook) {
             *users += 1;
             self.hooks.push(hook);
             return Ok(loaded.notes());
         }
         let loaded = load::load_hook(hook, state.mask_interrupts, &state.maps)?;
         let notes = loaded.notes();
-        state.more.insert(hook, (loaded, 1));
+        state.optional.insert(hook, (loaded, 1));
         self.hooks.push(hook);
         Ok(notes)
     }
 
     /// Attaches a probe that writes into the rings of a slot.
     pub(crate) fn probe(&mut self, probe: &ResolvedProbe, slot: u32) -> Result<(), ProbeError> {
-        let mut state = self.host.locked();
+        let mut state = self.programs.locked();
         let state = &mut *state;
         if let ProbeTarget::Point(point) = &probe.target {
             let settings = point.settings(self.number, slot);
@@ -295,9 +298,9 @@ impl Seat {
         Ok(())
     }
 
-    /// Has a hook's programs write into these rings for this monitor.
-    pub(crate) fn hear(&self, slot: u32, rings: &Rings) -> io::Result<()> {
-        let state = self.host.locked();
+    /// Sets the rings into which the programs of a hook write for this monitor.
+    pub(crate) fn set_rings(&self, slot: u32, rings: &Rings) -> io::Result<()> {
+        let state = self.programs.locked();
         let index = self.number * SLOTS + slot;
         // The shape first: a program that finds the rings must know how they are laid out.
         let capacity = rings.geometry().capacity();
@@ -308,106 +311,106 @@ impl Seat {
 
     /// Resumes or suspends the monitor.
     pub(crate) fn set_active(&self, active: bool) {
-        let state = self.host.locked();
-        state.shared.set(Member::Active, self.number, active);
+        let state = self.programs.locked();
+        state.shared.set(SharedWord::Active, self.number, active);
     }
 
-    /// Whether the monitor hears the CPUs themselves.
+    /// Sets whether the monitor records idle CPUs.
     pub(crate) fn set_everything(&self, everything: bool) {
-        let state = self.host.locked();
+        let state = self.programs.locked();
         state
             .shared
-            .set(Member::Everything, self.number, everything);
+            .set(SharedWord::Everything, self.number, everything);
     }
 
-    /// Runs `select` for this monitor.
+    /// ProgStats `select` for this monitor.
     pub(crate) fn select(
         &self,
         operation: Operation,
         target: Target,
-        manner: Manner,
+        options: TrackOptions,
     ) -> io::Result<Selected> {
-        self.host
+        self.programs
             .locked()
-            .select(self.number, operation, target, manner)
+            .select(self.number, operation, target, options)
     }
 
     /// Selects a cgroup. The threads in it are tracked by the next [`Operation::Regroup`].
     pub(crate) fn add_cgroup(&self, id: u64) -> io::Result<()> {
-        let mut state = self.host.locked();
+        let mut state = self.programs.locked();
         let monitors = state.cgroups.get(&id).copied().unwrap_or(0) | 1 << self.number;
         let (key, value) = (id.to_ne_bytes(), monitors.to_ne_bytes());
         state.maps.cgroups.update(key, value)?;
         state.cgroups.insert(id, monitors);
-        state.shared.set(Member::ByCgroup, self.number, true);
+        state.shared.set(SharedWord::ByCgroup, self.number, true);
         Ok(())
     }
 
-    /// How many processes have changed their cgroup since the programs were loaded.
+    /// Number of processes that changed their cgroup since the programs were loaded.
     pub(crate) fn cgroup_moves(&self) -> u64 {
-        self.host.locked().shared.load(Member::CgroupMoves)
+        self.programs.locked().shared.load(SharedWord::CgroupMoves)
     }
 
-    /// How often and how long the programs of a hook have run, for whomever.
-    pub(crate) fn runs(&self, hook: Hook) -> Runs {
-        let state = self.host.locked();
-        let more = state.more.values().map(|(loaded, _)| loaded);
-        let writers = [&state.sched].into_iter().chain(more);
+    /// Run count and run time of the programs of a hook, for all monitors.
+    pub(crate) fn prog_stats(&self, hook: Hook) -> ProgStats {
+        let state = self.programs.locked();
+        let optional = state.optional.values().map(|(loaded, _)| loaded);
+        let writers = [&state.sched].into_iter().chain(optional);
         let writers = writers.flat_map(|loaded| &loaded.writers);
         writers
             .filter(|(of, _)| *of == hook)
-            .map(|(_, program)| Runs::parse(&about(program.as_fd())))
+            .map(|(_, program)| ProgStats::parse(&fdinfo(program.as_fd())))
             .sum()
     }
 
-    /// Ends the monitor: when this returns, no program writes for it any more. Returns what was
-    /// not entered in its time.
-    pub(crate) fn leave(&mut self) -> NotEntered {
-        if mem::replace(&mut self.left, true) {
-            return NotEntered::new();
+    /// Ends the monitor: after the return no program writes for it. Returns the recursion misses of
+    /// its lifetime.
+    pub(crate) fn release(&mut self) -> RecursionMisses {
+        if mem::replace(&mut self.is_released, true) {
+            return RecursionMisses::new();
         }
-        let mut state = self.host.locked();
+        let mut state = self.programs.locked();
         let points = mem::take(&mut self.probes);
         let points: Vec<_> = points.into_iter().filter_map(Attached::detach).collect();
         state.remove(self.number);
-        let mut counts = state.not_entered();
+        let mut counts = state.recursion_misses();
         for hook in mem::take(&mut self.hooks) {
-            if let Some((_, users)) = state.more.get_mut(&hook) {
+            if let Some((_, users)) = state.optional.get_mut(&hook) {
                 *users -= 1;
                 if *users == 0 {
-                    state.more.remove(&hook);
+                    state.optional.remove(&hook);
                 }
             }
         }
         for (slot, count) in &mut counts {
-            *count -= self.before.get(slot).copied().unwrap_or(0).min(*count);
+            *count -= self.baseline.get(slot).copied().unwrap_or(0).min(*count);
         }
         // Their programs were loaded for this monitor.
         for (slot, program) in &points {
-            *counts.entry(*slot).or_default() += not_entered(program.as_fd());
+            *counts.entry(*slot).or_default() += recursion_misses(program.as_fd());
         }
         counts
     }
 }
 
-impl Drop for Seat {
+impl Drop for MonitorSlot {
     fn drop(&mut self) {
-        let _ = self.leave();
+        let _ = self.release();
     }
 }
 
-fn full() -> String {
+fn no_free_slot() -> String {
     format!("this process has {MONITORS} kernel monitors already, which is as many as there can be")
 }
 
-impl Host {
+impl ProgramSet {
     fn load(mask_interrupts: bool, wakeups: bool) -> Result<Self, String> {
         let (mut sched, select, maps) = load::load_sched(mask_interrupts, wakeups)?;
-        let mut more = BTreeMap::new();
-        let of_wakeups = sched.split_off(Hook::Wake);
+        let mut optional = BTreeMap::new();
+        let wakeup_programs = sched.split_off(Hook::Wake);
         // Where they were refused together with others, who needs them tries them alone.
-        if !of_wakeups.links.is_empty() {
-            more.insert(Hook::Wake, (of_wakeups, 0));
+        if !wakeup_programs.links.is_empty() {
+            optional.insert(Hook::Wake, (wakeup_programs, 0));
         }
         let page = Mapping::new(maps.shared.as_fd(), SHARED_BYTES, Access::Write);
         let page = page.map_err(|error| {
@@ -417,12 +420,12 @@ impl Host {
         Ok(Self {
             state: Mutex::new(State {
                 retired: false,
-                taken: 0,
+                used_slots: 0,
                 cgroups: BTreeMap::new(),
                 shared: SharedPage(page.part(0, SHARED_BYTES)),
                 sched,
                 select,
-                more,
+                optional,
                 probes: None,
                 maps,
                 mask_interrupts,
@@ -442,23 +445,23 @@ impl State {
         number: u32,
         operation: Operation,
         target: Target,
-        manner: Manner,
+        options: TrackOptions,
     ) -> io::Result<Selected> {
         let store = |member, value: u64| self.shared.store(member, value);
-        store(Member::Operation, operation as u64);
-        store(Member::Monitor, number.into());
-        store(Member::Inherit, manner.inherit.into());
-        store(Member::UniqueId, manner.announce.unwrap_or(0).into());
-        store(Member::Announce, manner.announce.is_some().into());
-        store(Member::Held, manner.held.into());
-        for answer in [Member::Seen, Member::Changed, Member::Failed] {
+        store(SharedWord::Operation, operation as u64);
+        store(SharedWord::Monitor, number.into());
+        store(SharedWord::Inherit, options.inherit.into());
+        store(SharedWord::UniqueId, options.announce.unwrap_or(0).into());
+        store(SharedWord::Announce, options.announce.is_some().into());
+        store(SharedWord::Held, options.held.into());
+        for answer in [SharedWord::Seen, SharedWord::Changed, SharedWord::Failed] {
             store(answer, 0);
         }
         visit(self.select.as_fd(), target)?;
         Ok(Selected {
-            seen: self.shared.load(Member::Seen),
-            changed: self.shared.load(Member::Changed),
-            failed: self.shared.load(Member::Failed),
+            seen: self.shared.load(SharedWord::Seen),
+            changed: self.shared.load(SharedWord::Changed),
+            failed: self.shared.load(SharedWord::Failed),
         })
     }
 
@@ -466,19 +469,19 @@ impl State {
     fn remove(&mut self, number: u32) {
         let bit = 1 << number;
         for set in [
-            Member::Active,
-            Member::Live,
-            Member::Everything,
-            Member::ByCgroup,
+            SharedWord::Active,
+            SharedWord::Live,
+            SharedWord::Everything,
+            SharedWord::ByCgroup,
         ] {
             self.shared.set(set, number, false);
         }
-        self.taken &= !bit;
-        if self.taken == 0 {
+        self.used_slots &= !bit;
+        if self.used_slots == 0 {
             // Nobody is left to write for: detached, the counts are final.
             self.retired = true;
             self.sched.links.clear();
-            for (loaded, _) in self.more.values_mut() {
+            for (loaded, _) in self.optional.values_mut() {
                 loaded.links.clear();
             }
             return;
@@ -504,51 +507,56 @@ impl State {
         }
         // A thread that was being created escapes one pass, but not the next.
         let forget = || {
-            let result = self.select(number, Operation::Forget, Target::All, Manner::default());
+            let result = self.select(
+                number,
+                Operation::Forget,
+                Target::All,
+                TrackOptions::default(),
+            );
             result.is_ok_and(|selected| selected.changed > 0)
         };
         while forget() {}
     }
 
     /// Sums over the programs of each hook.
-    fn not_entered(&self) -> NotEntered {
-        let mut counts = NotEntered::new();
-        let more = self.more.values().map(|(loaded, _)| loaded);
-        for loaded in [&self.sched].into_iter().chain(more) {
+    fn recursion_misses(&self) -> RecursionMisses {
+        let mut counts = RecursionMisses::new();
+        let optional = self.optional.values().map(|(loaded, _)| loaded);
+        for loaded in [&self.sched].into_iter().chain(optional) {
             for (hook, program) in &loaded.writers {
-                *counts.entry(*hook as u32).or_default() += not_entered(program.as_fd());
+                *counts.entry(*hook as u32).or_default() += recursion_misses(program.as_fd());
             }
         }
         counts
     }
 }
 
-/// How often the kernel did not enter a program because its CPU was in it already; 0 before
-/// Linux 5.12, which counts it first. The descriptor's file tells what `bpf_prog_info` has as
-/// `recursion_misses`.
-fn not_entered(program: BorrowedFd<'_>) -> u64 {
-    machine::field(&about(program), "recursion_misses:")
+/// Number of calls that the kernel skipped because the program was already running on that CPU; 0
+/// before Linux 5.12. The fdinfo file of the descriptor has it, as `recursion_misses` of
+/// `bpf_prog_info`.
+fn recursion_misses(program: BorrowedFd<'_>) -> u64 {
+    machine::field(&fdinfo(program), "recursion_misses:")
         .and_then(|count| count.parse().ok())
         .unwrap_or(0)
 }
 
-/// What the file of a program's descriptor tells; nothing if it cannot be read.
-fn about(program: BorrowedFd<'_>) -> String {
+/// Content of the fdinfo file of a program; empty if it cannot be read.
+fn fdinfo(program: BorrowedFd<'_>) -> String {
     let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
     fs::read_to_string(path).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{fs, AsRawFd, Host};
+    use super::{fs, AsRawFd, ProgramSet};
 
     #[test]
-    fn the_kernel_says_what_it_did_not_enter() {
-        let host = match Host::load(true, true) {
-            Ok(host) => host,
+    fn fdinfo_has_recursion_misses() {
+        let programs = match ProgramSet::load(true, true) {
+            Ok(programs) => programs,
             Err(why) => return println!("skipped: {why}"),
         };
-        let state = host.locked();
+        let state = programs.locked();
         assert!(!state.sched.writers.is_empty());
         for (_, program) in &state.sched.writers {
             let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());

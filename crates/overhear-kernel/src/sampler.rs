@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A clerk that samples `/proc/PID/task/TID/schedstat`: CPU time and waiting time of threads by
-//! the kernel's own account, for users without BPF.
+//! [`Sampler`]: samples CPU time and waiting time of threads from `/proc/PID/task/TID/schedstat`,
+//! for users without BPF.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,15 +10,16 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::machine;
 
-/// The distance of two samples of a thread, if polls are at least as frequent.
+/// Time between two samples of a thread, if polls are frequent enough.
 const PERIOD_NS: u64 = 50_000_000;
 
-/// Samples every live thread of the followed processes, and threads that are monitored by themselves.
+/// Samples every live thread of the followed processes, and threads that are monitored by
+/// themselves.
 ///
-/// Between its last sample and its end a thread's time is not seen; only the main thread of a
-/// process can still be read when it has ended, until its parent has waited for it.
+/// The time of a thread between its last sample and its end is not seen. Only the main thread of a
+/// process can still be read after its end, until its parent waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct Clerk {
+pub(crate) struct Sampler {
     pids: BTreeSet<u32>,
     /// Threads that are monitored by themselves, with their processes.
     threads: BTreeMap<u32, u32>,
@@ -27,7 +28,7 @@ pub(crate) struct Clerk {
     collected: Vec<(u64, u64, SchedStat)>,
 }
 
-impl Clerk {
+impl Sampler {
     pub(crate) fn follow(&mut self, pid: u32) {
         self.pids.insert(pid);
     }
@@ -37,12 +38,12 @@ impl Clerk {
         self.pids.contains(&pid)
     }
 
-    /// Follows one thread, and nothing else of its process. False if that was so before.
+    /// Samples one thread, without the rest of its process. False if it was sampled already.
     pub(crate) fn follow_thread(&mut self, tid: u32, pid: u32) -> bool {
         self.threads.insert(tid, pid).is_none()
     }
 
-    /// Follows a thread by itself no more. False if it did not.
+    /// Stops sampling a single thread. False if it was not sampled.
     pub(crate) fn leave_thread(&mut self, tid: u32) -> bool {
         self.threads.remove(&tid).is_some()
     }
@@ -57,13 +58,13 @@ impl Clerk {
         self.threads.iter().map(|(tid, pid)| (*tid, *pid))
     }
 
-    /// The processes, and the sequence of the next sample. What was not delivered is sampled again.
+    /// Sampled processes, and the sequence of the next sample. Undelivered samples are taken again.
     pub(crate) fn progress(&self) -> (Vec<u32>, u64) {
         let delivered = self.next_sequence - self.collected.len() as u64;
         (self.pids.iter().copied().collect(), delivered)
     }
 
-    /// Goes on where another process has ended.
+    /// Continues where another process stopped.
     pub(crate) fn resumed(
         (pids, next_sequence): (Vec<u32>, u64),
         threads: impl IntoIterator<Item = (u32, u32)>,
@@ -135,7 +136,7 @@ pub(crate) fn now_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, Clerk};
+    use super::{parse, Sampler};
 
     #[test]
     fn lines_of_schedstat() {
@@ -146,14 +147,14 @@ mod tests {
 
     #[test]
     fn own_threads_are_sampled_and_dead_processes_forgotten() {
-        let mut clerk = Clerk::default();
-        clerk.follow(std::process::id());
-        clerk.follow(u32::MAX - 1);
-        clerk.sample();
-        let samples = clerk.take();
+        let mut sampler = Sampler::default();
+        sampler.follow(std::process::id());
+        sampler.follow(u32::MAX - 1);
+        sampler.sample();
+        let samples = sampler.take();
         assert!(!samples.is_empty());
-        assert_eq!(clerk.pids.len(), 1);
-        assert!(clerk.take().is_empty());
+        assert_eq!(sampler.pids.len(), 1);
+        assert!(sampler.take().is_empty());
     }
 
     #[test]
@@ -163,15 +164,15 @@ mod tests {
         std::thread::scope(|scope| {
             // The process has a second thread, of this name or another.
             scope.spawn(|| end.wait());
-            let mut clerk = Clerk::default();
-            assert!(clerk.follow_thread(me, me));
-            assert!(!clerk.follow_thread(me, me));
-            clerk.sample();
-            let sampled: Vec<_> = clerk.take().iter().map(|s| (s.2.pid, s.2.tid)).collect();
+            let mut sampler = Sampler::default();
+            assert!(sampler.follow_thread(me, me));
+            assert!(!sampler.follow_thread(me, me));
+            sampler.sample();
+            let sampled: Vec<_> = sampler.take().iter().map(|s| (s.2.pid, s.2.tid)).collect();
             assert_eq!(sampled, [(me, me)]);
-            assert!(clerk.leave_thread(me) && !clerk.follows_thread(me));
-            clerk.sample();
-            assert!(clerk.take().is_empty());
+            assert!(sampler.leave_thread(me) && !sampler.follows_thread(me));
+            sampler.sample();
+            assert!(sampler.take().is_empty());
             end.wait();
         });
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message with descriptors through a Unix socket, which may be a stream or keep messages apart.
+//! Transfer of a message with file descriptors through a Unix socket (SCM_RIGHTS), of type stream
+//! or seqpacket.
 //!
-//! 1. The head says how many bytes and how many descriptors there are. The kernel passes at most 253
-//!    descriptors at once, so they come in groups: the first with the head, each other one with a byte of
-//!    its own, and then the bytes.
-//! 2. Nobody answers, unless both sides have agreed on it: [`acknowledge`] and [`await_acknowledgement`].
+//! 1. The head has the number of bytes and of descriptors. The kernel passes at most 253
+//!    descriptors at once, so they are sent in groups: the first with the head, each further one
+//!    with a marker byte, and then the bytes.
+//! 2. There is no answer, unless both sides have agreed on it: [`send_ack`] and [`await_ack`].
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,22 +17,27 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
-/// As many as the kernel passes on at once.
+/// Maximum number of descriptors that the kernel passes at once.
 const GROUP: usize = 253;
-/// No message has more: as many as a process may have open where the limit is high.
-pub(crate) const MOST_FILES: usize = 1 << 16;
-/// No message is longer.
-const MOST_BYTES: u64 = 16 << 20;
-/// What a message begins with, before its length and the number of its descriptors.
+/// Maximum number of descriptors of a message: the number that a process may have open under a high
+/// limit.
+pub(crate) const MAX_FILES: usize = 1 << 16;
+/// Maximum length of a message in bytes.
+const MAX_BYTES: u64 = 16 << 20;
+/// First word of a message, before its length and the number of descriptors.
 const MAGIC: u64 = u64::from_le_bytes(*b"ohkernel");
-/// What a group of descriptors comes with.
-const MORE: u8 = b'+';
-/// What a receiver answers.
-const TAKEN: u8 = b'!';
+/// Byte that each further group of descriptors is sent with.
+const GROUP_MARK: u8 = b'+';
+/// Byte of the acknowledgement.
+const ACK: u8 = b'!';
 
-/// Sends a message and files. Waits while there is no room.
-pub(crate) fn pass(to: BorrowedFd<'_>, body: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    if files.len() > MOST_FILES || body.len() as u64 > MOST_BYTES {
+/// Sends a message and files. Blocks while the socket is full.
+pub(crate) fn send_message(
+    to: BorrowedFd<'_>,
+    body: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    if files.len() > MAX_FILES || body.len() as u64 > MAX_BYTES {
         return Err(io::Error::other("it is too large for one message"));
     }
     let head: Vec<u8> = [MAGIC, body.len() as u64, files.len() as u64]
@@ -41,7 +47,7 @@ pub(crate) fn pass(to: BorrowedFd<'_>, body: &[u8], files: &[BorrowedFd<'_>]) ->
     let (first, rest) = files.split_at(files.len().min(GROUP));
     send_with(to, &head, first)?;
     for group in rest.chunks(GROUP) {
-        send_with(to, &[MORE], group)?;
+        send_with(to, &[GROUP_MARK], group)?;
     }
     send_all(to, body)
 }
@@ -67,9 +73,9 @@ fn send_all(to: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a message. An error of the kind `UnexpectedEof` says that the other side has closed, of the kind
-/// `InvalidData` that what came is no such message.
-pub(crate) fn take(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+/// Waits for a message. Errors: `UnexpectedEof` if the other side has closed, `InvalidData` if the
+/// bytes are not such a message.
+pub(crate) fn receive_message(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut head = [0; 24];
     let mut files = Vec::new();
     if receive_with(from, &mut head, &mut files)? != head.len() {
@@ -80,13 +86,13 @@ pub(crate) fn take(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> 
         word.copy_from_slice(&head[at..at + 8]);
         u64::from_le_bytes(word)
     });
-    if magic != MAGIC || bytes > MOST_BYTES || count > MOST_FILES as u64 {
+    if magic != MAGIC || bytes > MAX_BYTES || count > MAX_FILES as u64 {
         return Err(io::ErrorKind::InvalidData.into());
     }
     while (files.len() as u64) < count {
         let (mut more, before) = ([0], files.len());
         receive_with(from, &mut more, &mut files)?;
-        if more != [MORE] || files.len() == before {
+        if more != [GROUP_MARK] || files.len() == before {
             return Err(io::ErrorKind::InvalidData.into());
         }
     }
@@ -132,25 +138,25 @@ fn receive_with(
     Ok(message.bytes)
 }
 
-/// Tells the sender that all is in place.
-pub(crate) fn acknowledge(to: BorrowedFd<'_>) -> io::Result<()> {
-    send_all(to, &[TAKEN])
+/// Acknowledges the message.
+pub(crate) fn send_ack(to: BorrowedFd<'_>) -> io::Result<()> {
+    send_all(to, &[ACK])
 }
 
-/// Waits until the receiver has everything in place.
-pub(crate) fn await_acknowledgement(from: BorrowedFd<'_>) -> io::Result<()> {
+/// Waits for the acknowledgement.
+pub(crate) fn await_ack(from: BorrowedFd<'_>) -> io::Result<()> {
     let mut answer = [0];
     match retry_on_intr(|| read(from, &mut answer))? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ if answer == [TAKEN] => Ok(()),
+        _ if answer == [ACK] => Ok(()),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
-/// Reads what came as words and texts; `None` where it ends.
-pub(crate) struct Unpacker<'a>(&'a [u8]);
+/// Decodes words and texts; `None` at the end.
+pub(crate) struct Decoder<'a>(&'a [u8]);
 
-impl<'a> Unpacker<'a> {
+impl<'a> Decoder<'a> {
     pub(crate) const fn new(body_untrusted: &'a [u8]) -> Self {
         Self(body_untrusted)
     }
@@ -161,7 +167,7 @@ impl<'a> Unpacker<'a> {
         Some(u64::from_le_bytes(*word))
     }
 
-    /// A word that is at most so large.
+    /// A word up to `most`.
     pub(crate) fn up_to(&mut self, most: u64) -> Option<u64> {
         self.word().filter(|word| *word <= most)
     }
@@ -187,7 +193,7 @@ impl<'a> Unpacker<'a> {
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// So many things that each take at least a word, by a function that reads one.
+    /// A list: its length, and then elements of at least one word each.
     pub(crate) fn list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Option<T>,
@@ -202,11 +208,11 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// Writes what [`Unpacker`] reads.
+/// Writes what [`Decoder`] reads.
 #[derive(Default)]
-pub(crate) struct Packer(pub(crate) Vec<u8>);
+pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
-impl Packer {
+impl Encoder {
     pub(crate) fn words(&mut self, words: impl IntoIterator<Item = u64>) {
         self.0.extend(words.into_iter().flat_map(u64::to_le_bytes));
     }
@@ -233,7 +239,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    use super::{acknowledge, await_acknowledgement, pass, take, GROUP};
+    use super::{await_ack, receive_message, send_ack, send_message, GROUP};
 
     #[test]
     fn a_message_brings_its_files() {
@@ -243,8 +249,8 @@ mod tests {
         let files = [writer.as_fd()];
         // The body is longer than the socket holds: somebody must read meanwhile.
         let (read, passed) = std::thread::scope(|scope| {
-            let taking = scope.spawn(|| take(there.as_fd()).unwrap());
-            let passed = pass(here.as_fd(), &body, &files);
+            let taking = scope.spawn(|| receive_message(there.as_fd()).unwrap());
+            let passed = send_message(here.as_fd(), &body, &files);
             (taking.join().unwrap(), passed)
         });
         passed.unwrap();
@@ -259,15 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn more_files_than_the_kernel_passes_at_once_come_in_groups() {
+    fn files_are_sent_in_groups() {
         for count in [0, 1, GROUP, GROUP + 1, 2 * GROUP, 2 * GROUP + 7] {
             let (here, there) = UnixStream::pair().unwrap();
             let (_reader, writer) = std::io::pipe().unwrap();
             let files = vec![writer.as_fd(); count];
-            pass(here.as_fd(), b"body", &files).unwrap();
+            send_message(here.as_fd(), b"body", &files).unwrap();
             // What comes behind it is not touched.
             (&here).write_all(b"next").unwrap();
-            let (body, came) = take(there.as_fd()).unwrap();
+            let (body, came) = receive_message(there.as_fd()).unwrap();
             assert_eq!((body.as_slice(), came.len()), (&b"body"[..], count));
             let mut next = [0; 4];
             (&there).read_exact(&mut next).unwrap();
@@ -276,27 +282,27 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_says_that_it_has_everything() {
+    fn acknowledgement_is_awaited() {
         let (here, there) = UnixStream::pair().unwrap();
-        acknowledge(there.as_fd()).unwrap();
-        await_acknowledgement(here.as_fd()).unwrap();
+        send_ack(there.as_fd()).unwrap();
+        await_ack(here.as_fd()).unwrap();
         (&there).write_all(b"?").unwrap();
-        let error = await_acknowledgement(here.as_fd()).unwrap_err();
+        let error = await_ack(here.as_fd()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
         drop(there);
-        let error = await_acknowledgement(here.as_fd()).unwrap_err();
+        let error = await_ack(here.as_fd()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn other_bytes_are_refused() {
         let (mut here, there) = UnixStream::pair().unwrap();
         here.write_all(&[1; 64]).unwrap();
-        let error = take(there.as_fd()).unwrap_err();
+        let error = receive_message(there.as_fd()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
         let (here, there) = UnixStream::pair().unwrap();
         drop(here);
-        let error = take(there.as_fd()).unwrap_err();
+        let error = receive_message(there.as_fd()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }
 }
