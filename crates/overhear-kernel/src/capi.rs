@@ -4,13 +4,13 @@
 
 mod events;
 
-use std::cell::RefCell;
-use std::ffi::{c_char, c_int, CStr, CString};
-use std::mem::{offset_of, size_of, MaybeUninit};
+use std::ffi::{c_char, c_int, CString};
+use std::mem::{offset_of, size_of};
 use std::os::fd::BorrowedFd;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::ptr;
+
+use overhear_ffi::{c_text, release, sized, text, CLibrary, FfiError, LastError};
 
 use crate::{
     ActiveBackend, Backend, GiveError, KernelMonitor, ReceiveError, SelectError, Sensor, StartError,
@@ -53,8 +53,14 @@ pub(crate) struct RawMonitor {
     backend: u32,
 }
 
-/// Why a call fails: the code, and the sentence for it.
-struct FfiError(c_int, String);
+thread_local! {
+    static LAST_ERROR: LastError = LastError::default();
+}
+
+const LIBRARY: CLibrary = CLibrary {
+    name: "liboverhear_kernel",
+    set_last_error: |message| LastError::set(&LAST_ERROR, message),
+};
 
 impl From<SelectError> for FfiError {
     fn from(error: SelectError) -> Self {
@@ -64,7 +70,7 @@ impl From<SelectError> for FfiError {
             SelectError::NeedsBpf { .. } | SelectError::Refused { .. } => -libc::EPERM,
             SelectError::Terminated | SelectError::HandedOver => -libc::EINVAL,
         };
-        Self(code, error.to_string())
+        Self::new(code, error)
     }
 }
 
@@ -77,7 +83,7 @@ impl From<StartError> for FfiError {
             | StartError::NoSuchProbeRing { .. }
             | StartError::Probe(_) => -libc::EINVAL,
         };
-        Self(code, error.to_string())
+        Self::new(code, error)
     }
 }
 
@@ -89,7 +95,7 @@ impl From<GiveError> for FfiError {
             GiveError::NoSensors | GiveError::Probes => -libc::ENOTSUP,
             GiveError::Send { .. } => -libc::EPIPE,
         };
-        Self(code, error.to_string())
+        Self::new(code, error)
     }
 }
 
@@ -100,35 +106,13 @@ impl From<ReceiveError> for FfiError {
             ReceiveError::InvalidMessage => -libc::EPROTO,
             ReceiveError::Refused { .. } => -libc::EPERM,
         };
-        Self(code, error.to_string())
+        Self::new(code, error)
     }
 }
 
-thread_local! {
-    static LAST_ERROR: RefCell<CString> = RefCell::default();
-}
-
-fn text_for_c(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).unwrap_or_default()
-}
-
-/// Calls; a failure is remembered and returned as a negative code. Nothing unwinds into C.
+/// Runs the body of an exported function that returns 0 or a negative errno.
 fn guard(name: &str, call: impl FnOnce() -> Result<(), FfiError>) -> c_int {
-    let (code, sentence) = match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(())) => return 0,
-        Ok(Err(FfiError(code, sentence))) => (code, format!("{name}: {sentence}")),
-        Err(_) => {
-            let sentence = "failed inside liboverhear_kernel; this is a bug of the library";
-            (-libc::EINVAL, format!("{name} {sentence}"))
-        }
-    };
-    // A thread that is being torn down has nowhere to remember it.
-    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text_for_c(&sentence));
-    code
-}
-
-fn invalid(sentence: &str) -> FfiError {
-    FfiError(-libc::EINVAL, sentence.to_owned())
+    LIBRARY.guard(name, || call().map(|()| 0))
 }
 
 /// Calls with a monitor, which must not be NULL.
@@ -143,21 +127,8 @@ unsafe fn with(
     guard(name, || {
         // SAFETY: by contract.
         let monitor = unsafe { monitor.as_mut() };
-        call(monitor.ok_or_else(|| invalid("the monitor is NULL"))?)
+        call(monitor.ok_or_else(|| FfiError::invalid("the monitor is NULL"))?)
     })
-}
-
-/// A string of C; `None` for NULL.
-///
-/// # Safety
-/// `text` is NULL or a string.
-unsafe fn text(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: by contract.
-    let text = unsafe { CStr::from_ptr(text) };
-    Some(text.to_string_lossy().into_owned())
 }
 
 fn sensors(names: &str) -> Result<Vec<Sensor>, FfiError> {
@@ -167,7 +138,7 @@ fn sensors(names: &str) -> Result<Vec<Sensor>, FfiError> {
     let names = names.split(',').map(str::trim);
     let sensor = |name: &str| name.parse::<Sensor>();
     let found: Result<_, _> = names.filter(|name| !name.is_empty()).map(sensor).collect();
-    found.map_err(|error| invalid(&error.to_string()))
+    found.map_err(FfiError::invalid)
 }
 
 impl RawMonitor {
@@ -176,7 +147,7 @@ impl RawMonitor {
             0 => Backend::Auto,
             1 => Backend::Bpf,
             2 => Backend::Perf,
-            _ => return Err(invalid("`backend` is none of OH_KERNEL_*")),
+            _ => return Err(FfiError::invalid("`backend` is none of OH_KERNEL_*")),
         };
         let mut builder = KernelMonitor::builder()
             .backend(backend)
@@ -195,16 +166,18 @@ impl RawMonitor {
         let backend = match status.active {
             ActiveBackend::Bpf => 1,
             ActiveBackend::Perf => 2,
-            ActiveBackend::None => return Err(FfiError(-libc::EPERM, status.sentence.clone())),
+            ActiveBackend::None => {
+                return Err(FfiError::new(-libc::EPERM, status.sentence.clone()))
+            }
         };
-        let sentence = text_for_c(&status.sentence);
+        let sentence = c_text(&status.sentence);
         let granted_bytes = monitor.granted_bytes()?;
         let mut events = Events::default();
         // This opens the streams, so that no later read has to. One that was just created has
         // recorded nothing yet.
         monitor.read(&mut events)?;
         if let Some(sentence) = events.too_large() {
-            return Err(FfiError(-libc::ENOTSUP, sentence));
+            return Err(FfiError::new(-libc::ENOTSUP, sentence));
         }
         events.order();
         events.reserve(events.max_events());
@@ -253,21 +226,12 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_create_sized(
 ) -> c_int {
     guard("oh_kernel_monitor_create", || {
         if out.is_null() || options.is_null() {
-            return Err(invalid("give `out` and `options`"));
+            return Err(FfiError::invalid("give `out` and `options`"));
         }
         // SAFETY: writable by contract.
         unsafe { out.write(ptr::null_mut()) };
-        // Members are added at the end alone: what an older program does not have is zero.
-        let mut known = MaybeUninit::<RawOptions>::zeroed();
-        let size = options_size.min(size_of::<RawOptions>());
-        let options = unsafe {
-            // SAFETY: both are at least this long; zero bytes are a value of every member.
-            known
-                .as_mut_ptr()
-                .cast::<u8>()
-                .copy_from_nonoverlapping(options.cast(), size);
-            known.assume_init()
-        };
+        // SAFETY: readable by contract; zero bytes are a value of every member.
+        let options = unsafe { sized(options, options_size) };
         // SAFETY: a string by contract.
         let names = unsafe { text(options.sensors) }.unwrap_or_default();
         let monitor = Box::new(RawMonitor::create(&options, &names)?);
@@ -294,7 +258,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_status(
         // SAFETY: by contract.
         let (monitor, status) = unsafe { (monitor.as_ref(), status.as_mut()) };
         let (Some(monitor), Some(status)) = (monitor, status) else {
-            return Err(invalid("give a monitor and `status`"));
+            return Err(FfiError::invalid("give a monitor and `status`"));
         };
         monitor.monitor.status()?;
         *status = monitor.status();
@@ -344,11 +308,13 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
     let read = |it: &mut RawMonitor| {
         // SAFETY: by contract.
         let Some(count) = (unsafe { count.as_mut() }) else {
-            return Err(invalid("give `count`"));
+            return Err(FfiError::invalid("give `count`"));
         };
         *count = 0;
         if events.is_null() && capacity > 0 {
-            return Err(invalid("give `events`, with room for `capacity` of them"));
+            return Err(FfiError::invalid(
+                "give `events`, with room for `capacity` of them",
+            ));
         }
         let taken = it.read(capacity)?;
         if !taken.is_empty() {
@@ -358,7 +324,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
         }
         *count = taken.len() as u64;
         match it.events.take_complaint() {
-            Some(sentence) => Err(FfiError(-libc::EIO, sentence)),
+            Some(sentence) => Err(FfiError::new(-libc::EIO, sentence)),
             None => Ok(()),
         }
     };
@@ -400,11 +366,8 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_terminate(monitor: *mut RawMon
 /// `monitor` is NULL or came from `oh_kernel_monitor_create` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_kernel_monitor_free(monitor: *mut RawMonitor) {
-    if !monitor.is_null() {
-        // SAFETY: made by Box::into_raw; the caller gives it back.
-        let monitor = unsafe { Box::from_raw(monitor) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(monitor)));
-    }
+    // SAFETY: made by Box::into_raw, and given back by contract.
+    unsafe { release(monitor) };
 }
 
 /// `oh_kernel_thread_monitor`.
@@ -470,7 +433,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_cgroup_monitor(
 ) -> c_int {
     let select = |it: &mut RawMonitor| {
         // SAFETY: by contract.
-        let path = unsafe { text(path) }.ok_or_else(|| invalid("give a path"))?;
+        let path = unsafe { text(path) }.ok_or_else(|| FfiError::invalid("give a path"))?;
         Ok(it.monitor.cgroup_monitor(Path::new(&path))?)
     };
     // SAFETY: the contract is passed on.
@@ -497,7 +460,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_all_monitor(monitor: *mut RawMonitor) 
 /// It is negative, or open and stays so while it is used.
 unsafe fn socket<'a>(fd: c_int) -> Result<BorrowedFd<'a>, FfiError> {
     if fd < 0 {
-        return Err(invalid("give a connected socket"));
+        return Err(FfiError::invalid("give a connected socket"));
     }
     // SAFETY: open by contract, and not negative.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
@@ -531,7 +494,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_receive(
     guard("oh_kernel_monitor_receive", || {
         // SAFETY: NULL or writable by contract.
         let (Some(out), status) = (unsafe { out.as_mut() }, unsafe { status.as_mut() }) else {
-            return Err(invalid("give `out`"));
+            return Err(FfiError::invalid("give `out`"));
         };
         *out = ptr::null_mut();
         // SAFETY: by contract.
@@ -548,7 +511,5 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_receive(
 /// `oh_kernel_last_error`.
 #[no_mangle]
 pub(crate) extern "C" fn oh_kernel_last_error() -> *const c_char {
-    // What a CString points to stays until the next failure replaces it.
-    let last = LAST_ERROR.try_with(|last| last.borrow().as_ptr());
-    last.unwrap_or(c"".as_ptr())
+    LastError::as_ptr(&LAST_ERROR)
 }

@@ -2,45 +2,17 @@
 //! From an inbox to an array: what a read of C gets.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_char, CString};
 use std::mem::{offset_of, size_of};
 use std::ptr;
 use std::sync::Arc;
 
-use overhear_event::{GapCause, Inbox, Origin, SourceError, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor, StreamId, Timestamp};
+use overhear_ffi::{CStream, RawStream};
 
 /// Words of the largest payload of a kernel stream.
 pub(crate) const PAYLOAD_WORDS: usize = 7;
 /// How many gaps a stream can tell in one read besides those that stand for elements of its ring.
 const GAPS_PER_STREAM: u64 = 4;
-
-/// `oh_field` of fields.h.
-#[repr(C)]
-struct RawField {
-    name: *const c_char,
-    kind: u32,
-    offset: u32,
-    size: u32,
-    unit: *const c_char,
-}
-
-/// `oh_stream` of update.h.
-#[repr(C)]
-pub(crate) struct RawStream {
-    size: u32,
-    id: u32,
-    sensor: *const c_char,
-    instance: *const c_char,
-    label: *const c_char,
-    type_id: *const c_char,
-    fields: *const RawField,
-    field_count: u32,
-    payload_size: u32,
-    origin: u32,
-    pid: u32,
-    cpu: u32,
-    names_writers: u32,
-}
 
 /// `oh_kernel_event`.
 #[repr(C)]
@@ -56,73 +28,26 @@ pub(crate) struct RawEvent {
 }
 
 const _: () = {
-    assert!(size_of::<RawField>() == 32);
-    assert!(offset_of!(RawStream, fields) == 40);
-    assert!(size_of::<RawStream>() == 72);
     assert!(offset_of!(RawEvent, cause) == 32);
     assert!(offset_of!(RawEvent, payload) == 40);
     assert!(size_of::<RawEvent>() == 96);
 };
 
-/// A stream as C sees it, and what its pointers point to.
+/// A stream as C sees it.
 struct Stream {
-    raw: RawStream,
+    c: CStream,
     last: Timestamp,
     max_events: u64,
     label: String,
-    _texts: Vec<CString>,
-    _fields: Vec<RawField>,
 }
 
 impl Stream {
     fn new(descriptor: &StreamDescriptor) -> Box<Self> {
-        let mut texts = Vec::new();
-        let mut text = |text: &str| {
-            let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-            // What a CString points to stays where it is when the CString is moved.
-            let pointer = text.as_ptr();
-            texts.push(text);
-            pointer
-        };
-        let schema = &descriptor.schema;
-        let fields: Vec<RawField> = schema
-            .fields()
-            .iter()
-            .map(|field| RawField {
-                name: text(&field.name),
-                kind: field.kind.as_raw(),
-                offset: field.offset,
-                size: field.kind.size(),
-                unit: text(&field.unit),
-            })
-            .collect();
-        let (origin, cpu) = match descriptor.origin {
-            Origin::Program(_) => (1, 0),
-            Origin::Kernel { cpu } => (2, cpu),
-            Origin::Clerk => (3, 0),
-        };
-        let raw = RawStream {
-            size: size_of::<RawStream>() as u32,
-            id: descriptor.id.as_raw(),
-            sensor: text(&descriptor.sensor),
-            instance: text(&descriptor.instance),
-            label: text(&descriptor.label()),
-            type_id: text(schema.id()),
-            fields: fields.as_ptr(),
-            field_count: fields.len() as u32,
-            payload_size: schema.size(),
-            origin,
-            pid: 0,
-            cpu,
-            names_writers: 0,
-        };
         Box::new(Self {
-            raw,
+            c: CStream::new(descriptor, 0, 0),
             last: Timestamp::ZERO,
             max_events: descriptor.capacity + GAPS_PER_STREAM,
             label: descriptor.label(),
-            _texts: texts,
-            _fields: fields,
         })
     }
 }
@@ -191,12 +116,12 @@ impl Events {
     pub(crate) fn too_large(&self) -> Option<String> {
         let room = PAYLOAD_WORDS * 8;
         let mut streams = self.streams.values();
-        let stream = streams.find(|stream| stream.raw.payload_size as usize > room)?;
+        let stream = streams.find(|stream| stream.c.raw().payload_size as usize > room)?;
         let label = &stream.label;
         Some(format!(
             "the elements of {label} have {} bytes, and an event of C has room for {room}; read this monitor in Rust \
              or Python",
-            stream.raw.payload_size
+            stream.c.raw().payload_size
         ))
     }
 
@@ -225,7 +150,7 @@ impl Inbox for Events {
             *word = u64::from_ne_bytes(whole);
         }
         self.waiting.push(RawEvent {
-            stream: ptr::from_ref(&stream.raw),
+            stream: ptr::from_ref(stream.c.raw()),
             sequence,
             time_ns: time.as_monotonic_ns(),
             missed: 0,
@@ -240,7 +165,7 @@ impl Inbox for Events {
             return;
         };
         self.waiting.push(RawEvent {
-            stream: ptr::from_ref(&stream.raw),
+            stream: ptr::from_ref(stream.c.raw()),
             sequence: first,
             time_ns: stream.last.as_monotonic_ns(),
             missed,

@@ -5,41 +5,13 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
+pub(crate) use overhear_ffi::{RawField, RawStream};
+
 /// `OH_UPDATE_ABI`.
 pub(crate) const ABI: u32 = 1;
 
 /// The function that a plug-in exports.
 pub(crate) const SYMBOL: &std::ffi::CStr = c"oh_plugin_v1";
-
-/// `oh_field`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RawField {
-    pub(crate) name: *const c_char,
-    pub(crate) kind: u32,
-    pub(crate) offset: u32,
-    pub(crate) size: u32,
-    pub(crate) unit: *const c_char,
-}
-
-/// `oh_stream`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RawStream {
-    pub(crate) size: u32,
-    pub(crate) id: u32,
-    pub(crate) sensor: *const c_char,
-    pub(crate) instance: *const c_char,
-    pub(crate) label: *const c_char,
-    pub(crate) type_id: *const c_char,
-    pub(crate) fields: *const RawField,
-    pub(crate) field_count: u32,
-    pub(crate) payload_size: u32,
-    pub(crate) origin: u32,
-    pub(crate) pid: u32,
-    pub(crate) cpu: u32,
-    pub(crate) names_writers: u32,
-}
 
 /// `oh_element_view`.
 #[repr(C)]
@@ -185,12 +157,6 @@ pub(crate) const MISSED_STOP: u32 = 1;
 
 #[cfg(target_pointer_width = "64")]
 const _: () = {
-    assert!(size_of::<RawField>() == 32);
-    assert!(offset_of!(RawField, unit) == 24);
-    assert!(offset_of!(RawStream, fields) == 40);
-    assert!(offset_of!(RawStream, field_count) == 48);
-    assert!(offset_of!(RawStream, names_writers) == 68);
-    assert!(size_of::<RawStream>() == 72);
     assert!(offset_of!(RawElement, payload) == 24);
     assert!(size_of::<RawElement>() == 40);
     assert!(offset_of!(RawGap, cause) == 40);

@@ -47,7 +47,7 @@ impl ReactionFunction {
 
     /// Calls it, in this thread. It may take as long as it likes.
     pub fn call(&self, decision: &Decision, told: &CarriedOut<'_>) {
-        let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let text = overhear_ffi::c_text;
         let (of, sentence) = (text(told.of), text(told.sentence));
         let occurrence = &decision.occurrence;
         let measure = occurrence.measure();

@@ -3,15 +3,16 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::ffi::{c_char, c_int, c_void, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Field, FieldKind, Gap, GapCause, Nanos, Origin,
-    Places, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
+    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Nanos, Origin, Places,
+    StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
 };
+use overhear_ffi::{c_text, read_fields, text};
 
 use super::abi::{
     RawElement, RawField, RawGap, RawHost, RawInPlace, RawKey, RawPlugin, RawStream, RawUpdate,
@@ -187,30 +188,15 @@ impl<U> Instance<U> {
 /// # Safety
 /// `raw` is a stream of a host.
 unsafe fn descriptor(raw: &RawStream) -> StreamDescriptor {
-    // SAFETY: by contract.
-    let (sensor, instance, type_id, label) = unsafe {
-        (
-            text(raw.sensor),
-            text(raw.instance),
-            text(raw.type_id),
-            text(raw.label),
-        )
-    };
-    let mut fields = Vec::new();
-    for index in 0..raw.field_count as usize {
-        // SAFETY: by contract there are this many.
-        let field = unsafe { *raw.fields.add(index) };
-        // SAFETY: by contract.
-        let (name, unit) = unsafe { (text(field.name), text(field.unit)) };
-        let kind = FieldKind::from_raw(field.kind, field.size);
-        fields.extend(kind.map(|kind| Field {
-            name,
-            kind,
-            offset: field.offset,
-            unit,
-        }));
-    }
-    let schema = TypeSchema::new(type_id, raw.payload_size, fields);
+    // SAFETY: by contract, also below.
+    let string = |string: *const c_char| unsafe { text(string) }.unwrap_or_default();
+    let (sensor, instance) = (string(raw.sensor), string(raw.instance));
+    let (type_id, label) = (string(raw.type_id), string(raw.label));
+    // SAFETY: as above.
+    let fields = unsafe { read_fields(raw.fields, raw.field_count) };
+    let schema = fields.and_then(|fields| {
+        TypeSchema::new(type_id, raw.payload_size, fields).map_err(|error| error.to_string())
+    });
     StreamDescriptor {
         id: StreamId::from_raw(raw.id),
         origin: match raw.origin {
@@ -237,21 +223,9 @@ unsafe fn descriptor(raw: &RawStream) -> StreamDescriptor {
     }
 }
 
-/// # Safety
-/// `text` is a string.
-unsafe fn text(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: by contract.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
-}
-
 /// Tells the host why a call has failed.
 fn fail(host: *mut RawHost, sentence: &str) {
-    let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
+    let sentence = c_text(sentence);
     // SAFETY: the host's own function, with its own pointer.
     unsafe { ((*host).fail)(host, sentence.as_ptr()) };
 }
@@ -307,7 +281,7 @@ unsafe extern "C" fn create<U: Exported>(
     argument: *const c_char,
 ) -> *mut c_void {
     // SAFETY: a string of the host.
-    let argument = unsafe { text(argument) };
+    let argument = unsafe { text(argument) }.unwrap_or_default();
     let made = catch_unwind(|| U::create(&argument));
     match made.unwrap_or_else(|panic| Err(sentence_of(&*panic))) {
         Ok(update) => Box::into_raw(Box::new(Instance {
@@ -487,7 +461,7 @@ unsafe extern "C" fn report<U: Exported>(own: *mut c_void, host: *mut RawHost) -
         let mut results = Results::default();
         instance.update.report(&mut results);
         for (key, told) in results.iter() {
-            let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+            let text = c_text;
             let key = text(key);
             // SAFETY: the host's own functions, with its own pointer and strings of ours.
             unsafe {

@@ -6,10 +6,10 @@ use std::ffi::{c_char, c_void};
 use overhear_event::Timestamp;
 
 use super::abi::{RawHost, ABI};
-use super::library::text;
 use super::results::{Results, Told};
 use crate::executor::UpdateIndex;
 use crate::reaction::{Decider, Occurrence};
+use overhear_ffi::text;
 
 /// The monitor as an update sees it, and what the update has told it.
 #[repr(C)]

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shared objects with updates, and what they export.
 
-use std::ffi::{c_char, CStr};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use overhear_event::{Field, FieldKind, TypeSchema};
+use overhear_event::TypeSchema;
+use overhear_ffi::{read_fields, text};
 
-use super::abi::{GetPlugin, RawField, RawPlugin, RawUpdate, ABI, LEAST_UPDATE, SYMBOL};
+use super::abi::{GetPlugin, RawPlugin, RawUpdate, ABI, LEAST_UPDATE, SYMBOL};
 use super::footprint::open_measured;
 use super::locals::ThreadLocals;
 use super::update::PluginUpdate;
@@ -243,7 +243,7 @@ fn reason(error: &libloading::Error) -> String {
 ///
 /// # Safety
 /// `raw` is NULL or points to as many bytes as its first four say. All bytes zero are a `T`.
-pub(super) unsafe fn sized<T>(raw: *const T, least: usize) -> Option<T> {
+pub(super) unsafe fn sized<T: Copy>(raw: *const T, least: usize) -> Option<T> {
     if raw.is_null() {
         return None;
     }
@@ -252,27 +252,8 @@ pub(super) unsafe fn sized<T>(raw: *const T, least: usize) -> Option<T> {
     if size < least {
         return None;
     }
-    let mut copy = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: both are at least this long, and zero bytes are a value.
-    Some(unsafe {
-        copy.as_mut_ptr()
-            .cast::<u8>()
-            .copy_from_nonoverlapping(raw.cast(), size.min(size_of::<T>()));
-        copy.assume_init()
-    })
-}
-
-/// A string of a plug-in, `None` for NULL.
-///
-/// # Safety
-/// `text` is NULL or a string that ends with a zero byte.
-pub(super) unsafe fn text(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: by contract.
-    let text = unsafe { CStr::from_ptr(text) };
-    Some(text.to_string_lossy().into_owned())
+    // SAFETY: this many bytes are readable, and zero bytes are a value, by contract.
+    Some(unsafe { overhear_ffi::sized(raw, size) })
 }
 
 impl Entry {
@@ -298,7 +279,7 @@ impl Entry {
             }
             (_, Some(type_id)) => {
                 // SAFETY: the array has this many entries, by update.h.
-                let fields = unsafe { fields(raw.fields, raw.field_count) };
+                let fields = unsafe { read_fields(raw.fields, raw.field_count) };
                 let schema = fields.and_then(|fields| {
                     TypeSchema::new(type_id.clone(), raw.payload_size, fields)
                         .map_err(|error| error.to_string())
@@ -315,34 +296,4 @@ impl Entry {
             locals,
         })
     }
-}
-
-/// The fields of a payload, in the order of their offsets.
-///
-/// # Safety
-/// `raw` is NULL or has `count` entries whose strings end with a zero byte.
-unsafe fn fields(raw: *const RawField, count: u32) -> Result<Vec<Field>, String> {
-    if raw.is_null() {
-        return Err("`fields` is NULL".to_string());
-    }
-    let mut fields = Vec::new();
-    for index in 0..count as usize {
-        // SAFETY: by contract.
-        let (field, name, unit) = unsafe {
-            let field = raw.add(index).read();
-            (field, text(field.name), text(field.unit))
-        };
-        let name = name.unwrap_or_default();
-        let kind = FieldKind::from_raw(field.kind, field.size).ok_or_else(|| {
-            format!("field `{name}` has an unknown kind or the wrong size; use the OH_FIELD macros")
-        })?;
-        fields.push(Field {
-            name,
-            kind,
-            offset: field.offset,
-            unit: unit.unwrap_or_default(),
-        });
-    }
-    fields.sort_by_key(|field| field.offset);
-    Ok(fields)
 }

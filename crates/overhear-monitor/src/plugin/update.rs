@@ -8,13 +8,14 @@ use std::ptr;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp,
-    Update, WRITER_TID,
+    ElementInPlace, ElementKey, ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update,
+    WRITER_TID,
 };
+use overhear_ffi::CStream;
 use zerocopy::IntoBytes as _;
 
 use super::abi::{
-    RawElement, RawField, RawGap, RawHost, RawInPlace, RawKey, RawStream, RawUpdate, LEAST_UPDATE,
+    RawElement, RawGap, RawHost, RawInPlace, RawKey, RawStream, RawUpdate, LEAST_UPDATE,
     MISSED_STOP,
 };
 use super::footprint::allocated_in;
@@ -48,62 +49,22 @@ pub struct PluginUpdate {
 // time. All pointers in it are its own or into the loaded library.
 unsafe impl Send for PluginUpdate {}
 
-/// A stream as a plug-in sees it, and what the pointers point to.
+/// A stream as a plug-in sees it.
 struct Stream {
-    raw: RawStream,
+    c: CStream,
     is_wanted: bool,
-    _texts: Vec<CString>,
-    _fields: Vec<RawField>,
 }
 
 impl Stream {
     fn new(descriptor: &StreamDescriptor, is_wanted: bool) -> Box<Self> {
-        let mut texts = Vec::new();
-        let mut text = |text: &str| {
-            let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-            // What a CString points to stays where it is when the CString is moved.
-            let pointer = text.as_ptr();
-            texts.push(text);
-            pointer
-        };
-        let (sensor, instance) = (text(&descriptor.sensor), text(&descriptor.instance));
-        let (label, type_id) = (text(&descriptor.label()), text(descriptor.schema.id()));
-        let names_writers = names_writers(descriptor);
-        let (skipped, lead) = if names_writers { (2, 8) } else { (0, 0) };
-        let mut fields = Vec::new();
-        for field in descriptor.schema.fields().iter().skip(skipped) {
-            fields.push(RawField {
-                name: text(&field.name),
-                kind: field.kind.as_raw(),
-                offset: field.offset - lead,
-                size: field.kind.size(),
-                unit: text(&field.unit),
-            });
-        }
-        let (origin, pid, cpu) = match &descriptor.origin {
-            Origin::Program(task) => (1, task.pid, 0),
-            Origin::Kernel { cpu } => (2, 0, *cpu),
-            Origin::Clerk => (3, 0, 0),
+        let (lead_fields, lead_bytes) = if names_writers(descriptor) {
+            (2, 8)
+        } else {
+            (0, 0)
         };
         Box::new(Self {
-            raw: RawStream {
-                size: size_of::<RawStream>() as u32,
-                id: descriptor.id.as_raw(),
-                sensor,
-                instance,
-                label,
-                type_id,
-                fields: fields.as_ptr(),
-                field_count: fields.len() as u32,
-                payload_size: descriptor.schema.size() - lead,
-                origin,
-                pid,
-                cpu,
-                names_writers: names_writers.into(),
-            },
+            c: CStream::new(descriptor, lead_fields, lead_bytes),
             is_wanted,
-            _texts: texts,
-            _fields: fields,
         })
     }
 }
@@ -255,7 +216,7 @@ impl PluginUpdate {
             self.meet(descriptor);
         }
         let stream = self.streams.get(&descriptor.id)?;
-        stream.is_wanted.then_some(&raw const stream.raw)
+        stream.is_wanted.then(|| ptr::from_ref(stream.c.raw()))
     }
 
     #[cold]
@@ -275,7 +236,7 @@ impl PluginUpdate {
     fn open_stream(&mut self, descriptor: &StreamDescriptor) {
         let is_wanted = self.refuses(descriptor).is_none();
         let stream = Stream::new(descriptor, is_wanted);
-        let pointer = &raw const stream.raw;
+        let pointer = ptr::from_ref(stream.c.raw());
         self.streams.insert(descriptor.id, stream);
         if let Some(open) = self.entry.raw.open.filter(|_| is_wanted) {
             // SAFETY: a function of the plug-in, called as update.h says: the stream is kept in its box

@@ -179,6 +179,12 @@ impl Binding {
         }
     }
 
+    /// The settings of an update that gets no elements and no gaps, only `advance`.
+    #[must_use]
+    pub fn without_streams(name: &str) -> Self {
+        Self::new(name).subscribe(Subscription::all().matching(|_| false))
+    }
+
     /// Calls it for these streams.
     #[must_use]
     pub fn subscribe(mut self, subscription: Subscription) -> Self {
