@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -45,5 +45,7 @@ docs: ## builds the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)
 	@$(XTASK) install $(PREFIX)
+sizes: ## prints the sizes of the C libraries and of a static program with one sensor
+	@$(XTASK) sizes
 clean: ## removes everything built
 	@$(XTASK) clean

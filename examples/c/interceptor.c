@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A program that asks before it acts: the interceptor pattern, with a monitor of its own.
+ * links: overhear_monitor. A program that asks before it acts: the interceptor pattern, with a monitor of its own.
  *
  * A valve is moved by orders. Each order goes through a sensor, and the program waits until its monitor has
  * evaluated it; the monitor refuses what would open the valve by more than 40 at once. Moving the valve and
@@ -9,7 +9,9 @@
  * With `client` as argument the judge is another process: start `interceptor judge` first, both under
  * the same directory.
  *
- *     cc -Iinclude examples/c/interceptor.c -loverhear -o interceptor && ./interceptor
+ *     cargo build --release -p overhear-monitor-c
+ *     cc -Iinclude examples/c/interceptor.c -Ltarget/release -loverhear_monitor -o interceptor
+ *     LD_LIBRARY_PATH=target/release ./interceptor
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * A metric measures a time property of a system or a program from the events that they generate: one that is
  * built in, by its name; the execution time between two events of a program; or one that is written down
  * (docs/metrics.md has the format). It knows the events that it requires, so that exactly these are
- * observed. The same engine measures what `overhear run --out` kept of them, and a monitor that runs.
+ * observed. The same engine evaluates recordings of `overhear run --out` and running monitors.
  *
  * Over a recording:
  *
@@ -22,6 +22,8 @@
  *     oh_results_free(results);
  *     oh_metric_free(metric);
  *
+ * The functions are in the same library as those of monitor.h: -loverhear_monitor.
+ *
  * Live, in a monitor of monitor.h, of a process' system calls by a kernel monitor of kernel.h:
  *
  *     oh_kernel_monitor_options kernel_options = {.sensors = oh_metric_kernel_sensors(metric)};
@@ -35,7 +37,7 @@
  *     oh_monitor_wait(monitor, oh_now_ns(), 1000000000);
  *     oh_monitor_results(monitor, number, &results);
  *
- * All functions that return an int return a negative errno on failure; oh_last_error has the sentence.
+ * All functions that return an int return a negative errno on failure; oh_last_error returns the message.
  */
 #ifndef OVERHEAR_METRIC_H
 #define OVERHEAR_METRIC_H
@@ -50,28 +52,28 @@
 extern "C" {
 #endif
 
-/* A metric, and what it measured; made and ended by the functions below. */
+/* A metric, and its measurements; created and freed by the functions below. */
 typedef struct oh_metric oh_metric;
 typedef struct oh_results oh_results;
 
-/* One measurement: the five values of the seed, and what belongs to them. */
+/* One measurement: the five values of seed 004, and further properties. */
 typedef struct oh_measurement {
-    uint64_t length_ns;           /* the measured time, less what the observation took */
+    uint64_t length_ns;           /* the measured time without the cost of observing */
     uint64_t begin_ns;            /* when it began, CLOCK_MONOTONIC */
     uint64_t end_ns;              /* when it was completed */
     uint64_t intermediate_events; /* elements in its segments, of all streams */
     uint64_t own_events;          /* of these, the elements of the task itself */
-    uint64_t key;                 /* of which kind it is, where has_key is 1 */
-    uint64_t missed;              /* elements that were missed while it was running */
-    uint32_t task;                /* the thread, or the process where the sensor names no threads */
-    uint32_t has_key;             /* whether the metric divides its measurements, and this one has a kind */
+    uint64_t key;                 /* the kind of the measurement, if has_key is 1 */
+    uint64_t missed;              /* elements that were missed during the measurement */
+    uint32_t task;                /* the thread; the process if the sensor does not record threads */
+    uint32_t has_key;             /* 1 if the metric classifies its measurements and this one has a kind */
 } oh_measurement;
 
 OH_ASSERT_FIELD(oh_measurement, key, 40, 8);
 OH_ASSERT_FIELD(oh_measurement, task, 56, 4);
 OH_STATIC_ASSERT(sizeof(oh_measurement) == 64, "oh_measurement: size");
 
-/* A gap that fell into a measurement: elements that nobody saw while it was running. */
+/* A gap in a measurement: elements that were missed while it was running. */
 typedef struct oh_measurement_gap {
     uint64_t measurement; /* its number, as of oh_results_at */
     uint64_t first;       /* the position of the first missed element in its stream */
@@ -85,7 +87,7 @@ typedef struct oh_measurement_gap {
 OH_ASSERT_FIELD(oh_measurement_gap, stream, 40, 4);
 OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
 
-/* As element_cost_ns of oh_results_get: what `overhear calibrate` had found for each sensor before the recording. */
+/* Value of element_cost_ns: the cost per sensor that `overhear calibrate` measured before the recording. */
 #define OH_ELEMENT_COST_CALIBRATED UINT64_MAX
 
 /*
@@ -100,8 +102,8 @@ int oh_metric_system(oh_metric **out, const char *name);
 /*
  * oh_metric_user: the execution time of a task from one of its events to another. An event is the id of a program's
  * sensor, with `user:` before it or without, or an event as metrics declare it: `kernel:probe/SYMBOL`, `user:queue [depth == 0]`,
- * `kernel:syscall [kind == 2 and number == 0]`. Both may be the same. The time in which the
- * task is off the CPU or interrupted is left out; without `include_system` that in system calls and page faults, too.
+ * `kernel:syscall [kind == 2 and number == 0]`. Both may be the same. Times in which the
+ * task is off the CPU or interrupted are excluded; without `include_system` also times in system calls and page faults.
  *
  * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL.
  */
@@ -121,7 +123,7 @@ void oh_metric_free(oh_metric *metric);
 
 /*
  * oh_metric_events: the events that the metric requires, as `kernel:HOOK` and `user:SENSOR`, in a list that ends
- * with NULL. `overhear run --metric` switches on what they come from.
+ * with NULL. `overhear run --metric` enables the sensors of these events.
  *
  * Ownership: the list belongs to the metric. Returns NULL for NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: wait-free.
@@ -129,18 +131,18 @@ void oh_metric_free(oh_metric *metric);
 const char *const *oh_metric_events(const oh_metric *metric);
 
 /*
- * oh_metric_kernel_sensors: the kernel sensors that the metric requires, and no others of scheduling, as
- * `sensors` of oh_kernel_monitor_options wants them; "" if it requires none.
+ * oh_metric_kernel_sensors: the kernel sensors that the metric requires, for `sensors` of oh_kernel_monitor_options; ""
+ * if it requires none. Other sensors of scheduling stay disabled.
  *
  * Ownership and fixed lines are those of oh_metric_events. Returns NULL for NULL.
  */
 const char *oh_metric_kernel_sensors(const oh_metric *metric);
 
 /*
- * oh_monitor_measure: measures, beside the updates of a monitor, whatever is written from now on. element_cost_ns is
- * as of oh_results_get, but a length: calibrations are kept by recordings.
+ * oh_monitor_measure: adds a metric to a monitor. It evaluates the elements that are written from now on.
+ * element_cost_ns is as for oh_results_get, but not OH_ELEMENT_COST_CALIBRATED: only recordings have a calibration.
  *
- * Ownership: the metric is copied. Measurements are kept until they are taken, a million of them at most.
+ * Ownership: the metric is copied. At most a million measurements are kept until oh_monitor_results takes them.
  * Returns the metric's number among the monitor's updates, for oh_monitor_results, _status and _remove, -EDEADLK, or
  * -EINVAL.
  * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
@@ -148,9 +150,9 @@ const char *oh_metric_kernel_sensors(const oh_metric *metric);
 int oh_monitor_measure(oh_monitor *monitor, const oh_metric *metric, uint64_t element_cost_ns);
 
 /*
- * oh_monitor_results: the measurements that were completed since the last call; with oh_monitor_wait before it, all
- * those that were by then. Measurements that are running come with a later call. oh_last_error says which events
- * were not heard so far, or is empty.
+ * oh_monitor_results: takes the measurements that were completed since the last call. After oh_monitor_wait(t) these are
+ * all that were completed before t. A later call returns measurements that are still running. oh_last_error then
+ * names the required events without an element so far; else it is empty.
  *
  * Ownership: *out belongs to the caller until oh_results_free; it does not need the monitor any more.
  * Returns 0, -EDEADLK, or -EINVAL if there is no such metric; then *out is NULL.
@@ -159,13 +161,13 @@ int oh_monitor_measure(oh_monitor *monitor, const oh_metric *metric, uint64_t el
 int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
 
 /*
- * oh_results_get: scans a recording for the measurements of a metric. element_cost_ns is what writing one
- * element took the observed task; it is subtracted for each of its own elements in a measurement, of whatever
- * stream. OH_ELEMENT_COST_CALIBRATED subtracts the price of its sensor for each.
+ * oh_results_get: evaluates a metric over a recording. element_cost_ns is the time that the observed task needs to write
+ * one element; it is subtracted for each element of the task in a measurement. OH_ELEMENT_COST_CALIBRATED subtracts
+ * the calibrated cost of each element's sensor.
  *
  * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any more.
- * Returns 0, -EINVAL for missing arguments, -ENOENT where there is no readable recording, or -ENODATA where it
- * has no stream of an event that the metric requires, or no calibration that is asked for; then *out is NULL.
+ * Returns 0, -EINVAL for missing arguments, -ENOENT if there is no readable recording, or -ENODATA if it
+ * has no stream of a required event, or lacks the requested calibration; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_results_get(oh_results **out, const oh_metric *metric, const char *directory,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Monitors inside a program, and waiting for evaluations, for C++17. What the calls mean says monitor.h, on
- * which this header stands; updates are the classes of update.hpp.
+ * Monitors inside a program, and waiting for evaluations, for C++17. It is built on monitor.h, which describes
+ * the calls and the library to link (-loverhear_monitor); updates are classes of update.hpp.
  *
  *     overhear::monitor monitor({"request"});
  *     judge &verdicts = monitor.add(std::make_unique<judge>(), "judge");
@@ -9,8 +9,8 @@
  *     request.write(now);
  *     monitor.wait(oh_now_ns(), std::chrono::seconds(1)); // verdicts are known now
  *
- * Objects end in their destructors. What cannot be started throws overhear::monitor_error with the
- * sentence; waiting returns whether it was evaluated in time.
+ * Objects end in their destructors. A failed start throws overhear::monitor_error with the message; waiting
+ * returns whether the evaluation came in time.
  */
 #ifndef OVERHEAR_MONITOR_HPP
 #define OVERHEAR_MONITOR_HPP
@@ -32,7 +32,7 @@
 
 namespace overhear {
 
-/* Something cannot be started or waited for; what() says why and what to do. */
+/* A monitor cannot be started or waited for; what() returns the reason and the remedy. */
 class monitor_error : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -101,8 +101,8 @@ class monitor {
     }
 
     /*
-     * Adds an object that derives from overhear::update, which the monitor owns from here on; what is
-     * returned is it. `sensors` as in oh_update; `in_place` as for exported_in_place.
+     * Adds an object that derives from overhear::update. The monitor owns it from now on. Returns a reference
+     * to it. `sensors` as in oh_update; `in_place` as for exported_in_place.
      */
     template <class type>
     type &add(std::unique_ptr<type> object, const char *name, const char *sensors = nullptr,
@@ -120,7 +120,7 @@ class monitor {
         return added;
     }
 
-    /* How an update that was added is doing; `why` gets what oh_last_error says of it. */
+    /* The state of an update; `why` gets the message of oh_last_error. */
     oh_update_status status(const update &added, std::string *why = nullptr) const
     {
         oh_update_status status{};
@@ -140,7 +140,7 @@ class monitor {
                 known.first = nullptr;
     }
 
-    /* Whether everything stamped before until_ns has been evaluated before the time is over. */
+    /* Returns whether all elements stamped before until_ns are evaluated within the timeout. */
     bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
     {
         return detail::waited(oh_monitor_wait(raw_.get(), until_ns, detail::limit(timeout)));
@@ -162,7 +162,7 @@ class monitor {
     std::vector<std::pair<const update *, int>> updates_;
 };
 
-/* Waits for a monitor of whatever process. */
+/* Waits for a monitor of this process or another. */
 class waiter {
   public:
     explicit waiter(const char *monitor)
@@ -172,7 +172,7 @@ class waiter {
         raw_.reset(made);
     }
 
-    /* Whether everything stamped before until_ns has been evaluated there before the time is over. */
+    /* Returns whether that monitor evaluates all elements stamped before until_ns within the timeout. */
     bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
     {
         return detail::waited(oh_waiter_wait(raw_.get(), until_ns, detail::limit(timeout)));

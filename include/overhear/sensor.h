@@ -5,7 +5,10 @@
  * A program describes the fields of a payload struct, registers a *sensor* once, and then, where
  * the observation is, writes *elements*: a payload, stamped and published by storing a counter.
  * Monitors outside the program see every element in time order and know exactly what they missed.
- * Registration is a call into liboverhear; writing is inline and stays in this header.
+ * Registration is a call into the library; writing is inline and stays in this header.
+ *
+ * Link with -loverhear, `pkg-config overhear`, or Overhear::overhear in CMake. Programs with monitors of
+ * their own link -loverhear_monitor instead (monitor.h).
  *
  *     struct sample { uint64_t items; double load; };
  *
@@ -37,9 +40,8 @@
  * knows how many. A payload has no padding, so that no stack bytes leak to monitors; C cannot
  * check this at compile time, so registration does and refuses.
  *
- * With OVERHEAR_DISABLE defined before the header is included, all of it compiles to nothing and
- * liboverhear need not be linked: registration succeeds and hands out NULL, which every function
- * takes.
+ * If OVERHEAR_DISABLE is defined before this header is included, all of it compiles to nothing, and
+ * no library is needed: registration succeeds and returns NULL, which every function accepts.
  *
  * Names that end in an underscore are not for users.
  */
@@ -54,26 +56,26 @@
 #include "clock.h"
 #include "fields.h"
 
-/* What a sensor is to be. Fields that are not needed are zero. Additions go to the end. */
+/* The properties of a sensor. Members that are not needed are zero. New members are added at the end. */
 typedef struct oh_sensor_options {
     const char *id;         /* what it measures; required */
-    const char *instance;   /* which of several of the same id; NULL or "" where there is one */
+    const char *instance;   /* distinguishes sensors of one id; NULL or "" if there is only one */
     const char *type;       /* the payload's type id, a name as of fields; required */
     const oh_field *fields; /* field_count of them, which cover every byte of the payload */
     uint32_t field_count;
     uint32_t size;        /* sizeof the payload struct, 0 to OH_MAX_PAYLOAD */
-    uint64_t period_ns;   /* declared rate, T: the mean distance of two elements; 0: none declared */
-    uint64_t distance_ns; /* declared rate, D: the least distance of two elements, at most T */
-    uint64_t jitter_ns;   /* declared rate, tau: by how much elements may come early in sum */
-    uint64_t capacity;    /* least number of slots wanted; 0: the directory decides */
-    uint32_t lanes;       /* laned sensors: how many threads write; 0: the library decides */
-    uint32_t writers;     /* concurrent sensors: how many write at once; 0: the library decides */
+    uint64_t period_ns;   /* declared rate, T: mean distance of two elements; 0: no declared rate */
+    uint64_t distance_ns; /* declared rate, D: minimum distance of two elements, at most T */
+    uint64_t jitter_ns;   /* declared rate, tau: maximum by which an element may be early */
+    uint64_t capacity;    /* minimum number of slots; 0: the directory decides */
+    uint32_t lanes;       /* laned sensors: number of writing threads; 0: the library decides */
+    uint32_t writers;     /* concurrent sensors: number of simultaneous writes; 0: the library decides */
 } oh_sensor_options;
 
 /*
- * What a write needs of a sensor: one cache line, in memory of liboverhear's or, by
- * oh_sensor_register_at, of the program's. The rest is behind it and liboverhear's. The thread that
- * writes is the only one that touches it. Users treat it as opaque.
+ * The part of a sensor that a write uses: one cache line, in memory of the library or, with
+ * oh_sensor_register_at, of the program. The library keeps the remaining state. Only the writing
+ * thread accesses it. Users treat it as opaque.
  */
 typedef struct oh_sensor {
     uint8_t *base;         /* stream start: its header page */
@@ -84,7 +86,7 @@ typedef struct oh_sensor {
     uint32_t clock_id;     /* OH_CLOCK_*, section 3 */
     uint32_t reserved0;
     const uint32_t *enabled; /* section 8: the control line, or a word that is always 1 */
-    void *kept;              /* liboverhear's; NULL in a place that holds no sensor */
+    void *registration;      /* of the library; NULL if this memory holds no sensor */
     uint64_t reserved1;
 } oh_sensor;
 
@@ -97,7 +99,7 @@ OH_ASSERT_FIELD(oh_sensor, payload_size, 28, 4);
 OH_ASSERT_FIELD(oh_sensor, clock_id, 32, 4);
 OH_ASSERT_FIELD(oh_sensor, reserved0, 36, 4);
 OH_ASSERT_FIELD(oh_sensor, enabled, 40, 8);
-OH_ASSERT_FIELD(oh_sensor, kept, 48, 8);
+OH_ASSERT_FIELD(oh_sensor, registration, 48, 8);
 OH_ASSERT_FIELD(oh_sensor, reserved1, 56, 8);
 OH_ASSERT_FIELD(oh_sensor_options, id, 0, 8);
 OH_ASSERT_FIELD(oh_sensor_options, instance, 8, 8);
@@ -138,14 +140,14 @@ int oh_sensor_register_sized(oh_sensor **out, const oh_sensor_options *options,
  * Ownership: the options and everything they point to are copied; the caller may free them
  * afterwards. *out belongs to the caller until oh_sensor_unregister.
  *
- * Returns 0, also where no directory answers: the sensor then writes into private memory, and
- * oh_last_error says why nobody hears it. Else a negative errno, and *out is NULL:
+ * Returns 0, also if no directory answers: then the sensor writes into private memory, and
+ * oh_last_error returns the reason. Otherwise a negative errno, and *out is NULL:
  *   -EINVAL  the options contradict themselves; oh_last_error names the field
  *   -ENOMEM  no memory for the sensor
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
- * Real-time class: may block (a directory is asked, memory is mapped and touched).
+ * Real-time class: may block (it sends a request to the directory, and maps and touches memory).
  */
 OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *options)
 {
@@ -164,16 +166,15 @@ int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *optio
 /*
  * oh_sensor_register_at: registers a sensor that lies in the caller's memory.
  *
- * For sensors that are part of a larger object: a write finds what it needs there, instead of a
- * pointer to it. After a sleep that is one cache line less to wait for. Aligned to 64 bytes it is one
- * line.
+ * For sensors that are members of a larger object: a write uses the member itself and follows no
+ * pointer. After a sleep this saves one cache miss. Align the memory to 64 bytes, so that it is one
+ * cache line.
  *
- * Ownership: as oh_sensor_register. The place is the caller's and must stay until
- * oh_sensor_unregister, or be moved: its bytes are copied elsewhere, and from then on the copy alone is
- * used.
+ * Ownership: as oh_sensor_register. The memory is the caller's and must exist until
+ * oh_sensor_unregister. It may be moved: copy its bytes, and use only the copy from then on.
  *
- * Returns 0 or a negative errno, as oh_sensor_register; after an error the place is all zero, which
- * oh_sensor_unregister takes.
+ * Returns 0 or a negative errno, as oh_sensor_register; after an error the memory is all zero, which
+ * oh_sensor_unregister accepts.
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
@@ -187,9 +188,9 @@ OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *
 /*
  * oh_sensor_unregister: gives the sensor back.
  *
- * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed, and so is a place of
- * the caller's that is all zero, as it is from then on. The directory keeps the elements until
- * monitors have read them.
+ * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed. Memory of the caller's
+ * becomes all zero, and memory that is all zero is allowed, too. The directory keeps the elements
+ * until monitors have read them.
  *
  * Returns nothing.
  *
@@ -200,22 +201,22 @@ OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *
 void oh_sensor_unregister(oh_sensor *sensor);
 
 /*
- * oh_sensor_register_again: registers the sensor again if nobody hears it.
+ * oh_sensor_register_again: registers a sensor that no directory owns again.
  *
  * For children made by fork: their copies of the parent's sensors write into private memory until
- * this call gives each a stream of its own, under the child's process id, with the options that
- * the parent gave. Also for a sensor that found no directory when it was registered. What it wrote
- * before stays unheard. A sensor that is heard stays as it is.
+ * this call gives each a stream of its own, under the child's process id, with the
+ * parent's options. Also for a sensor that found no directory when it was registered: monitors do
+ * not get its earlier elements. The call does not change a sensor that a directory owns.
  *
- * A child made by the raw system call clone, or by glibc's _Fork, goes past the handler of fork that
- * gives it private memory: it must call this before it writes, or its elements mix with its
- * parent's. vfork and posix_spawn need nothing, because their child only calls exec.
+ * A child made by the raw system call clone, or by glibc's _Fork, bypasses the fork handler
+ * that gives it private memory: it must call this function before it writes, or its elements mix
+ * with its parent's. vfork and posix_spawn need no call, because their child only calls exec.
  *
  * Ownership: the sensor stays the caller's, at the same address.
  *
- * Returns 1 if the sensor is heard now, 0 if it is not, and then oh_last_error says why, or a
- * negative errno:
- *   -EINVAL  the sensor is NULL or was given back
+ * Returns 1 if a directory owns the sensor now; 0 if not, and oh_last_error returns the reason; or
+ * a negative errno:
+ *   -EINVAL  the sensor is NULL or was unregistered
  *
  * Thread safety: may be called from any thread, while no other uses this sensor.
  * Async-signal safety: no.
@@ -227,14 +228,14 @@ int oh_sensor_register_again(oh_sensor *sensor);
  * oh_sensor_pace: waits until the declared rate (T, D, tau) allows the next element.
  *
  * For producers that are not real-time and may wait: if they call it before each element, every two
- * elements keep the declared distance, in the times that monitors see. Where these are converted
- * from the CPU's counter, 10 us are added to it for the errors of two conversions. Elements written
- * without asking count as a debt, which the next wait pays.
+ * elements keep the declared distance, in the times that monitors see. If these are converted
+ * from the CPU's counter, 10 us are added to the distance for the errors of two conversions. Elements
+ * written without this call make the next wait longer.
  *
  * Ownership: the sensor stays the caller's.
  *
  * Returns 0, or a negative errno, at once:
- *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error says which
+ *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error returns which
  *
  * Thread safety: by the thread that writes the sensor.
  * Async-signal safety: no.
@@ -243,7 +244,7 @@ int oh_sensor_register_again(oh_sensor *sensor);
 int oh_sensor_pace(oh_sensor *sensor);
 
 /*
- * oh_sensor_is_heard: tells whether a directory owns the stream.
+ * oh_sensor_is_heard: returns whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -256,15 +257,16 @@ int oh_sensor_pace(oh_sensor *sensor);
 int oh_sensor_is_heard(const oh_sensor *sensor);
 
 /*
- * oh_last_error: the sentence for the last call of this thread that failed.
+ * oh_last_error: the message of this thread's last failed call, of liboverhear or of
+ * liboverhear_monitor. It begins with the name of the function.
  *
- * Ownership: the text belongs to the library and stays valid until the thread's next call of
- * oh_sensor_register or its end.
+ * Ownership: the text belongs to the library. It is valid until the thread's next call of a function
+ * that is not inlined, or until the thread ends.
  *
- * Returns the sentence, "" if there is none. After a registration that succeeded without a
- * directory it says why the sensor is not heard.
+ * Returns the message, "" if there is none. After a registration without a directory it is the reason
+ * why no monitor can read the sensor.
  *
- * Thread safety: may be called from any thread; each has its own sentence.
+ * Thread safety: may be called from any thread; each thread has its own message.
  * Async-signal safety: no.
  * Real-time class: may block (at a thread's first call).
  */
@@ -368,12 +370,12 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 }
 
 /*
- * Whether a sensor is off, as the writing functions ask it first: one that is off loads nothing else.
+ * Whether a sensor is switched off. Each write checks this first; if it is off, it loads nothing else.
  *
- * GCC is told that off is a little likelier than on. Without that it puts the way of a sensor that
- * is on between the question and what follows, so that one that is off jumps twice in each turn of a
- * short loop; Clang jumps once without being told. Told much more, GCC would put that way far off,
- * and a CPU just woken would have to fetch another line of code for it.
+ * The hint to GCC makes "off" slightly likelier than "on". Without the hint GCC places the code of an
+ * enabled sensor between the check and the following code, so that a disabled sensor jumps twice per
+ * iteration of a short loop. With a stronger hint GCC places it far away, and a CPU that has just
+ * woken up fetches one more line of code. Clang jumps once without a hint.
  */
 #if __GNUC__ >= 9 && !defined(__clang__)
 #define OH_IS_OFF_(on) __builtin_expect_with_probability(!(on), 1, 0.55)
@@ -382,10 +384,10 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 #endif
 
 /*
- * oh_sensor_enabled: tells whether the sensor is switched on.
+ * oh_sensor_enabled: returns whether the sensor is switched on.
  *
- * Elements of a sensor that is switched off are not published: that is not a loss and not counted.
- * They cost one load and a branch; this is for observations that cost something to make.
+ * A sensor that is switched off publishes no elements. This is not a loss and is not counted; a write
+ * costs one load and a branch. Use this function to skip observations that are expensive to make.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -409,14 +411,14 @@ OH_INLINE_ int oh_sensor_enabled(const oh_sensor *sensor)
 /*
  * oh_sensor_write: begins an element and hands out its payload to fill.
  *
- * The payload holds what an older element left there; all of it must be filled. Nothing is
- * published before oh_sensor_commit; calling oh_sensor_write again instead begins anew.
+ * The payload contains bytes of an older element, so all of it must be filled. Nothing is published
+ * before oh_sensor_commit; another call of oh_sensor_write instead starts the element again.
  *
  * Plain stores through the pointer are right, although readers may copy the same bytes at the same
  * moment. The readers are other processes and no part of the program that the compiler sees, so
  * there is no data race it could exploit; it may tear, merge or repeat these stores as it likes,
  * because no reader believes this slot: the counter allows only the capacity - 1 slots before it.
- * What must hold is that the stores stay between two commits. The release store in the commit
+ * The stores must stay between two commits. The release store in the commit
  * after them, SYNC(publish), keeps them from sinking; the release fence in the commit before them,
  * SYNC(overwrite), keeps them from rising above the counter's store: both bind the compiler and
  * the CPU. A reader inside the same process needs oh_sensor_put, whose stores are atomic.
@@ -492,8 +494,8 @@ OH_INLINE_ void oh_sensor_commit(oh_sensor *sensor)
 /*
  * oh_sensor_put: writes, stamps and publishes a whole payload, unless the sensor is switched off.
  *
- * A macro, because the size of *value must be known at compile time. It must be the size that was
- * registered; assert says so unless NDEBUG is defined, and then a larger value damages the stream.
+ * A macro, because the size of *value must be known at compile time. It must be the registered
+ * size: assert checks it unless NDEBUG is defined; then a larger value damages the stream.
  *
  * Ownership: *value is copied.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Metrics in C: by name, between two events, written down; what they require; what cannot be done. That results over a
+ * links: overhear_monitor. Metrics in C: by name, between two events, written down; what they require; what cannot be done. That results over a
  * recording are those of Rust is tested beside the library's code, where recordings can be made.
  */
 #include <errno.h>

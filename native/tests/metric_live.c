@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear, overhear_kernel. Metrics in a monitor that runs: between two events of this program, and of the kernel, by the
+ * links: overhear_monitor, overhear_kernel. Metrics in a monitor that runs: between two events of this program, and of the kernel, by the
  * engine that measures recordings. What is required is switched on, and nothing else.
  */
 #define _GNU_SOURCE 1

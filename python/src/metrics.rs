@@ -4,13 +4,12 @@
 use std::path::PathBuf;
 
 use numpy::IntoPyArray;
-use overhear::recorded_costs;
 use overhear_event::{EventSet, Nanos};
 use overhear_metrics::automaton::{
     events_required_by, new_user_metric, system_metric, system_metrics, Catalogue, MeasurementGap,
     MetricResult, Metrics, Pattern, Results,
 };
-use overhear_trace::{ReadError, TraceReader};
+use overhear_trace::{recorded_costs, ReadError, TraceReader};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyRef, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};

@@ -2,21 +2,24 @@
 //! Putting what was built where programs and their builds find it.
 //!
 //! ```text
-//! PREFIX/bin/overhear                       and overheard, where it is built
-//! PREFIX/include/overhear/                  the headers
+//! PREFIX/bin/overhear                        and overheard, if it is built
+//! PREFIX/include/overhear/                   the headers
 //! PREFIX/lib/liboverhear.a
-//! PREFIX/lib/liboverhear.so.VERSION         with links .so.MAJOR, its soname, and .so
-//! PREFIX/lib/liboverhear_kernel.so.VERSION  likewise: kernel monitors, linked with libbpf
-//! PREFIX/lib/pkgconfig/                     overhear.pc and overhear-kernel.pc
-//! PREFIX/lib/cmake/Overhear/                for find_package(Overhear)
-//! PREFIX/lib/systemd/{system,user}/         units of overheard
-//! PREFIX/share/doc/overhear/                THIRD_PARTY_NOTICES.txt, the licences of what is linked
-//! PREFIX/share/                             manual pages, completions for bash, zsh and fish
+//! PREFIX/lib/liboverhear.so.VERSION          sensors; with links .so.MAJOR, its soname, and .so
+//! PREFIX/lib/liboverhear_monitor.a
+//! PREFIX/lib/liboverhear_monitor.so.VERSION  sensors, monitors and metrics; with the same links
+//! PREFIX/lib/liboverhear_kernel.so.VERSION   kernel monitors, linked with libbpf; with the same links
+//! PREFIX/lib/pkgconfig/                      overhear.pc, overhear-monitor.pc and overhear-kernel.pc
+//! PREFIX/lib/cmake/Overhear/                 for find_package(Overhear)
+//! PREFIX/lib/systemd/{system,user}/          units of overheard
+//! PREFIX/share/doc/overhear/                 THIRD_PARTY_NOTICES.txt, the licences of what is linked
+//! PREFIX/share/                              manual pages, completions for bash, zsh and fish
 //! ```
 //!
-//! No file but the units contains the prefix, so the folder may be moved. The shared library is linked here from
-//! the static one: cargo gives its own no soname, and tests inside the repository would not find one
-//! that had it. That of kernel monitors is cargo's, built with a soname by [`kernel_library`].
+//! Only the units contain the prefix, so the folder may be moved. The shared libraries of sensors
+//! and of monitors are linked here from the static ones: cargo's have no soname, and tests inside
+//! the repository would not find one that had a soname. The library of kernel monitors is cargo's,
+//! built with a soname by [`kernel_library`].
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -41,6 +44,13 @@ pub(crate) struct Installation<'a> {
     pub(crate) called: &'a str,
 }
 
+/// The library of programs with sensors, built by the crate `overhear`.
+pub(crate) const SENSORS: &str = "liboverhear";
+/// The library of programs with monitors, built by the crate `overhear-monitor-c`.
+pub(crate) const MONITORS: &str = "liboverhear_monitor";
+/// The library of programs with kernel monitors, built by the crate `overhear-kernel`.
+const KERNEL: &str = "liboverhear_kernel";
+
 /// The version of all crates, and what is derived from it.
 struct Version {
     full: &'static str,
@@ -55,18 +65,14 @@ const VERSION: Version = Version {
 };
 
 impl Version {
-    fn soname(&self) -> String {
-        format!("liboverhear.so.{}", self.major)
-    }
-
-    fn kernel_soname(&self) -> String {
-        format!("liboverhear_kernel.so.{}", self.major)
+    /// The soname of a library, `NAME.so.MAJOR`.
+    fn soname(&self, library: &str) -> String {
+        format!("{library}.so.{}", self.major)
     }
 
     fn fill(&self, template: &str) -> String {
         template
             .replace("@VERSION@", self.full)
-            .replace("@SONAME@", &self.soname())
             .replace("@MAJOR@", self.major)
             .replace("@MINOR@", self.minor)
     }
@@ -100,34 +106,24 @@ impl Installation<'_> {
 
     fn libraries(&self) -> Result<()> {
         let folder = self.folder("lib")?;
-        let archive = folder.join("liboverhear.a");
-        put(&self.built.join("liboverhear.a"), &archive)?;
-        let (soname, file) = (VERSION.soname(), format!("liboverhear.so.{}", VERSION.full));
-        // What is exported: the functions and the variable of the headers, nothing of Rust's.
-        let exports = folder.join("overhear.map");
-        fs::write(&exports, "{ global: oh_*; local: *; };\n")?;
-        let mut link = Command::new("cc");
-        link.args(["-shared", "-Wl,--gc-sections", "-o"])
-            .arg(folder.join(&file))
-            .arg(format!("-Wl,-soname,{soname}"))
-            .arg(format!("-Wl,--version-script={}", exports.display()))
-            .arg("-Wl,--whole-archive")
-            .arg(&archive)
-            .args(["-Wl,--no-whole-archive", "-lm", "-ldl", "-lpthread"]);
-        let linked = shell::output(&mut link);
-        fs::remove_file(&exports)?;
-        linked.context("the shared library was not linked")?;
-        links(&folder, "liboverhear.so", &soname, &file)?;
-        let (name, soname) = ("liboverhear_kernel.so", VERSION.kernel_soname());
-        let file = format!("{name}.{}", VERSION.full);
-        put(&self.built.join(name), &folder.join(&file))?;
-        links(&folder, name, &soname, &file)
+        for name in [SENSORS, MONITORS] {
+            let archive = folder.join(format!("{name}.a"));
+            put(&self.built.join(format!("{name}.a")), &archive)?;
+            link_shared(&archive, name, &folder.join(file_of(name)))?;
+            links(&folder, name)?;
+        }
+        put(
+            &self.built.join(format!("{KERNEL}.so")),
+            &folder.join(file_of(KERNEL)),
+        )?;
+        links(&folder, KERNEL)
     }
 
     fn descriptions(&self) -> Result<()> {
         let cmake = "lib/cmake/Overhear";
         for (folder, name) in [
             ("lib/pkgconfig", "overhear.pc"),
+            ("lib/pkgconfig", "overhear-monitor.pc"),
             ("lib/pkgconfig", "overhear-kernel.pc"),
             (cmake, "OverhearConfig.cmake"),
             (cmake, "OverhearConfigVersion.cmake"),
@@ -193,9 +189,34 @@ impl Installation<'_> {
     }
 }
 
+/// The file of a shared library.
+fn file_of(library: &str) -> String {
+    format!("{library}.so.{}", VERSION.full)
+}
+
+/// Links a shared library from a static one. It exports the functions of the headers, and no symbol
+/// of Rust.
+pub(crate) fn link_shared(archive: &Path, library: &str, file: &Path) -> Result<()> {
+    let exports = file.with_file_name(format!("{library}.map"));
+    fs::write(&exports, "{ global: oh_*; local: *; };\n")?;
+    let mut link = Command::new("cc");
+    link.args(["-shared", "-Wl,--gc-sections", "-o"])
+        .arg(file)
+        .arg(format!("-Wl,-soname,{}", VERSION.soname(library)))
+        .arg(format!("-Wl,--version-script={}", exports.display()))
+        .arg("-Wl,--whole-archive")
+        .arg(archive)
+        .args(["-Wl,--no-whole-archive", "-lm", "-ldl", "-lpthread"]);
+    let linked = shell::output(&mut link);
+    fs::remove_file(&exports)?;
+    linked.with_context(|| format!("the shared library {library} was not linked"))?;
+    Ok(())
+}
+
 /// The links of a shared library: from its soname to the file, and from its name to the soname.
-fn links(folder: &Path, name: &str, soname: &str, file: &str) -> Result<()> {
-    for (link, target) in [(soname, file), (name, soname)] {
+fn links(folder: &Path, library: &str) -> Result<()> {
+    let (soname, name) = (VERSION.soname(library), format!("{library}.so"));
+    for (link, target) in [(&soname, &file_of(library)), (&name, &soname)] {
         let link = folder.join(link);
         if fs::symlink_metadata(&link).is_ok() {
             fs::remove_file(&link)?;
@@ -205,10 +226,10 @@ fn links(folder: &Path, name: &str, soname: &str, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// What cargo is called with for the library of kernel monitors. It cannot be linked from a static one, which
-/// would lack libbpf, so its soname is given to the linker here.
+/// What cargo is called with for the library of kernel monitors. It cannot be linked from a static
+/// one, which would lack libbpf, so its soname is given to the linker here.
 pub(crate) fn kernel_library() -> Vec<String> {
-    let soname = format!("link-arg=-Wl,-soname,{}", VERSION.kernel_soname());
+    let soname = format!("link-arg=-Wl,-soname,{}", VERSION.soname(KERNEL));
     let arguments = "rustc --release -p overhear-kernel --lib --crate-type cdylib -- -C";
     let arguments = arguments.split(' ').map(str::to_owned);
     arguments.chain([soname]).collect()
@@ -228,7 +249,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    use super::{Installation, VERSION};
+    use super::{Installation, KERNEL, MONITORS, SENSORS, VERSION};
     use crate::shell;
 
     /// What `make test` has built beside this test, installed into a folder that is moved
@@ -236,7 +257,12 @@ mod tests {
     fn installed() -> Option<(PathBuf, PathBuf)> {
         let here = std::env::current_exe().unwrap();
         let built = here.parent().unwrap().parent().unwrap();
-        let needed = ["liboverhear.a", "liboverhear_kernel.so", "overhear"];
+        let needed = [
+            "liboverhear.a",
+            "liboverhear_monitor.a",
+            "liboverhear_kernel.so",
+            "overhear",
+        ];
         if needed.iter().any(|name| !built.join(name).is_file()) {
             println!("skipped: nothing is built to be installed; type `cargo build --workspace`");
             return None;
@@ -285,6 +311,7 @@ mod tests {
         };
         the_thread_slot_needs_no_call(&prefix);
         with_pkg_config(&root, &prefix);
+        documents_and_units_are_installed(&prefix);
         if shell::on_path("cmake").is_none() {
             println!("skipped: cmake is not installed");
         } else {
@@ -306,41 +333,74 @@ mod tests {
         assert!(exported.contains("oh_sensor_register_sized"), "{exported}");
     }
 
-    fn with_pkg_config(root: &Path, prefix: &Path) {
+    /// The flags that pkg-config returns for a package of the installation.
+    #[track_caller]
+    fn flags(prefix: &Path, package: &str) -> Vec<String> {
         let mut pkg_config = Command::new("pkg-config");
         pkg_config
             .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
-            .args(["--cflags", "--libs", "overhear"]);
+            .args(["--cflags", "--libs", package]);
         let flags = shell::output(&mut pkg_config).unwrap();
-        for (compiler, source) in [
-            ("gcc", "examples/c/hello_sensor.c"),
-            ("g++", "examples/cpp/hello_sensor.cpp"),
+        flags.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn with_pkg_config(root: &Path, prefix: &Path) {
+        for (compiler, source, package, library) in [
+            ("gcc", "examples/c/hello_sensor.c", "overhear", SENSORS),
+            ("g++", "examples/cpp/hello_sensor.cpp", "overhear", SENSORS),
+            (
+                "gcc",
+                "examples/c/interceptor.c",
+                "overhear-monitor",
+                MONITORS,
+            ),
+            (
+                "gcc",
+                "examples/c/hello_sensor.c",
+                "overhear-monitor",
+                MONITORS,
+            ),
+            (
+                "gcc",
+                "examples/c/kernel_monitor.c",
+                "overhear-kernel",
+                KERNEL,
+            ),
         ] {
-            let program = prefix.join(format!("hello-{compiler}"));
+            let program = prefix.join(format!("{library}-{compiler}"));
             let mut compile = Command::new(compiler);
             compile
                 .arg(root.join(source))
-                .args(["-Wall", "-Wextra", "-Werror", "-o"])
+                .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
                 .arg(&program)
-                .args(flags.split_whitespace());
+                .args(flags(prefix, package));
             shell::output(&mut compile).unwrap();
-            assert!(needs(&program, &VERSION.soname()));
-            runs(&program, prefix);
+            // The library of kernel monitors gets its soname in a release alone.
+            for other in [SENSORS, MONITORS] {
+                let soname = VERSION.soname(other);
+                assert_eq!(
+                    needs(&program, &soname),
+                    other == library,
+                    "{source}: {soname}"
+                );
+            }
+            match library {
+                KERNEL => hears_the_kernel(&program, prefix),
+                _ => runs(&program, prefix),
+            }
         }
-        let mut pkg_config = Command::new("pkg-config");
-        pkg_config
-            .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
-            .args(["--cflags", "--libs", "overhear-kernel"]);
-        let flags = shell::output(&mut pkg_config).unwrap();
-        let program = prefix.join("kernel_monitor");
+        // The linker names what a program with a monitor misses in the library of sensors.
         let mut compile = Command::new("gcc");
         compile
-            .arg(root.join("examples/c/kernel_monitor.c"))
-            .args(["-pthread", "-o"])
-            .arg(&program)
-            .args(flags.split_whitespace());
-        shell::output(&mut compile).unwrap();
-        hears_the_kernel(&program, prefix);
+            .arg(root.join("examples/c/interceptor.c"))
+            .arg("-o")
+            .arg(prefix.join("unlinked"))
+            .args(flags(prefix, "overhear"));
+        let message = shell::output(&mut compile).unwrap_err().to_string();
+        assert!(message.contains("oh_monitor_start_sized"), "{message}");
+    }
+
+    fn documents_and_units_are_installed(prefix: &Path) {
         let mut overhear = Command::new(prefix.join("bin/overhear"));
         let said = shell::output(overhear.arg("--version")).unwrap();
         assert!(said.contains(VERSION.full), "{said}");
@@ -358,7 +418,8 @@ mod tests {
         }
     }
 
-    /// The units name the program where it was installed, and systemd has nothing to say about them.
+    /// The units name the program where it was installed, and systemd has nothing to say about
+    /// them.
     fn units_are_understood(units: &Path, prefix: &Path, kind: &str) {
         let service = units.join("overheard.service");
         let text = fs::read_to_string(&service).unwrap();
@@ -425,10 +486,16 @@ mod tests {
         };
         configure(&project).unwrap();
         shell::output(Command::new("cmake").arg("--build").arg(&build)).unwrap();
-        assert!(needs(&build.join("in_c"), &VERSION.soname()));
-        assert!(!needs(&build.join("in_cxx"), &VERSION.soname()));
+        assert!(needs(&build.join("in_c"), &VERSION.soname(SENSORS)));
+        assert!(!needs(&build.join("in_cxx"), &VERSION.soname(SENSORS)));
         runs(&build.join("in_c"), prefix);
         runs(&build.join("in_cxx"), prefix);
+        for (name, is_shared) in [("monitor_in_c", true), ("monitor_static", false)] {
+            let program = build.join(name);
+            assert_eq!(needs(&program, &VERSION.soname(MONITORS)), is_shared);
+            assert!(!needs(&program, &VERSION.soname(SENSORS)));
+            runs(&program, prefix);
+        }
         hears_the_kernel(&build.join("of_kernel"), prefix);
         // Another version is refused.
         let old = format!("Overhear {}.{}", VERSION.major, VERSION.minor);

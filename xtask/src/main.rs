@@ -18,6 +18,7 @@ mod notices;
 mod packages;
 mod python;
 mod shell;
+mod sizes;
 mod skips;
 mod sources;
 mod tally;

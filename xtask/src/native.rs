@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! C and C++ programs: every test of `native/tests` and every example of `examples/c` and
-//! `examples/cpp` is one source file, compiled by each compiler. It is linked with the C library that the crate `overhear` builds,
-//! unless it says `links: nothing` in its first lines: such a test proves that the headers suffice. One that says
-//! `links: overhear_kernel` is linked with the library of kernel monitors.
+//! `examples/cpp` is one source file, compiled by each compiler.
+//!
+//! The first lines of a source name its libraries, in the order of the command line: `links:
+//! overhear_monitor, overhear_kernel.` Without that line it is `overhear`. With `links: nothing.`
+//! the test proves that the headers suffice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,8 @@ struct Compiler {
 /// sources in C++ are programs of their own.
 ///
 /// Sources that say `sanitizes: threads` in their first lines are compiled once more by clang with
-/// ThreadSanitizer (gcc's does not know fences), which ends a program with a data race by status 66.
+/// ThreadSanitizer (gcc's does not know fences), which ends a program with a data race by status
+/// 66.
 const COMPILERS: [Compiler; 5] = [
     Compiler {
         program: "gcc",
@@ -99,8 +102,8 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Each header compiles by itself, whatever a program has not defined or included before it. (`-pthread`, which
-/// the tests need, shows the POSIX part of the C library, too.)
+/// Each header compiles by itself, whatever a program has not defined or included before it.
+/// (`-pthread`, which the tests need, shows the POSIX part of the C library, too.)
 fn headers(workspace: &Workspace) -> Result<Tally> {
     const NAME: &str = "headers by themselves";
     let mut tally = Tally::default();
@@ -224,20 +227,14 @@ fn compile(
         .arg(source);
     command.arg("-lm");
     let text = fs::read_to_string(c_source(source))?;
-    let libraries_of = match () {
-        () if says(&text, "links: nothing") => &[][..],
-        () if says(&text, "links: overhear, overhear_kernel") => {
-            &["-loverhear", "-loverhear_kernel", "-ldl"]
-        }
-        () if says(&text, "links: overhear_kernel") => &["-loverhear_kernel"],
-        () => &["-loverhear", "-ldl"],
-    };
-    if !libraries_of.is_empty() {
+    let names = libraries_of(&text);
+    if !names.is_empty() {
         command
             .arg("-L")
             .arg(&libraries)
             .arg(format!("-Wl,-rpath,{}", libraries.display()))
-            .args(libraries_of);
+            .args(names.iter().map(|name| format!("-l{name}")))
+            .arg("-ldl");
     }
     shell::output(&mut command)?;
     Ok(binary)
@@ -251,9 +248,24 @@ fn c_source(source: &Path) -> PathBuf {
     }
 }
 
-/// What a source says of itself in its first lines.
+/// The libraries that a source names in its first lines.
+fn libraries_of(text: &str) -> Vec<&str> {
+    let mut lines = text.lines().take(FIRST_LINES);
+    let list = lines.find_map(|line| line.split_once("links: "));
+    let list = list.map_or("overhear", |(_, list)| list);
+    let list = list.split(['.', ';']).next().unwrap_or_default();
+    let names = list.split(',').map(str::trim);
+    names.filter(|&name| name != "nothing").collect()
+}
+
+/// Lines at the start of a source that name its libraries and sanitizers.
+const FIRST_LINES: usize = 5;
+
+/// Whether the first lines of a source contain this.
 fn says(text: &str, what: &str) -> bool {
-    text.lines().take(5).any(|line| line.contains(what))
+    text.lines()
+        .take(FIRST_LINES)
+        .any(|line| line.contains(what))
 }
 
 /// The files of a folder whose names end so, in order; none where there is no such folder.
@@ -278,7 +290,16 @@ fn file_name(file: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::c_block;
+    use super::{c_block, libraries_of};
+
+    #[test]
+    fn libraries_are_linked_in_the_order_of_the_first_lines() {
+        let libraries = |line: &str| libraries_of(line).join(" ");
+        assert_eq!(libraries("/* A test. */"), "overhear");
+        assert_eq!(libraries("/*\n * links: nothing. It is a test. */"), "");
+        let two = "/* links: overhear_monitor, overhear; sanitizes: threads. */";
+        assert_eq!(libraries(two), "overhear_monitor overhear");
+    }
 
     #[test]
     fn the_first_block_of_c_is_found() {

@@ -18,8 +18,9 @@ use crate::workspace::Workspace;
 /// The file, in the repository's root.
 pub(crate) const FILE: &str = "THIRD_PARTY_NOTICES.txt";
 /// What is installed or put into the wheel.
-const SHIPPED: [&str; 5] = [
+const SHIPPED: [&str; 6] = [
     "overhear",
+    "overhear-monitor-c",
     "overhear-cli",
     "overhear-directory",
     "overhear-kernel",

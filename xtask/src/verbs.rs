@@ -14,7 +14,7 @@ use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{bench, circles, layers, mutants, native, notices, python, sources, tools};
+use crate::{bench, circles, layers, mutants, native, notices, python, sizes, sources, tools};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -40,11 +40,12 @@ pub(crate) enum Verb {
     Kills,
     Docs,
     Install,
+    Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -63,6 +64,7 @@ impl Verb {
         Self::Kills,
         Self::Docs,
         Self::Install,
+        Self::Sizes,
         Self::Clean,
     ];
 
@@ -86,6 +88,7 @@ impl Verb {
             Self::Kills => "kills",
             Self::Docs => "docs",
             Self::Install => "install",
+            Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
     }
@@ -122,6 +125,7 @@ impl Verb {
             Self::Kills => long_form(&workspace, "kills", "OVERHEAR_KILLS", "1000", arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
+            Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
         }
     }
@@ -395,13 +399,8 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     );
     let stage = std::env::var("DESTDIR").unwrap_or_default();
     let to = PathBuf::from(format!("{stage}{prefix}"));
-    // The library on its own and last: built together with the programs it would contain what these
-    // need of the crates that they share.
-    for packages in [&["overhear-cli", "overhear-directory"][..], &["overhear"]] {
-        let mut cargo = shell::cargo(&workspace.root);
-        cargo.args(["build", "--release"]);
-        shell::run(cargo.args(packages.iter().flat_map(|name| ["-p", name])))?;
-    }
+    build_release(workspace, &["overhear-cli", "overhear-directory"])?;
+    build_libraries(workspace)?;
     let mut cargo = shell::cargo(&workspace.root);
     shell::run(cargo.args(kernel_library()))?;
     let installation = Installation {
@@ -417,6 +416,26 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         println!("Type `ldconfig` as root so that programs find the libraries.");
     }
     Ok(())
+}
+
+fn build_release(workspace: &Workspace, packages: &[&str]) -> Result<()> {
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["build", "--release"]);
+    shell::run(cargo.args(packages.iter().flat_map(|name| ["-p", name])))
+}
+
+/// Builds the C libraries of sensors and of monitors. Each is built by itself, and after the programs: together with
+/// others it would contain features of the shared crates that only the others need.
+fn build_libraries(workspace: &Workspace) -> Result<()> {
+    build_release(workspace, &["overhear-monitor-c"])?;
+    build_release(workspace, &["overhear"])
+}
+
+/// The sizes of the C libraries and of a static program.
+fn sizes(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    build_libraries(workspace)?;
+    sizes::print(workspace, &workspace.target.join("release"))
 }
 
 /// Seed 000's client and server, then an unmodified program from Debian.

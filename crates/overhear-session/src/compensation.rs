@@ -101,7 +101,7 @@ pub fn costs_of(reader: &TraceReader) -> Result<Costs, SessionError> {
 
 /// The same, `None` if it has none.
 pub fn recorded_costs(reader: &TraceReader) -> Result<Option<Costs>, SessionError> {
-    overhear::recorded_costs(reader)
+    overhear_trace::recorded_costs(reader)
         .map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))
 }
 

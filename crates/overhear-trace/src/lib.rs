@@ -106,6 +106,7 @@
 
 mod catalogue;
 mod checksum;
+mod costs;
 mod error;
 mod export;
 mod folder;
@@ -126,6 +127,7 @@ mod tree;
 mod writer;
 
 pub use catalogue::TraceIdentity;
+pub use costs::recorded_costs;
 pub use error::{ReadError, RepairError, WriteError};
 pub use export::{CsvExport, ExportError, Exported, PerfettoExport};
 pub use folder::{Folder, FolderError, Replacement};

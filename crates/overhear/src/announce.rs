@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for an evaluation in another process: the interceptor pattern across processes.
 //!
-//! A monitor that wants to be waited for *announces* how far it is: [`Announcement`], an update among its
-//! others, writes each advance into a sensor of its own, `evaluated`, whose instance is the monitor's name.
-//! A program that needs the verdict on an element before it goes on attaches to that sensor by a
-//! [`Waiter`], writes its element, reads the clock, and waits for that time (seed 000, section 3.1:
-//! synchronous evaluation is the program's own decision). Monitor and program know only the name, and
-//! nobody can hold the monitor up.
+//! 1. The monitor adds an [`Announcement`] to its updates. It writes each advance into the sensor
+//!    `evaluated`, whose instance is the monitor's name.
+//! 2. The program attaches to this sensor by a [`Waiter`].
+//! 3. The program writes its element, reads the clock, and waits until the announced time is as
+//!    late (seed 000, section 3.1: synchronous evaluation is the program's own decision).
+//!
+//! Monitor and program share only the name, and a waiter cannot delay the monitor.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,30 +21,30 @@ use overhear_event::{
     ElementView, FieldKind, Gap, GapCause, Inbox, Nanos, Source, SourceError, StreamDescriptor,
     StreamId, Timestamp, TypeSchema, Update, WriterKind,
 };
-use overhear_monitor::{Binding, Subscription};
 
 use crate::dynamic::DynamicSensor;
 use crate::sensor::SensorError;
 
 /// The sensor of every announcement.
 const SENSOR: &str = "evaluated";
-/// Advances that may lie in the buffer; only the last one matters.
+/// Elements of the sensor's buffer. Only the last advance matters.
 const CAPACITY: u64 = 64;
-/// Between two looks: short against the hold-back.
-const PAUSE: Duration = Duration::from_micros(250);
+/// Pause of a waiter between two polls: short compared with the hold-back.
+const POLL_INTERVAL: Duration = Duration::from_micros(250);
 
-/// An update that tells other processes how far its monitor has evaluated.
+/// An update that announces the progress of its monitor to other processes.
 ///
-/// It belongs behind the others in a set, with [`Announcement::binding`]: an advance comes when all older
-/// elements have been evaluated by all of them.
+/// Add it to a set with `Binding::without_streams` of the crate `overhear-monitor`: it needs no
+/// elements. When it gets an advance, all updates of the set have evaluated all older elements.
 #[derive(Debug)]
 pub struct Announcement {
     sensor: DynamicSensor,
 }
 
 impl Announcement {
-    /// Registers the sensor of a monitor with this name. Where no directory answers nobody hears it:
-    /// [`DynamicSensor::unheard_because`] of [`Announcement::sensor`] says why.
+    /// Registers the sensor of the monitor `monitor`. If no directory answers, no other process
+    /// sees the progress; [`DynamicSensor::unheard_because`] of [`Announcement::sensor`] has the
+    /// reason.
     ///
     /// # Errors
     /// [`SensorError`].
@@ -52,7 +53,7 @@ impl Announcement {
         Ok(Self { sensor })
     }
 
-    /// The same with the directory that listens at `socket`.
+    /// [`Announcement::register`] at the directory that listens at `socket`.
     ///
     /// # Errors
     /// [`SensorError`].
@@ -75,16 +76,10 @@ impl Announcement {
         }
     }
 
-    /// The sensor that it writes.
+    /// The sensor with the progress.
     #[must_use]
     pub const fn sensor(&self) -> &DynamicSensor {
         &self.sensor
-    }
-
-    /// How it is added to a set: for no stream, only advances.
-    #[must_use]
-    pub fn binding() -> Binding {
-        Binding::new("announcement").subscribe(Subscription::all().matching(|_| false))
     }
 }
 
@@ -95,89 +90,90 @@ impl Update for Announcement {
 
     fn advance(&mut self, now: Timestamp) {
         let until = now.as_monotonic_ns().to_ne_bytes();
-        // Of the size that was registered.
+        // It cannot fail: the payload has the registered size.
         let _ = self.sensor.write(&until);
     }
 }
 
-/// Why nobody can be waited for.
+/// Why a waiter cannot attach.
 #[derive(Debug, thiserror::Error)]
 pub enum WaiterError {
-    /// There is no directory.
+    /// No directory was found.
     #[error("no directory listens, so no monitor can be found to wait for; start the program with `overhear run`, or start `overheard`")]
     NoDirectory,
-    /// The name cannot stand for a monitor.
+    /// The name is not a valid instance of a sensor.
     #[error("`{monitor}` is no name of a monitor: {reason}")]
     Name {
         /// The name.
         monitor: String,
-        /// What is wrong with it.
+        /// Why it is not valid.
         reason: QueryError,
     },
-    /// The directory refuses.
+    /// The directory refuses the attachment.
     #[error(transparent)]
     Attach(#[from] AttachError),
 }
 
-/// What was waited for has not come.
+/// Why [`Waiter::wait`] has returned before the time was evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotEvaluated {
-    /// No monitor announces itself by this name, so far.
+    /// So far no monitor announces itself by this name.
     #[error("no monitor announces itself by this name; see whether it runs, and is told to announce itself")]
     Nobody,
-    /// Not within the time.
+    /// The timeout is over.
     #[error("elements up to {until} are not evaluated yet, the evaluation has reached {reached}; wait longer, or see whether the monitor runs")]
     TimedOut {
-        /// What was waited for.
+        /// The time that was waited for.
         until: Timestamp,
-        /// How far the evaluation is.
+        /// The time until which all elements are evaluated.
         reached: Timestamp,
     },
     /// The monitor has ended.
     #[error("the evaluation has ended at {reached}; there is nobody to wait for")]
     Ended {
-        /// How far the evaluation came.
+        /// The time until which all elements were evaluated.
         reached: Timestamp,
     },
 }
 
-/// Waits for the monitor of a name, in whatever process it runs.
+/// Waits for the monitor of a name, in this process or another.
 #[derive(Debug)]
 pub struct Waiter {
     source: AttachedSource,
-    heard: Heard,
+    progress: Progress,
 }
 
-/// How far each announcement is; several monitors may have one name.
+/// The progress of all monitors of one name.
 #[derive(Debug, Default)]
-struct Heard {
+struct Progress {
+    // Time until which each monitor has evaluated, by the stream of its announcement.
     until: BTreeMap<StreamId, Timestamp>,
-    // How far the last one came that has ended.
+    // The latest time that an ended monitor has reached.
     ended: Option<Timestamp>,
 }
 
-impl Heard {
-    /// How far all monitors of the name are, if there are any.
+impl Progress {
+    /// The time until which all running monitors have evaluated; `None` if none runs.
     fn reached(&self) -> Option<Timestamp> {
         self.until.values().min().copied()
     }
 }
 
-impl Inbox for Heard {
+impl Inbox for Progress {
     fn open(&mut self, stream: std::sync::Arc<StreamDescriptor>) {
         self.until.insert(stream.id, Timestamp::ZERO);
     }
 
     fn element(&mut self, stream: StreamId, _: u64, _: Timestamp, payload: &[u8]) {
         let until = payload.try_into().map_or(0, u64::from_ne_bytes);
-        // From a time too large for nanoseconds on, everything has been evaluated.
+        // A time beyond the range of nanoseconds means that everything was evaluated.
         let until = Timestamp::ZERO.plus(Nanos::from_ns(until));
         if let Some(known) = self.until.get_mut(&stream) {
             *known = until.max(*known);
         }
     }
 
-    // Only the last advance matters, and that is never overwritten unread.
+    // Only the last advance matters, and no later element overwrites it.
     fn gap(&mut self, _: StreamId, _: u64, _: u64, _: GapCause) {}
 
     fn close(&mut self, stream: StreamId) {
@@ -187,7 +183,7 @@ impl Inbox for Heard {
 }
 
 impl Waiter {
-    /// Waits for this monitor, which may start later, by the directory of this environment.
+    /// Attaches by the directory of this environment. The monitor may start later.
     ///
     /// # Errors
     /// [`WaiterError`].
@@ -196,7 +192,7 @@ impl Waiter {
         Self::attach_at(&socket, monitor)
     }
 
-    /// The same, by the directory at `socket`.
+    /// [`Waiter::attach`] at the directory that listens at `socket`.
     ///
     /// # Errors
     /// [`WaiterError`].
@@ -207,29 +203,30 @@ impl Waiter {
             monitor: monitor.to_string(),
             reason,
         })?;
-        // What it announced last is of interest.
+        // The last announcement before the attachment counts, too.
         let source = MonitorConnection::connect(socket)?.attach(query, Begin::Buffer)?;
         Ok(Self {
             source,
-            heard: Heard::default(),
+            progress: Progress::default(),
         })
     }
 
-    /// Waits until everything stamped before `until` has been evaluated by all monitors of this name, and
-    /// returns how far they are. It takes at least the monitor's hold-back. A sensor that was registered a
-    /// moment ago may be unknown to the monitor; then its elements are evaluated as soon as it attaches.
+    /// Waits until all monitors of this name have evaluated all elements stamped before `until`,
+    /// and returns the time that they have reached. It takes at least the monitor's hold-back. The
+    /// monitor may not yet have attached to a sensor that was registered a moment ago; then it
+    /// evaluates the sensor's elements once it has attached.
     ///
     /// # Errors
-    /// [`NotEvaluated`] if that does not happen within `timeout`, or never will.
+    /// [`NotEvaluated`] if `timeout` is over before, or if the last monitor has ended.
     pub fn wait(&mut self, until: Timestamp, timeout: Duration) -> Result<Timestamp, NotEvaluated> {
         let end = Instant::now().checked_add(timeout);
         loop {
-            // A source that broke is looked for again by the next poll.
-            let _: Result<(), SourceError> = self.source.poll(&mut self.heard);
-            let reached = self.heard.reached();
-            match (reached, self.heard.ended) {
+            // After an error the next poll connects again.
+            let _: Result<(), SourceError> = self.source.poll(&mut self.progress);
+            let reached = self.progress.reached();
+            match (reached, self.progress.ended) {
                 (Some(reached), _) if reached >= until => return Ok(reached),
-                // It has evaluated the rest before it ended.
+                // A monitor evaluates the remaining elements before it ends.
                 (None, Some(reached)) if reached >= until => return Ok(reached),
                 (None, Some(reached)) => return Err(NotEvaluated::Ended { reached }),
                 _ => {}
@@ -241,7 +238,7 @@ impl Waiter {
                     None => NotEvaluated::Nobody,
                 });
             }
-            std::thread::sleep(left.unwrap_or(PAUSE).min(PAUSE));
+            std::thread::sleep(left.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL));
         }
     }
 }

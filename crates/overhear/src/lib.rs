@@ -3,8 +3,8 @@
 //!
 //! A [`Sensor`] belongs to one thread at a time and writes *elements* of one type. Writing costs
 //! about as much as reading the CPU's counter: no lock, no allocation, no system call, and it
-//! cannot fail. Whether somebody listens makes no difference to the program: where no directory
-//! is found the elements go into private memory.
+//! cannot fail. A program runs the same with and without a monitor: if no directory is found, the
+//! elements go into private memory.
 //!
 //! ```
 //! use overhear::{Element, Sensor};
@@ -21,22 +21,23 @@
 //! # Ok::<(), overhear::SensorError>(())
 //! ```
 //!
-//! A [`LanedSensor`] and a [`ConcurrentSensor`] may be written by many threads at once: the first gives
-//! each thread a ring of its own, the second keeps one total order. [`MessageSensor`] writes what has no
-//! fixed size.
+//! A [`LanedSensor`] and a [`ConcurrentSensor`] may be written by many threads at once: the first
+//! gives each thread a ring of its own, the second keeps one total order. A [`MessageSensor`]
+//! writes messages of any size.
 //!
 //! Run the program with `overhear run -- PROGRAM` to see the elements.
 //!
 //! # Threads
 //!
-//! A [`Sensor`] belongs to one thread at a time. A [`LanedSensor`] is shared by many: each writes a lane
-//! of its own, which costs about the same. A write can be refused there, and the sensor says why:
+//! A [`Sensor`] belongs to one thread at a time. A [`LanedSensor`] is shared by many: each writes a
+//! lane of its own, which costs about the same. Such a write can be refused; it returns the reason:
 //! [`Refused`]. Real-time threads call [`LanedSensor::prepare_thread`] before their loop.
 //!
 //! # The switch
 //!
-//! The directory can switch a sensor off while the program runs. Then a write costs a load and a branch,
-//! and publishes nothing; [`Sensor::is_enabled`] lets a program skip what is dear to observe.
+//! The directory can switch a sensor off while the program runs. Then a write costs a load and a
+//! branch, and publishes nothing; with [`Sensor::is_enabled`] a program skips observations that are
+//! expensive to make.
 //!
 //! # Which sensor
 //!
@@ -51,48 +52,54 @@
 //!
 //! # Unheard sensors
 //!
-//! A sensor that nobody hears says why: [`Sensor::unheard_because`]. With `OVERHEAR_UNHEARD=stderr` in its
-//! environment a program prints that of the first such sensor, and `overhear list --unheard` lists those that a
-//! directory could not take. One for which a directory has no memory now waits for it, switched off,
-//! and is heard from the moment on when there is some: the program does nothing for it.
+//! A sensor is *unheard* if no directory owns its stream, so that no monitor can read it.
+//!
+//! - [`Sensor::unheard_because`] returns the reason.
+//! - With `OVERHEAR_UNHEARD=stderr` in its environment a program prints the reason of its first
+//!   unheard sensor.
+//! - `overhear list --unheard` lists the sensors that a directory had to refuse.
+//!
+//! If the directory has no memory for a sensor at present, the sensor waits, switched off. It is
+//! switched on when there is memory, without a call of the program.
 //!
 //! # Forks
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
 //! replaces them by private memory before the child goes on. The child's copies of its parent's
-//! sensors stay usable but unheard. One call makes a copy heard, in a stream of the child's own,
-//! under its own process id: [`Sensor::register_again`]. Nothing is registered before that call:
-//! most children exec at once, and a child that does not ask should cost nothing.
+//! sensors stay usable but unheard. [`Sensor::register_again`] registers a copy in a stream of the
+//! child's own, under its own process id. Nothing is registered without this call: most children
+//! call exec at once, and such a child should cost nothing.
 //!
-//! A child made by the raw `clone` system call, or by glibc's `_Fork`, bypasses the handler: its writes
-//! would mix with its parent's. It must call [`Sensor::register_again`] before it writes. Copies of a concurrent
-//! sensor refuse writes until then, because the private memory holds no free element. `vfork` and
-//! `posix_spawn` are harmless, because their child only execs.
+//! A child made by the raw `clone` system call, or by glibc's `_Fork`, bypasses the handler: its
+//! writes would mix with its parent's. It must call [`Sensor::register_again`] before it writes.
+//! Copies of a concurrent sensor refuse writes until then, because the private memory holds no free
+//! element. `vfork` and `posix_spawn` are harmless, because their child only execs.
 //!
 //! # Waiting for a monitor
 //!
-//! Nobody waits for monitors unless it wants to: a program that needs the verdict on an element before it
-//! goes on has a [`Waiter`] for a monitor that has an [`Announcement`], in whatever process.
+//! Sensors never wait for monitors. A program that needs the verdict on an element before it goes
+//! on uses a [`Waiter`]. It waits for a monitor of this process or another that has an
+//! [`Announcement`] among its updates.
 //!
 //! # Without sensors
 //!
 //! With the feature `disable`, writes leave no code, and registration asks no directory: what
-//! `OVERHEAR_DISABLE` is in C. The program says so if it asks why it is not heard.
+//! `OVERHEAR_DISABLE` is in C. [`Sensor::unheard_because`] then returns this as the reason.
 //!
 //! # The C library
 //!
-//! This crate is also built as `liboverhear` with the cold functions that
-//! `include/overhear/sensor.h` declares; writing is inline in that header.
+//! This crate is also built as `liboverhear`, with the functions that `include/overhear/sensor.h`
+//! declares and does not inline; writing is inline in that header. Programs in C and C++ with
+//! monitors of their own link `liboverhear_monitor` instead, which the crate `overhear-monitor-c`
+//! builds and which contains `liboverhear`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
 mod announce;
-mod application;
 mod capi;
 mod concurrent;
-mod costs;
 mod cpu_time;
 mod dynamic;
 mod dynamic_shared;
@@ -107,7 +114,6 @@ mod unheard;
 
 pub use announce::{Announcement, NotEvaluated, Waiter, WaiterError};
 pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};
-pub use costs::recorded_costs;
 pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use dynamic_shared::{DynamicSharedError, DynamicSharedSensor};

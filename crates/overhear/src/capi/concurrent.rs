@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cold half of `include/overhear/concurrent.h`.
+//! What `include/overhear/concurrent.h` declares and does not inline.
 
 use std::ffi::c_int;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use super::{guard, invalid, refuse, register, remember, request, RawOptions};
+use overhear_ffi::{release, FfiError};
+
+use super::{refuse, register, request, set_last_error, RawOptions, LIBRARY};
 use crate::concurrent::OpenQueue;
 use crate::thread;
 
@@ -23,7 +24,7 @@ pub(crate) unsafe extern "C" fn oh_concurrent_register_sized(
     unsafe {
         register(out, options, options_size, name, |options| {
             let sensor = Box::new(OpenQueue::open(request(options)?, options.writers)?);
-            remember(&sensor.stream.unheard);
+            set_last_error(&sensor.stream.unheard);
             Ok(sensor)
         })
     }
@@ -35,11 +36,8 @@ pub(crate) unsafe extern "C" fn oh_concurrent_register_sized(
 /// `sensor` is NULL or came from `oh_concurrent_register` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_concurrent_unregister(sensor: *mut OpenQueue) {
-    if !sensor.is_null() {
-        // SAFETY: made by Box::into_raw in register; the caller gives it back.
-        let sensor = unsafe { Box::from_raw(sensor) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(sensor)));
-    }
+    // SAFETY: made by Box::into_raw in `register`, and given back by contract.
+    unsafe { release(sensor) };
 }
 
 /// `oh_concurrent_register_again`.
@@ -49,28 +47,17 @@ pub(crate) unsafe extern "C" fn oh_concurrent_unregister(sensor: *mut OpenQueue)
 /// uses it.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_concurrent_register_again(sensor: *mut OpenQueue) -> c_int {
+    const NAME: &str = "oh_concurrent_register_again";
     // SAFETY: by contract.
     let Some(sensor) = (unsafe { sensor.as_mut() }) else {
-        remember("oh_concurrent_register_again: the sensor is NULL");
-        return -libc::EINVAL;
+        return refuse(NAME, "the sensor is NULL");
     };
-    // Nothing may unwind into C.
-    match catch_unwind(AssertUnwindSafe(|| sensor.register_again())) {
-        Ok(Ok(heard)) => {
-            remember(&sensor.stream.unheard);
-            heard.into()
-        }
-        Ok(Err(error)) => {
-            remember(&error.to_string());
-            -libc::ENOMEM
-        }
-        Err(_) => {
-            remember(
-                "oh_concurrent_register_again failed inside liboverhear; this is a bug of the library",
-            );
-            -libc::EINVAL
-        }
-    }
+    LIBRARY.guard(NAME, || {
+        let again = sensor.register_again();
+        let heard = again.map_err(|error| FfiError::new(-libc::ENOMEM, error))?;
+        set_last_error(&sensor.stream.unheard);
+        Ok(heard.into())
+    })
 }
 
 /// `oh_concurrent_pace`.
@@ -81,11 +68,11 @@ pub(crate) unsafe extern "C" fn oh_concurrent_register_again(sensor: *mut OpenQu
 pub(crate) unsafe extern "C" fn oh_concurrent_pace(sensor: *const OpenQueue) -> c_int {
     // SAFETY: by contract.
     let Some(sensor) = (unsafe { sensor.as_ref() }) else {
-        return refuse("oh_concurrent_pace: the sensor is NULL");
+        return refuse("oh_concurrent_pace", "the sensor is NULL");
     };
-    guard("oh_concurrent_pace", || match sensor.pace() {
-        Ok(_) => Ok(0),
-        Err(error) => Err(invalid(&format!("oh_concurrent_pace: {error}"))),
+    LIBRARY.guard("oh_concurrent_pace", || {
+        sensor.pace().map_err(FfiError::invalid)?;
+        Ok(0)
     })
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cold half of `include/overhear/laned.h`, and the rare paths of its writes.
+//! What `include/overhear/laned.h` declares and does not inline: registration, and the rare paths
+//! of a write.
 
 use std::ffi::c_int;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use overhear_ffi::{release, FfiError};
 use overhear_stream::{Frame, Lane, SharedWords};
 
-use super::{guard, invalid, refuse, register, remember, request, Failure, RawOptions};
+use super::{refuse, register, request, set_last_error, RawOptions, LIBRARY};
 use crate::laned::OpenLanes;
 use crate::thread;
 
@@ -26,26 +27,22 @@ pub(crate) unsafe extern "C" fn oh_laned_register_sized(
         register(out, options, options_size, "oh_laned_register", |options| {
             check_lane_size(lane_size)?;
             let sensor = Box::new(OpenLanes::open(request(options)?)?);
-            remember(&sensor.stream.unheard);
+            set_last_error(&sensor.stream.unheard);
             Ok(sensor)
         })
     }
 }
 
 /// The inlined functions of the header step through the pool by the size of a lane that they know.
-fn check_lane_size(compiled: usize) -> Result<(), Failure> {
+fn check_lane_size(compiled: usize) -> Result<(), FfiError> {
     let expected = size_of::<Lane<SharedWords>>();
     if compiled == expected {
         return Ok(());
     }
-    Err(Failure(
-        -libc::EINVAL,
-        format!(
-            "oh_laned_register: the program was compiled with another version of \
-             `overhear/laned.h` than this liboverhear (lanes of {compiled} bytes instead of \
-             {expected}); compile it again"
-        ),
-    ))
+    Err(FfiError::invalid(format!(
+        "the program was compiled with another version of `overhear/laned.h` than this \
+         liboverhear (lanes of {compiled} bytes instead of {expected}); compile it again"
+    )))
 }
 
 /// `oh_laned_unregister`.
@@ -54,11 +51,8 @@ fn check_lane_size(compiled: usize) -> Result<(), Failure> {
 /// `sensor` is NULL or came from `oh_laned_register` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_laned_unregister(sensor: *mut OpenLanes) {
-    if !sensor.is_null() {
-        // SAFETY: made by Box::into_raw in register; the caller gives it back.
-        let sensor = unsafe { Box::from_raw(sensor) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(sensor)));
-    }
+    // SAFETY: made by Box::into_raw in `register`, and given back by contract.
+    unsafe { release(sensor) };
 }
 
 /// `oh_laned_register_again`.
@@ -68,28 +62,17 @@ pub(crate) unsafe extern "C" fn oh_laned_unregister(sensor: *mut OpenLanes) {
 /// it.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_laned_register_again(sensor: *mut OpenLanes) -> c_int {
+    const NAME: &str = "oh_laned_register_again";
     // SAFETY: by contract.
     let Some(sensor) = (unsafe { sensor.as_mut() }) else {
-        remember("oh_laned_register_again: the sensor is NULL");
-        return -libc::EINVAL;
+        return refuse(NAME, "the sensor is NULL");
     };
-    // Nothing may unwind into C.
-    match catch_unwind(AssertUnwindSafe(|| sensor.register_again())) {
-        Ok(Ok(heard)) => {
-            remember(&sensor.stream.unheard);
-            heard.into()
-        }
-        Ok(Err(error)) => {
-            remember(&error.to_string());
-            -libc::ENOMEM
-        }
-        Err(_) => {
-            remember(
-                "oh_laned_register_again failed inside liboverhear; this is a bug of the library",
-            );
-            -libc::EINVAL
-        }
-    }
+    LIBRARY.guard(NAME, || {
+        let again = sensor.register_again();
+        let heard = again.map_err(|error| FfiError::new(-libc::ENOMEM, error))?;
+        set_last_error(&sensor.stream.unheard);
+        Ok(heard.into())
+    })
 }
 
 /// `oh_laned_pace`.
@@ -100,11 +83,11 @@ pub(crate) unsafe extern "C" fn oh_laned_register_again(sensor: *mut OpenLanes) 
 pub(crate) unsafe extern "C" fn oh_laned_pace(sensor: *const OpenLanes) -> c_int {
     // SAFETY: by contract.
     let Some(sensor) = (unsafe { sensor.as_ref() }) else {
-        return refuse("oh_laned_pace: the sensor is NULL");
+        return refuse("oh_laned_pace", "the sensor is NULL");
     };
-    guard("oh_laned_pace", || match sensor.pace() {
-        Ok(_) => Ok(0),
-        Err(error) => Err(invalid(&format!("oh_laned_pace: {error}"))),
+    LIBRARY.guard("oh_laned_pace", || {
+        sensor.pace().map_err(FfiError::invalid)?;
+        Ok(0)
     })
 }
 

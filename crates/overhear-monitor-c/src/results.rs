@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `include/overhear/metric.h` declares of results: measurements of a recording or of a monitor, and the gaps that fell
-//! into them. The structs mirror that header.
+//! The functions of `include/overhear/metric.h` that hand out results: measurements of a recording
+//! or of a monitor, and the gaps in them. The structs mirror that header.
 
 use std::ffi::{c_char, c_int};
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
 use overhear_event::{EventSet, Nanos};
+use overhear_ffi::{release, text, FfiError};
 use overhear_metrics::automaton::{MeasurementGap, Metric, MetricResult, Metrics, Results, Taken};
-use overhear_trace::TraceReader;
+use overhear_trace::{recorded_costs, TraceReader};
 
-use super::metric::RawMetric;
-use super::{guard, invalid, text, Failure};
-use crate::costs::recorded_costs;
+use crate::metric::RawMetric;
+use crate::LIBRARY;
 
 /// `oh_measurement`.
 #[repr(C)]
@@ -102,8 +102,8 @@ impl From<Taken> for RawResults {
 /// `oh_results_get`.
 ///
 /// # Safety
-/// `out` is NULL or writable; `metric` is NULL or came from one of the functions of metric.rs; `directory` is NULL or
-/// a string.
+/// `out` is NULL or writable; `metric` is NULL or came from one of the functions of metric.rs;
+/// `directory` is NULL or a string.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_results_get(
     out: *mut *mut RawResults,
@@ -111,13 +111,11 @@ pub(crate) unsafe extern "C" fn oh_results_get(
     directory: *const c_char,
     element_cost_ns: u64,
 ) -> c_int {
-    guard("oh_results_get", || {
+    LIBRARY.guard("oh_results_get", || {
         // SAFETY: by contract.
         let given = unsafe { (metric.as_ref(), text(directory)) };
         let (Some(metric), Some(directory), false) = (given.0, given.1, out.is_null()) else {
-            return Err(invalid(
-                "oh_results_get: give `out`, a metric and a directory",
-            ));
+            return Err(FfiError::invalid("give `out`, a metric and a directory"));
         };
         // SAFETY: writable by contract.
         unsafe { out.write(ptr::null_mut()) };
@@ -129,29 +127,25 @@ pub(crate) unsafe extern "C" fn oh_results_get(
 }
 
 /// `OH_ELEMENT_COST_CALIBRATED`.
-pub(super) const CALIBRATED: u64 = u64::MAX;
+pub(crate) const CALIBRATED: u64 = u64::MAX;
 
-fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults, Failure> {
-    let fail = |code, sentence: &str| Failure(code, format!("oh_results_get: {sentence}"));
-    let reader =
-        TraceReader::open(directory).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
-    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+/// What the metric measures in the recording in `directory`.
+fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults, FfiError> {
+    let unreadable = |error| FfiError::new(-libc::ENOENT, error);
+    let lacking = |message: String| FfiError::new(-libc::ENODATA, message);
+    let reader = TraceReader::open(directory).map_err(unreadable)?;
+    let recorded: EventSet = reader.streams().map(|stream| stream.event()).collect();
     let mut sources = metric.sources().iter();
-    if let Some(event) = sources.find(|event| !heard.contains(event)) {
-        let sentence = format!(
+    if let Some(event) = sources.find(|event| !recorded.contains(event)) {
+        return Err(lacking(format!(
             "the recording has no {event}, which {} requires",
             metric.name()
-        );
-        return Err(fail(-libc::ENODATA, &sentence));
+        )));
     }
     let costs = match cost_ns {
-        CALIBRATED => {
-            let costs =
-                recorded_costs(&reader).map_err(|error| fail(-libc::ENOENT, &error.to_string()))?;
-            let sentence =
-                "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
-            costs.ok_or_else(|| fail(-libc::ENODATA, sentence))?
-        }
+        CALIBRATED => recorded_costs(&reader).map_err(unreadable)?.ok_or_else(|| {
+            lacking("the recording has no calibration; run `overhear calibrate` before the next one, or give a length".to_owned())
+        })?,
         length => Nanos::from_ns(length).into(),
     };
     let mut engine = Metrics::new(Results::default().less(costs));
@@ -175,10 +169,8 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
 /// `results` is NULL or came from `oh_results_get`, and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_results_free(results: *mut RawResults) {
-    if !results.is_null() {
-        // SAFETY: made by Box::into_raw; the caller gives it back.
-        drop(unsafe { Box::from_raw(results) });
-    }
+    // SAFETY: made by Box::into_raw, and given back by contract.
+    unsafe { release(results) };
 }
 
 /// `oh_results_count`.
@@ -192,8 +184,8 @@ pub(crate) unsafe extern "C" fn oh_results_count(results: *const RawResults) -> 
     results.map_or(0, |results| results.results.len())
 }
 
-/// Tells what was found, if there is a place for it; else that something is missing.
-fn tell<'a, T, R: From<&'a T>>(found: Option<&'a T>, out: Option<&mut R>) -> c_int {
+/// Copies an item into `out`. Returns 0, or `-EINVAL` if there is no such item or no `out`.
+fn copy_out<'a, T, R: From<&'a T>>(found: Option<&'a T>, out: Option<&mut R>) -> c_int {
     match (found, out) {
         (Some(found), Some(out)) => {
             *out = R::from(found);
@@ -216,7 +208,7 @@ pub(crate) unsafe extern "C" fn oh_results_at(
     // SAFETY: by contract.
     let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
     let found = results.and_then(|results| results.results.get(number));
-    tell(found, out)
+    copy_out(found, out)
 }
 
 /// `oh_results_gaps`.
@@ -243,7 +235,7 @@ pub(crate) unsafe extern "C" fn oh_results_gap_at(
     // SAFETY: by contract.
     let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
     let found = results.and_then(|results| results.gaps.get(number));
-    tell(found, out)
+    copy_out(found, out)
 }
 
 /// `oh_results_missed`.
@@ -280,7 +272,8 @@ mod tests {
         state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: b, i\n\
         3 -> 0: lambda\n";
 
-    /// One measurement of 50 ns, another one that something is missing of, and a third one that does not end.
+    /// One measurement of 50 ns, another one that something is missing of, and a third one that
+    /// does not end.
     fn record(dir: &std::path::Path, calibration: Option<serde_json::Value>) {
         let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
         let stream = StreamDescriptor {
@@ -334,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_of_the_calibration_are_subtracted() {
+    fn calibrated_costs_are_subtracted_from_lengths() {
         let text = CString::new(METRIC).unwrap();
         let price =
             serde_json::json!({"programs": [{"kind": "simple", "write": {"mean_ns": 8.9}}]});
@@ -344,8 +337,8 @@ mod tests {
             let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
             let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
             let mut found = std::mem::MaybeUninit::<RawMeasurement>::zeroed();
-            // SAFETY: the places are writable, the strings live, what is freed is not used any more, and a
-            // measurement may be zero.
+            // SAFETY: the places are writable, the strings live, what is freed is not used any
+            // more, and a measurement may be zero.
             let found = unsafe {
                 assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
                 let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), CALIBRATED);
@@ -360,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn results_over_a_recording_have_the_five_values() {
+    fn results_of_a_recording_have_all_values() {
         let folder = tempfile::tempdir().unwrap();
         record(folder.path(), None);
         let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
@@ -368,7 +361,8 @@ mod tests {
         let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
         let mut found = std::mem::MaybeUninit::<RawMeasurement>::uninit();
         let mut gap = std::mem::MaybeUninit::<RawMeasurementGap>::uninit();
-        // SAFETY: the places are writable, the strings live, and what is freed is not used any more.
+        // SAFETY: the places are writable, the strings live, and what is freed is not used any
+        // more.
         let (found, gap) = unsafe {
             assert_eq!(oh_metric_parse(&raw mut metric, text.as_ptr()), 0);
             let got = oh_results_get(&raw mut results, metric, directory.as_ptr(), 3);
@@ -403,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_without_a_required_event_gives_no_results() {
+    fn recording_without_required_event_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         record(folder.path(), None);
         let directory = CString::new(folder.path().to_str().unwrap()).unwrap();

@@ -1,43 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a kernel monitor of `kernel.h` reads, as a source of a monitor here. The two libraries know each other
-//! only by the structs of their headers, which those here mirror.
+//! A kernel monitor of `kernel.h` as a source of a monitor. The library `liboverhear_kernel` is
+//! reached only through the functions that the program passes; the structs mirror its header.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
 use overhear_event::{
-    FieldKind, GapCause, Inbox, Origin, Source, SourceError, StreamDescriptor, StreamId, Timestamp,
-    TypeSchema,
+    GapCause, Inbox, Origin, Source, SourceError, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
-
-use super::{text, RawField};
+use overhear_ffi::{read_fields, text, RawStream};
 
 /// Words of the payload of `oh_kernel_event`.
 const PAYLOAD_WORDS: usize = 7;
-/// Events that are read at once, at most.
-const MOST_EVENTS: u64 = 1 << 20;
-/// How many numbers are set aside for the streams of one source.
-pub(crate) const STREAMS_OF_SOURCE: u32 = 1 << 20;
-
-/// `oh_stream` of update.h.
-#[repr(C)]
-pub(crate) struct RawStream {
-    size: u32,
-    id: u32,
-    sensor: *const c_char,
-    instance: *const c_char,
-    label: *const c_char,
-    type_id: *const c_char,
-    fields: *const RawField,
-    field_count: u32,
-    payload_size: u32,
-    origin: u32,
-    pid: u32,
-    cpu: u32,
-    names_writers: u32,
-}
+/// Maximum of events per call of `oh_kernel_monitor_read`.
+const MAX_EVENTS_PER_READ: u64 = 1 << 20;
+/// Stream ids that are reserved for one kernel monitor.
+pub(crate) const STREAMS_PER_SOURCE: u32 = 1 << 20;
 
 /// `oh_kernel_event`.
 #[repr(C)]
@@ -53,8 +33,6 @@ pub(crate) struct RawEvent {
 }
 
 const _: () = {
-    assert!(offset_of!(RawStream, fields) == 40);
-    assert!(size_of::<RawStream>() == 72);
     assert!(offset_of!(RawEvent, cause) == 32);
     assert!(offset_of!(RawEvent, payload) == 40);
     assert!(size_of::<RawEvent>() == 96);
@@ -69,31 +47,36 @@ pub(crate) type ReadEvents =
 /// A kernel monitor that is read by the function of its library.
 pub(crate) struct KernelEvents {
     kernel: *mut c_void,
-    // Until it was resumed, which is when it is first read: what was recorded before could be too late.
+    // `None` once it was called. The first poll resumes the kernel monitor: earlier elements could
+    // be too late.
     resume: Option<Resume>,
     read: ReadEvents,
     events: Vec<RawEvent>,
-    // The numbers of its streams are those that it gives, from here on.
+    // Added to the stream ids of the kernel monitor.
     first: u32,
-    // By the numbers that it gives; `None` of a stream that makes no sense.
+    // Key: stream id of the kernel monitor. Value: `None` if the stream's type is not understood.
     streams: BTreeMap<u32, Option<StreamId>>,
     has_failed: bool,
 }
 
-// SAFETY: who makes one leaves the kernel monitor to it alone, which one thread at a time may use.
+// SAFETY: by the contract of `new` nobody else uses the kernel monitor, which one thread at a time
+// may use.
 unsafe impl Send for KernelEvents {}
 
 impl KernelEvents {
+    /// A source that reads `kernel` by these functions, at most `most_events` events per call. Its
+    /// streams have the ids of the kernel monitor plus `first`.
+    ///
     /// # Safety
-    /// Both functions may be called with `kernel`, by one thread at a time, as long as this lives, and nobody else
-    /// uses it meanwhile.
+    /// Both functions may be called with `kernel`, by one thread at a time, as long as this value
+    /// exists, and nobody else uses it meanwhile.
     pub(crate) unsafe fn new(
         kernel: *mut c_void,
         (resume, read): (Resume, ReadEvents),
         most_events: u64,
         first: u32,
     ) -> Self {
-        let room = most_events.clamp(1, MOST_EVENTS);
+        let room = most_events.clamp(1, MAX_EVENTS_PER_READ);
         let nothing = RawEvent {
             stream: std::ptr::null(),
             sequence: 0,
@@ -122,8 +105,8 @@ impl KernelEvents {
         let id = StreamId::from_raw(self.first.saturating_add(raw.id));
         let described = describe(raw, id);
         if described.is_none() {
-            let sentence = "a stream of the kernel monitor has a type that is not understood; its library is of another version";
-            inbox.complain(SourceError(sentence.to_owned()));
+            let message = "a stream of the kernel monitor has a type that is not understood; its library is of another version";
+            inbox.complain(SourceError(message.to_owned()));
         }
         let known = described.map(|descriptor| {
             inbox.open(Arc::new(descriptor));
@@ -155,22 +138,19 @@ impl KernelEvents {
     }
 }
 
-/// What a stream is, as its library says.
+/// The descriptor of a stream, with this id; `None` if its type is not understood.
 fn describe(raw: &RawStream, id: StreamId) -> Option<StreamDescriptor> {
-    // SAFETY: its texts and fields live as long as itself.
-    let (sensor, instance, type_id) =
-        unsafe { (text(raw.sensor)?, text(raw.instance)?, text(raw.type_id)?) };
-    let mut schema = TypeSchema::builder(&type_id);
-    for index in 0..raw.field_count as usize {
-        // SAFETY: as above; there are so many.
-        let field = unsafe { &*raw.fields.add(index) };
-        // SAFETY: as above.
-        let (name, unit) = unsafe { (text(field.name)?, text(field.unit).unwrap_or_default()) };
-        let kind = FieldKind::from_raw(field.kind, field.size)?;
-        schema = schema.field(&name, kind, &unit);
-    }
-    let schema = schema.build().ok()?;
-    let fits = schema.size() == raw.payload_size && raw.payload_size as usize <= PAYLOAD_WORDS * 8;
+    // SAFETY: the strings and fields of a stream live as long as the stream.
+    let (sensor, instance, type_id, fields) = unsafe {
+        (
+            text(raw.sensor)?,
+            text(raw.instance)?,
+            text(raw.type_id)?,
+            read_fields(raw.fields, raw.field_count).ok()?,
+        )
+    };
+    let schema = TypeSchema::new(type_id, raw.payload_size, fields).ok()?;
+    let fits = raw.payload_size as usize <= PAYLOAD_WORDS * 8;
     fits.then(|| StreamDescriptor {
         id,
         origin: match raw.origin {
@@ -192,13 +172,13 @@ impl Source for KernelEvents {
             return Ok(());
         }
         if let Some(resume) = self.resume.take() {
-            // SAFETY: by the contract of `new`. Of a failure the first reading tells.
+            // SAFETY: by the contract of `new`. After a failure the first read fails, too.
             unsafe { resume(self.kernel) };
         }
         loop {
             let mut count = 0;
             let room = self.events.len() as u64;
-            // SAFETY: by the contract of `new`; there is room for so many.
+            // SAFETY: by the contract of `new`; `events` has `room` entries.
             let code =
                 unsafe { (self.read)(self.kernel, self.events.as_mut_ptr(), room, &raw mut count) };
             let count = usize::try_from(count).unwrap_or(0).min(self.events.len());
@@ -209,7 +189,7 @@ impl Source for KernelEvents {
             match code {
                 0 if count == self.events.len() => {}
                 0 => return Ok(()),
-                // Of one damaged stream the rest is good, and it says so once.
+                // One stream is damaged, which is reported once; the other streams go on.
                 code if code == -libc::EIO => {
                     return Err(SourceError(
                         "a stream of the kernel monitor is damaged".to_owned(),

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A monitor inside an application, for languages that do not build one from its parts: a thread of
-//! best effort that reads the sensors of a pattern, and updates that come and go (seed 000, section 3.5).
+//! A monitor inside an application: a best-effort thread that reads the sensors of a pattern, and
+//! updates that are added and removed while it runs (seed 000, section 3.5).
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use overhear::{Announcement, SensorError};
 use overhear_directory::client::socket_path;
 use overhear_directory::{
     monotonic_now, AttachError, Begin, MonitorConnection, Needs, Query, QueryError,
 };
 use overhear_event::{Nanos, Source};
-use overhear_monitor::{best_effort, Monitor, Supervisor, UpdateSet};
-
-use crate::announce::Announcement;
-use crate::sensor::SensorError;
+use overhear_monitor::{best_effort, Binding, Monitor, Supervisor, UpdateSet};
 
 /// Why a monitor cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -34,39 +32,42 @@ pub(crate) enum StartError {
     Thread(std::io::Error),
 }
 
-/// What a monitor is started with.
+/// The settings of a monitor.
 #[derive(Debug)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct MonitorOptions<'a> {
+    /// Socket of the directory; `None`: the directory of the environment.
     pub(crate) socket: Option<&'a Path>,
-    /// The sensors that it reads: `TASK/SENSOR#INSTANCE`.
+    /// Pattern of the sensors that it reads: `TASK/SENSOR#INSTANCE`.
     pub(crate) sensors: &'a str,
-    /// The name by which other processes wait for it.
+    /// Name under which waiters of other processes find it.
     pub(crate) announce: Option<&'a str>,
-    /// Which of these its updates evaluate, and whether others are switched off meanwhile.
+    /// Events that its updates require, and whether other sensors are switched off meanwhile.
     pub(crate) needs: Needs,
+    /// Age of an element when it is evaluated.
     pub(crate) hold_back: Nanos,
 }
 
-/// A monitor that runs. It ends, having evaluated what was written until then, when it is dropped.
+/// A running monitor. Dropping it evaluates what was written until then, and ends the thread.
 #[derive(Debug)]
 pub(crate) struct ApplicationMonitor {
     supervisor: Supervisor,
-    // Further sources for it; it ends when this is dropped.
+    // Sends further sources to the thread, which ends when this is dropped.
     sources: Option<Sender<Box<dyn Source + Send>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ApplicationMonitor {
-    /// Attaches to the sensors, from what is written next on, and begins.
-    pub(crate) fn start(wish: &Wish<'_>) -> Result<Self, StartError> {
-        let socket: Option<PathBuf> = wish.socket.map(Path::to_path_buf).or_else(socket_path);
+    /// Attaches to the sensors and starts the thread. Elements that are written from now on are
+    /// read.
+    pub(crate) fn start(options: &MonitorOptions<'_>) -> Result<Self, StartError> {
+        let socket: Option<PathBuf> = options.socket.map(Path::to_path_buf).or_else(socket_path);
         let socket = socket.ok_or(StartError::NoDirectory)?;
-        let query = Query::parse(wish.sensors).map_err(|reason| StartError::Sensors {
-            sensors: wish.sensors.to_string(),
+        let query = Query::parse(options.sensors).map_err(|reason| StartError::Sensors {
+            sensors: options.sensors.to_string(),
             reason,
         })?;
         let mut set = UpdateSet::new();
-        let announcement = wish.announce.map(|name| {
+        let announcement = options.announce.map(|name| {
             Announcement::register_at(&socket, name).map_err(|reason| StartError::Announce {
                 name: name.to_string(),
                 reason,
@@ -75,18 +76,18 @@ impl ApplicationMonitor {
         if let Some(announcement) = announcement.transpose()? {
             if let Some(reason) = announcement.sensor().unheard_because() {
                 return Err(StartError::Unheard {
-                    name: wish.announce.unwrap_or_default().to_string(),
+                    name: options.announce.unwrap_or_default().to_string(),
                     reason: reason.to_string(),
                 });
             }
-            // The first of an empty set: there is room. Who advances first does not matter, because the
-            // elements before an advance have been evaluated by all.
-            let _ = set.add(announcement, Announcement::binding());
+            // The set is empty, so it has room. The order of updates does not matter here: all of
+            // them have evaluated the elements before an advance.
+            let _ = set.add(announcement, Binding::without_streams("announcement"));
         }
         let connection = MonitorConnection::connect(&socket)?;
-        let mut source = connection.attach_needing(query, Begin::Now, wish.needs.clone())?;
+        let mut source = connection.attach_needing(query, Begin::Now, options.needs.clone())?;
         source.forget_clock_segments();
-        let hold_back = wish.hold_back;
+        let hold_back = options.hold_back;
         let supervisor = set.supervisor();
         let (sources, further) = channel::<Box<dyn Source + Send>>();
         let thread = std::thread::Builder::new().name("oh-monitor".to_string());
@@ -101,7 +102,7 @@ impl ApplicationMonitor {
                     Err(end) => return end == TryRecvError::Empty,
                 }
             };
-            // Whoever waits for an evaluation waits for this, too.
+            // A longer pause would delay callers that wait for an evaluation.
             let wait = |pause: Duration| std::thread::sleep(pause.min(Duration::from_millis(1)));
             best_effort(&mut monitor, &mut set, monotonic_now, wait, go_on);
         });
@@ -112,17 +113,17 @@ impl ApplicationMonitor {
         })
     }
 
-    /// Whether the caller is the monitor's own thread, in which its updates are called.
+    /// Whether the calling thread is the monitor's, in which its updates run.
     pub(crate) fn is_current_thread(&self) -> bool {
         let own = self.thread.as_ref().map(|thread| thread.thread().id());
         own == Some(std::thread::current().id())
     }
 
-    /// Lets it read another source, from its next round on. The streams of all sources have different
-    /// numbers.
+    /// Adds a source, which is read from the next round on. No two sources have a stream id in
+    /// common.
     pub(crate) fn add_source(&self, source: Box<dyn Source + Send>) {
         if let Some(sources) = &self.sources {
-            // Where the thread has ended, by a panic that was printed, nobody reads.
+            // It fails only if the thread has ended by a panic, which was printed.
             let _ = sources.send(source);
         }
     }
@@ -136,7 +137,7 @@ impl Drop for ApplicationMonitor {
     fn drop(&mut self) {
         drop(self.sources.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; updates have theirs caught.
+            // A panic of the thread was printed; panics of updates are caught.
             let _ = thread.join();
         }
     }

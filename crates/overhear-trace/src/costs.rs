@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What observing has cost, by the calibration that a recording brings along.
+//! The cost of observing, from the calibration that a recording contains.
 
 use overhear_metrics::Costs;
-use overhear_trace::{ReadError, TraceReader};
 
-/// What an element cost whom it was observed of, as `overhear calibrate` had found before the recording; `None` if
-/// it had not been called. [`Results::less`](overhear_metrics::automaton::Results::less) subtracts it from the
-/// lengths of measurements.
+use crate::{ReadError, TraceReader};
+
+/// The cost of one element for the observed thread, per sensor, as measured by `overhear calibrate`
+/// before the recording; `None` if the recording has no calibration.
+/// [`Results::less`](overhear_metrics::automaton::Results::less) subtracts it from the lengths of
+/// measurements.
 ///
 /// # Errors
-/// [`ReadError`] if what the recording keeps is damaged.
+/// [`ReadError`] if the recording's documents are damaged.
 pub fn recorded_costs(recording: &TraceReader) -> Result<Option<Costs>, ReadError> {
     let Some(calibration) = recording.document("calibration")? else {
         return Ok(None);
@@ -20,7 +22,7 @@ pub fn recorded_costs(recording: &TraceReader) -> Result<Option<Costs>, ReadErro
     let mut kernels = sources.filter(|source| source["name"] == "kernel");
     let by_perf = kernels.any(|kernel| kernel["active"] == "perf");
     if by_perf {
-        // Of perf's records, those of switches alone are priced.
+        // A calibration prices only one kind of perf record: context switches.
         if let Some(ns) = calibration["perf"]["mean_ns"].as_f64() {
             costs.kernel(overhear_event::kernel::SCHED_SWITCH, ns);
         }
@@ -45,14 +47,14 @@ pub fn recorded_costs(recording: &TraceReader) -> Result<Option<Costs>, ReadErro
 
 #[cfg(test)]
 mod tests {
+    use crate::{TraceIdentity, TraceReader, TraceWriter};
     use overhear_event::{EventName, Nanos};
-    use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
     use serde_json::json;
 
     use super::recorded_costs;
 
     #[test]
-    fn prices_are_those_of_the_way_in_which_the_kernel_was_heard() {
+    fn costs_are_those_of_the_active_kernel_backend() {
         let calibration = json!({
             "kernel": [{"sensor": "sched_switch", "firing": {"mean_ns": 202.3}},
                        {"sensor": "syscall", "firing": {"mean_ns": 233.0}}],
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_calibration_nothing_is_known() {
+    fn recording_without_calibration_has_no_costs() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
         writer.finish().unwrap();

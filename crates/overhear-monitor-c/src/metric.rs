@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `include/overhear/metric.h` declares of metrics themselves.
+//! The functions of `include/overhear/metric.h` that create and describe metrics.
 
 use std::ffi::{c_char, c_int, CString};
 use std::ptr;
 
 use overhear_event::kernel::TASK_LIFE;
 use overhear_event::{EventName, EventSet};
+use overhear_ffi::{release, text, FfiError};
 use overhear_metrics::automaton::{
     events_required_by, new_user_metric, system_metric, Catalogue, Metric, Pattern,
 };
 
-use super::{guard, invalid, text, Failure};
+use crate::LIBRARY;
 
 /// `oh_metric`.
 pub(crate) struct RawMetric {
     metric: Metric,
-    /// What the list points to.
+    /// The strings that `events` points to.
     _names: Vec<CString>,
     events: Vec<*const c_char>,
     kernel_sensors: CString,
@@ -33,7 +34,7 @@ impl RawMetric {
         let mut kernel: Vec<&str> = kernel
             .filter_map(|event| event.as_str().strip_prefix("kernel:"))
             .collect();
-        // It is always heard; named, it keeps the rest of scheduling out.
+        // It is always observed. Its name keeps the other sensors of scheduling disabled.
         if !kernel.is_empty() && !kernel.contains(&TASK_LIFE) {
             kernel.push(TASK_LIFE);
         }
@@ -51,17 +52,17 @@ impl RawMetric {
     }
 }
 
-/// A list of events that ends with NULL; `None` for NULL.
+/// The events that a list names; `None` if the list is NULL.
 ///
 /// # Safety
 /// It is NULL, or a list of strings that ends with NULL.
-pub(crate) unsafe fn events(list: *const *const c_char) -> Result<Option<EventSet>, Failure> {
+pub(crate) unsafe fn read_events(list: *const *const c_char) -> Result<Option<EventSet>, FfiError> {
     if list.is_null() {
         return Ok(None);
     }
     let mut all = EventSet::new();
     for index in 0.. {
-        // SAFETY: by contract; the end has not come yet.
+        // SAFETY: by contract; no earlier entry was NULL.
         let Some(name) = (unsafe { text(*list.add(index)) }) else {
             break;
         };
@@ -70,28 +71,27 @@ pub(crate) unsafe fn events(list: *const *const c_char) -> Result<Option<EventSe
             Some(("kernel", hook)) => EventName::kernel(hook),
             Some(("clerk", sensor)) => EventName::clerk(sensor),
             _ => {
-                let sentence = format!(
+                return Err(FfiError::invalid(format!(
                     "`{name}` names no event; write user:SENSOR, kernel:HOOK or clerk:SENSOR"
-                );
-                return Err(invalid(&sentence));
+                )));
             }
         });
     }
     Ok(Some(all))
 }
 
-/// Makes a metric and hands it out.
+/// Creates the metric that `make` returns, and stores it in `out`.
 ///
 /// # Safety
 /// `out` is NULL or writable.
-unsafe fn hand_out(
+unsafe fn create(
     name: &str,
     out: *mut *mut RawMetric,
-    make: impl FnOnce() -> Result<Metric, Failure>,
+    make: impl FnOnce() -> Result<Metric, FfiError>,
 ) -> c_int {
-    guard(name, || {
+    LIBRARY.guard(name, || {
         if out.is_null() {
-            return Err(invalid(&format!("{name}: give `out`")));
+            return Err(FfiError::invalid("give `out`"));
         }
         // SAFETY: writable by contract.
         unsafe { out.write(ptr::null_mut()) };
@@ -114,12 +114,11 @@ pub(crate) unsafe extern "C" fn oh_metric_system(
     // SAFETY: by contract.
     let name = unsafe { text(name) };
     let make = || {
-        let name = name.ok_or_else(|| invalid("oh_metric_system: give a name"))?;
-        system_metric(&name)
-            .map_err(|error| Failure(-libc::ENOENT, format!("oh_metric_system: {error}")))
+        let name = name.ok_or_else(|| FfiError::invalid("give a name"))?;
+        system_metric(&name).map_err(|error| FfiError::new(-libc::ENOENT, error))
     };
     // SAFETY: by contract.
-    unsafe { hand_out("oh_metric_system", out, make) }
+    unsafe { create("oh_metric_system", out, make) }
 }
 
 /// `oh_metric_user`.
@@ -138,20 +137,19 @@ pub(crate) unsafe extern "C" fn oh_metric_user(
     let words = unsafe { (text(name), text(initial), text(r#final)) };
     let make = || {
         let (Some(name), Some(initial), Some(last)) = words else {
-            return Err(invalid("oh_metric_user: give a name and both events"));
+            return Err(FfiError::invalid("give a name and both events"));
         };
         let linux = Catalogue::linux();
         let event = |text: &str| {
             let event = Pattern::parse_user_event(text, &linux);
-            event
-                .map_err(|error| invalid(&format!("oh_metric_user: `{text}` is no event: {error}")))
+            event.map_err(|error| FfiError::invalid(format!("`{text}` is no event: {error}")))
         };
         let events = (event(&initial)?, event(&last)?);
         new_user_metric(&name, &events.0, &events.1, include_system, &linux)
-            .map_err(|error| invalid(&format!("oh_metric_user: {error}")))
+            .map_err(FfiError::invalid)
     };
     // SAFETY: by contract.
-    unsafe { hand_out("oh_metric_user", out, make) }
+    unsafe { create("oh_metric_user", out, make) }
 }
 
 /// `oh_metric_parse`.
@@ -166,13 +164,11 @@ pub(crate) unsafe extern "C" fn oh_metric_parse(
     // SAFETY: by contract.
     let written = unsafe { text(written) };
     let make = || {
-        let written = written.ok_or_else(|| invalid("oh_metric_parse: give a text"))?;
-        written
-            .parse()
-            .map_err(|error| invalid(&format!("oh_metric_parse: {error}")))
+        let written = written.ok_or_else(|| FfiError::invalid("give a text"))?;
+        written.parse().map_err(FfiError::invalid)
     };
     // SAFETY: by contract.
-    unsafe { hand_out("oh_metric_parse", out, make) }
+    unsafe { create("oh_metric_parse", out, make) }
 }
 
 /// `oh_metric_free`.
@@ -181,10 +177,8 @@ pub(crate) unsafe extern "C" fn oh_metric_parse(
 /// `metric` is NULL or came from one of the functions above, and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_metric_free(metric: *mut RawMetric) {
-    if !metric.is_null() {
-        // SAFETY: made by Box::into_raw; the caller gives it back.
-        drop(unsafe { Box::from_raw(metric) });
-    }
+    // SAFETY: made by Box::into_raw, and given back by contract.
+    unsafe { release(metric) };
 }
 
 /// `oh_metric_events`.

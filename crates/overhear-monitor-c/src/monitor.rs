@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `include/overhear/monitor.h` declares: monitors inside C programs, and waiting for those of
-//! others. The structs mirror that header.
+//! What `include/overhear/monitor.h` declares: monitors inside C programs, and waiting for monitors
+//! of other processes. The structs mirror that header.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::{offset_of, size_of, MaybeUninit};
+use std::mem::{offset_of, size_of};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use overhear::{NotEvaluated, Waiter};
 use overhear_directory::{Directory, Needs, Query};
 use overhear_event::{Nanos, Timestamp};
+use overhear_ffi::{release, sized, text, FfiError};
 use overhear_metrics::automaton::{Results, SharedMetrics};
 use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::{
     Binding, Subscription, UpdateRef, UpdateState, UpdateStatus, WaitError, HOLD_BACK,
 };
 
-use super::metric::{events, RawMetric};
-use super::results::{RawResults, CALIBRATED};
-use super::source::{KernelEvents, ReadEvents, Resume, STREAMS_OF_SOURCE};
-use super::{guard, invalid, remember, text, Failure};
-use crate::announce::{NotEvaluated, Waiter};
-use crate::application::{ApplicationMonitor, StartError, Wish};
+use crate::application::{ApplicationMonitor, MonitorOptions, StartError};
+use crate::kernel_source::{KernelEvents, ReadEvents, Resume, STREAMS_PER_SOURCE};
+use crate::metric::{read_events, RawMetric};
+use crate::results::{RawResults, CALIBRATED};
+use crate::{set_last_error, LIBRARY};
 
 /// `oh_monitor_options`.
 #[repr(C)]
@@ -55,22 +56,24 @@ const _: () = {
 /// `oh_monitor`.
 pub(crate) struct RawMonitor {
     monitor: ApplicationMonitor,
-    // By their numbers; those that were removed leave their place.
-    updates: Vec<Option<Evaluation>>,
-    // Numbers for the streams of further sources, which the directory does not give.
+    // Indexed by the number that C has for an update; `None` for removed ones.
+    updates: Vec<Option<AddedUpdate>>,
+    // First stream id for the next kernel monitor.
     next_stream: u32,
 }
 
-/// Numbers from here on are no directory's: it would have to give out so many first.
-const FURTHER_STREAMS: u32 = 1 << 30;
+/// First stream id that no directory has given out: directories count from 1.
+const FIRST_KERNEL_STREAM: u32 = 1 << 30;
+/// Pause between two looks whether the monitor's thread has ended its round.
+const ROUND_POLL: Duration = Duration::from_micros(250);
 
-/// What a monitor calls.
-enum Evaluation {
+/// An update or a metric in a monitor.
+enum AddedUpdate {
     Update(UpdateRef<PluginUpdate>),
     Metric(UpdateRef<SharedMetrics>, SharedMetrics),
 }
 
-impl Evaluation {
+impl AddedUpdate {
     fn status(&self) -> UpdateStatus {
         match self {
             Self::Update(update) => update.status(),
@@ -85,7 +88,7 @@ impl Evaluation {
         }
     }
 
-    /// Drops it once it was removed; says whether it was.
+    /// Drops it if its removal is complete. Returns whether it was dropped.
     fn is_dropped(&self) -> bool {
         match self {
             Self::Update(update) => update.take().is_some(),
@@ -95,52 +98,50 @@ impl Evaluation {
 }
 
 impl RawMonitor {
-    /// Keeps what was added, once it has got its place; what is written from then on is evaluated by it.
+    /// Waits until the monitor calls an added update, and returns its number. The update evaluates
+    /// what is written from then on.
     ///
     /// # Safety
     /// `monitor` is not NULL, came from `oh_monitor_start`, and no other thread uses it.
-    unsafe fn keep(monitor: *mut Self, added: Evaluation, name: &str) -> Result<c_int, Failure> {
-        let wrong = |error: &dyn std::fmt::Display| invalid(&format!("{name}: {error}"));
-        // It gets its place at the end of a round.
+    unsafe fn keep(monitor: *mut Self, added: AddedUpdate) -> Result<c_int, FfiError> {
+        // The monitor adds it at the end of a round.
         loop {
             match added.status().state {
-                UpdateState::Waiting => std::thread::sleep(Duration::from_micros(250)),
-                UpdateState::Failed(why) => return Err(wrong(&why)),
+                UpdateState::Waiting => std::thread::sleep(ROUND_POLL),
+                UpdateState::Failed(why) => return Err(FfiError::invalid(why)),
                 _ => break,
             }
         }
-        // SAFETY: by contract; who has borrowed it uses the reference no more.
+        // SAFETY: by contract; the caller uses no reference to it any more.
         let updates = unsafe { &mut (*monitor).updates };
         updates.push(Some(added));
-        c_int::try_from(updates.len() - 1).map_err(|error| wrong(&error))
+        c_int::try_from(updates.len() - 1).map_err(FfiError::invalid)
     }
 
-    /// Refuses a call of one of the monitor's own updates: it would wait for the thread that it is in.
-    fn ask_from_outside(&self, name: &str) -> Result<(), Failure> {
+    /// Fails in the monitor's own thread, in which its updates run: the call would wait for that
+    /// thread.
+    fn deny_own_thread(&self) -> Result<(), FfiError> {
         if !self.monitor.is_current_thread() {
             return Ok(());
         }
-        let sentence = format!(
-            "{name}: an update cannot ask this of the monitor that it is called by; let another thread do so"
-        );
-        Err(Failure(-libc::EDEADLK, sentence))
+        let message = "an update cannot call this for its own monitor; let another thread do so";
+        Err(FfiError::new(-libc::EDEADLK, message))
     }
 }
 
 /// `oh_directory`.
 pub(crate) struct RawDirectory(
-    // Held for its end.
-    #[allow(dead_code, reason = "its destructor ends it")] Directory,
+    #[allow(dead_code, reason = "its destructor ends the directory")] Directory,
 );
 
-impl From<StartError> for Failure {
+impl From<StartError> for FfiError {
     fn from(error: StartError) -> Self {
         let code = match error {
             StartError::Sensors { .. } => -libc::EINVAL,
             StartError::Thread(_) => -libc::EAGAIN,
             _ => -libc::ENOENT,
         };
-        Self(code, format!("oh_monitor_start: {error}"))
+        Self::new(code, error)
     }
 }
 
@@ -157,14 +158,12 @@ pub(crate) unsafe extern "C" fn oh_directory_start(
     out: *mut *mut RawDirectory,
     socket: *const c_char,
 ) -> c_int {
-    guard("oh_directory_start", || {
+    LIBRARY.guard("oh_directory_start", || {
         // SAFETY: by contract.
         let socket = unsafe { text(socket) }.filter(|_| !out.is_null());
-        let socket =
-            socket.ok_or_else(|| invalid("oh_directory_start: give `out` and `socket`"))?;
+        let socket = socket.ok_or_else(|| FfiError::invalid("give `out` and `socket`"))?;
         let started = Directory::builder().standalone().start(Path::new(&socket));
-        let directory = started
-            .map_err(|error| Failure(-libc::EADDRINUSE, format!("oh_directory_start: {error}")))?;
+        let directory = started.map_err(|error| FfiError::new(-libc::EADDRINUSE, error))?;
         // SAFETY: writable by contract.
         unsafe { out.write(Box::into_raw(Box::new(RawDirectory(directory)))) };
         Ok(0)
@@ -177,48 +176,36 @@ pub(crate) unsafe extern "C" fn oh_directory_start(
 /// `directory` is NULL or came from `oh_directory_start` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_directory_stop(directory: *mut RawDirectory) {
-    if !directory.is_null() {
-        // SAFETY: made by Box::into_raw; the caller gives it back.
-        let directory = unsafe { Box::from_raw(directory) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(directory)));
-    }
+    // SAFETY: made by Box::into_raw, and given back by contract.
+    unsafe { release(directory) };
 }
 
 /// `oh_monitor_start_sized`.
 ///
 /// # Safety
-/// `out` is NULL or writable; `options` points to `options_size` readable bytes, whose pointers are NULL
-/// or strings.
+/// `out` is NULL or writable; `options` points to `options_size` readable bytes, whose pointers are
+/// NULL or strings.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
     out: *mut *mut RawMonitor,
     options: *const RawMonitorOptions,
     options_size: usize,
 ) -> c_int {
-    guard("oh_monitor_start", || {
+    LIBRARY.guard("oh_monitor_start", || {
         if out.is_null() || options.is_null() {
-            return Err(invalid("oh_monitor_start: give `out` and `options`"));
+            return Err(FfiError::invalid("give `out` and `options`"));
         }
         // SAFETY: writable by contract.
         unsafe { out.write(std::ptr::null_mut()) };
-        // Members are added at the end alone: what an older program does not have is zero.
-        let mut known = MaybeUninit::<RawMonitorOptions>::zeroed();
-        let size = options_size.min(size_of::<RawMonitorOptions>());
-        let options = unsafe {
-            // SAFETY: both are at least this long; zero bytes are a value of every member.
-            known
-                .as_mut_ptr()
-                .cast::<u8>()
-                .copy_from_nonoverlapping(options.cast(), size);
-            known.assume_init()
-        };
+        // SAFETY: readable by contract; zero bytes are a value of every member.
+        let options = unsafe { sized(options, options_size) };
         // SAFETY: strings by contract, and a list of them.
         let (sensors, announce, directory, required) = unsafe {
             (
                 text(options.sensors),
                 text(options.announce),
                 text(options.directory).map(PathBuf::from),
-                events(options.required)?,
+                read_events(options.required)?,
             )
         };
         let needs = required.map_or(Needs::all(), Needs::events);
@@ -226,7 +213,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
             0 => needs,
             _ => needs.only(),
         };
-        let monitor = ApplicationMonitor::start(&Wish {
+        let monitor = ApplicationMonitor::start(&MonitorOptions {
             socket: directory.as_deref(),
             sensors: sensors.as_deref().unwrap_or("*"),
             announce: announce.as_deref(),
@@ -239,7 +226,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
         let monitor = RawMonitor {
             monitor,
             updates: Vec::new(),
-            next_stream: FURTHER_STREAMS,
+            next_stream: FIRST_KERNEL_STREAM,
         };
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(monitor))) };
@@ -259,34 +246,33 @@ pub(crate) unsafe extern "C" fn oh_monitor_add(
     argument: *const c_char,
     application: *mut c_void,
 ) -> c_int {
-    guard("oh_monitor_add", || {
+    LIBRARY.guard("oh_monitor_add", || {
         // SAFETY: by contract.
         let outside = unsafe { monitor.as_ref() };
-        let outside = outside.ok_or_else(|| invalid("oh_monitor_add: the monitor is NULL"))?;
-        outside.ask_from_outside("oh_monitor_add")?;
+        let outside = outside.ok_or_else(|| FfiError::invalid("the monitor is NULL"))?;
+        outside.deny_own_thread()?;
         // SAFETY: by contract.
         let argument = unsafe { text(argument) }.unwrap_or_default();
-        let wrong = |error: &dyn std::fmt::Display| invalid(&format!("oh_monitor_add: {error}"));
         // SAFETY: by contract.
         let made = unsafe { PluginUpdate::in_process(update, &argument, application) };
-        let update = made.map_err(|error| wrong(&error))?;
+        let update = made.map_err(FfiError::invalid)?;
         let streams = Query::streams(update.sensors().unwrap_or("*"));
-        let streams = streams.map_err(|error| wrong(&error))?;
+        let streams = streams.map_err(FfiError::invalid)?;
         let binding = Binding::new(update.name())
             .subscribe(Subscription::all().matching(streams))
             .on_missed(update.missed_policy());
         let added = outside.monitor.supervisor().add(update, binding);
-        let added = added.map_err(|error| wrong(&error))?;
+        let added = added.map_err(FfiError::invalid)?;
         // SAFETY: by contract; the reference above is used no more.
-        unsafe { RawMonitor::keep(monitor, Evaluation::Update(added), "oh_monitor_add") }
+        unsafe { RawMonitor::keep(monitor, AddedUpdate::Update(added)) }
     })
 }
 
 /// `oh_monitor_measure`.
 ///
 /// # Safety
-/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `metric` is NULL or came
-/// from a function of `metric.h`.
+/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `metric` is NULL
+/// or came from a function of `metric.h`.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_monitor_measure(
     monitor: *mut RawMonitor,
@@ -294,25 +280,25 @@ pub(crate) unsafe extern "C" fn oh_monitor_measure(
     element_cost_ns: u64,
 ) -> c_int {
     const NAME: &str = "oh_monitor_measure";
-    guard(NAME, || {
+    LIBRARY.guard(NAME, || {
         // SAFETY: by contract.
         let given = unsafe { (monitor.as_ref(), metric.as_ref()) };
         let (Some(outside), Some(metric)) = given else {
-            return Err(invalid("oh_monitor_measure: give a monitor and a metric"));
+            return Err(FfiError::invalid("give a monitor and a metric"));
         };
-        outside.ask_from_outside(NAME)?;
+        outside.deny_own_thread()?;
         if element_cost_ns == CALIBRATED {
-            let sentence = "a calibration is kept by a recording; give a length";
-            return Err(invalid(&format!("{NAME}: {sentence}")));
+            let message = "only a recording has a calibration; give a length";
+            return Err(FfiError::invalid(message));
         }
         let results = Results::default().less(Nanos::from_ns(element_cost_ns));
         let metrics = SharedMetrics::new([metric.metric().clone()], results);
         // Elements of other streams count as intermediate events.
         let binding = Binding::new(metric.metric().name()).subscribe(Subscription::all());
         let added = outside.monitor.supervisor().add(metrics.clone(), binding);
-        let added = added.map_err(|error| invalid(&format!("{NAME}: {error}")))?;
+        let added = added.map_err(FfiError::invalid)?;
         // SAFETY: by contract; the reference above is used no more.
-        unsafe { RawMonitor::keep(monitor, Evaluation::Metric(added, metrics), NAME) }
+        unsafe { RawMonitor::keep(monitor, AddedUpdate::Metric(added, metrics)) }
     })
 }
 
@@ -327,17 +313,17 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
     out: *mut *mut RawResults,
 ) -> c_int {
     const NAME: &str = "oh_monitor_results";
-    guard(NAME, || {
+    LIBRARY.guard(NAME, || {
         if out.is_null() {
-            return Err(invalid("oh_monitor_results: give `out`"));
+            return Err(FfiError::invalid("give `out`"));
         }
         // SAFETY: writable by contract.
         unsafe { out.write(std::ptr::null_mut()) };
         // SAFETY: by contract.
-        let (_, found) = unsafe { update(monitor, number, NAME) }?;
-        let Evaluation::Metric(_, metrics) = found else {
-            return Err(invalid(&format!(
-                "{NAME}: the update {number} is no metric"
+        let (_, found) = unsafe { update(monitor, number) }?;
+        let AddedUpdate::Metric(_, metrics) = found else {
+            return Err(FfiError::invalid(format!(
+                "the update {number} is no metric"
             )));
         };
         let taken = metrics.take().into_iter().next().unwrap_or_default();
@@ -345,8 +331,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
             .unheard
             .iter()
             .map(|event| format!("{event} was not heard so far"));
-        let sentences: Vec<String> = unheard.chain(metrics.complaints()).collect();
-        remember(&sentences.join("; "));
+        let messages: Vec<String> = unheard.chain(metrics.complaints()).collect();
+        set_last_error(&messages.join("; "));
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(RawResults::from(taken)))) };
         Ok(0)
@@ -356,8 +342,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
 /// `oh_monitor_hear`.
 ///
 /// # Safety
-/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `kernel` is what `resume` and
-/// `read` take, and only used by them from now on, until the monitor has stopped.
+/// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `kernel` is what
+/// `resume` and `read` take, and only used by them from now on, until the monitor has stopped.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_monitor_hear(
     monitor: *mut RawMonitor,
@@ -367,18 +353,18 @@ pub(crate) unsafe extern "C" fn oh_monitor_hear(
     most_events: u64,
 ) -> c_int {
     const NAME: &str = "oh_monitor_hear";
-    guard(NAME, || {
+    LIBRARY.guard(NAME, || {
         // SAFETY: by contract.
         let outside = unsafe { monitor.as_mut() };
         let calls = resume.zip(read).filter(|_| !kernel.is_null());
         let (Some(outside), Some(calls)) = (outside, calls) else {
-            return Err(invalid(
-                "oh_monitor_hear: give a monitor, a kernel monitor and how it is read",
+            return Err(FfiError::invalid(
+                "give a monitor, a kernel monitor and the functions that resume and read it",
             ));
         };
-        outside.ask_from_outside(NAME)?;
+        outside.deny_own_thread()?;
         let first = outside.next_stream;
-        outside.next_stream = first.saturating_add(STREAMS_OF_SOURCE);
+        outside.next_stream = first.saturating_add(STREAMS_PER_SOURCE);
         // SAFETY: by contract.
         let source = unsafe { KernelEvents::new(kernel, calls, most_events, first) };
         outside.monitor.add_source(Box::new(source));
@@ -391,15 +377,14 @@ pub(crate) unsafe extern "C" fn oh_monitor_hear(
 unsafe fn update<'a>(
     monitor: *mut RawMonitor,
     number: c_int,
-    name: &str,
-) -> Result<(&'a RawMonitor, &'a Evaluation), Failure> {
+) -> Result<(&'a RawMonitor, &'a AddedUpdate), FfiError> {
     // SAFETY: by contract.
     let monitor = unsafe { monitor.as_ref() };
-    let monitor = monitor.ok_or_else(|| invalid(&format!("{name}: the monitor is NULL")))?;
-    monitor.ask_from_outside(name)?;
-    let place = usize::try_from(number).ok();
-    let update = place.and_then(|place| monitor.updates.get(place)?.as_ref());
-    let update = update.ok_or_else(|| invalid(&format!("{name}: there is no update {number}")))?;
+    let monitor = monitor.ok_or_else(|| FfiError::invalid("the monitor is NULL"))?;
+    monitor.deny_own_thread()?;
+    let index = usize::try_from(number).ok();
+    let update = index.and_then(|index| monitor.updates.get(index)?.as_ref());
+    let update = update.ok_or_else(|| FfiError::invalid(format!("there is no update {number}")))?;
     Ok((monitor, update))
 }
 
@@ -413,9 +398,9 @@ pub(crate) unsafe extern "C" fn oh_monitor_status(
     number: c_int,
     out: *mut RawUpdateStatus,
 ) -> c_int {
-    guard("oh_monitor_status", || {
+    LIBRARY.guard("oh_monitor_status", || {
         // SAFETY: by contract.
-        let (_, update) = unsafe { update(monitor, number, "oh_monitor_status") }?;
+        let (_, update) = unsafe { update(monitor, number) }?;
         let status = update.status();
         let (state, why) = match status.state {
             UpdateState::Waiting => (0, None),
@@ -424,8 +409,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_status(
             UpdateState::Failed(why) => (3, Some(why)),
         };
         let refused = u32::try_from(status.complaints.len()).unwrap_or(u32::MAX);
-        let sentences: Vec<String> = why.into_iter().chain(status.complaints).collect();
-        remember(&sentences.join("; "));
+        let messages: Vec<String> = why.into_iter().chain(status.complaints).collect();
+        set_last_error(&messages.join("; "));
         // SAFETY: by contract.
         if let Some(out) = unsafe { out.as_mut() } {
             *out = RawUpdateStatus {
@@ -448,13 +433,13 @@ pub(crate) unsafe extern "C" fn oh_monitor_remove(
     monitor: *mut RawMonitor,
     number: c_int,
 ) -> c_int {
-    guard("oh_monitor_remove", || {
+    LIBRARY.guard("oh_monitor_remove", || {
         // SAFETY: by contract.
-        let (_, found) = unsafe { update(monitor, number, "oh_monitor_remove") }?;
+        let (_, found) = unsafe { update(monitor, number) }?;
         found.remove();
         // At the end of a round, which comes as long as the thread runs.
         while !found.is_dropped() {
-            std::thread::sleep(Duration::from_micros(250));
+            std::thread::sleep(ROUND_POLL);
         }
         // SAFETY: by contract; the reference above is used no more.
         if let Some(monitor) = unsafe { monitor.as_mut() } {
@@ -474,11 +459,11 @@ pub(crate) unsafe extern "C" fn oh_monitor_wait(
     until_ns: u64,
     timeout_ns: u64,
 ) -> c_int {
-    guard("oh_monitor_wait", || {
+    LIBRARY.guard("oh_monitor_wait", || {
         // SAFETY: by contract.
         let monitor = unsafe { monitor.as_ref() };
-        let monitor = monitor.ok_or_else(|| invalid("oh_monitor_wait: the monitor is NULL"))?;
-        monitor.ask_from_outside("oh_monitor_wait")?;
+        let monitor = monitor.ok_or_else(|| FfiError::invalid("the monitor is NULL"))?;
+        monitor.deny_own_thread()?;
         let timeout = Duration::from_nanos(timeout_ns);
         let waited = monitor
             .monitor
@@ -489,7 +474,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_wait(
                 WaitError::TimedOut { .. } => -libc::ETIMEDOUT,
                 WaitError::Ended { .. } => -libc::ESRCH,
             };
-            Failure(code, format!("oh_monitor_wait: {error}"))
+            FfiError::new(code, error)
         })
     })
 }
@@ -504,10 +489,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_stop(monitor: *mut RawMonitor) {
     let Some(borrowed) = (unsafe { monitor.as_ref() }) else {
         return;
     };
-    // It goes on: its thread cannot wait for its own end.
-    let refused = guard("oh_monitor_stop", || {
-        borrowed.ask_from_outside("oh_monitor_stop").map(|()| 0)
-    });
+    // In its own thread it goes on, because a thread cannot wait for its own end.
+    let refused = LIBRARY.guard("oh_monitor_stop", || borrowed.deny_own_thread().map(|()| 0));
     if refused == 0 {
         // SAFETY: made by Box::into_raw; the caller gives it back.
         let monitor = unsafe { Box::from_raw(monitor) };
@@ -531,15 +514,14 @@ pub(crate) unsafe extern "C" fn oh_waiter_attach(
     out: *mut *mut Waiter,
     monitor: *const c_char,
 ) -> c_int {
-    guard("oh_waiter_attach", || {
+    LIBRARY.guard("oh_waiter_attach", || {
         // SAFETY: by contract.
         let monitor = unsafe { text(monitor) }.filter(|_| !out.is_null());
-        let monitor = monitor.ok_or_else(|| invalid("oh_waiter_attach: give `out` and a name"))?;
+        let monitor = monitor.ok_or_else(|| FfiError::invalid("give `out` and a name"))?;
         // SAFETY: writable by contract.
         unsafe { out.write(std::ptr::null_mut()) };
         let waiter = Waiter::attach(&monitor);
-        let waiter =
-            waiter.map_err(|error| Failure(-libc::ENOENT, format!("oh_waiter_attach: {error}")))?;
+        let waiter = waiter.map_err(|error| FfiError::new(-libc::ENOENT, error))?;
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(waiter))) };
         Ok(0)
@@ -556,10 +538,10 @@ pub(crate) unsafe extern "C" fn oh_waiter_wait(
     until_ns: u64,
     timeout_ns: u64,
 ) -> c_int {
-    guard("oh_waiter_wait", || {
+    LIBRARY.guard("oh_waiter_wait", || {
         // SAFETY: by contract.
         let waiter = unsafe { waiter.as_mut() };
-        let waiter = waiter.ok_or_else(|| invalid("oh_waiter_wait: the waiter is NULL"))?;
+        let waiter = waiter.ok_or_else(|| FfiError::invalid("the waiter is NULL"))?;
         let waited = waiter.wait(time(until_ns), Duration::from_nanos(timeout_ns));
         waited.map(|_| 0).map_err(|error| {
             let code = match error {
@@ -567,7 +549,7 @@ pub(crate) unsafe extern "C" fn oh_waiter_wait(
                 NotEvaluated::TimedOut { .. } => -libc::ETIMEDOUT,
                 NotEvaluated::Ended { .. } => -libc::ESRCH,
             };
-            Failure(code, format!("oh_waiter_wait: {error}"))
+            FfiError::new(code, error)
         })
     })
 }
@@ -578,9 +560,6 @@ pub(crate) unsafe extern "C" fn oh_waiter_wait(
 /// `waiter` is NULL or came from `oh_waiter_attach` and is not used any more.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_waiter_detach(waiter: *mut Waiter) {
-    if !waiter.is_null() {
-        // SAFETY: made by Box::into_raw; the caller gives it back.
-        let waiter = unsafe { Box::from_raw(waiter) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(waiter)));
-    }
+    // SAFETY: made by Box::into_raw, and given back by contract.
+    unsafe { release(waiter) };
 }
