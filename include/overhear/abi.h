@@ -45,10 +45,10 @@ enum {
 /* Section 2, flags. */
 enum { OH_FLAG_TWO_WORD_COUNTER = 1 };
 
-/* Section 5: who writes. */
+/* Section 5: kinds of writers. */
 enum { OH_WRITER_SIMPLE = 1, OH_WRITER_LANED = 2, OH_WRITER_CONCURRENT = 3, OH_WRITER_KERNEL = 4 };
 
-/* Section 3: what stamps count. */
+/* Section 3: units of stamps. */
 enum { OH_CLOCK_MONOTONIC = 1, OH_CLOCK_X86_TSC = 2, OH_CLOCK_ARM_CNTVCT = 3 };
 
 /* Section 4, flags of an element with a writer. */
@@ -77,7 +77,7 @@ typedef struct oh_stream_header {
     uint64_t lost_nested;  /* writes refused inside another write of the same thread or CPU */
     uint64_t lost_full;    /* concurrent, pool of lanes: writes refused for want of one; kernel:
                             * lost_inherit, children that could not be followed (section 5.4) */
-    uint64_t ended;        /* kernel: threads that ended, as far as this ring tells (section 5.4) */
+    uint64_t ended;        /* kernel: threads whose end is recorded in this ring (section 5.4) */
     uint64_t owner; /* section 5.2, a lane: tid and number of its last claim, 0 for none */
     uint64_t reserved4[491];
 } oh_stream_header;

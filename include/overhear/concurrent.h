@@ -16,14 +16,14 @@
  *     }
  *
  * A write takes the oldest element out of the queue; the element is the thread's alone until commit
- * puts it at the end, stamped. Three exchanges of shared words replace the lock; they cost about
- * as much as the stamp when one thread writes, and the threads share them when several do. What is
- * bought for it: stamps ascend in the order of the stream, and few elements serve many threads. Where
- * neither matters, laned sensors are cheaper (laned.h).
+ * puts it at the end, stamped. Three atomic exchanges replace the lock. They cost about
+ * as much as the stamp if one thread writes, and more if several threads contend. The benefit: stamps
+ * ascend in the order of the stream, and a small buffer serves many threads. If neither matters, laned
+ * sensors are cheaper (laned.h).
  *
- * A thread that is preempted, or dies, between write and commit keeps its element, and holds up
- * nobody. options.writers says how many elements may be out at the same time; they are added to the
- * capacity. A write is refused and counted when all elements are out, and refused without being counted
+ * A thread that is preempted, or dies, between write and commit keeps its element, and delays no
+ * other thread. options.writers is the maximum number of elements between write and commit; they are
+ * added to the capacity. A write is refused and counted when all elements are out, and refused without being counted
  * while the sensor is switched off.
  *
  * Writes may be nested, as by signal handlers: each has its own element. A write that is left by
@@ -79,22 +79,22 @@ int oh_concurrent_register_sized(oh_concurrent_sensor **out, const oh_sensor_opt
 /*
  * oh_concurrent_register: registers a sensor that many threads may write.
  *
- * options.writers says how many elements may be between write and commit at the same time, those of
- * threads that died there included; 0 stands for twice as many as there are CPUs, and at least 16.
+ * options.writers is the maximum number of elements between write and commit at the same time, including
+ * those of threads that died there. 0 means twice the number of CPUs, at least 16.
  * They are added to the capacity, which is rounded up to a power of two and at most 65,536. The
  * declared rate is that of all threads together.
  *
  * Ownership: the options and everything they point to are copied; the caller may free them
  * afterwards. *out belongs to the caller until oh_concurrent_unregister.
  *
- * Returns 0, also where no directory answers: the sensor then writes into private memory, and
- * oh_last_error says why nobody hears it. Else a negative errno, and *out is NULL:
+ * Returns 0, also if no directory answers: then the sensor writes into private memory, and
+ * oh_last_error returns the reason. Otherwise a negative errno, and *out is NULL:
  *   -EINVAL  the options contradict themselves; oh_last_error names the field
  *   -ENOMEM  no memory for the sensor
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
- * Real-time class: may block (a directory is asked, memory is mapped and touched).
+ * Real-time class: may block (it sends a request to the directory, and maps and touches memory).
  */
 OH_INLINE_ int oh_concurrent_register(oh_concurrent_sensor **out, const oh_sensor_options *options)
 {
@@ -116,14 +116,14 @@ OH_INLINE_ int oh_concurrent_register(oh_concurrent_sensor **out, const oh_senso
 void oh_concurrent_unregister(oh_concurrent_sensor *sensor);
 
 /*
- * oh_concurrent_register_again: registers the sensor again if nobody hears it.
+ * oh_concurrent_register_again: registers a sensor that no directory owns again.
  *
  * See oh_sensor_register_again. No element may be between write and commit.
  *
  * Ownership: the sensor stays the caller's, at the same address.
  *
- * Returns 1 if the sensor is heard now, 0 if it is not, and then oh_last_error says why, or a
- * negative errno:
+ * Returns 1 if a directory owns the sensor now; 0 if not, and oh_last_error returns the reason; or
+ * a negative errno:
  *   -EINVAL  the sensor is NULL
  *   -ENOMEM  no memory; the sensor is as it was
  *
@@ -138,15 +138,15 @@ int oh_concurrent_register_again(oh_concurrent_sensor *sensor);
  * allows the calling thread the next element.
  *
  * If all threads call it before each element, every two elements of the stream keep the declared
- * distance; see oh_sensor_pace. A thread that was allowed its element has the turn until that is
- * committed, the thread asks again, or a second has passed, and the others wait: only a thread that is
- * held up for longer may then come too close to another. Turns come in no particular order. While the
- * sensor is switched off nothing is waited for.
+ * distance; see oh_sensor_pace. After the call returns, other threads wait until the element is
+ * committed, the thread calls again, or a second has passed. Only a thread that is delayed for longer
+ * than that may violate the distance. The order of waiting threads is not defined. The call does not
+ * wait while the sensor is switched off.
  *
  * Ownership: the sensor stays the caller's.
  *
  * Returns 0, or a negative errno, at once:
- *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error says which
+ *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error returns which
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
@@ -155,7 +155,7 @@ int oh_concurrent_register_again(oh_concurrent_sensor *sensor);
 int oh_concurrent_pace(oh_concurrent_sensor *sensor);
 
 /*
- * oh_concurrent_is_heard: tells whether a directory owns the stream.
+ * oh_concurrent_is_heard: returns whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -234,7 +234,7 @@ OH_INLINE_ uint64_t oh_stamp_ordered_(uint32_t clock_id)
     return oh_clock_ns_(OH_LINUX_CLOCK_MONOTONIC_);
 }
 
-/* A word of the header page, or of the index array behind it. */
+/* A word of the header page, or of the index array that follows it. */
 OH_INLINE_ uint64_t *oh_queue_word_(const oh_concurrent_sensor *sensor, size_t offset)
 {
     return (uint64_t *)(void *)(sensor->base + offset);
@@ -283,8 +283,8 @@ oh_queue_refuse_(const oh_concurrent_sensor *sensor)
 
 /*
  * Steps 1 to 3: takes the oldest element; its number, or -1 where the write is refused. It and
- * oh_queue_give_ are not inlined: beside their atomic operations a call does not count, and inlined
- * they took so many registers that a loop around a sensor that is off ran slower.
+ * oh_queue_give_ are not inlined: a call is cheap compared with their atomic operations, and inlined
+ * they use so much of the register file that a loop with a disabled sensor is slower.
  */
 static __attribute__((noinline, unused)) int32_t oh_queue_take_(const oh_concurrent_sensor *sensor)
 {
@@ -346,7 +346,7 @@ static __attribute__((noinline, unused)) void oh_queue_give_(const oh_concurrent
             oh_queue_refuse_(sensor);
             return;
         }
-        /* SYNC(advance): pairs with the loads of `head`. Who fails was helped. */
+        /* SYNC(advance): pairs with the loads of `head`. If it fails, another thread has advanced it. */
         (void)__atomic_compare_exchange_n(word, &head, oh_queue_next_(sensor, head), 0,
                                           __ATOMIC_RELEASE, __ATOMIC_RELAXED);
         if (enqueued)
@@ -355,7 +355,7 @@ static __attribute__((noinline, unused)) void oh_queue_give_(const oh_concurrent
     }
 }
 
-/* The second word of an element: who wrote it, and its flags. */
+/* The second word of an element: the writer's thread id, and flags. */
 OH_INLINE_ void oh_queue_sign_(uint8_t *slot, uint32_t tid, uint32_t flags)
 {
     const uint32_t pair[2] = {tid, flags};
@@ -377,7 +377,7 @@ OH_INLINE_ uint32_t oh_queue_noted_(const oh_concurrent_sensor *sensor, const vo
 #endif /* !OVERHEAR_DISABLE */
 
 /*
- * oh_concurrent_enabled: tells whether the sensor is switched on.
+ * oh_concurrent_enabled: returns whether the sensor is switched on.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -401,7 +401,7 @@ OH_INLINE_ int oh_concurrent_enabled(const oh_concurrent_sensor *sensor)
 /*
  * oh_concurrent_write: takes an element and hands out its payload to fill.
  *
- * The payload holds what an older element left there; all of it must be filled. No other thread has
+ * The payload contains bytes of an older element, so all of it must be filled. No other thread has
  * it, so plain stores through the pointer are right; see oh_sensor_write for the readers.
  *
  * Ownership: the payload is the caller's, also of another thread that it is handed to, until
@@ -485,8 +485,8 @@ OH_INLINE_ void oh_concurrent_abandon(oh_concurrent_sensor *sensor, void *payloa
 /*
  * oh_concurrent_put: writes, stamps and publishes a whole payload.
  *
- * A macro, because the size of *value must be known at compile time. It must be the size that was
- * registered; assert says so unless NDEBUG is defined, and then a larger value damages the stream.
+ * A macro, because the size of *value must be known at compile time. It must be the registered
+ * size: assert checks it unless NDEBUG is defined; then a larger value damages the stream.
  *
  * Ownership: *value is copied.
  *

@@ -16,7 +16,7 @@
 /*
  * OVERHEAR_FIELDS(type, "type_id", OVERHEAR_FIELD(member, "unit"), ...): describes a payload.
  *
- * It stands behind the struct, in the same namespace. The type id is a name (letters, digits, _);
+ * It follows the struct, in the same namespace. The type id is a name (letters, digits, _);
  * units are "ns", "%", or "" for a plain number. Members are integers, bool, enumerations, float,
  * double, and arrays of char (UTF-8, ended by a zero byte where it is shorter). They are described
  * in the order in which they are declared, all of them.
@@ -139,7 +139,7 @@ constexpr bool is_name(const char *text)
     return length > 0 && length <= 64;
 }
 
-/* Says by its own assertions what is wrong. */
+/* Its assertions name the mistake. */
 template <class payload> constexpr bool is_payload()
 {
     static_assert(std::is_trivially_copyable<payload>::value,

@@ -50,12 +50,12 @@
 
 #include "sensor.h"
 
-/* What a place is, in its lowest bits: a destructor guards the write; a return address is there. */
+/* Lowest bits of a frame's address: a destructor guards the write; a return address is stored there. */
 enum { OH_FRAME_GUARDED_ = 1, OH_FRAME_WITNESSED_ = 2 };
 
 /*
- * A lane as the thread that owns it writes it, section 5.2: one cache line, and room so that the next
- * thread's is not in the same pair. Mirrors `Lane` in
+ * A lane, written by the thread that owns it (section 5.2): one cache line, and padding so that the next
+ * lane is not in the same pair of lines. Mirrors `Lane` in
  * crates/overhear-stream/src/lanes.rs, where its protocol is.
  */
 typedef struct oh_lane_ {
@@ -78,7 +78,7 @@ typedef struct oh_lane_ {
  */
 typedef struct oh_laned_sensor {
     const uint32_t *enabled; /* section 8: the control line, or a word that is always 1 */
-    uint64_t key;            /* what the thread's slot calls the sensor; the lower 13 bits are 0 */
+    uint64_t key;            /* the sensor's key in a thread's slot; the lower 13 bits are 0 */
     uint64_t entry_distance; /* from the thread pointer to the sensor's entry in the slot */
     oh_lane_ *lanes;         /* lane_count of them */
     uint32_t lane_count;
@@ -117,9 +117,9 @@ extern "C" {
 #endif
 
 /*
- * What oh_laned_register says of this header: the size of the options, and above it that of a lane,
- * whose layout the inlined functions know. The library refuses lanes of another size, and with them
- * programs that were compiled with a header of before lanes said theirs.
+ * The sizes that oh_laned_register passes to the library: of the options in the lower 16 bits, of a lane
+ * above. The inlined functions depend on the layout of a lane, so the library refuses lanes of another
+ * size, and programs whose header is too old to pass a size.
  */
 #define OH_LANED_SIZES_ (sizeof(oh_sensor_options) | sizeof(oh_lane_) << 16)
 
@@ -130,21 +130,21 @@ int oh_laned_register_sized(oh_laned_sensor **out, const oh_sensor_options *opti
 /*
  * oh_laned_register: registers a sensor that many threads may write.
  *
- * options.lanes says how many threads can write at the same time, 1 to 4096; 0 stands for twice as
- * many as there are CPUs, and at least 16. The declared rate and the capacity are those of each lane.
+ * options.lanes is the maximum number of threads that write at the same time, 1 to 4096. 0 means twice
+ * the number of CPUs, at least 16. The declared rate and the capacity are those of each lane.
  *
  * Ownership: the options and everything they point to are copied; the caller may free them
  * afterwards. *out belongs to the caller until oh_laned_unregister.
  *
- * Returns 0, also where no directory answers: the sensor then writes into private memory, and
- * oh_last_error says why nobody hears it. Else a negative errno, and *out is NULL:
+ * Returns 0, also if no directory answers: then the sensor writes into private memory, and
+ * oh_last_error returns the reason. Otherwise a negative errno, and *out is NULL:
  *   -EINVAL  the options contradict themselves, or the program was compiled with the header of another
- *            version; oh_last_error says which
+ *            version; oh_last_error returns which
  *   -ENOMEM  no memory for the sensor
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
- * Real-time class: may block (a directory is asked, memory is mapped and touched).
+ * Real-time class: may block (it sends a request to the directory, and maps and touches memory).
  */
 OH_INLINE_ int oh_laned_register(oh_laned_sensor **out, const oh_sensor_options *options)
 {
@@ -166,14 +166,14 @@ OH_INLINE_ int oh_laned_register(oh_laned_sensor **out, const oh_sensor_options 
 void oh_laned_unregister(oh_laned_sensor *sensor);
 
 /*
- * oh_laned_register_again: registers the sensor again if nobody hears it.
+ * oh_laned_register_again: registers a sensor that no directory owns again.
  *
  * See oh_sensor_register_again; threads get lanes of the new pool at their next write.
  *
  * Ownership: the sensor stays the caller's, at the same address.
  *
- * Returns 1 if the sensor is heard now, 0 if it is not, and then oh_last_error says why, or a
- * negative errno:
+ * Returns 1 if a directory owns the sensor now; 0 if not, and oh_last_error returns the reason; or
+ * a negative errno:
  *   -EINVAL  the sensor is NULL
  *   -ENOMEM  no memory for the new lanes; the sensor is as it was
  *
@@ -186,14 +186,14 @@ int oh_laned_register_again(oh_laned_sensor *sensor);
 /*
  * oh_laned_pace: waits until the declared rate (T, D, tau) allows the calling thread's next element.
  *
- * The rate is that of each lane, so threads do not wait for each other; see oh_sensor_pace. Where it is
- * meant for all threads together, use a concurrent sensor. A thread that has no lane claims one. Where
- * nothing can be written, because the sensor is switched off or has no lane left, nothing is waited for.
+ * The rate is that of each lane, so threads do not wait for each other; see oh_sensor_pace. If the
+ * rate is meant for all threads together, use a concurrent sensor. A thread without a lane claims one.
+ * The call does not wait if the sensor is switched off or has no free lane.
  *
  * Ownership: the sensor stays the caller's.
  *
  * Returns 0, or a negative errno, at once:
- *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error says which
+ *   -EINVAL  the sensor is NULL or has declared no rate; oh_last_error returns which
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
@@ -202,7 +202,7 @@ int oh_laned_register_again(oh_laned_sensor *sensor);
 int oh_laned_pace(oh_laned_sensor *sensor);
 
 /*
- * oh_laned_is_heard: tells whether a directory owns the lanes.
+ * oh_laned_is_heard: returns whether a directory owns the lanes.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -248,7 +248,7 @@ oh_lane_ *oh_lane_claim_(oh_laned_sensor *sensor);
 int oh_lane_interrupt_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t place, uint32_t mark);
 /* Counts a commit whose write is not open. */
 void oh_lane_refuse_(oh_lane_ *lane);
-/* The thread pointer, or what stands in for it where the header does not know it. */
+/* The thread pointer, or its substitute on architectures that this header does not support. */
 uint8_t *oh_thread_pointer_(void);
 
 #ifdef __cplusplus
@@ -256,7 +256,7 @@ uint8_t *oh_thread_pointer_(void);
 #endif
 
 /*
- * The calling thread's lane: what its slot, a variable in the static thread-local block, says.
+ * The calling thread's lane, read from its slot, a variable in the static thread-local block.
  * Volatile: a coroutine may be on another thread than at its last write.
  */
 OH_INLINE_ oh_lane_ *oh_lane_of_thread_(oh_laned_sensor *sensor, int claims)
@@ -351,7 +351,7 @@ OH_INLINE_ void oh_lane_publish_(oh_lane_ *lane, uint8_t *slot, uint64_t count,
 #endif /* !OVERHEAR_DISABLE */
 
 /*
- * oh_laned_enabled: tells whether the sensor is switched on.
+ * oh_laned_enabled: returns whether the sensor is switched on.
  *
  * A write to a sensor that is switched off is refused all the same; this is for observations that
  * cost something to make.
@@ -416,7 +416,7 @@ OH_INLINE_ void *oh_laned_begin_(oh_laned_sensor *sensor, uint64_t guarded)
 /*
  * oh_laned_write: begins an element and hands out its payload to fill.
  *
- * The payload holds what an older element left there; all of it must be filled. Nothing is published
+ * The payload contains bytes of an older element, so all of it must be filled. Nothing is published
  * before oh_laned_commit. Plain stores through the pointer are right, as oh_sensor_write says.
  *
  * Ownership: the payload is the caller's until oh_laned_commit or oh_laned_abandon. The calling
@@ -447,7 +447,7 @@ OH_INLINE_ void *oh_laned_write(oh_laned_sensor *sensor)
  * Returns 1, or 0 if no write of this thread is open: it was taken for abandoned, because the function
  * that began it has returned; counted in lost_nested.
  *
- * Thread safety: may be called from any thread; it commits what the same thread began.
+ * Thread safety: may be called from any thread; it commits the write that the same thread began.
  * Async-signal safety: yes.
  * Real-time class: wait-free.
  */
@@ -479,7 +479,7 @@ OH_INLINE_ int oh_laned_commit_at(oh_laned_sensor *sensor, uint64_t stamp_ticks)
  *
  * Returns 1, or 0 as oh_laned_commit_at.
  *
- * Thread safety: may be called from any thread; it commits what the same thread began.
+ * Thread safety: may be called from any thread; it commits the write that the same thread began.
  * Async-signal safety: yes.
  * Real-time class: wait-free.
  */
@@ -498,8 +498,8 @@ OH_INLINE_ int oh_laned_commit(oh_laned_sensor *sensor)
  *
  * Returns nothing.
  *
- * Thread safety: may be called from any thread; it gives back what the same thread began.
- * Async-signal safety: no: a handler would give back what the code that it interrupts is filling.
+ * Thread safety: may be called from any thread; it abandons the write that the same thread began.
+ * Async-signal safety: no: a handler would abandon the write of the code that it interrupts.
  * Real-time class: wait-free.
  */
 OH_INLINE_ void oh_laned_abandon(oh_laned_sensor *sensor)
@@ -516,8 +516,8 @@ OH_INLINE_ void oh_laned_abandon(oh_laned_sensor *sensor)
 /*
  * oh_laned_put: writes, stamps and publishes a whole payload.
  *
- * A macro, because the size of *value must be known at compile time. It must be the size that was
- * registered; assert says so unless NDEBUG is defined, and then a larger value damages the lane.
+ * A macro, because the size of *value must be known at compile time. It must be the registered
+ * size: assert checks it unless NDEBUG is defined; then a larger value damages the lane.
  *
  * Ownership: *value is copied.
  *

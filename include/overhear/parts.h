@@ -3,8 +3,8 @@
  * Output of variable size, for C11 and C++17: messages, split over elements of one sensor.
  *
  * A sensor for messages is registered with the fields that OH_PART_FIELDS lists; oh_parts_write then
- * writes a message of any length as that many elements as it needs. Who reads puts them together
- * again; a message of which an element was missed is lost as a whole, and counted. The layout of a
+ * writes a message of any length as several elements. The reader joins them again. If an element of a
+ * message is missed, the whole message is lost, and counted. The layout of a
  * part is that of crates/overhear-event/src/parts.rs.
  *
  *     static const oh_field fields[] = { OH_PART_FIELDS(232) };
@@ -20,7 +20,7 @@
  *     if (oh_sensor_register(&sensor, &options) == 0)
  *         oh_parts_write(sensor, &message, text, strlen(text));
  *
- * The sensor needs room for the parts of several of the longest messages: capacity. Laned and concurrent sensors
+ * The capacity of the sensor must hold the parts of several of the longest messages. Laned and concurrent sensors
  * carry messages of several threads; rejoin.h is the reader's side.
  */
 #ifndef OVERHEAR_PARTS_H
@@ -31,7 +31,7 @@
 
 #include "sensor.h"
 
-/* What a part begins with; a piece of the message follows. */
+/* The header of a part; a piece of the message follows. */
 typedef struct oh_part {
     uint64_t message; /* the number of the message in its stream, from 0 */
     uint32_t part;    /* the number of the part in its message, from 0 */
@@ -43,7 +43,7 @@ OH_ASSERT_FIELD(oh_part, part, 8, 4);
 OH_ASSERT_FIELD(oh_part, bytes, 12, 4);
 OH_STATIC_ASSERT(sizeof(oh_part) == 16, "oh_part: size");
 
-/* Bytes of an element that carries so many bytes of a message, 1 to 4072. */
+/* Bytes of an element that carries data_bytes of a message, 1 to 4072. */
 #define OH_PART_SIZE(data_bytes) ((uint32_t)(sizeof(oh_part) + (data_bytes)))
 
 /* The four fields of such an element. */

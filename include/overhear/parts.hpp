@@ -5,7 +5,7 @@
  *     overhear::message_sensor<> log("log", overhear::options().capacity(1024));
  *     log.write("a line of any length");
  *
- * A message is split over as many elements as it needs, and rejoined by who reads; one of which an
+ * A message is split over as many elements as it needs, and rejoined by the reader; one of which an
  * element was missed is lost as a whole, and counted. The sensor needs room for the parts of several
  * of the longest messages: capacity.
  */
@@ -20,7 +20,7 @@
 
 namespace overhear {
 
-/* An element that carries so many bytes of a message. */
+/* An element that carries data_bytes of a message. */
 template <std::size_t data_bytes> struct part {
     static_assert(data_bytes % 8 == 0 && data_bytes > 0 && data_bytes <= OH_MAX_PAYLOAD - 16,
                   "a part carries 8 to 4072 bytes of a message, a multiple of 8");
@@ -30,7 +30,7 @@ template <std::size_t data_bytes> struct part {
     char data[data_bytes];
 };
 
-/* What OVERHEAR_FIELDS says of other elements; the names are those of OH_PART_FIELDS. */
+/* The same as OVERHEAR_FIELDS for other elements; the names are those of OH_PART_FIELDS. */
 template <std::size_t data_bytes> constexpr auto overhear_describe(const part<data_bytes> *)
 {
     using element = part<data_bytes>;
@@ -81,7 +81,7 @@ template <std::size_t data_bytes = 232> class message_sensor {
         return oh_parts_write(parts_.handle(), &message_, bytes.data(), bytes.size()) == 0;
     }
 
-    /* Registers again if nobody hears it; see sensor. Messages are numbered from 0 in the new
+    /* Registers a sensor that no directory owns again; see sensor. Messages are numbered from 0 in the new
        stream. */
     bool register_again() noexcept
     {

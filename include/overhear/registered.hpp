@@ -44,7 +44,7 @@ inline const char *last_error() noexcept
     return oh_last_error();
 }
 
-/* What a sensor is to be, besides its id and its type. Setters can be chained. */
+/* The properties of a sensor besides its id and its type. Setters can be chained. */
 class options {
   public:
     /* Which of several sensors of the same id. The text is read when the sensor is made. */
@@ -65,7 +65,7 @@ class options {
         return *this;
     }
 
-    /* Asks for at least so many slots. */
+    /* The minimum number of slots. */
     constexpr options &capacity(std::uint64_t elements) noexcept
     {
         capacity_ = elements;
@@ -118,7 +118,7 @@ class options {
 
 namespace detail {
 
-/* The functions of C for each kind of sensor, told apart by the handle. */
+/* The functions of C for each kind of sensor, overloaded by the handle. */
 inline int register_it(oh_laned_sensor **out, const oh_sensor_options *raw) noexcept
 {
     return oh_laned_register(out, raw);
@@ -316,14 +316,14 @@ template <class payload, class handle_type> class registered {
 #endif
     }
 
-    /* Whether a directory owns the stream, so that monitors can hear it. */
+    /* Whether a directory owns the stream, so that monitors can read it. */
     bool is_heard() const noexcept
     {
         return detail::is_heard(handle()) == 1;
     }
 
-    /* Registers again if nobody hears it, as in a forked child; returns whether somebody does now,
-       else last_error() says why not. See oh_sensor_register_again. */
+    /* Registers a sensor that no directory owns again, for example in a forked child. Returns whether a
+       directory owns it now; else last_error() returns the reason. See oh_sensor_register_again. */
     bool register_again() noexcept
     {
 #ifndef OVERHEAR_DISABLE

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The reader's side of parts.h, for evaluations in C11 and C++17: messages, put together again.
+ * The reader's side of parts.h, for updates in C11 and C++17: joins the parts of messages.
  *
- * A rejoiner takes the parts of one writer in the order of their stream. It hands out each message whole, or
- * counts it as lost: because messages are numbered, it needs no word from anybody about what was missed.
- * It is what Rejoiner in crates/overhear-event/src/parts.rs is, with memory of the caller's.
+ * A rejoiner takes the parts of one writer in the order of their stream. It returns each message whole, or
+ * counts it as lost. Messages are numbered, so it detects losses without being informed of gaps. It corresponds
+ * to Rejoiner in crates/overhear-event/src/parts.rs, with memory of the caller.
  *
  *     static uint8_t room[4096];
  *     oh_rejoiner log;
@@ -13,7 +13,7 @@
  *     if (oh_rejoiner_part(&log, element->payload, element->stream->payload_size))
  *         printf("%.*s\n", (int)log.length, (const char *)log.buffer);
  *
- * Elements of laned and concurrent sensors say which thread wrote them (writer_tid). The parts of a message come
+ * Elements of laned and concurrent sensors carry the id of the writing thread (writer_tid). The parts of a message come
  * from one thread, and those of several threads mix: each has a rejoiner of its own, which oh_rejoiner_of
  * finds in an array of them.
  *
@@ -26,8 +26,8 @@
 
 /* Which messages concern a rejoiner. */
 enum {
-    OH_REJOIN_FROM_START = 1, /* all: what is missing before the first part is lost */
-    OH_REJOIN_FROM_NOW = 0    /* those that begin with or behind the first part that it sees */
+    OH_REJOIN_FROM_START = 1, /* all: messages before the first part are lost */
+    OH_REJOIN_FROM_NOW = 0    /* messages that begin with the first part that it gets, or later */
 };
 
 /* How far the awaited message has come. */
@@ -38,7 +38,7 @@ enum {
     OH_REJOIN_GIVEN_UP_ = 3 /* a part is missing: it is counted, and further parts are ignored */
 };
 
-/* Puts the parts of one writer together. All zeros is one that nobody uses yet. */
+/* Puts the parts of one writer together. All zeros: not in use. */
 typedef struct oh_rejoiner {
     uint8_t *buffer;           /* the caller's: the message, once it is whole */
     size_t length;             /* bytes of the message that is whole */
@@ -47,13 +47,13 @@ typedef struct oh_rejoiner {
     uint64_t lost_too_long;    /* of these, messages that are longer than the buffer */
     uint64_t rejected_corrupt; /* parts that no honest writer has written */
     uint32_t writer_tid;       /* whose parts it takes, where oh_rejoiner_of has found it */
-    /* What follows is not for users. */
+    /* The following members are not for users. */
     uint32_t state;        /* OH_REJOIN_..._ */
     size_t capacity;       /* bytes of the buffer */
     uint64_t message;      /* whose parts are awaited */
     uint32_t payload_size; /* bytes of a part's element */
     uint32_t parts;        /* how many of the message have come */
-    uint32_t bytes;        /* how long it says it is */
+    uint32_t bytes;        /* length of the message according to its parts */
     uint32_t joined;       /* whether `message` is known */
 } oh_rejoiner;
 
@@ -87,12 +87,12 @@ OH_INLINE_ int oh_rejoiner_begin(oh_rejoiner *rejoiner, void *buffer, size_t cap
 }
 
 /*
- * oh_rejoiner_of: finds a writer's rejoiner among several that were begun, or gives it one that nobody has.
+ * oh_rejoiner_of: finds a writer's rejoiner in an array of rejoiners that were begun, or assigns it a free one.
  *
  * Ownership: the rejoiners stay the caller's.
  *
- * Returns the rejoiner, or NULL where all belong to other writers: then the caller has to count what it
- * does not put together.
+ * Returns the rejoiner, or NULL if all belong to other writers: then the caller has to count the messages
+ * that it does not join.
  *
  * Thread safety: one thread at a time per array.
  * Async-signal safety: yes, unless the signal interrupts a call for the same array.
@@ -127,13 +127,13 @@ OH_INLINE_ void oh_rejoiner_await_(oh_rejoiner *rejoiner, uint64_t message)
 }
 
 /*
- * oh_rejoiner_part: takes the next part that was seen.
+ * oh_rejoiner_part: adds the next part.
  *
  * Ownership: the payload is copied. A message that is whole lies in `buffer`, `length` bytes with the number
  * `number`, until the next call.
  *
- * Returns 1 if the part makes a message whole, else 0. What it proves to be lost is counted in `lost`; a
- * payload that is no part, contradicts itself or goes back is counted in `rejected_corrupt`.
+ * Returns 1 if the part completes a message, else 0. Messages that the part shows to be lost are counted in
+ * `lost`. A payload that is no part, is inconsistent or has an earlier number is counted in `rejected_corrupt`.
  *
  * Thread safety: one thread at a time per rejoiner.
  * Async-signal safety: yes, unless the signal interrupts a call for the same rejoiner.
@@ -149,7 +149,7 @@ OH_INLINE_ int oh_rejoiner_part(oh_rejoiner *rejoiner, const void *payload, uint
         rejoiner->rejected_corrupt++;
         return 0;
     }
-    /* A copy of a validated element, but what is in it the sensor's process has said. */
+    /* The element was validated, but its content comes from the sensor's process and is not trusted. */
     memcpy(&part, payload, sizeof part);
     piece = payload_size - sizeof part;
     before = part.part * piece;
@@ -198,10 +198,10 @@ OH_INLINE_ int oh_rejoiner_part(oh_rejoiner *rejoiner, const void *payload, uint
 }
 
 /*
- * oh_rejoiner_interrupted: says that elements were missed here, or that the stream has ended.
+ * oh_rejoiner_interrupted: elements were missed here, or the stream has ended.
  *
- * A message that is not whole is lost then. Optional for gaps, which the numbers of later parts show
- * anyway; but later.
+ * The message that is not whole is lost. For gaps the call is optional: the numbers of later parts show
+ * the loss, too, but later.
  *
  * Ownership: the rejoiner stays the caller's.
  *

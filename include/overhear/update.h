@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Updates: the monitor's side of Overhear, for C11 and C++17. C++ programs rather include
- * update.hpp, which stands on this header.
+ * Updates: the monitor's side of Overhear, for C11 and C++17. C++ programs include update.hpp, which
+ * is built on this header.
  *
- * An *update* is an evaluation. It sees every element of the sensors it asks for, in the one total
- * order, learns of every element that was missed, and tells its results at the end. Updates are built
+ * An *update* is an evaluation. It gets every element of its sensors in one total order, and every gap
+ * of missed elements, and reports its results at the end. Updates are built
  * into a shared object, a *plug-in*, which `overhear run --update FILE.so` calls while a program runs
  * and `overhear report DIR --update FILE.so` over a recorded trace, with the same results.
  *
@@ -37,7 +37,7 @@
  *
  * Rules. Calls for one update never overlap, and come from one thread at a time. `element`, `gap` and
  * `advance` may run in a real-time thread: there they do not allocate, block or print. All time comes in
- * through the arguments, or a replay would not find what the live run found. What a call is given is valid
+ * through the arguments, or a replay would not find what the live run found. The arguments of a call are valid
  * during the call; a stream is valid, at the same address, until the update is destroyed. Nothing is
  * thrown out of a function: in C++ their types are noexcept, and update.hpp catches.
  */
@@ -58,14 +58,14 @@ extern "C" {
 /* The version of everything below. Another version has another exported function. */
 #define OH_UPDATE_ABI 1u
 
-/* Who writes a stream. */
+/* The writer of a stream. */
 enum { OH_ORIGIN_PROGRAM = 1, OH_ORIGIN_KERNEL = 2, OH_ORIGIN_CLERK = 3 };
 
 /* All that is known of a stream besides its elements. */
 typedef struct oh_stream {
     uint32_t size;        /* of this struct; additions go to the end */
     uint32_t id;          /* the second key of the total order */
-    const char *sensor;   /* what it measures; for kernel streams the hook */
+    const char *sensor;   /* id of the sensor; for kernel streams the hook */
     const char *instance; /* which of several; "" where there is one */
     const char *label;    /* the name for people: comm(pid)/sensor#instance */
     const char *type;     /* the type id of its payload */
@@ -75,7 +75,7 @@ typedef struct oh_stream {
     uint32_t origin;       /* OH_ORIGIN_* */
     uint32_t pid;          /* of programs, else 0 */
     uint32_t cpu;          /* of the kernel, else 0 */
-    uint32_t names_writers; /* whether elements say which thread wrote them */
+    uint32_t names_writers; /* 1 if elements carry the id of the writing thread */
 } oh_stream;
 
 /* One element, validated and in order. */
@@ -83,7 +83,7 @@ typedef struct oh_element_view {
     const oh_stream *stream;
     uint64_t sequence;   /* its position in the stream */
     uint64_t time_ns;    /* CLOCK_MONOTONIC when it was committed */
-    const void *payload; /* payload_size bytes of the stream, aligned to 8, a copy nobody writes to */
+    const void *payload; /* payload_size bytes of the stream, aligned to 8, a copy that does not change */
     uint32_t writer_tid; /* the thread that wrote it, where the stream names writers, else 0 */
     uint32_t writer_flags;
 } oh_element_view;
@@ -120,21 +120,21 @@ enum {
     OH_GAP_KERNEL = 5,      /* the kernel reported a loss of its own */
     OH_GAP_CORRUPT = 6,     /* the writer's process damaged the stream */
     OH_GAP_EPOCH = 7,       /* the clock began a new epoch */
-    OH_GAP_INCONSISTENT = 8 /* elements contradict each other: at least so many were never recorded */
+    OH_GAP_INCONSISTENT = 8 /* elements contradict each other; `missed` is a lower bound */
 };
 
-/* Elements of one stream that no evaluation saw. */
+/* Missed elements of one stream. */
 typedef struct oh_gap {
     const oh_stream *stream;
     uint64_t first;   /* the position of the first */
-    uint64_t missed;  /* how many; 0 is a damage of unknown extent; at least so many with OH_GAP_INCONSISTENT */
+    uint64_t missed;  /* number of elements, 0 if it is unknown; a lower bound with OH_GAP_INCONSISTENT */
     uint64_t from_ns; /* the time of the last element before them */
     uint64_t to_ns;   /* the time of the first element after them */
     uint32_t cause;   /* OH_GAP_* */
     uint32_t reserved;
 } oh_gap;
 
-/* Who calls. Updates pass it on to the functions below and never look into it. */
+/* The calling monitor. Updates pass it to the functions below and do not access its members. */
 typedef struct oh_host {
     uint32_t size;
     uint32_t abi;
@@ -145,21 +145,21 @@ typedef struct oh_host {
     void (*tell_text)(struct oh_host *host, const char *key, const char *value);
     void (*tell_json)(struct oh_host *host, const char *key, const char *value);
     void (*react)(struct oh_host *host, uint32_t code, int64_t value);
-    /* What the program gave with the update, where the monitor is a part of it (monitor.h); else NULL. */
+    /* The pointer that the program passed to oh_monitor_add (monitor.h); in plug-ins NULL. */
     void *application;
 } oh_host;
 
-/* What an update does when elements of its streams were missed. It learns of the gap in any case. */
+/* What follows when elements of an update's streams are missed. `gap` is called in either case. */
 enum {
-    OH_MISSED_CONTINUE = 0, /* it goes on, and what was missed is counted */
-    OH_MISSED_STOP = 1      /* it is called no more behind the gap, and the report names the gap */
+    OH_MISSED_CONTINUE = 0, /* the update goes on, and missed elements are counted */
+    OH_MISSED_STOP = 1      /* the update is not called after the gap, and the report names the gap */
 };
 
 /*
- * An update: who it is, what it wants to see, and its functions. Those that are NULL are not called;
- * create and element are required. A function that returns another value than 0, or a create
- * that returns NULL, has failed: the update is called no more, and the report says so, with the
- * sentence of oh_fail if there was one.
+ * An update: its name, its sensors and its functions. Functions that are NULL are not called; create and
+ * element are required. A function fails if it returns another value than 0, and create fails if it returns
+ * NULL. Then the update is not called any more, and the report contains the failure with the message of
+ * oh_fail.
  */
 typedef struct oh_update {
     uint32_t size;       /* sizeof(oh_update); additions go to the end */
@@ -172,38 +172,37 @@ typedef struct oh_update {
     const oh_field *fields; /* and, if given, of exactly these fields: else the report complains */
     uint32_t field_count;
     uint32_t payload_size; /* sizeof the payload struct, with fields */
-    /* Makes one. `argument` is what stands behind = in `--update FILE.so:NAME=ARGUMENT`, or "". */
+    /* Creates the update. `argument` is the ARGUMENT of `--update FILE.so:NAME=ARGUMENT`, or "". */
     void *(*create)(oh_host *host, const char *argument)OH_NOEXCEPT_;
-    /* Learns of a stream before the first of its items. */
+    /* Called for a stream before its first element or gap. */
     int (*open)(void *self, oh_host *host, const oh_stream *stream) OH_NOEXCEPT_;
     int (*element)(void *self, oh_host *host, const oh_element_view *element) OH_NOEXCEPT_;
     int (*gap)(void *self, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_;
-    /* Nothing older than now_ns can still come; UINT64_MAX at the end. */
+    /* No element older than now_ns follows; UINT64_MAX at the end. */
     int (*advance)(void *self, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_;
-    /* Tells the results, by oh_tell_*. Not in a real-time thread. It leaves what it tells as it is: `overhear
-     * top` asks for each picture. */
+    /* Reports the results by oh_tell_*. Not called in a real-time thread. It does not reset them: `overhear top`
+     * calls it for each picture. */
     int (*report)(void *self, oh_host *host) OH_NOEXCEPT_;
-    /* Gives back what create made. Not in a real-time thread. */
+    /* Frees the update. Not called in a real-time thread. */
     void (*destroy)(void *self)OH_NOEXCEPT_;
     /*
-     * With both of these, elements of more than OH_IN_PLACE_BYTES are evaluated where they lie, without a
-     * copy, where that is possible; where it is not they come to `element` (since the first release that
-     * has them; older monitors always call `element`).
+     * If `prepare` and `commit` are given, elements of more than OH_IN_PLACE_BYTES are evaluated without a
+     * copy, if possible; otherwise `element` is called, as by older monitors for all elements.
      *
-     * Prepares the evaluation without any effect outside of self, and sets *prepared to 0 if there will
-     * be nothing to commit; it is 1 before.
+     * Prepares the evaluation without any effect outside of self. *prepared is 1; set it to 0 if there is
+     * nothing to commit.
      */
     int (*prepare)(void *self, oh_host *host, const oh_element_in_place *element,
                    int *prepared) OH_NOEXCEPT_;
-    /* Ends what was prepared. valid: it is committed; the element was whole until after `prepare`. Else it
-     * is dropped; an element that was overwritten comes to `gap` too. */
+    /* Ends the evaluation. If valid is not 0, the element was whole until after `prepare`: commit the result.
+     * Otherwise drop it; an overwritten element is also reported to `gap`. */
     int (*commit)(void *self, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_;
     /*
-     * Prepares for evaluations that must neither allocate nor fault, with whatever the first of them would do
-     * only once. A monitor that guarantees something calls it once, in the thread that evaluates, behind the
-     * first calls of `open` and before the first element that counts; others do not, so no result may depend on
-     * it. What there is of memory is mapped and locked by then, the plug-in's code, data and thread-local
-     * variables with it (since the first release that has it; older monitors do not call it).
+     * Does in advance what the first evaluation would do only once, so that evaluations neither allocate nor
+     * cause page faults. A monitor with guarantees calls it once in the evaluating thread, after the first calls
+     * of `open` and before the first element that counts. Other and older monitors do not call it, so no result
+     * may depend on it. The memory of the process, including the plug-in's code, data and thread-local variables,
+     * is mapped and locked before.
      */
     int (*warm_up)(void *self, oh_host *host) OH_NOEXCEPT_;
 } oh_update;
@@ -211,7 +210,7 @@ typedef struct oh_update {
 /* Payloads of more bytes than this may be evaluated in place. */
 #define OH_IN_PLACE_BYTES 256u
 
-/* What a reaction is carried out for. */
+/* The cause of a reaction. */
 enum {
     OH_ON_OVERRUN = 0,      /* an update took longer than its WCET: element, value = nanoseconds, bound = WCET */
     OH_ON_STREAM = 1,       /* a sensor was faster than its stream: element; observed, bound = distance, D or
@@ -229,28 +228,28 @@ enum {
  *
  * named by `function = "FILE.so:lower_quality"`, and exported like any function of a library. It runs in
  * the thread that carries out reactions, never in one that evaluates, and at no real-time priority: it
- * may allocate, block and print, and the reactions behind it wait for it. Updates of the same plug-in are
- * evaluated in another thread meanwhile: what both use needs atomics or a lock. Nothing is thrown out
- * of it. What it is given is valid during the call.
+ * may allocate, block and print, and later reactions wait for it. Updates of the same plug-in are
+ * evaluated in another thread meanwhile: shared variables need atomics or a lock. It must not throw. Its
+ * argument is valid during the call.
  */
 typedef struct oh_reaction {
     uint32_t size;        /* of this struct; additions go to the end */
     uint32_t on;          /* OH_ON_* */
     const char *name;     /* the reaction's, in overhear.toml */
-    const char *of;       /* the update, sensor or constraint that it is about */
-    const char *sentence; /* what happened, for people */
-    uint64_t at_ns;       /* when, on CLOCK_MONOTONIC */
-    uint64_t count;       /* how often that has happened; of missed elements, how many */
+    const char *of;       /* the update, sensor or constraint */
+    const char *sentence; /* message for people */
+    uint64_t at_ns;       /* time of the cause, CLOCK_MONOTONIC */
+    uint64_t count;       /* number of occurrences; for OH_ON_MISSED the number of elements */
     uint64_t element;     /* its position in its stream; UINT64_MAX if there is none */
     int64_t value;
     uint32_t code;
     uint32_t reserved;
-    double observed;      /* what offends: a value in the unit of its field, nanoseconds, or a count; NaN if
-                             nothing was observed */
-    double bound;         /* what it offends against, in the same unit; NaN if there is none */
+    double observed;      /* the offending value in the unit of its field, nanoseconds, or a count; NaN if
+                             there is none */
+    double bound;         /* the violated bound, in the same unit; NaN if there is none */
 } oh_reaction;
 
-/* What a plug-in exports. */
+/* The table that a plug-in exports. */
 typedef struct oh_plugin {
     uint32_t size;
     uint32_t abi; /* OH_UPDATE_ABI */
@@ -288,7 +287,7 @@ OH_STATIC_ASSERT(sizeof(oh_plugin) == 24, "oh_plugin: size");
 #endif
 
 /*
- * Gives the reason why a function is about to return a failure: one sentence, which is copied.
+ * Sets the message of a function that is about to return a failure. The text is copied.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
  */
 OH_INLINE_ void oh_fail(oh_host *host, const char *sentence)
@@ -297,9 +296,9 @@ OH_INLINE_ void oh_fail(oh_host *host, const char *sentence)
 }
 
 /*
- * Tell one result, from within `report`: a key, and a number, a text, or any JSON document. Keys and
- * texts are UTF-8 and are copied; telling a key again replaces its value. What is no JSON becomes a
- * complaint in the report.
+ * Report one result, from within `report`: a key with a number, a text, or any JSON document. Keys and
+ * texts are UTF-8 and are copied. A second call with the same key replaces the value. Invalid JSON becomes
+ * a complaint in the report.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
  */
 OH_INLINE_ void oh_tell_u64(oh_host *host, const char *key, uint64_t value)
@@ -324,8 +323,8 @@ OH_INLINE_ void oh_tell_json(oh_host *host, const char *key, const char *json)
 }
 
 /*
- * Load from the payload of an element in place: bytes from an offset on, or one number. What lies behind
- * the payload is 0.
+ * Load from the payload of an element in place: bytes from an offset on, or one number. Bytes after
+ * the payload are 0.
  * Thread safety: from within `prepare` alone. Async-signal safety: yes. Real-time class: wait-free.
  */
 OH_INLINE_ void oh_in_place_load(const oh_element_in_place *element, uint32_t offset, uint32_t bytes,
@@ -353,10 +352,10 @@ OH_INLINE_ double oh_in_place_f64(const oh_element_in_place *element, uint32_t o
 }
 
 /*
- * Asks for the reactions of overhear.toml that are bound to this update (`on = ["update"]`). What `code` and
- * `value` mean is between the update and its user. Nothing happens where none is bound, in a replay, or
- * under a monitor that is older than this function. From within `element`, `commit`, `gap` and `advance`;
- * what `prepare` asks for is not heard, because it must have no effect.
+ * Requests the reactions of overhear.toml that are bound to this update (`on = ["update"]`). The update defines
+ * the meaning of `code` and `value`. The call has no effect if no reaction is bound, in a replay, and under
+ * monitors without this function. Call it from `element`, `commit`, `gap` and `advance`; calls from `prepare`
+ * are ignored, because it must have no effect.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: wait-free.
  */
 OH_INLINE_ void oh_react(oh_host *host, uint32_t code, int64_t value)
@@ -365,7 +364,7 @@ OH_INLINE_ void oh_react(oh_host *host, uint32_t code, int64_t value)
         host->react(host, code, value);
 }
 
-/* What the monitor looks for in a shared object; OH_EXPORT_UPDATES defines it. */
+/* The symbol that a monitor looks up in a shared object; OH_EXPORT_UPDATES defines it. */
 __attribute__((visibility("default"))) const oh_plugin *oh_plugin_v1(void) OH_NOEXCEPT_;
 
 /* OH_EXPORT_UPDATES(&one, &another): makes a shared object a plug-in. Once in each. */

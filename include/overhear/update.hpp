@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Updates for C++17: evaluations as classes. What an update is and when its functions are called says
- * update.h, on which this header stands.
+ * Updates for C++17: evaluations as classes. An update, and when its functions are called, is described in
+ * update.h, on which this header is built.
  *
  *     #include <overhear/update.hpp>
  *
@@ -42,7 +42,7 @@
 
 namespace overhear {
 
-/* Where an update tells its results: a key, and a number, a text, or any JSON document. */
+/* Takes the results of an update: a key with a number, a text, or any JSON document. */
 class report {
   public:
     explicit report(oh_host *host) : host_(host) {}
@@ -123,7 +123,7 @@ class update {
      * exported_in_place; others get copies, and so does this one where elements cannot stay where they are.
      */
     virtual bool prepare(const in_place &) { return false; }
-    /* Ends what prepare began: makes it true if `valid`, else drops it. */
+    /* Ends what prepare began: commits the result if `valid`, else drops it. */
     virtual void commit(const oh_element_key &, bool valid) { (void)valid; }
     /* Learns of elements that were missed. */
     virtual void gap(const oh_gap &) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user has written, checked as far as it can be without types.
+//! The struct as the user has written it, checked as far as possible without types.
 
 use proc_macro2::Span;
 use syn::ext::IdentExt as _;
@@ -10,16 +10,16 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Path, Type
 const NAME_BYTES: usize = 64;
 const UNIT_BYTES: usize = 32;
 
-/// A struct that can be an element if its types agree.
+/// A struct that is an element if the types of its fields permit it.
 pub(crate) struct Description {
     pub(crate) ident: Ident,
     pub(crate) type_id: String,
-    /// Where the crate `overhear` is found.
+    /// Path of the crate `overhear`.
     pub(crate) overhear: Path,
     pub(crate) fields: Vec<FieldDescription>,
 }
 
-/// A field of it.
+/// A field of the struct.
 pub(crate) struct FieldDescription {
     pub(crate) ident: Ident,
     pub(crate) ty: Type,
@@ -157,7 +157,7 @@ fn named<'a>(attributes: &'a [Attribute], name: &'a str) -> impl Iterator<Item =
         .filter(move |attribute| attribute.path().is_ident(name))
 }
 
-/// The order of the fields in memory must be the one that is written, and they must be aligned.
+/// The fields must be in memory in the written order, and aligned.
 fn check_repr(input: &DeriveInput) -> Result<(), Error> {
     let mut is_c = false;
     for attribute in named(&input.attrs, "repr") {
@@ -212,7 +212,7 @@ fn snake_case(ident: &Ident) -> String {
     name
 }
 
-/// Errors so far, told together.
+/// Errors so far, which are reported together.
 #[derive(Default)]
 struct Errors(Option<Error>);
 
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn type_ids_come_from_the_name() {
+    fn type_id_comes_from_name() {
         for (name, id) in [
             ("QueueDepth", "queue_depth"),
             ("Turn", "turn"),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_sentence() {
+    fn mistake_has_its_message() {
         let one = |text: &str, part: &str| {
             let found = sentences(text);
             assert_eq!(found.len(), 1, "{text}: {found:?}");

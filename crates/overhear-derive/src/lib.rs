@@ -3,8 +3,8 @@
 //! describe the same memory.
 //!
 //! The macro reads what is written (names, units, `repr`), and `describe` refuses
-//! what it can see to be wrong. What only the compiler knows, the types of the fields and where they
-//! lie, is proven by constants that the macro emits: they do not compile where a field is of
+//! what it can see to be wrong. What only the compiler knows, the types of the fields and where
+//! they lie, is proven by constants that the macro emits: they do not compile where a field is of
 //! another kind than `overhear::ElementField` knows, or where a byte belongs to no field.
 //!
 //! Design constraint: users name nothing but `Element`. The emitted code needs neither `zerocopy`

@@ -80,7 +80,8 @@ impl OpenQueue {
         let Shape::Concurrent(queue) = stream.shape else {
             return Err(SensorError::OtherWriter(stream.shape.kind()));
         };
-        // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
+        // SAFETY: the mapping is owned by `stream`, a field of the same value that is dropped after
+        // the writer.
         let words = unsafe { stream.mapping.words() };
         let writer = QueueWriter::new(words, queue)?;
         let base = stream.mapping.base().as_ptr();
@@ -118,8 +119,8 @@ impl OpenQueue {
         Ok(written?)
     }
 
-    /// How long the calling thread is to wait until the declared rate allows it the next element; zero
-    /// allows it, also where it cannot write because the sensor is off.
+    /// How long the calling thread is to wait until the declared rate allows it the next element;
+    /// zero allows it, also where it cannot write because the sensor is off.
     pub(crate) fn pace_left(&self) -> Result<Nanos, PaceError> {
         if self.stream.rate().is_none() {
             return Err(PaceError);
@@ -155,7 +156,7 @@ impl OpenQueue {
     /// Registers again if this process is not heard; `self` is as before if that fails.
     pub(crate) fn register_again(&mut self) -> Result<bool, SensorError> {
         if let Some(stream) = self.stream.again() {
-            // After a raw `clone` the thread is another one than its slot says.
+            // After a raw `clone` the slot has the thread id of the parent.
             thread::forget();
             *self = Self::of(stream)?;
         }
@@ -173,7 +174,7 @@ fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Spare elements of a sensor that asks for no number: twice as many as threads run at once.
+/// Default number of simultaneous writes: twice the number of CPUs.
 fn default_writers() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(8, NonZeroUsize::get);
     u32::try_from(2 * cpus).unwrap_or(u32::MAX).clamp(16, 1024)
@@ -197,10 +198,11 @@ impl From<QueueFull> for Refused {
 
 /// Writes elements of type `E` from many threads at once, into one stream with one order.
 ///
-/// Stamps ascend in the order of the stream, and few elements serve many threads: each write takes the
-/// oldest element out of a queue and puts it back at the end. The threads share the words of the
-/// queue, so this is dearer than a [`LanedSensor`](crate::LanedSensor), above all when several write
-/// at the same moment. A thread that is preempted or dies in the middle of a write holds up nobody.
+/// Stamps ascend in the order of the stream, and few elements serve many threads: each write takes
+/// the oldest element out of a queue and puts it back at the end. The threads share the words of
+/// the queue, so this is dearer than a [`LanedSensor`](crate::LanedSensor), above all when several
+/// write at the same moment. A thread that is preempted or dies during a write delays no other
+/// thread.
 ///
 /// ```
 /// use overhear::{ConcurrentSensor, Element};
@@ -223,8 +225,8 @@ impl From<QueueFull> for Refused {
 ///
 /// # Signal handlers
 ///
-/// A handler may write, too, also in the middle of a write to the same sensor: each write has an element
-/// of its own.
+/// A handler may write, too, also in the middle of a write to the same sensor: each write has an
+/// element of its own.
 #[derive(Debug)]
 pub struct ConcurrentSensor<E> {
     open: Box<OpenQueue>,
@@ -258,8 +260,9 @@ impl<E: Element> ConcurrentSensor<E> {
         self.write_on(element)
     }
 
-    /// The way of a sensor that is on. Not inlined: beside its atomic operations a call does not
-    /// count, and inlined it took so many registers that a loop around a sensor that is off ran slower.
+    /// A write of an enabled sensor. Not inlined: a call is cheap compared with the atomic
+    /// operations, and inlined it uses so much of the register file that a loop with a disabled
+    /// sensor is slower.
     #[inline(never)]
     fn write_on(&self, element: &E) -> Result<(), Refused> {
         self.open.write(element.as_bytes())
@@ -284,13 +287,15 @@ impl<E: Element> ConcurrentSensor<E> {
     }
 
     /// Waits until the declared rate (T, D, tau), which is that of all threads together, allows the
-    /// calling thread the next element; returns how long. See [`Sensor::pace`](crate::Sensor::pace).
+    /// calling thread the next element; returns how long. See
+    /// [`Sensor::pace`](crate::Sensor::pace).
     ///
     /// If all threads ask before each element, the whole stream keeps the rate: a thread that was
-    /// allowed its element has the turn until that is written, it asks again, or a second has passed,
-    /// and the others wait. Only a thread that is held up for longer than that second may then come too
-    /// close to another. Threads have their turns in no particular order. While the sensor is switched
-    /// off nothing is waited for. Takes a lock and may sleep; not for real-time threads.
+    /// allowed its element has the turn until that is written, it asks again, or a second has
+    /// passed, and the others wait. Only a thread that is held up for longer than that second may
+    /// then come too close to another. Threads have their turns in no particular order. While the
+    /// sensor is switched off nothing is waited for. Takes a lock and may sleep; not for real-time
+    /// threads.
     ///
     /// # Errors
     /// [`PaceError`] if the sensor has declared no rate.
@@ -306,7 +311,7 @@ impl<E: Element> ConcurrentSensor<E> {
         self.open.is_enabled()
     }
 
-    /// Registers the sensor again if nobody hears it; see
+    /// Registers a sensor that no directory owns again; see
     /// [`Sensor::register_again`](crate::Sensor::register_again).
     ///
     /// # Errors
@@ -321,7 +326,7 @@ impl<E: Element> ConcurrentSensor<E> {
         self.open.stream.is_heard()
     }
 
-    /// Why nobody hears the sensor, `None` if somebody does.
+    /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
         self.open.stream.unheard_because()
@@ -386,9 +391,9 @@ impl<E: Element> ConcurrentSensorBuilder<E> {
         self
     }
 
-    /// How many elements may be in the hands of threads at the same time, those of threads that died
-    /// there included. They are added to the capacity, which is rounded up to a power of two and at
-    /// most 65,536. Without it: twice as many as there are CPUs, at least 16.
+    /// How many elements may be in the hands of threads at the same time, those of threads that
+    /// died there included. They are added to the capacity, which is rounded up to a power of two
+    /// and at most 65,536. Default: twice the number of CPUs, at least 16.
     #[must_use]
     pub const fn writers(mut self, writers: u32) -> Self {
         self.writers = writers;
@@ -400,8 +405,8 @@ impl<E: Element> ConcurrentSensorBuilder<E> {
     /// Without a directory the sensor works all the same, unheard: that is no error.
     ///
     /// # Errors
-    /// [`SensorError`] if the schema does not describe the type, a number is out of range or there is
-    /// no memory.
+    /// [`SensorError`] if the schema does not describe the type, a number is out of range or there
+    /// is no memory.
     pub fn register(self) -> Result<ConcurrentSensor<E>, SensorError> {
         let request = SensorRequest {
             sensor: self.id,

@@ -5,7 +5,8 @@ use overhear_event::Nanos;
 use rustix::time::{clock_gettime, ClockId};
 
 /// The CPU time that the calling thread has used so far, by `CLOCK_THREAD_CPUTIME_ID`; in C,
-/// `oh_thread_cpu_ns`. Elements of seed 000 carry such times. Enters the kernel, but does not block.
+/// `oh_thread_cpu_ns`. Elements of seed 000 carry such times. Enters the kernel, but does not
+/// block.
 #[must_use]
 pub fn thread_cpu_time() -> Nanos {
     let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -19,7 +20,7 @@ mod tests {
     use super::thread_cpu_time;
 
     #[test]
-    fn it_grows() {
+    fn thread_cpu_time_grows() {
         let before = thread_cpu_time();
         while thread_cpu_time() == before {}
         assert!(thread_cpu_time() > before);

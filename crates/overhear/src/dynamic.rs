@@ -10,7 +10,7 @@ use crate::pace::PaceError;
 use crate::sensor::{is_on, stamp, OpenStream, SensorError};
 use crate::SensorRequest;
 
-/// A payload has another size than the sensor's schema says; nothing was written.
+/// A payload has not the size of the sensor's schema. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the payload has {payload} bytes, an element of this sensor has {expected}; fill every field"
@@ -60,13 +60,13 @@ impl DynamicSensor {
     /// Without a directory the sensor works all the same, unheard: that is no error.
     ///
     /// # Errors
-    /// [`SensorError`] if the element is too large, there is no memory, or the request is for another
-    /// kind of writer than a simple one.
+    /// [`SensorError`] if the element is too large, there is no memory, or the request is for
+    /// another kind of writer than a simple one.
     pub fn register(request: SensorRequest) -> Result<Self, SensorError> {
         Self::over(OpenStream::open(request)?)
     }
 
-    /// [`DynamicSensor::register`] with the directory at this socket, whatever the environment says.
+    /// [`DynamicSensor::register`] with the directory at this socket instead of the environment's.
     ///
     /// # Errors
     /// As for [`DynamicSensor::register`].
@@ -75,7 +75,8 @@ impl DynamicSensor {
     }
 
     fn over(stream: OpenStream) -> Result<Self, SensorError> {
-        // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
+        // SAFETY: the mapping is owned by `stream`, a field of the same value that is dropped after
+        // the writer.
         let words = unsafe { stream.mapping.words() };
         let geometry = stream.ring()?;
         let writer = SimpleWriter::new(words, geometry)?;
@@ -126,14 +127,14 @@ impl DynamicSensor {
         self.stream.pace_left(self.writer.count())
     }
 
-    /// Registers the sensor again if nobody hears it; see
+    /// Registers a sensor that no directory owns again; see
     /// [`Sensor::register_again`](crate::Sensor::register_again).
     ///
     /// # Errors
     /// [`SensorError`] if the directory's stream makes no sense; the sensor goes on as it was.
     pub fn register_again(&mut self) -> Result<bool, SensorError> {
         if let Some(stream) = self.stream.again() {
-            // SAFETY: the mapping lives in `stream`, which is put beside the writer below.
+            // SAFETY: the mapping is owned by `stream`, which is stored in the same value below.
             let words = unsafe { stream.mapping.words() };
             self.writer = SimpleWriter::new(words, stream.ring()?)?;
             self.clock = stream.clock;
@@ -161,7 +162,7 @@ impl DynamicSensor {
         self.stream.is_heard()
     }
 
-    /// Why nobody hears the sensor, `None` if somebody does.
+    /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
         self.stream.unheard_because()

@@ -38,11 +38,13 @@ enum Open {
 }
 
 impl DynamicSharedSensor {
-    /// Registers the sensor: a concurrent one if the request says so, else a laned one. `lanes` of the
-    /// request are lanes, or writes at once; 0 stands for twice as many as CPUs, at least 16.
+    /// Registers the sensor: a concurrent one if the request's kind is `Concurrent`, else a laned
+    /// one. `lanes` of the request is the number of lanes or of simultaneous writes; 0 means twice
+    /// the number of CPUs, at least 16.
     ///
     /// # Errors
-    /// [`SensorError`], as of [`LanedSensorBuilder::register`](crate::LanedSensorBuilder::register).
+    /// [`SensorError`], as of
+    /// [`LanedSensorBuilder::register`](crate::LanedSensorBuilder::register).
     pub fn register(request: SensorRequest) -> Result<Self, SensorError> {
         let payload_bytes = request.schema.size() as usize;
         let open = match request.kind {
@@ -78,8 +80,8 @@ impl DynamicSharedSensor {
     }
 
     /// Claims a lane for the calling thread, see
-    /// [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread); for a queue, asks for its
-    /// id.
+    /// [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread); for a queue, asks for
+    /// its id.
     ///
     /// # Errors
     /// [`Refused::NoLane`], counted.
@@ -127,7 +129,7 @@ impl DynamicSharedSensor {
         }
     }
 
-    /// Registers the sensor again if nobody hears it; see
+    /// Registers a sensor that no directory owns again; see
     /// [`Sensor::register_again`](crate::Sensor::register_again).
     ///
     /// # Errors
@@ -148,7 +150,7 @@ impl DynamicSharedSensor {
         }
     }
 
-    /// Why nobody hears the sensor, `None` if somebody does.
+    /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
         match &self.open {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be written as an element.
+//! Types that can be written as elements.
 
 use overhear_event::{FieldKind, TypeSchema};
 
@@ -31,8 +31,8 @@ use overhear_event::{FieldKind, TypeSchema};
 /// assert_eq!(schema.size(), 8 + 4 + 2 + 10 + 8);
 /// ```
 ///
-/// The derive refuses, at compile time and with the place, a struct with padding: the stack bytes in
-/// it must not leak to monitors. Order fields from large to small, or name what is left
+/// The derive refuses, at compile time and with the place, a struct with padding: the stack bytes
+/// in it must not leak to monitors. Order fields from large to small, or name what is left
 /// (`reserved: u32`). It also refuses structs without `repr(C)`, generic ones, and fields of other
 /// types.
 ///
@@ -43,7 +43,7 @@ pub trait Element {
     /// Names, kinds and units of the fields, covering every byte of the element.
     fn schema() -> TypeSchema;
 
-    /// The element's bytes, exactly as many as the schema describes.
+    /// The element's bytes. Their number is the size of the schema.
     fn as_bytes(&self) -> &[u8];
 }
 
@@ -94,7 +94,7 @@ impl<const BYTES: usize> ElementField for [u8; BYTES] {
     };
 }
 
-/// What the derive's code calls. No promise is made to anybody else.
+/// Functions for the code of the derive macro. They are not a stable interface.
 #[doc(hidden)]
 pub mod derive_support {
     /// The bytes of a value.

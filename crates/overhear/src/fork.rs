@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use overhear_directory::{Control, Mapping};
 
-/// What a child must be kept out of.
+/// The memory that a child must not share with its parent.
 struct Inherited {
     stream: Weak<Mapping>,
     /// Where the directory switches the parent's sensor, which is not the child's.
@@ -19,11 +19,12 @@ static HANDLERS: Once = Once::new();
 /// Held from the prepare handler to the handlers after the fork, all of which run in the forking
 /// thread. So no other thread holds the lock while the process is copied.
 ///
-/// Not thread-local: a thread that is being torn down has no thread-locals any more, and may fork all the
-/// same, in a destructor of `pthread_key_create`.
+/// Not thread-local: a thread that is being torn down has no thread-locals any more, and may fork
+/// all the same, in a destructor of `pthread_key_create`.
 struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<Inherited>>>>);
 
-// SAFETY: it is touched by the thread alone that holds the lock, between taking it and giving it back.
+// SAFETY: it is touched by the thread alone that holds the lock, between taking it and giving it
+// back.
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
@@ -37,7 +38,7 @@ pub(crate) fn install() {
     HANDLERS.call_once(|| {
         // SAFETY: the three handlers have the right type and stay loaded as long as the library;
         // they do not unwind. Without memory for the registration (the only error) forked
-        // children are not kept out; there is nobody to tell and the program must go on.
+        // children share the memory; the error cannot be reported and the program must go on.
         let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
@@ -54,7 +55,7 @@ pub(crate) fn protect(stream: &Arc<Mapping>, control: Option<&Control>) {
 }
 
 /// Replaces memory that is shared with the parent by private memory at the same addresses. Streams
-/// are empty then, and sensors are on: whether the parent's are says nothing of the child's.
+/// are empty then, and sensors are on: the parent's switches do not apply to the child.
 fn make_private(streams: &[Inherited]) {
     for inherited in streams {
         if let Some(stream) = inherited.stream.upgrade() {
@@ -90,7 +91,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    // The child has another thread id than its copy of the slot says, and no lane.
+    // The child's thread id is not the one in its copy of the slot, and it has no lane.
     crate::thread::forget();
     if let Some(streams) = held() {
         make_private(&streams);

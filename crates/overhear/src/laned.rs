@@ -97,7 +97,8 @@ impl OpenLanes {
         let Shape::Laned(pool) = stream.shape else {
             return Err(LayoutError::BadLanes(0).into());
         };
-        // SAFETY: the mapping lives in `stream`, beside the words and dropped after them.
+        // SAFETY: the mapping is owned by `stream`, a field of the same value that is dropped after
+        // the words.
         let words = || unsafe { stream.mapping.words() };
         let claims = LaneClaims::new(words(), pool, stream.control()?)?;
         let states = (0..pool.lanes())
@@ -125,7 +126,7 @@ impl OpenLanes {
     /// Registers again if this process is not heard; `self` is as before if that fails.
     pub(crate) fn register_again(&mut self) -> Result<bool, SensorError> {
         if let Some(stream) = self.stream.again() {
-            // After a raw `clone` the thread is another one than its slot says.
+            // After a raw `clone` the slot has the thread id of the parent.
             thread::forget();
             *self = Self::of(stream)?;
         }
@@ -149,7 +150,7 @@ impl OpenLanes {
         Ok(unsafe { &*self.lanes.add(lane as usize) })
     }
 
-    /// Appends an element of the calling thread; its bytes are as many as the schema says.
+    /// Appends an element of the calling thread. Its size is that of the schema.
     #[inline(always)]
     pub(crate) fn write(&self, payload: &[u8]) -> Result<(), Refused> {
         if !self.is_enabled() {
@@ -186,8 +187,9 @@ impl OpenLanes {
         lane.flatten().map(|lane| &self.states[lane as usize])
     }
 
-    /// How long the calling thread is to wait until the declared rate allows the next element in its
-    /// lane; zero allows it, also where it cannot write: the sensor is off, or has no lane left.
+    /// How long the calling thread is to wait until the declared rate allows the next element in
+    /// its lane; zero allows it, also where it cannot write: the sensor is off, or has no lane
+    /// left.
     pub(crate) fn pace_left(&self) -> Result<Nanos, PaceError> {
         let (stream, Shape::Laned(pool)) = (&self.stream, self.stream.shape) else {
             return Err(PaceError);
@@ -212,7 +214,7 @@ impl OpenLanes {
         };
         let words = lane_words(stream, &pool, narrow(index)).map_err(|_| PaceError)?;
         let count = lane.count();
-        // No other thread has this lane, so nobody waits for the lock.
+        // No other thread has this lane, so the lock is free.
         let pace = &mut *self.paces[index]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -276,26 +278,26 @@ fn lane_words(stream: &OpenStream, pool: &LanePool, lane: u32) -> Result<SharedW
     }
 }
 
-/// Lanes of a sensor that asks for no number: twice as many as threads run at once.
+/// Default number of lanes: twice the number of CPUs.
 fn default_lanes() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(8, NonZeroUsize::get);
     u32::try_from(2 * cpus).unwrap_or(u32::MAX).clamp(16, 1024)
 }
 
-/// Whether the write that was begun in `open` has been abandoned, seen from `now`: rare, and allowed
-/// to ask the kernel. The first of these that applies decides.
+/// Whether the write that was begun in `open` has been abandoned, seen from `now`: rare, and
+/// allowed to ask the kernel. The first of these that applies decides.
 ///
-/// - Opened on the alternate signal stack, now elsewhere: a handler was left by a jump, for while it
-///   runs everything that interrupts it runs on its stack as well.
+/// - Opened on the alternate signal stack, now elsewhere: a handler was left by a jump, for while
+///   it runs everything that interrupts it runs on its stack as well.
 /// - Both on the alternate stack, or both elsewhere, and `now` is not deeper: see
 ///   [`Frame::is_not_deeper`].
 /// - The word at the place of `open` is known and has changed: the function has ended.
 /// - Else the open write may be alive and is taken for it.
 ///
 /// A stack of the program's own making (coroutines, `SS_AUTODISARM`) is none of the kernel's
-/// business, so its addresses are compared as if they were of the same stack. What is decided wrongly
-/// in one direction is refused and counted at once; in the other, the open write becomes a void
-/// element, and its commit is refused and counted.
+/// business, so its addresses are compared as if they were of the same stack. What is decided
+/// wrongly in one direction is refused and counted at once; in the other, the open write becomes a
+/// void element, and its commit is refused and counted.
 pub(crate) fn is_abandoned(open: Frame, now: Frame) -> bool {
     let mut stack = libc::stack_t {
         ss_sp: std::ptr::null_mut(),
@@ -318,8 +320,8 @@ pub(crate) fn is_abandoned(open: Frame, now: Frame) -> bool {
     (opened_there == on_alternate && now.is_not_deeper(open)) || ended().unwrap_or(false)
 }
 
-/// A word of the process's memory, `None` if nothing is mapped there any more: the stack that it was on
-/// may have been given back. The kernel reads it, because that cannot fault.
+/// A word of the process's memory, `None` if nothing is mapped there any more: the stack that it
+/// was on may have been given back. The kernel reads it, because that cannot fault.
 fn word_at(address: u64) -> Option<u64> {
     let mut word = 0_u64;
     let local = libc::iovec {
@@ -338,7 +340,7 @@ fn word_at(address: u64) -> Option<u64> {
 /// Writes elements of type `E` from many threads at once.
 ///
 /// Each thread gets a lane of its own at its first write, out of a pool that is made at
-/// registration: it shares no memory with other threads, waits for nobody and takes one `gettid`, or
+/// registration: it shares no memory with other threads, does not wait and needs one `gettid`, or
 /// none after [`Self::prepare_thread`]. Monitors see the lanes as one sensor. The lanes of threads
 /// that have ended are given to others when the directory has noticed.
 ///
@@ -362,11 +364,11 @@ fn word_at(address: u64) -> Option<u64> {
 ///
 /// # Signal handlers
 ///
-/// A handler may write, too. If it interrupts its thread in the middle of a write to the same sensor,
-/// it is refused ([`Refused::Nested`]) and counted. A write that was left by `longjmp` is found
-/// abandoned when the thread next begins one in a frame that is not deeper on the stack; until then
-/// Rust cannot tell it from one that is still open, and writes from deeper frames are refused and
-/// counted. (C knows more about its frames; see `laned.h`.)
+/// A handler may write, too. If it interrupts its thread in the middle of a write to the same
+/// sensor, it is refused ([`Refused::Nested`]) and counted. A write that was left by `longjmp` is
+/// found abandoned when the thread next begins one in a frame that is not deeper on the stack;
+/// until then Rust cannot distinguish it from an open one, and writes from deeper frames are
+/// refused and counted. (C knows more about its frames; see `laned.h`.)
 #[derive(Debug)]
 pub struct LanedSensor<E> {
     open: Box<OpenLanes>,
@@ -387,8 +389,8 @@ impl<E: Element> LanedSensor<E> {
         }
     }
 
-    /// Appends an element to the calling thread's lane. Wait-free and real-time safe; a thread's first
-    /// write searches the pool, lock-free, and asks for its thread id.
+    /// Appends an element to the calling thread's lane. Wait-free and real-time safe; a thread's
+    /// first write searches the pool, lock-free, and asks for its thread id.
     ///
     /// # Errors
     /// [`Refused`]: nothing was written, and what is a loss was counted.
@@ -429,13 +431,14 @@ impl<E: Element> LanedSensor<E> {
         self.open.prepare_thread()
     }
 
-    /// Waits until the declared rate (T, D, tau), which is that of each lane, allows the calling thread's
-    /// next element; returns how long. See [`Sensor::pace`](crate::Sensor::pace).
+    /// Waits until the declared rate (T, D, tau), which is that of each lane, allows the calling
+    /// thread's next element; returns how long. See [`Sensor::pace`](crate::Sensor::pace).
     ///
     /// Threads do not wait for each other here: each lane is a stream of its own. Where the rate is
     /// meant for all threads together, use a [`ConcurrentSensor`](crate::ConcurrentSensor). It
-    /// claims a lane for a thread that has none. Where nothing can be written, because the sensor is
-    /// switched off or has no lane left, nothing is waited for. May sleep; not for real-time threads.
+    /// claims a lane for a thread that has none. Where nothing can be written, because the sensor
+    /// is switched off or has no lane left, nothing is waited for. May sleep; not for real-time
+    /// threads.
     ///
     /// # Errors
     /// [`PaceError`] if the sensor has declared no rate.
@@ -451,7 +454,7 @@ impl<E: Element> LanedSensor<E> {
         self.open.is_enabled()
     }
 
-    /// Registers the sensor again if nobody hears it; see
+    /// Registers a sensor that no directory owns again; see
     /// [`Sensor::register_again`](crate::Sensor::register_again).
     ///
     /// # Errors
@@ -466,7 +469,7 @@ impl<E: Element> LanedSensor<E> {
         self.open.stream.is_heard()
     }
 
-    /// Why nobody hears the sensor, `None` if somebody does.
+    /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
         self.open.stream.unheard_because()
@@ -501,8 +504,8 @@ impl<E: Element> LanedWrite<'_, E> {
     /// Fills, stamps and publishes the element.
     ///
     /// # Errors
-    /// [`Refused::Nested`], counted: the guard was moved to a function that had called the one which
-    /// began it, and that function began another write meanwhile.
+    /// [`Refused::Nested`], counted: the guard was moved to a function that had called the one
+    /// which began it, and that function began another write meanwhile.
     #[inline(always)]
     pub fn commit(mut self, element: &E) -> Result<(), Refused> {
         self.fill(element);
@@ -571,8 +574,8 @@ impl<E: Element> LanedSensorBuilder<E> {
     /// Without a directory the sensor works all the same, unheard: that is no error.
     ///
     /// # Errors
-    /// [`SensorError`] if the schema does not describe the type, a number is out of range or there is
-    /// no memory.
+    /// [`SensorError`] if the schema does not describe the type, a number is out of range or there
+    /// is no memory.
     pub fn register(self) -> Result<LanedSensor<E>, SensorError> {
         let schema = check_schema::<E>()?;
         let request = SensorRequest {

@@ -11,12 +11,12 @@ use crate::SensorRequest;
 /// Bytes of a message in each element where nothing else is said: an element of four cache lines.
 const DATA_BYTES: u32 = 256 - 8 - 16;
 
-/// Writes messages of any length: each is split over as many elements as it needs.
+/// Writes messages of any length. Each is split over one or more elements.
 ///
 /// The reader puts them together again with [`overhear_event::parts::Rejoiner`], or with the
-/// evaluation `Messages` of `overhear-metrics`. A message of which an element was missed is lost as a
-/// whole, and counted. So is one with more parts than the sensor has slots: ask for a capacity that
-/// holds several of the longest.
+/// evaluation `Messages` of `overhear-metrics`. A message of which an element was missed is lost as
+/// a whole, and counted. So is one with more parts than the sensor has slots: ask for a capacity
+/// that holds several of the longest.
 ///
 /// ```
 /// use overhear::MessageSensor;
@@ -35,7 +35,7 @@ pub struct MessageSensor {
 }
 
 impl MessageSensor {
-    /// Settings of a sensor with this id: what it tells.
+    /// Settings of a sensor with this id.
     #[must_use]
     pub fn builder(id: &str) -> MessageSensorBuilder {
         MessageSensorBuilder {
@@ -73,7 +73,7 @@ impl MessageSensor {
         &self.sensor
     }
 
-    /// Registers the sensor again if nobody hears it; see
+    /// Registers a sensor that no directory owns again; see
     /// [`Sensor::register_again`](crate::Sensor::register_again). Messages are numbered from 0 in
     /// the new stream.
     ///
@@ -106,7 +106,7 @@ pub enum MessageSensorError {
     BadPartSize {
         /// The sensor's id.
         sensor: String,
-        /// What was asked for.
+        /// The requested number.
         data_bytes: u32,
     },
     /// The type id is no name.
@@ -132,8 +132,8 @@ impl MessageSensorBuilder {
         self
     }
 
-    /// Bytes of a message in each element, 1 to 4072; 232 if nothing is said. Larger ones waste more
-    /// on short messages, smaller ones need more elements for long ones.
+    /// Bytes of a message in each element, 1 to 4072; 232 if nothing is said. Larger ones waste
+    /// more on short messages, smaller ones need more elements for long ones.
     #[must_use]
     pub const fn data_bytes(mut self, bytes: u32) -> Self {
         self.data_bytes = bytes;
@@ -150,7 +150,7 @@ impl MessageSensorBuilder {
     /// Registers the sensor; see [`SensorBuilder::register`](crate::SensorBuilder::register).
     ///
     /// # Errors
-    /// [`MessageSensorError`]. That nobody listens is none.
+    /// [`MessageSensorError`]. A missing directory is no error.
     pub fn register(self) -> Result<MessageSensor, MessageSensorError> {
         let Some(layout) = PartLayout::new(self.data_bytes) else {
             return Err(MessageSensorError::BadPartSize {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting until a sensor's declared rate allows the next element.
 //!
-//! [`Pacer`] decides; this is its outer ring with clocks and sleep. It must know when the last
-//! element was stamped. A stamp of `CLOCK_MONOTONIC` says that itself. One of the CPU's counter is
-//! converted here without the directory's clock page: it lies between two moments at which both
-//! clocks were read, the end of the last wait and the begin of this one, and the time is
-//! interpolated between them. Each pair reads the counter first, so that its time is not too early
-//! and neither is what is interpolated: an element is believed to be as late as it can have been.
+//! [`Pacer`] decides; this module reads clocks and sleeps. It needs the time of the last element's
+//! stamp. A stamp of `CLOCK_MONOTONIC` is that time itself. A stamp of the CPU's counter is
+//! converted here without the directory's clock page: both clocks are read at the end of one wait
+//! and at the begin of the next, the stamp lies between these two moments, and its time is
+//! interpolated. Each pair reads the counter first, so that the interpolated time is never before
+//! the true one: the element counts as late as it can have been.
 
 use std::time::Duration;
 
@@ -17,25 +17,25 @@ use overhear_stream::read_hardware_ticks;
 
 use crate::sensor::OpenStream;
 
-/// Added to the distance of elements where monitors convert stamps: twice the error of a conversion.
+/// Added to the distance of elements if monitors convert stamps: twice the error of a conversion.
 ///
-/// The directory publishes the error with each clock segment; it is about a microsecond. The rest is
-/// for a clock that is slewed between two waits. The margin does not add up, so that a jitter tau
-/// above it leaves the mean rate at 1/T.
+/// The directory publishes the error with each clock segment; it is about a microsecond. The rest
+/// covers a clock that is slewed between two waits. The margins of several waits do not accumulate:
+/// with a jitter tau above the margin the mean rate stays 1/T.
 pub const PACE_MARGIN: Nanos = Nanos::from_us(10);
 
-/// A sensor cannot be paced.
+/// A sensor without a declared rate cannot be paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sensor has declared no rate to keep to; give it one when it is registered")]
 pub struct PaceError;
 
-/// The memory between two waits.
+/// The state between two waits.
 #[derive(Debug)]
 pub(crate) struct Pace {
     pacer: Pacer,
     clock: ClockId,
     allowed: Moment,
-    /// Elements that the pacer knows of.
+    /// Elements that the pacer has counted.
     count: u64,
 }
 
@@ -58,7 +58,7 @@ impl Moment {
 }
 
 impl Pace {
-    /// The pace of a sensor that has written so many elements.
+    /// The pace of a sensor that has written `count` elements.
     pub(crate) fn new(rate: Rate, clock: ClockId, count: u64) -> Result<Self, PaceError> {
         let constraint = Constraint::from_rate(&rate).map_err(|_| PaceError)?;
         let margin = match clock {
@@ -98,7 +98,7 @@ impl Pace {
         if written > 0 {
             let at = when(self.clock, last_stamp(), self.allowed, now);
             // Those that did not ask are believed to be as late as the last.
-            for _ in 0..written.min(MOST_COUNTED) {
+            for _ in 0..written.min(MAX_UNPACED) {
                 self.pacer.written(at);
             }
             self.count = count;
@@ -122,37 +122,38 @@ pub(crate) fn sleep_until_none_is_left(mut left: impl FnMut() -> Nanos) -> Nanos
     }
 }
 
-/// How long an element is awaited of the thread whose turn it is. One that has not written by then
-/// may have ended, or been refused.
-const TURN: Nanos = Nanos::from_ms(1_000);
-/// The least time between two looks at whether it has written.
-const LOOK: Nanos = Nanos::from_us(50);
+/// Time after which a grant ends without an element: the thread may have ended, or its write was
+/// refused.
+const GRANT_TIMEOUT: Nanos = Nanos::from_ms(1_000);
+/// Minimum pause between two checks whether the granted element was written.
+const MIN_POLL: Nanos = Nanos::from_us(50);
 
 /// The pace of several threads that write one stream.
 ///
-/// A place in the stream is the turn of the thread that was allowed it. Nobody else is allowed
-/// one before an element has come, because only its stamp says from when on the next distance counts:
-/// a thread can be preempted between the two for any time. The turn also ends when its thread asks
-/// again, or after [`TURN`]; then the place counts as taken at that moment.
+/// One thread at a time has the *grant* for the next element. The other threads wait until this
+/// element is written, because the next distance counts from its stamp, and the thread can be
+/// preempted for any time before it writes. A grant also ends when its thread calls again, or after
+/// [`GRANT_TIMEOUT`]; then the pacer counts an element at that moment.
 #[derive(Debug)]
 pub(crate) struct SharedPace {
     pace: Pace,
-    turn: Option<Turn>,
+    grant: Option<Grant>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Grant {
     thread: u32,
     end: Timestamp,
 }
 
 impl SharedPace {
     pub(crate) const fn new(pace: Pace) -> Self {
-        Self { pace, turn: None }
+        Self { pace, grant: None }
     }
 
-    /// How long the thread is to wait before it asks again; zero allows it an element. `last_stamp` is
-    /// that of the last of `count` elements, `None` if it has been overwritten.
+    /// Time after which the thread calls again; zero grants it the next element. `count` returns
+    /// the number of written elements, `last_stamp` the stamp of the last of them, `None` if it was
+    /// overwritten.
     pub(crate) fn left(
         &mut self,
         thread: u32,
@@ -160,35 +161,36 @@ impl SharedPace {
         last_stamp: impl Fn(u64) -> Option<Ticks>,
     ) -> Nanos {
         let count = count(self.pace.count);
-        let turn = self.turn.filter(|_| count == self.pace.count);
-        if let Some(turn) = turn.filter(|turn| turn.thread != thread) {
+        let grant = self.grant.filter(|_| count == self.pace.count);
+        if let Some(grant) = grant.filter(|grant| grant.thread != thread) {
             let now = monotonic_now();
             let mut next = self.pace.pacer;
             next.written(now);
-            if now < turn.end {
-                // It may write at this moment, and nobody before what that allows.
+            if now < grant.end {
+                // It may write now. The next element must keep the distance from now.
                 return next
                     .earliest()
                     .since(now)
-                    .max(LOOK)
-                    .min(turn.end.since(now).max(LOOK));
+                    .max(MIN_POLL)
+                    .min(grant.end.since(now).max(MIN_POLL));
             }
             self.pace.pacer = next;
         }
-        self.turn = None;
-        // As late as can be.
+        self.grant = None;
+        // An overwritten stamp counts as late as possible.
         let last_stamp = || last_stamp(count.wrapping_sub(1)).unwrap_or(Ticks::from_raw(u64::MAX));
         let left = self.pace.left(count, last_stamp);
         if left == Nanos::ZERO {
-            let end = self.pace.allowed.time.plus(TURN);
-            self.turn = Some(Turn { thread, end });
+            let end = self.pace.allowed.time.plus(GRANT_TIMEOUT);
+            self.grant = Some(Grant { thread, end });
         }
         left
     }
 }
 
-/// Elements that are counted one by one after a producer did not ask; more than that are forgiven.
-const MOST_COUNTED: u64 = 1 << 20;
+/// Maximum number of elements written without a call that lengthen the next wait; the others are
+/// ignored.
+const MAX_UNPACED: u64 = 1 << 20;
 
 /// The time of a stamp between two moments, not before the true one.
 fn when(clock: ClockId, stamp: Ticks, from: Moment, to: Moment) -> Timestamp {
@@ -203,7 +205,7 @@ fn when(clock: ClockId, stamp: Ticks, from: Moment, to: Moment) -> Timestamp {
                 .plus(Nanos::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
         }
     };
-    // A stamp that the program gave itself may lie anywhere.
+    // A stamp that was set by the program may have any value.
     time.clamp(from.time, to.time)
 }
 
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_placed_between_two_moments_and_rounded_up() {
+    fn stamp_is_interpolated_between_two_moments_and_rounded_up() {
         let (from, to) = (moment(1_000, 50), moment(4_000, 1_051));
         let time =
             |stamp| when(ClockId::X86Tsc, Ticks::from_raw(stamp), from, to).as_monotonic_ns();
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!((time(3), time(u64::MAX)), (50, 1_051));
         let own = when(ClockId::Monotonic, Ticks::from_raw(77), from, to);
         assert_eq!(own.as_monotonic_ns(), 77);
-        // Two readings of a counter that stands still divide by nothing.
+        // No division by zero if the counter has not advanced.
         assert_eq!(
             when(ClockId::X86Tsc, Ticks::from_raw(4_000), to, to),
             to.time
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_as_long_as_the_rate_demands() {
+    fn wait_lasts_until_rate_allows_element() {
         let ms = Nanos::from_ms;
         let rate = Rate::new(ms(2), ms(2), Nanos::ZERO).unwrap();
         let mut pace = Pace::new(rate, ClockId::Monotonic, 0).unwrap();
@@ -249,14 +251,14 @@ mod tests {
         let first = stamp();
         assert!(pace.wait(1, || first) > Nanos::ZERO);
         assert!(stamp().as_raw() - first.as_raw() >= 2_000_000);
-        // Three that did not ask are a debt.
+        // Three elements without a call lengthen the wait.
         let last = stamp();
         pace.wait(4, || last);
         assert!(stamp().as_raw() - last.as_raw() >= 6_000_000);
     }
 
     #[test]
-    fn the_first_element_is_free_and_so_is_asking_twice() {
+    fn first_element_and_repeated_call_do_not_wait() {
         let days = Nanos::from_ns(u64::MAX / 4);
         let rate = Rate::new(days, days, Nanos::ZERO).unwrap();
         let mut pace = Pace::new(rate, ClockId::X86Tsc, 0).unwrap();
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_with_unchecked_fields_is_no_pace() {
+    fn rate_with_invalid_fields_is_refused() {
         let rate = Rate {
             period: Nanos::ZERO,
             distance: Nanos::ZERO,

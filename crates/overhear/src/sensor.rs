@@ -17,11 +17,11 @@ use overhear_stream::{
     Switch,
 };
 
-/// Slots of a sensor that nobody hears: enough that writing touches the memory a heard sensor
-/// would touch, without wasting it.
+/// Slots of an unheard sensor: enough that writes touch several cache lines as in a real stream,
+/// and little memory.
 const PRIVATE_CAPACITY: u64 = 64;
 
-/// A sensor could not be made.
+/// Why a sensor cannot be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum SensorError {
     /// The schema does not describe the type.
@@ -51,21 +51,22 @@ pub enum SensorError {
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     request: SensorRequest,
-    // The directory that was named; `None` for the one of this environment.
+    // Socket of the directory; `None`: the directory of the environment.
     socket: Option<PathBuf>,
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) shape: Shape,
     pub(crate) clock: ClockId,
     pub(crate) switch: Switch,
     registration: Option<Registration>,
-    // A forked child holds a copy of its parent's registration, which is not its own.
+    // The process that registered it. A forked child has a copy of a registration that belongs to
+    // its parent.
     pid: u32,
-    /// Why nobody hears it, or heard it when it was registered; empty if somebody did at once.
+    /// Why no directory owned the stream when it was registered last; empty if one did.
     pub(crate) unheard: String,
-    // Of a sensor that has asked to wait.
+    // Present from the first call of `pace` on.
     pace: Option<Pace>,
-    // Pages of the registrations before this one. They stay mapped, because an object of C++ keeps
-    // the address of its switch, and does not hear of a registration behind its back.
+    // Control pages of earlier registrations. They stay mapped, because an object of C++ may still
+    // have the address of its switch in one of them.
     outlived: Vec<Control>,
 }
 
@@ -75,14 +76,14 @@ impl OpenStream {
         Self::open_at(None, request)
     }
 
-    /// The same, with the directory at this socket.
+    /// [`OpenStream::open`] with the directory at this socket.
     pub(crate) fn open_at(
         socket: Option<PathBuf>,
         request: SensorRequest,
     ) -> Result<Self, SensorError> {
         let (size, lanes) = (request.schema.size(), request.lanes);
         let capacity = match request.kind {
-            // The spare elements come on top, as with a directory.
+            // The elements of open writes are added, as in a directory.
             WriterKind::Concurrent => (PRIVATE_CAPACITY + u64::from(lanes)).next_power_of_two(),
             _ => PRIVATE_CAPACITY,
         };
@@ -91,7 +92,7 @@ impl OpenStream {
             Ok(registration) => Ok(Self::heard(request, socket, registration, Vec::new())),
             Err(unheard) => {
                 let mapping = Arc::new(Mapping::private(shape.bytes())?);
-                // Stamped by the fastest counter: nobody will convert it.
+                // The fastest counter: these stamps are never converted.
                 let clock = hardware_clock().unwrap_or(ClockId::Monotonic);
                 // SAFETY: the words go out of scope here, the mapping stays.
                 let words = unsafe { mapping.words() };
@@ -128,8 +129,8 @@ impl OpenStream {
             mapping,
             shape: registration.shape,
             clock: registration.clock,
-            // SAFETY: the registration keeps the page mapped, and is kept beside the switch; whoever
-            // copies the switch keeps the stream.
+            // SAFETY: the registration keeps the page mapped and is a field of the same value; code
+            // that copies the switch keeps this value.
             switch: line.map_or(Switch::always_on(), |line| unsafe { Switch::at(line) }),
             unheard: registration.deferred.clone().unwrap_or_default(),
             registration: Some(registration),
@@ -144,12 +145,12 @@ impl OpenStream {
         self.request.rate
     }
 
-    /// Whether this process has made it: a forked child has a copy.
+    /// Whether this process has registered it. False for the copy in a forked child.
     pub(crate) fn is_own(&self) -> bool {
         self.pid == std::process::id()
     }
 
-    /// Where things lie in the only ring of a simple sensor.
+    /// The geometry of the only ring of a simple sensor.
     pub(crate) fn ring(&self) -> Result<Geometry, SensorError> {
         match self.shape {
             Shape::Simple(geometry) => Ok(geometry),
@@ -166,12 +167,12 @@ impl OpenStream {
         control.map(Control::line).transpose()
     }
 
-    /// Waits until the declared rate allows the element behind the `count` that were written.
+    /// Waits until the declared rate allows the next element. `count` elements were written before.
     pub(crate) fn pace(&mut self, count: u64) -> Result<Nanos, PaceError> {
         self.with_pace(count, |pace, last_stamp| pace.wait(count, last_stamp))
     }
 
-    /// How long it would have to wait; zero allows the element.
+    /// Time until the declared rate allows the next element; zero if it does now.
     pub(crate) fn pace_left(&mut self, count: u64) -> Result<Nanos, PaceError> {
         self.with_pace(count, |pace, last_stamp| pace.left(count, last_stamp))
     }
@@ -195,15 +196,16 @@ impl OpenStream {
         Ok(ask(pace, &last_stamp))
     }
 
-    /// A stream to write instead of this one: registered again if this process is not heard through
-    /// this one. `None`: go on with this one, which is heard, or keeps to private memory.
+    /// Registers again if no directory owns this stream for this process. Returns the new stream,
+    /// which replaces this one; `None` if this one stays in use, owned by a directory or in private
+    /// memory.
     pub(crate) fn again(&mut self) -> Option<Self> {
-        // One that waits for memory waits on.
+        // A deferred sensor stays registered.
         if self.is_registered() {
             return None;
         }
         if self.registration.is_some() {
-            // The handler of fork has done this already, unless a raw `clone` went past it.
+            // The fork handler has done this already, unless the child was made by a raw `clone`.
             self.mapping.make_private();
         }
         match ask(self.socket.as_deref(), &self.request) {
@@ -228,7 +230,7 @@ impl OpenStream {
         self.is_registered() && !self.is_deferred()
     }
 
-    /// Whether a directory knows it as this process' sensor, heard or waiting for memory.
+    /// Whether a directory has registered it for this process, with memory or deferred.
     fn is_registered(&self) -> bool {
         self.registration.is_some() && self.pid == std::process::id()
     }
@@ -239,7 +241,7 @@ impl OpenStream {
         registration.is_some_and(Registration::is_deferred)
     }
 
-    /// Why nobody hears it, `None` if somebody does.
+    /// Why no monitor can read it; `None` if a directory owns the stream.
     pub(crate) fn unheard_because(&self) -> Option<&str> {
         let was_admitted = self.registration.is_some() && !self.is_deferred();
         (!self.unheard.is_empty() && !was_admitted).then_some(self.unheard.as_str())
@@ -250,7 +252,7 @@ impl Drop for OpenStream {
     fn drop(&mut self) {
         if let Some(registration) = self.registration.take() {
             if self.pid == std::process::id() {
-                // A directory that is gone has nothing to take out.
+                // It fails only if the directory is gone, which then has no registration.
                 let _ = registration.unregister();
             }
         }
@@ -278,7 +280,7 @@ pub(crate) fn is_on(switch: Switch) -> bool {
     !cfg!(feature = "disable") && switch.is_on()
 }
 
-/// Asks the directory; the error is why the sensor is not heard.
+/// Registers with the directory. The error is the reason why the sensor is unheard.
 fn ask(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, String> {
     if cfg!(feature = "disable") {
         return Err("sensors are compiled out (feature `disable`)".to_string());
@@ -320,7 +322,7 @@ fn monotonic_stamp() -> Ticks {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Sensor<E> {
-    // What a write needs lies in one cache line: after a sleep each one is a miss.
+    // All fields that a write uses are in one cache line: after a sleep each line is a miss.
     // Declared before the stream whose memory it points into, so dropped before it.
     writer: SimpleWriter<SharedWords>,
     switch: Switch,
@@ -358,7 +360,7 @@ impl<E: Element> Sensor<E> {
                 payload.len() == size_of::<E>(),
                 "the element's bytes are not those of its type"
             );
-            // SAFETY: the stream was made for a schema of as many bytes (`check_schema`).
+            // SAFETY: the stream was created for a schema of this size (`check_schema`).
             unsafe { self.writer.write_sized(payload, || stamp(clock)) };
         }
     }
@@ -385,7 +387,7 @@ impl<E: Element> Sensor<E> {
         self.stream.pace(self.writer.count())
     }
 
-    /// Registers the sensor again if nobody hears it; returns whether somebody does now.
+    /// Registers a sensor that no directory owns again. Returns whether a directory owns it now.
     ///
     /// A forked child's copy of its parent's sensor is not heard: with this call the child gets a
     /// stream of its own, under its own process id, with the settings that the parent gave. A
@@ -397,7 +399,7 @@ impl<E: Element> Sensor<E> {
     /// [`SensorError`] if the directory's stream makes no sense; the sensor goes on as it was.
     pub fn register_again(&mut self) -> Result<bool, SensorError> {
         if let Some(stream) = self.stream.again() {
-            // SAFETY: the mapping lives in `stream`, which is put beside the writer below.
+            // SAFETY: the mapping is owned by `stream`, which is stored in the same value below.
             let words = unsafe { stream.mapping.words() };
             self.writer = SimpleWriter::new(words, stream.ring()?)?;
             self.clock = stream.clock;
@@ -414,7 +416,7 @@ impl<E: Element> Sensor<E> {
         self.stream.is_heard()
     }
 
-    /// Why nobody hears the sensor, `None` if somebody does.
+    /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
     pub fn unheard_because(&self) -> Option<&str> {
         self.stream.unheard_because()
@@ -470,7 +472,8 @@ impl<E: Element> SensorBuilder<E> {
             kind: WriterKind::Simple,
             lanes: 0,
         })?;
-        // SAFETY: the mapping lives in `stream`, beside the writer and dropped after it.
+        // SAFETY: the mapping is owned by `stream`, a field of the same value that is dropped after
+        // the writer.
         let words = unsafe { stream.mapping.words() };
         let writer = SimpleWriter::new(words, stream.ring()?)?;
         let clock = stream.clock;

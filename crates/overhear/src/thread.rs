@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calling thread's slot: one thread-local variable, without a call, an allocation or a kernel.
 //!
-//! A slot must be reachable from signal handlers, at a thread's first write as at any other, and from
-//! the inline functions of `laned.h`. `thread_local!` does not do: in a library that is loaded by
-//! `dlopen` the compiler reaches it through `__tls_get_addr`, which allocates a thread's first copy
-//! under the loader's lock. What is wanted is the *initial-exec* model: the variable lies in the static
-//! block of every thread, at a distance from the thread pointer that the loader fixes once. Stable
-//! Rust cannot ask for it, so the variable is defined in assembly on the architectures named here: in
-//! a section of thread-local zeros, with a relocation that asks for its distance. The price is 144
-//! bytes of the static block, of which glibc keeps enough in reserve for libraries that are loaded late.
+//! A slot must be reachable from signal handlers, at a thread's first write as at any other, and
+//! from the inline functions of `laned.h`. `thread_local!` does not do: in a library that is loaded
+//! by `dlopen` the compiler reaches it through `__tls_get_addr`, which allocates a thread's first
+//! copy under the loader's lock. What is wanted is the *initial-exec* model: the variable lies in
+//! the static block of every thread, at a distance from the thread pointer that the loader fixes
+//! once. Stable Rust cannot ask for it, so the variable is defined in assembly on the architectures
+//! named here: in a section of thread-local zeros, with a relocation that asks for its distance.
+//! The price is 144 bytes of the static block, of which glibc keeps enough in reserve for libraries
+//! that are loaded late.
 //!
-//! The distance is the same for all threads. A sensor keeps it, added to the place of its entry, and
-//! so does C, whose header needs no symbol of the library for it: a write reads the thread
-//! pointer and loads one word. The assembly is not called pure, so the compiler reads the thread pointer
-//! anew for each write: a coroutine may have moved to another thread in between.
+//! The distance is the same for all threads. A sensor keeps it, added to the place of its entry,
+//! and so does C, whose header needs no symbol of the library for it: a write reads the thread
+//! pointer and loads one word. The assembly is not called pure, so the compiler reads the thread
+//! pointer anew for each write: a coroutine may have moved to another thread in between.
 //!
-//! On other architectures the variable is an ordinary `thread_local!`, and `laned.h` calls a function
-//! for its address: right, but slower, and a thread's first write is not async-signal safe there.
+//! On other architectures the variable is an ordinary `thread_local!`, and `laned.h` calls a
+//! function for its address: right, but slower, and a thread's first write is not async-signal safe
+//! there.
 
 use overhear_stream::{Claimant, SensorKey, ThreadSlot};
 
@@ -64,7 +66,7 @@ mod fixed {
         pointer
     }
 
-    /// How far behind the thread pointer the variable lies, in every thread.
+    /// Distance from the thread pointer to the variable, the same in every thread.
     pub(crate) fn distance() -> usize {
         let distance;
         // SAFETY: loads a word that the loader, or the linker, has put there for this purpose.
@@ -106,7 +108,7 @@ mod fixed {
     }
 }
 
-/// Where the entry of a sensor lies behind the thread pointer of any thread.
+/// Distance from the thread pointer to the entry of a sensor, the same in every thread.
 pub(crate) fn entry_distance(key: SensorKey) -> usize {
     fixed::distance().wrapping_add(key.entry_offset())
 }
@@ -127,12 +129,12 @@ pub(crate) unsafe fn lane(distance: usize, key: SensorKey) -> u64 {
 /// The reference must not leave the thread, nor live until its end; no caller keeps it.
 pub(crate) fn slot<'a>() -> &'a ThreadSlot {
     let slot = fixed::pointer().wrapping_add(fixed::distance());
-    // SAFETY: the distance leads to this thread's variable, which has the slot's size and an alignment
-    // of 64, begins as zeros, which are a slot, and is there as long as the thread is.
+    // SAFETY: the distance leads to this thread's variable, which has the slot's size and an
+    // alignment of 64, begins as zeros, which are a slot, and is there as long as the thread is.
     unsafe { &*slot.cast() }
 }
 
-/// Who the calling thread is: one `gettid` in its life, unless it forks.
+/// The identity of the calling thread: one `gettid` per thread, and one more after a fork.
 pub(crate) fn identify() -> Claimant {
     slot().identify(|| {
         // SAFETY: gettid has no preconditions.
@@ -141,8 +143,8 @@ pub(crate) fn identify() -> Claimant {
     })
 }
 
-/// Where the id of any thread lies behind its thread pointer: the first word of its slot, 0 until it is
-/// known. For C, which asks [`identify`] then.
+/// Where the id of any thread lies behind its thread pointer: the first word of its slot, 0 until
+/// it is known. For C, which asks [`identify`] then.
 pub(crate) fn tid_distance() -> usize {
     fixed::distance()
 }
@@ -155,7 +157,7 @@ pub fn prepare_thread() {
     identify();
 }
 
-/// Nothing that the slot says holds in a forked child: it is another thread.
+/// The slot's content is invalid in a forked child, which is another thread.
 pub(crate) fn forget() {
     slot().forget();
 }

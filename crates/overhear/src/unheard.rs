@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The line on standard error about a sensor that nobody hears.
+//! The line on standard error about an unheard sensor.
 //!
-//! A program's standard error is the program's, so the line comes only if the environment asks for it,
-//! `OVERHEAR_UNHEARD=stderr`, and once per process: the first sensor says what is wrong, and
-//! `overhear list --unheard` lists all that a directory knows of.
+//! Standard error belongs to the program, so the line is printed only with
+//! `OVERHEAR_UNHEARD=stderr` in the environment, and once per process. `overhear list --unheard`
+//! lists all sensors that a directory had to refuse.
 
 use std::io::Write;
 use std::sync::Once;
@@ -14,12 +14,13 @@ use overhear_directory::client::environment;
 const VARIABLE: &str = "OVERHEAR_UNHEARD";
 const WANTED: &str = "stderr";
 
-/// Reports a sensor, if it is the first and somebody wants to know. Cold, like registration.
+/// Prints the line for the first unheard sensor, if the environment requests it. Cold, like
+/// registration.
 pub(crate) fn report(sensor: &str, reason: &str) {
     static REPORTED: Once = Once::new();
     if environment(VARIABLE).is_some_and(|value| value == WANTED) {
         REPORTED.call_once(|| {
-            // Nobody can be told of an error here.
+            // An error of standard error cannot be reported.
             let _ = writeln!(
                 std::io::stderr(),
                 "overhear: sensor `{}` is not heard: {reason}",

@@ -54,7 +54,7 @@ fn everything() -> Everything {
 }
 
 #[test]
-fn the_schema_names_every_field_in_order() {
+fn schema_has_every_field_in_order() {
     let schema = Everything::schema();
     assert_eq!(schema.id(), "everything");
     assert_eq!(schema.size() as usize, size_of::<Everything>());
@@ -79,7 +79,7 @@ fn the_schema_names_every_field_in_order() {
 }
 
 #[test]
-fn what_the_schema_reads_from_the_bytes_is_what_was_put_in() {
+fn schema_reads_values_that_were_written() {
     let (schema, element) = (Everything::schema(), everything());
     let bytes = element.as_bytes();
     let values: Vec<_> = (0..11)
@@ -92,7 +92,7 @@ fn what_the_schema_reads_from_the_bytes_is_what_was_put_in() {
 }
 
 #[test]
-fn an_event_has_no_bytes_and_the_largest_element_is_accepted() {
+fn empty_and_largest_element_are_accepted() {
     assert_eq!(PageFault::schema().id(), "page_fault");
     assert!(PageFault.as_bytes().is_empty());
     let largest = Largest {

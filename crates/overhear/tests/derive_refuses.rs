@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `#[derive(Element)]` refuses, and with which sentence.
 //!
-//! The sentences are compared, not the compiler's whole output: its wording around them changes from
-//! version to version.
+//! The sentences are compared, not the compiler's whole output: its wording around them changes
+//! from version to version.
 
 mod support;
 
@@ -78,7 +78,7 @@ const REFUSED: [(&str, &str, &str); 12] = [
 const ACCEPTED: &str = "#[derive(Element)] #[repr(C)] struct A { a: u64 }";
 
 #[test]
-fn each_mistake_is_refused_with_its_sentence() {
+fn mistake_is_refused_with_its_message() {
     let said = build(
         REFUSED
             .iter()

@@ -64,7 +64,7 @@ fn instructions<'a>(assembly: &'a str, function: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_disabled_sensor_leaves_no_instruction() {
+fn disabled_sensor_leaves_no_instruction() {
     let package = support::package("disabled", ", features = [\"disable\"]");
     fs::write(package.join("src/lib.rs"), PROGRAM).unwrap();
     let file = package.join("disabled.s");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples: the same programs in C, C++ and Rust. Each runs under `overhear run`, where all its
-//! elements must be heard, described in the same way and with the same values whatever the language; and
-//! where nobody listens. Those in Python are held to the same in `python/tests/test_examples.py`.
+//! The examples: the same programs in C, C++ and Rust. Each runs under `overhear run`, where all
+//! its elements must be heard, described in the same way and with the same values whatever the
+//! language; and where nobody listens. Those in Python are held to the same in
+//! `python/tests/test_examples.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,8 +13,8 @@ use serde_json::{json, Value};
 /// What no two runs have alike.
 const ACCIDENTAL: [&str; 2] = ["cpu_ns", "writer_tid"];
 
-/// Every example, and what a monitor must hear of its sensors; of fields name, unit, least and largest
-/// value.
+/// Every example, and what a monitor must hear of its sensors; of fields name, unit, least and
+/// largest value.
 fn examples() -> Vec<(&'static str, Value)> {
     vec![
         (
@@ -154,7 +155,7 @@ fn heard(report: &Value) -> Value {
 }
 
 #[test]
-fn every_example_is_heard_alike_in_every_language() {
+fn example_gives_same_report_in_every_language() {
     let overhear = built().1.join("overhear");
     if !overhear.exists() {
         println!("skipped: the command overhear is not built; type `cargo build -p overhear-cli`");
@@ -184,7 +185,7 @@ fn every_example_is_heard_alike_in_every_language() {
 }
 
 #[test]
-fn every_example_runs_unheard_and_says_so() {
+fn example_without_directory_runs_and_reports_it() {
     for (name, language, program) in programs() {
         let output = Command::new(program)
             .env("OVERHEAR_DIRECTORY", "")

@@ -110,7 +110,7 @@ const ACCEPTED: &str = "struct a { uint64_t b; char c[8]; };\n\
     OVERHEAR_FIELDS(a, \"a\", OVERHEAR_FIELD(b, \"\"), OVERHEAR_FIELD(c, \"\"));";
 
 #[test]
-fn a_payload_that_would_lie_does_not_compile() {
+fn wrong_payload_description_does_not_compile() {
     for compiler in compilers(CXX) {
         let check = |code: &str| {
             let source = format!("#include <overhear/sensor.hpp>\n{code}\n");
@@ -235,7 +235,7 @@ fn instructions<'a>(assembly: &'a str, function: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_disabled_sensor_leaves_no_instruction() {
+fn disabled_sensor_leaves_no_instruction() {
     for (language, program, left) in [
         (C, PROGRAM_IN_C, LEFT_IN_C),
         (CXX, PROGRAM_IN_CXX, LEFT_IN_CXX),

@@ -119,7 +119,8 @@ fn results_of_one_monitor_are_elements_of_the_next() {
     }
     let told: Vec<&str> = heard.0.iter().map(|(.., told)| told.as_str()).collect();
     assert_eq!(told, ["10: 45", "10: 145", "10: 245", "10: 345"]);
-    // A result is stamped when it was found: each level adds its hold-back to what it was found from.
+    // A result is stamped when it was found: each level adds its hold-back to what it was found
+    // from.
     for ((found, evaluated, _), begun) in heard.0.iter().zip(begun) {
         assert!(*found >= begun.plus(HOLD_BACK), "{found} of {begun}");
         assert!(
@@ -132,7 +133,7 @@ fn results_of_one_monitor_are_elements_of_the_next() {
 }
 
 #[test]
-fn a_player_is_steered_by_its_own_monitor() {
+fn player_adapts_to_results_of_its_own_monitor() {
     let here = std::env::current_exe().unwrap();
     let built = here.parent().unwrap().parent().unwrap();
     let player = built.join("examples/player");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A prepared thread writes ten million elements of each kind without system call, page fault or allocation.
+//! A prepared thread writes ten million elements of each kind without system call, page fault or
+//! allocation.
 //!
-//! The memory is a directory's, and for lanes private once more. Each case is a process of its own, this
-//! test started again, because a forked child would not be heard. Its thread writes under a filter that
-//! kills at any system call but `exit_group` and the one that counts page faults. All guards are shown to
-//! bite. `native/tests/heard_hot_path.c` is the same for C, and `laned_no_system_call.c` counts the calls of
-//! a thread that is not prepared.
+//! The memory is a directory's, and for lanes private once more. Each case is a process of its own,
+//! this test started again, because a forked child would not be heard. Its thread writes under a
+//! filter that kills at any system call but `exit_group` and the one that counts page faults. All
+//! guards are shown to bite. `native/tests/heard_hot_path.c` is the same for C, and
+//! `laned_no_system_call.c` counts the calls of a thread that is not prepared.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -121,8 +122,8 @@ impl Prepared {
     }
 }
 
-/// Kills the process if this thread calls the kernel for anything but `exit_group` and `getrusage`; false if
-/// that is refused.
+/// Kills the process if this thread calls the kernel for anything but `exit_group` and `getrusage`;
+/// false if that is refused.
 fn forbid_system_calls() -> bool {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: code as u16,
@@ -238,7 +239,7 @@ fn run(case: &str, socket: &Path) -> ExitStatus {
 }
 
 #[test]
-fn prepared_writes_stay_in_the_program() {
+fn prepared_write_does_not_enter_kernel_or_allocate() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let status = run("guard of system calls", &socket);
@@ -257,8 +258,8 @@ fn prepared_writes_stay_in_the_program() {
 }
 
 fn writes_stay_in_the_program(case: &str, socket: &Path) {
-    // A kernel that is short of memory may take pages of code away, once: each process begins anew, so that
-    // a write that faults does so in all of them.
+    // A kernel that is short of memory may take pages of code away, once: each process begins anew,
+    // so that a write that faults does so in all of them.
     let mut ends = (0..3).map(|_| run(case, socket));
     let status = ends.find(|status| status.code() != Some(FAULTED));
     let status = status.unwrap_or_else(|| panic!("{case}: page faults"));

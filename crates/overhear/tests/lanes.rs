@@ -59,7 +59,7 @@ fn eventually(mut ask: impl FnMut() -> bool) {
 
 /// One test, because the environment says where the directory is.
 #[test]
-fn a_directory_gives_lanes_back_and_switches_sensors() {
+fn directory_reclaims_lanes_and_switches_sensors() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let directory = Directory::builder().standalone().start(&socket).unwrap();

@@ -74,7 +74,7 @@ fn threads_share_one_order() {
 }
 
 #[test]
-fn what_is_begun_is_committed_or_void() {
+fn begun_element_is_committed_or_void() {
     let sensor = sensor(4);
     let outer = sensor.begin().unwrap();
     sensor.write(&Value(1)).unwrap();
@@ -93,10 +93,11 @@ fn what_is_begun_is_committed_or_void() {
 }
 
 #[test]
-fn without_an_element_a_write_is_refused() {
+fn write_without_free_element_is_refused() {
     let sensor = sensor(100);
     let capacity = sensor.open.geometry().capacity();
-    // 64 that a sensor has that nobody hears, and 100 spare. A directory of this machine gives more.
+    // 64 that a sensor has that nobody hears, and 100 spare. A directory of this machine gives
+    // more.
     assert!(sensor.is_heard() || capacity == 256, "{capacity}");
     let held: Vec<_> = (0..capacity).map(|_| sensor.begin().unwrap()).collect();
     assert_eq!(sensor.write(&Value(1)), Err(Refused::Full));
@@ -106,7 +107,7 @@ fn without_an_element_a_write_is_refused() {
 }
 
 #[test]
-fn too_many_elements_are_no_queue() {
+fn queue_beyond_capacity_limit_is_refused() {
     let wanted = ConcurrentSensor::<Value>::builder("test").writers(100_000);
     let sentence = wanted.register().unwrap_err().to_string();
     assert!(sentence.contains("65,536"), "{sentence}");
@@ -149,7 +150,7 @@ fn both_clocks() -> (u64, u64) {
 }
 
 #[test]
-fn threads_that_ask_keep_the_rate_together() {
+fn paced_threads_keep_rate_of_stream() {
     let [period, distance, jitter] = [1_000, 500, 2_000].map(Nanos::from_us);
     let rate = Rate::new(period, distance, jitter).unwrap();
     let sensor = ConcurrentSensor::<Value>::builder("test")
@@ -182,15 +183,15 @@ fn threads_that_ask_keep_the_rate_together() {
 }
 
 #[test]
-fn who_does_not_write_gives_its_turn_back_by_asking_again_or_in_the_end() {
+fn unused_grant_ends_with_next_call_or_timeout() {
     let [period, distance] = [100, 50].map(Nanos::from_us);
     let rate = Rate::new(period, distance, Nanos::ZERO).unwrap();
     let sensor = ConcurrentSensor::<Value>::builder("test")
         .rate(rate)
         .register()
         .unwrap();
-    // The turn of this thread, which does not write: another waits until it is over, unless it begins
-    // to wait as late as that by chance.
+    // The turn of this thread, which does not write: another waits until it is over, unless it
+    // begins to wait as late as that by chance.
     let other_waits = |_| {
         sensor.pace().unwrap();
         sensor.pace().unwrap();

@@ -69,7 +69,7 @@ fn nested(sensor: &LanedSensor<Value>) -> u64 {
 }
 
 #[test]
-fn threads_write_lanes_of_their_own() {
+fn thread_writes_its_own_lane() {
     let sensor = sensor(4);
     let write = |values: std::ops::Range<u64>| {
         values.for_each(|value| sensor.write(&Value(value)).unwrap());
@@ -92,7 +92,7 @@ fn threads_write_lanes_of_their_own() {
 }
 
 #[test]
-fn a_thread_without_lane_is_refused_and_counted() {
+fn write_without_lane_is_refused_and_counted() {
     let sensor = sensor(1);
     sensor.prepare_thread().unwrap();
     let refused = std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn a_thread_without_lane_is_refused_and_counted() {
 }
 
 #[test]
-fn a_dropped_guard_gives_its_slot_back() {
+fn dropped_guard_gives_slot_back() {
     let sensor = sensor(1);
     let mut write = sensor.begin().unwrap();
     write.fill(&Value(99));
@@ -131,7 +131,7 @@ fn a_dropped_guard_gives_its_slot_back() {
 }
 
 #[test]
-fn a_guard_that_is_returned_to_a_caller_that_writes_is_refused() {
+fn guard_returned_to_writing_caller_is_refused() {
     #[inline(never)]
     fn begin(sensor: &LanedSensor<Value>) -> super::LanedWrite<'_, Value> {
         let room = std::hint::black_box([0_u8; 4096]);
@@ -149,7 +149,7 @@ fn a_guard_that_is_returned_to_a_caller_that_writes_is_refused() {
 }
 
 #[test]
-fn a_thread_may_use_more_sensors_than_it_remembers() {
+fn thread_writes_more_sensors_than_its_slot_has_entries() {
     let sensors: Vec<_> = (0..40).map(|_| sensor(2)).collect();
     for value in 0..10 {
         for sensor in &sensors {
@@ -167,7 +167,7 @@ fn a_thread_may_use_more_sensors_than_it_remembers() {
 }
 
 #[test]
-fn sensors_come_and_go() {
+fn sensors_are_registered_and_dropped_repeatedly() {
     for value in 0..1000 {
         let sensor = sensor(1);
         sensor.write(&Value(value)).unwrap();
@@ -176,7 +176,7 @@ fn sensors_come_and_go() {
 }
 
 #[test]
-fn each_thread_that_asks_keeps_the_rate_of_its_lane() {
+fn paced_thread_keeps_rate_of_its_lane() {
     let [period, distance] = [2, 2].map(Nanos::from_ms);
     let rate = Rate::new(period, distance, Nanos::ZERO).unwrap();
     let sensor = LanedSensor::<Value>::builder("test")

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes an empty package with this dependency on `overhear`, in a folder of its own; what an earlier
-/// test has left there goes, but for what was built.
+/// Makes an empty package with this dependency on `overhear`, in a folder of its own; what an
+/// earlier test has left there goes, but for what was built.
 pub(crate) fn package(name: &str, settings: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -22,8 +22,8 @@ pub(crate) fn package(name: &str, settings: &str) -> PathBuf {
     package
 }
 
-/// A cargo command in it, which fetches nothing. All packages share what they build, because it is the
-/// same dependencies.
+/// A cargo command in it, which fetches nothing. All packages share what they build, because it is
+/// the same dependencies.
 pub(crate) fn cargo(package: &Path, command: &str) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
