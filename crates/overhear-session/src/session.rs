@@ -106,7 +106,7 @@ impl SessionBuilder {
         self
     }
 
-    /// Which kernel sensors, as for [`Kernel`], besides those that constraints and metrics require. Those that are
+    /// Which kernel sensors, as for `overhear_kernel::Kernel`, besides those that constraints and metrics require. Those that are
     /// named must be heard, or nothing is run.
     #[must_use]
     pub fn sensors(mut self, sensors: NamedSensors) -> Self {
