@@ -11,7 +11,7 @@ use overhear_event::{
     ElementView, EventSet, Gap, Nanos, Source, StreamDescriptor, StreamId, Timestamp, Update,
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
-use overhear_metrics::automaton::{Results, SharedMetrics, Taken};
+use overhear_metrics::automaton::{Results, SharedMetrics, TakenResults};
 use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, PyRef, PyResult, Python};
@@ -128,7 +128,7 @@ impl Measuring {
         only_needed: bool,
         element_cost_ns: u64,
     ) -> PyResult<Self> {
-        let results = Results::default().less(Nanos::from_ns(element_cost_ns));
+        let results = Results::default().minus_costs(Nanos::from_ns(element_cost_ns));
         let metrics = SharedMetrics::new(metrics.iter().map(|it| it.metric().clone()), results);
         let required = metrics.requires();
         let of_kernel = |event: &str| event.starts_with("kernel:");
@@ -213,11 +213,15 @@ impl Measuring {
 
 fn found<'py>(
     py: Python<'py>,
-    taken: &Taken,
+    taken: &TakenResults,
     complaints: &[String],
 ) -> PyResult<Bound<'py, PyDict>> {
     let found = columns(py, &taken.results, &taken.gaps)?;
-    let unheard: Vec<String> = taken.unheard.iter().map(ToString::to_string).collect();
+    let unheard: Vec<String> = taken
+        .absent_events
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     found.set_item("total_missed", taken.missed)?;
     found.set_item("unfinished", taken.unfinished)?;
     found.set_item("refused", taken.refused)?;

@@ -161,7 +161,7 @@ pub(crate) fn measure<'py>(
                 "the recording has no calibration; run `overhear calibrate` before the next one, or give a length",
             )
         })?;
-        let mut engine = Metrics::new(Results::default().less(costs));
+        let mut engine = Metrics::new(Results::default().minus_costs(costs));
         for metric in metrics {
             engine.add(metric);
         }

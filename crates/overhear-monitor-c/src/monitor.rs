@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_measure(
             let message = "only a recording has a calibration; give a length";
             return Err(FfiError::invalid(message));
         }
-        let results = Results::default().less(Nanos::from_ns(element_cost_ns));
+        let results = Results::default().minus_costs(Nanos::from_ns(element_cost_ns));
         let metrics = SharedMetrics::new([metric.metric().clone()], results);
         // Elements of other streams count as intermediate events.
         let binding = Binding::new(metric.metric().name()).subscribe(Subscription::all());
@@ -328,7 +328,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
         };
         let taken = metrics.take().into_iter().next().unwrap_or_default();
         let unheard = taken
-            .unheard
+            .absent_events
             .iter()
             .map(|event| format!("{event} was not heard so far"));
         let messages: Vec<String> = unheard.chain(metrics.complaints()).collect();

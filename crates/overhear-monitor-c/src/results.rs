@@ -8,7 +8,9 @@ use std::ptr;
 
 use overhear_event::{EventSet, Nanos};
 use overhear_ffi::{release, text, FfiError};
-use overhear_metrics::automaton::{MeasurementGap, Metric, MetricResult, Metrics, Results, Taken};
+use overhear_metrics::automaton::{
+    MeasurementGap, Metric, MetricResult, Metrics, Results, TakenResults,
+};
 use overhear_trace::{recorded_costs, TraceReader};
 
 use crate::metric::RawMetric;
@@ -89,8 +91,8 @@ pub(crate) struct RawResults {
     missed: u64,
 }
 
-impl From<Taken> for RawResults {
-    fn from(taken: Taken) -> Self {
+impl From<TakenResults> for RawResults {
+    fn from(taken: TakenResults) -> Self {
         Self {
             results: taken.results,
             gaps: taken.gaps,
@@ -148,7 +150,7 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
         })?,
         length => Nanos::from_ns(length).into(),
     };
-    let mut engine = Metrics::new(Results::default().less(costs));
+    let mut engine = Metrics::new(Results::default().minus_costs(costs));
     engine.add(metric.clone());
     reader.replay(&mut [&mut engine]);
     engine.finish();

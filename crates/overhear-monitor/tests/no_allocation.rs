@@ -14,7 +14,7 @@ use overhear_event::{
     TypeSchema, Update,
 };
 use overhear_metrics::automaton::{
-    system_metric, Catalogue, Doubt, Measurement, Metric, Metrics, Sink,
+    system_metric, Catalogue, LateGap, Measurement, Metric, Metrics, Sink,
 };
 use overhear_monitor::executor::SensorIndex;
 use overhear_monitor::reaction::{decider, Condition, Measure, Occurrence, ReactionIndex, Trigger};
@@ -168,7 +168,7 @@ impl Sink for Lengths {
         self.total += measurement.length.as_ns();
     }
 
-    fn doubt(&mut self, _: &Doubt<'_>) {
+    fn late_gap(&mut self, _: &LateGap<'_>) {
         self.doubts += 1;
     }
 }

@@ -7,9 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use overhear_event::{Gap, StreamDescriptor, Update};
-use overhear_metrics::automaton::{
-    Doubt, Measurement, Metric, Metrics, Sink, MAX_DOUBTED_MEASUREMENTS,
-};
+use overhear_metrics::automaton::{LateGap, Measurement, Metric, Metrics, Sink, REPORTED_WINDOW};
 use overhear_metrics::compensation::Compensation;
 use overhear_metrics::Costs;
 use overhear_monitor::Fanout;
@@ -222,10 +220,10 @@ impl<F: FnMut(&MeasurementReport)> Sink for Delayed<'_, F> {
     fn measurement(&mut self, measurement: &Measurement<'_>) {
         let report = MeasurementReport::new(measurement, self.kinds, self.comms);
         self.held.push_back(report);
-        self.release(MAX_DOUBTED_MEASUREMENTS);
+        self.release(REPORTED_WINDOW);
     }
 
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
+    fn late_gap(&mut self, doubt: &LateGap<'_>) {
         let place = doubt.number.checked_sub(self.first);
         let place = place.and_then(|place| usize::try_from(place).ok());
         if let Some(measurement) = place.and_then(|place| self.held.get_mut(place)) {

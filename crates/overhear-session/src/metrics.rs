@@ -156,7 +156,7 @@ pub fn metrics(
     let compensation = compensation.transpose()?;
     let element_costs = cost.of(&reader)?;
     let summaries = Summaries::default().with_histogram_bytes(HISTOGRAM_BYTES);
-    let mut engine = Metrics::new(summaries.less(element_costs.clone()));
+    let mut engine = Metrics::new(summaries.minus_costs(element_costs.clone()));
     let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
     if metrics.is_empty() {
         metrics = usual(&heard);
@@ -334,7 +334,9 @@ fn report(
             .map(ToString::to_string)
             .collect(),
         completed: statistics.completed,
-        incomplete: statistics.incomplete.saturating_add(statistics.undoubted),
+        incomplete: statistics
+            .incomplete
+            .saturating_add(statistics.unattributed_gaps),
         unfinished: statistics.unfinished,
         missed: statistics.missed,
         refused: statistics.refused,

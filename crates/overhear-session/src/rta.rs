@@ -8,7 +8,7 @@ use std::path::Path;
 use overhear_event::kernel::events::LOCK;
 use overhear_event::{EventName, EventSet, Nanos, StreamDescriptor, Update};
 use overhear_metrics::automaton::{
-    system_metric, Doubt, Measurement, Metric, Metrics, Sink, Summaries,
+    system_metric, LateGap, Measurement, Metric, Metrics, Sink, Summaries,
 };
 use overhear_metrics::response::{response_times, utilisation, Overheads, PeriodicTask};
 use overhear_metrics::Scheduling;
@@ -149,13 +149,13 @@ impl Sink for Complete {
         self.summaries.measurement(measurement);
     }
 
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
+    fn late_gap(&mut self, doubt: &LateGap<'_>) {
         if let Some(known) = self.threads.get_mut(&(doubt.metric_index, doubt.task)) {
             known.is_doubted |= known
                 .longest
                 .is_some_and(|(_, number)| number == doubt.number);
         }
-        self.summaries.doubt(doubt);
+        self.summaries.late_gap(doubt);
     }
 }
 
@@ -201,7 +201,7 @@ fn observe(
         ..Observation::default()
     };
     let mut engine = Metrics::new(Complete {
-        summaries: Summaries::default().less(cost.of(&reader)?),
+        summaries: Summaries::default().minus_costs(cost.of(&reader)?),
         ..Complete::default()
     });
     // What every task gives need not be measured.

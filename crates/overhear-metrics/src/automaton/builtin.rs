@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interface of the seed (section 2): metrics by their names, user metrics between two events,
-//! and the events that they require.
+//! The interface of [POSIX-metrics, section 2]: metrics by name, user metrics between two events,
+//! and the events that a metric requires.
 
 use overhear_event::kernel::events::{IRQ, KIND_BEGIN, KIND_END, PAGE_FAULT, SOFTIRQ, SYSCALL};
 use overhear_event::{EventName, EventSet};
 
-use super::catalogue::Catalogue;
-use super::fault::SpecificationError;
-use super::metric::Metric;
-use super::pattern::{Pattern, THREAD};
-use super::specification::{
-    Condition, Constant, Label, Place, Relation, Specification, State, StateKind, Symbol, TaskOf,
-    Transition, Whose, Word,
+use super::compile::metric::Metric;
+use super::compile::pattern::Pattern;
+use super::compile::task_source::THREAD;
+use super::spec::catalogue::Catalogue;
+use super::spec::fault::SpecificationError;
+use super::spec::specification::{
+    Condition, Constant, Label, Ownership, Relation, Specification, State, StateKind, Symbol,
+    TaskOf, TextPosition, Transition, Word,
 };
 
-/// The built-in metrics, in the order in which they are listed.
+/// The built-in metrics, in the order of the list that users see.
 const FILES: [(&str, &str); 25] = [
     (
         "wakeup_latency",
@@ -94,22 +95,22 @@ const FILES: [(&str, &str); 25] = [
     ("lock_wait", include_str!("../../metrics/lock_wait.metric")),
 ];
 
-/// The field that tells begins from ends.
+/// Field that separates begins from ends.
 const KIND: &str = "kind";
-/// `kind` of a page fault that the program has caused, and of one that is served.
+/// `kind` of a page fault that the program caused, and of one that is served.
 const FAULT: [u32; 2] = [1, 3];
-/// `kind` of what else begins and ends.
+/// `kind` of the begin and of the end of other intervals.
 const EDGES: [u32; 2] = [KIND_BEGIN, KIND_END];
 
-/// There is no system metric of this name.
+/// There is no system metric with this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SystemMetricError {
-    /// It is not known.
+    /// The name is unknown.
     #[error("there is no system metric `{name}`; there are {known}")]
     Unknown {
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// Those that there are.
+        /// The names of all system metrics.
         known: String,
     },
 }
@@ -117,21 +118,21 @@ pub enum SystemMetricError {
 /// A user metric cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserMetricError {
-    /// Without system time it needs to know when system calls begin and end.
+    /// Without system time, the metric needs the begin and end of system calls.
     #[error(
         "the metric {name} without system time needs the kernel sensor syscall, which the catalogue \
          does not have; include the system time"
     )]
     Waiting {
-        /// The metric.
+        /// Name of the metric.
         name: String,
     },
     /// The events cannot be used.
     #[error("the metric {name} cannot be made: {error}")]
     Refused {
-        /// The metric.
+        /// Name of the metric.
         name: String,
-        /// Why.
+        /// The reason.
         error: SpecificationError,
     },
 }
@@ -141,7 +142,7 @@ pub fn system_metrics() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// The text of a system metric, as it is in its file.
+/// The text of a system metric: the content of its file.
 #[must_use]
 pub fn system_metric_text(name: &str) -> Option<&'static str> {
     FILES
@@ -150,7 +151,7 @@ pub fn system_metric_text(name: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
-/// The system metric of this name (seed 004, section 2: `System_Metric`).
+/// The system metric with this name: `System_Metric` of [POSIX-metrics, section 2].
 ///
 /// # Errors
 /// [`SystemMetricError`] if there is none.
@@ -164,26 +165,27 @@ pub fn system_metric(name: &str) -> Result<Metric, SystemMetricError> {
     Ok(Metric::parse(text, Catalogue::of_linux()).expect("the built-in metrics make sense"))
 }
 
-/// The events on which a metric depends (seed 004, section 2: `Events_Required_By`).
+/// The events on which a metric depends: `Events_Required_By` of [POSIX-metrics, section 2].
 #[must_use]
 pub fn events_required_by(metric: &Metric) -> EventSet {
     metric.requires()
 }
 
-/// The execution time of a task between two of its events (seed 004, section 2: `New_User_Metric`; figure 2): the
-/// time in which the thread is on a CPU. `include_system` says whether the time that it spends in the kernel on its own behalf
-/// belongs to it: in system calls, and in page faults of the program where `catalogue` has `kernel:page_fault`.
+/// The execution time of a task between two of its events: `New_User_Metric` of [POSIX-metrics,
+/// section 2, figure 2]. It is the time in which the thread is on a CPU. With `include_system` it
+/// contains the time that the thread spends in the kernel on its own behalf: in system calls, and
+/// in page faults of the program if `catalogue` has `kernel:page_fault`.
 ///
-/// Interrupts that return to the thread are left out where `catalogue` has `kernel:irq`: the seed's
-/// `No_Preempt`. What they leave to soft interrupts, which the kernel runs before it returns, is left out where it
-/// has `kernel:softirq`. With another catalogue their time counts.
+/// The time of interrupts that return to the thread is left out if `catalogue` has `kernel:irq`:
+/// the paper's `No_Preempt`. The time of soft interrupts, which the kernel runs before it returns,
+/// is left out if it has `kernel:softirq`. With another catalogue their time counts.
 ///
-/// The final event ends the measurement in every state: a thread that writes it is running, whatever was
-/// not seen of its return.
+/// The final event ends the measurement in every state: a thread that writes it is running, even if
+/// its return to the CPU was not seen.
 ///
 /// # Errors
-/// [`UserMetricError`] if system time is to be left out and `catalogue` has no `kernel:syscall`, or if the
-/// events cannot be used.
+/// [`UserMetricError`] if system time is to be left out and `catalogue` has no `kernel:syscall`, or
+/// if the events cannot be used.
 pub fn new_user_metric(
     name: &str,
     initial: &Pattern,
@@ -215,7 +217,8 @@ pub fn new_user_metric(
         let faults = hears(PAGE_FAULT)
             .then(|| user.leave_out("fault", "in_fault", PAGE_FAULT, FAULT))
             .flatten();
-        // A fault that is not served, as where a signal answers it, was over before a system call.
+        // A fault that is not served, for example because a signal is sent, was over before a
+        // system call.
         if let (Some([begins, _]), Some(_)) = (calls, faults) {
             user.go("in_fault", "in_system", own(&begins));
         }
@@ -226,10 +229,10 @@ pub fn new_user_metric(
     })
 }
 
-/// The automaton of the seed's figure 2 as far as Linux tells.
+/// The automaton of figure 2 in [POSIX-metrics, section 2], as far as Linux has the events.
 struct UserMetric {
     specification: Specification,
-    /// The symbol of the final event: the initial one, if they are the same.
+    /// The symbol of the final event; that of the initial event if they are the same.
     closing: &'static str,
 }
 
@@ -249,7 +252,7 @@ impl UserMetric {
             states: Vec::new(),
             transitions: Vec::new(),
         };
-        // One event may be both: from one element to the next.
+        // One event may be both: then a measurement goes from one element to the next.
         let closing = if initial == r#final {
             specification.symbols.remove(1);
             "initial"
@@ -280,8 +283,9 @@ impl UserMetric {
         user
     }
 
-    /// Leaves out the time between begin and end of what a kernel sensor tells of the thread, by their kinds. Returns the
-    /// names of the two symbols; `None` if it begins by the final event, which ends the measurement.
+    /// Leaves out the time between the begin and the end of an interval of a kernel sensor; `kinds`
+    /// are their kinds. Returns the names of the two symbols; `None` if the interval begins with
+    /// the final event, which ends the measurement.
     fn leave_out(
         &mut self,
         event: &str,
@@ -300,7 +304,7 @@ impl UserMetric {
                 field: Word::new(KIND),
                 relation: Relation::Equal,
                 constant: Constant::Number(kind.into()),
-                constant_at: Place::default(),
+                constant_at: TextPosition::default(),
             });
             self.declare(symbol)
         });
@@ -308,7 +312,8 @@ impl UserMetric {
             return None;
         }
         self.out(state);
-        // The states that this one may be entered from: running, and what was left out before.
+        // The states from which this one may be entered: running, and the intervals left out
+        // before.
         self.go("running", state, own(&names[0]));
         self.go(state, "running", own(&names[1]));
         let away = format!("{state}_off");
@@ -318,7 +323,8 @@ impl UserMetric {
         Some(names)
     }
 
-    /// Declares a symbol. Returns its name: another one, if the initial or the final event is the same.
+    /// Declares a symbol. Returns its name: that of the initial or the final event if it is the
+    /// same.
     fn declare(&mut self, symbol: Symbol) -> String {
         let same = |known: &&Symbol| {
             let known = (&known.source, &known.conditions, &known.task, &known.ago);
@@ -349,8 +355,8 @@ impl UserMetric {
         self.specification.states.push(State { name, kind });
     }
 
-    /// The first transition by a label is the one that is made: the final event ends the measurement, whatever it is
-    /// besides.
+    /// The first transition with a label is used: the final event ends the measurement, whatever
+    /// else it is.
     fn go(&mut self, from: &str, to: &str, label: Label) {
         let mut known = self.specification.transitions.iter();
         if known.any(|known| known.from.text == from && known.label == label) {
@@ -360,13 +366,13 @@ impl UserMetric {
             from: Word::new(from),
             to: Word::new(to),
             label,
-            label_at: Place::default(),
+            label_at: TextPosition::default(),
         });
     }
 }
 
 fn own(symbol: &str) -> Label {
-    Label::Symbol(Word::new(symbol), Whose::Own)
+    Label::Symbol(Word::new(symbol), Ownership::Own)
 }
 
 fn symbol(name: &str, source: &EventName, flag: Option<u64>, thread: &str) -> Symbol {
@@ -374,12 +380,12 @@ fn symbol(name: &str, source: &EventName, flag: Option<u64>, thread: &str) -> Sy
         field: Word::new("flags"),
         relation: Relation::Has,
         constant: Constant::Number(flag),
-        constant_at: Place::default(),
+        constant_at: TextPosition::default(),
     });
     Symbol {
         name: Word::new(name),
         source: source.clone(),
-        source_at: Place::default(),
+        source_at: TextPosition::default(),
         conditions: condition.into_iter().collect(),
         task: TaskOf::Field(Word::new(thread)),
         ago: None,
@@ -409,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_metric_makes_sense_and_bears_its_name() {
+    fn built_in_metrics_are_valid_and_have_the_name_of_their_file() {
         for name in system_metrics() {
             let metric = system_metric(name).unwrap();
             assert_eq!(metric.name(), name);
@@ -426,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pictures_beside_the_files_are_theirs() {
+    fn pictures_match_their_metric_files() {
         for name in system_metrics() {
             let picture = format!("{}/metrics/{name}.dot", env!("CARGO_MANIFEST_DIR"));
             let picture = std::fs::read_to_string(picture).unwrap();
@@ -436,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_known_is_answered_with_those_that_are() {
+    fn unknown_name_lists_the_known_ones() {
         let error = system_metric("nonsense").unwrap_err().to_string();
         assert!(
             error.starts_with("there is no system metric `nonsense`; there are wakeup_latency,")
@@ -444,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_needed_events_are_required() {
+    fn metrics_require_exactly_the_needed_events() {
         let names = |name: &str| -> Vec<String> {
             let required = events_required_by(&system_metric(name).unwrap());
             required.iter().map(ToString::to_string).collect()
@@ -481,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn system_time_and_interrupts_are_left_out_where_they_are_heard() {
+    fn system_time_and_interrupts_are_left_out_if_their_events_exist() {
         let (a, b) = (EventName::user("a"), EventName::user("b"));
         let linux = Catalogue::linux();
         let metric = user("m", &a, &b, false, &linux).unwrap();
@@ -500,7 +506,7 @@ mod tests {
         );
         let metric = user("m", &a, &a, true, &linux).unwrap();
         assert_eq!(metric.sources().len(), 4);
-        // Where they are not, interrupts count, and system time cannot be left out.
+        // Without their events, interrupts count, and system time cannot be left out.
         let switch = EventName::kernel(SCHED_SWITCH);
         let deaf = Catalogue::empty().with(switch, Switch::schema());
         let metric = user("m", &a, &b, true, &deaf).unwrap();

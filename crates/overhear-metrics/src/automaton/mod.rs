@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics as automata: from streams of events to measurements, without knowing how the system makes
-//! its events (seed 004).
+//! Metrics as automata: from streams of events to measurements, independent of the system that
+//! produces the events [POSIX-metrics, section 3].
 //!
-//! A [`Specification`] is a metric as it is written, in a small text format (`docs/metrics.md` has
-//! its grammar). A [`Metric`] is one that makes sense, compiled to tables. [`Metrics`] is the
-//! [`Update`](overhear_event::Update) that runs any number of them in one pass over the elements, an
-//! automaton per task each, and hands every [`Measurement`] to a [`Sink`]: whose it is, its begin, end
-//! and length, the elements that lie in it, and what was missed while it was running.
+//! A [`Specification`] is a metric as text, in a small format (`docs/metrics.md` has its grammar).
+//! A [`Metric`] is a checked one, compiled to tables. [`Metrics`] is the
+//! [`Update`](overhear_event::Update) that runs any number of metrics in one pass over the
+//! elements, with an automaton per task and metric. It hands every [`Measurement`] to a [`Sink`]:
+//! its task, begin, end and length, the elements in it, and the elements that were missed during
+//! it.
 //!
 //! The metrics of Linux are files in this format: [`system_metric`] finds them by name, and
 //! [`new_user_metric`] makes those between two events of a task.
+//!
+//! Folders: `spec` (text to specification), `compile` (specification to tables), `engine` (elements
+//! to measurements; its page has a picture of the stages), `results` (sinks that keep
+//! measurements).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -79,113 +84,99 @@
 //!
 //! # The rules, and how they are read
 //!
-//! The seed's section 3 states the rules; where it leaves a choice this is ours.
+//! The paper [POSIX-metrics, section 3] states the rules. Where it leaves a choice, the choice is
+//! made here.
 //!
-//! 1. *Input.* The paper's input is a tuple of event type, task and time stamp. The alphabet is what the metric declares.
-//!    Elements that match no declared symbol do not move an automaton, so that a result does not depend on what else
-//!    happens to be recorded. Symbols of one element that name the same task and the same time are one event. An element
-//!    that names two tasks, as a context switch does, or two times (`ago`), is as many events, which are input in the
-//!    order of declaration of their first symbols. A symbol without a task joins the first event of its time.
-//! 2. *Labels.* One event is one transition. The paper's table is read as an order over all symbols of the event: `event, i`
-//!    goes before `event, not i`, that before `event`, and that before `*`; among equal labels the symbol that is declared
-//!    first decides. An event that matches no label leaves the automaton where it is, as if the
-//!    state had `*` leading to itself. Lambda is followed at once, so a state that has one can have
-//!    nothing else. An event without a task is never `i`, and always `not i`.
-//! 3. *Begin* begins a measurement. The seed does not say what becomes of one that is running:
-//!    specifications in which that can happen are refused; they lead to a cancel first. A begin that
-//!    is told late (`ago`) lies where it was, directly or behind lambdas, even before the end of the last measurement:
-//!    measurements of one task can overlap then, as requests to a disk do. Within one, time does not go back.
-//! 4. *Segments.* A segment goes from the time of the input that enters its first state to the time of
-//!    the input that leaves its last. The seed says "the input tuples that have determined the initial
-//!    and final states"; that a state is the final one is determined by leaving it. Otherwise the time
-//!    from the last event in state 2 of figure 2 to the interrupt would be lost. Where a figure has a
-//!    further `in` state before the end (state 3 of figure 2) both readings agree.
-//! 5. *Cond.* A chain of `cond` states that an `in` state follows is part of that segment. Followed by
-//!    any other kind, an end among them, it is outside.
-//! 6. *Intermediate events* are the elements that were recorded while the automaton was in its segments: "trace events
-//!    detected while making the measure". They are the number of states of each segment less one, as the paper says, where staying
-//!    in a state is entering it again: of any stream, in the alphabet or not. The element that opens a segment is not one
-//!    of them. The element that leaves it is one only if it has entered a state of it before, as the final event of
-//!    figure 2 does. States entered by lambda take no element and
-//!    count nothing. An element counts once, however many events it is.
+//! 1. *Input.* The paper's input is a tuple of event type, task and time stamp. The alphabet is
+//!    what the metric declares. Elements that match no declared symbol do not move an automaton, so
+//!    that a result does not depend on what else is recorded. The symbols of one element that name
+//!    the same task and the same time are one event. An element that names two tasks, as a context
+//!    switch does, or two times (`ago`) is two events; events are input in the order of declaration
+//!    of their first symbols. A symbol without a task joins the first event of its time.
+//! 2. *Labels.* One event is one transition. The paper's table is read as an order over all symbols
+//!    of the event: `event, i`, then `event, not i`, then `event`, then `*`. Among equal labels the
+//!    symbol that is declared first decides. An event that matches no label leaves the automaton
+//!    where it is, as if the state had `*` leading to itself. Lambda is followed at once, so a
+//!    state with a lambda has no other label. An event without a task is never `i`, and always
+//!    `not i`.
+//! 3. *Begin* begins a measurement. The paper does not define what happens to one that is running:
+//!    specifications in which that can happen are refused; they lead to a cancel first. A backdated
+//!    begin (`ago`), directly or after lambdas, has its own time, even before the end of the last
+//!    measurement: the measurements of one task can overlap then, as requests to a disk do. Within
+//!    a measurement, time does not go back.
+//! 4. *Segments.* A segment goes from the time of the input that enters its first state to the time
+//!    of the input that leaves its last state. The paper has "the input tuples that have determined
+//!    the initial and final states"; that a state is the final one is determined by leaving it.
+//!    Otherwise the time from the last event in state 2 of figure 2 to the interrupt would be lost.
+//!    Where a figure has another `in` state before the end (state 3 of figure 2), both readings
+//!    agree.
+//! 5. *Cond.* A chain of `cond` states that an `in` state follows is part of that segment. If any
+//!    other kind follows, an end included, the chain is outside.
+//! 6. *Intermediate events* are the elements that were recorded while the automaton was in its
+//!    segments: "trace events detected while making the measure". As in the paper, their number is
+//!    that of the states of each segment less one, where staying in a state is entering it again.
+//!    - They are of any stream, in the alphabet or not.
+//!    - The element that opens a segment is not counted.
+//!    - The element that leaves a segment is counted only if it has entered a state of it before,
+//!      as the final event of figure 2 does.
+//!    - States entered by lambda take no element and count nothing.
+//!    - An element counts once, even if it is several events.
 //!
-//!    The paper has one CPU: every element that is written costs the measured task time, and the length is adjusted by all
-//!    of them ([`Measurement::adjusted_on_one_cpu`]). Here threads run on several CPUs, and what the others write costs
-//!    others time. So the *own* ones are told apart: elements that were written in the context of the task, and those that
-//!    the alphabet assigns to it ([`Measurement::adjusted`]). Each costs what its own sensor costs. The element that opens
-//!    a segment is stamped before it has cost anything, so its cost lies in the length, and is not
-//!    subtracted, as in the paper. What was recorded between a begin that is told late and the element that tells it does not
-//!    count. Nor do the task's own elements before the first one that the alphabet assigns to it.
-//! 7. *One automaton per task.* All tasks have one from the beginning: an automaton that is made later
-//!    is a copy of the *stranger*, which has seen everything as `not i`. What is completed before an
-//!    element names its task is nobody's.
+//!    The paper has one CPU: each written element costs time of the measured task, and the length
+//!    is adjusted by all of them ([`Measurement::adjusted_on_one_cpu`]). Here threads run on
+//!    several CPUs, and elements of other threads cost time of those threads. So *own* elements are
+//!    counted apart: those that were written in the context of the task, and those that the
+//!    alphabet assigns to it ([`Measurement::adjusted`]). Each costs the price of its own sensor.
+//!    The element that opens a segment has its time stamp before its cost, so that its cost is part
+//!    of the length and is not subtracted, as in the paper. Elements between a backdated begin and
+//!    the element with it do not count; nor do the task's own elements before the first one that
+//!    the alphabet assigns to it.
+//! 7. *One automaton per task.* All tasks have one from the beginning: an automaton that is created
+//!    later is a copy of the *template instance*, for which every event was `not i`. Measurements
+//!    that are completed before an element names their task belong to no task, and are not
+//!    reported.
 //!
-//! And what the seed does not have:
+//! Additions to the paper:
 //!
-//! 8. *Gaps* in streams of the alphabet. A measurement that is running goes on and names them. An
-//!    automaton without one starts anew in the first state, as at the start of the observation; a measurement whose begin is
-//!    told late names the gaps since its begin. A gap
-//!    that begins before the end of a measurement may become known after it was reported: then the
-//!    sink gets a [`Doubt`].
-//! 9. *Ends of tasks.* With its EXIT (or, if the metric listens to context switches and is measuring,
-//!    with its last departure) a thread's automaton goes; a running measurement is counted as
-//!    unfinished.
+//! 8. *Gaps* in streams of the alphabet. A running measurement goes on and lists them. An automaton
+//!    without one starts anew in the first state, as at the start of the observation. A measurement
+//!    with a backdated begin lists the gaps since its begin. A gap that begins before the end of a
+//!    measurement may become known after the report: then the sink gets a [`LateGap`].
+//! 9. *Ends of tasks.* The automaton of a thread is removed at its EXIT; if the alphabet contains
+//!    context switches and a measurement is running, at its last switch. A running measurement
+//!    counts as unfinished.
 //!
 //! # Design constraints
 //!
-//! Memory is bounded: an automaton per task that differs from the stranger's, so many per metric and
-//! no more; what is refused is counted. Nothing is allocated per element or measurement. The cost of an
-//! element does not depend on how many tasks there are or were, only on those that it moves. What is
-//! remembered to be fast (combinations of states) is limited, and can be forgotten at any time.
+//! - Memory is bounded: each metric has at most a fixed number of automata, for tasks that differ
+//!   from the template instance. Refused ones are counted.
+//! - Nothing is allocated per element or measurement.
+//! - The cost of an element depends only on the automata that it moves, not on the number of tasks.
+//! - Caches are bounded, and any entry can be dropped at any time.
 
 mod builtin;
-mod catalogue;
-mod check;
+mod compile;
 mod engine;
-mod fault;
-mod glance;
-mod group;
-mod hearing;
-mod instance;
-mod intermediate;
-mod measurement;
-mod metric;
-mod parse;
-mod part;
-mod past_gaps;
-mod pattern;
-mod print;
-mod program;
-mod reading;
-mod reported;
 mod results;
-mod route;
-mod routes;
-mod shared;
-mod specification;
-mod summary;
-mod tasks;
-mod told;
-mod way;
+mod spec;
 
 pub use builtin::{
     events_required_by, new_user_metric, system_metric, system_metric_text, system_metrics,
     SystemMetricError, UserMetricError,
 };
-pub use catalogue::Catalogue;
-pub use engine::Metrics;
-pub use fault::{Fault, SpecificationError};
-pub use group::MetricStatistics;
-pub use intermediate::Intermediate;
-pub use measurement::{Doubt, Measurement, Missed, Position, Sink};
-pub use metric::Metric;
-pub use pattern::Pattern;
-pub(crate) use pattern::{process, BoundPattern};
-pub use reported::MAX_DOUBTED_MEASUREMENTS;
-pub use results::{MeasurementGap, MetricResult, Results};
-pub use shared::{SharedMetrics, Taken};
-pub use specification::{
-    Condition, Constant, Key, Label, Place, Relation, Specification, State, StateKind, Symbol,
-    TaskOf, Transition, Whose, Word,
+pub use compile::metric::Metric;
+pub use compile::pattern::Pattern;
+pub(crate) use compile::pattern::{process, BoundPattern};
+pub use engine::{
+    Intermediate, LateGap, Measurement, MetricStatistics, Metrics, Missed, Position, Sink,
+    REPORTED_WINDOW,
 };
-pub use summary::{Summaries, Summary};
+pub use results::{
+    MeasurementGap, MetricResult, Results, SharedMetrics, Summaries, Summary, TakenResults,
+};
+pub use spec::catalogue::Catalogue;
+pub use spec::fault::{Fault, SpecificationError};
+pub use spec::specification::{
+    Condition, Constant, Key, Label, Ownership, Relation, Specification, State, StateKind, Symbol,
+    TaskOf, TextPosition, Transition, Word,
+};

@@ -506,7 +506,7 @@ impl<J: Judge> Update for Verdicts<J> {
             let hit = Hit {
                 time: element
                     .time
-                    .minus(Nanos::from_ns(rule.pattern.ago_ns(element))),
+                    .minus(Nanos::from_ns(rule.pattern.backdate_ns(element))),
                 error: own,
                 margin: own.plus(other),
                 position: Position::of(element),

@@ -9,7 +9,7 @@ use super::tally::Excuse;
 use super::trial::Trial;
 use super::values::Valued;
 use super::verdict::Names;
-use crate::automaton::{Doubt, Measurement, Metric, Position, Sink};
+use crate::automaton::{LateGap, Measurement, Metric, Position, Sink};
 
 /// Takes measurements over from the automata.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Sink for Taken {
         }));
     }
 
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
+    fn late_gap(&mut self, doubt: &LateGap<'_>) {
         if let Some(metric) = self.index(doubt.metric) {
             self.results.push(TakenResult::Doubted {
                 metric,

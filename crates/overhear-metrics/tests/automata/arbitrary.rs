@@ -4,8 +4,8 @@
 
 use overhear_event::EventName;
 use overhear_metrics::automaton::{
-    Condition, Constant, Key, Label, Metric, Place, Relation, Specification, State, StateKind,
-    Symbol, TaskOf, Transition, Whose, Word,
+    Condition, Constant, Key, Label, Metric, Ownership, Relation, Specification, State, StateKind,
+    Symbol, TaskOf, TextPosition, Transition, Word,
 };
 use proptest::prelude::{any, prop, prop_oneof, proptest, Just, ProptestConfig, Strategy};
 use proptest::strategy::ValueTree;
@@ -19,13 +19,13 @@ fn symbol(name: &str, source: &str, low: Option<(Relation, u64)>) -> Symbol {
     Symbol {
         name: Word::new(name),
         source: EventName::kernel(source),
-        source_at: Place::default(),
+        source_at: TextPosition::default(),
         conditions: low
             .map(|(relation, constant)| Condition {
                 field: Word::new("value"),
                 relation,
                 constant: Constant::Number(constant),
-                constant_at: Place::default(),
+                constant_at: TextPosition::default(),
             })
             .into_iter()
             .collect(),
@@ -72,15 +72,19 @@ fn own_label() -> impl Strategy<Value = Label> {
 }
 
 fn own(name: &str) -> Label {
-    Label::Symbol(Word::new(name), Whose::Own)
+    Label::Symbol(Word::new(name), Ownership::Own)
 }
 
 fn label() -> impl Strategy<Value = Label> {
-    let whose = prop_oneof![Just(Whose::Anyone), Just(Whose::Own), Just(Whose::Other)];
+    let whose = prop_oneof![
+        Just(Ownership::Anyone),
+        Just(Ownership::Own),
+        Just(Ownership::Other)
+    ];
     let name = prop::sample::select(vec!["a", "b", "c", "d", "e"]);
     prop_oneof![
         6 => (name, whose).prop_map(|(name, whose)| Label::Symbol(Word::new(name), whose)),
-        1 => Just(Label::Symbol(Word::new("f"), Whose::Anyone)),
+        1 => Just(Label::Symbol(Word::new("f"), Ownership::Anyone)),
         2 => Just(Label::Lambda),
         1 => Just(Label::Any),
     ]
@@ -178,8 +182,8 @@ fn metric_of<L: Strategy<Value = Label>>(
 /// Labels of one symbol that the third kind may make useless: they are kept apart.
 fn hides(a: &Label, b: &Label) -> bool {
     match (a, b) {
-        (Label::Symbol(a, Whose::Anyone), Label::Symbol(b, Whose::Other))
-        | (Label::Symbol(a, Whose::Other), Label::Symbol(b, Whose::Anyone)) => a == b,
+        (Label::Symbol(a, Ownership::Anyone), Label::Symbol(b, Ownership::Other))
+        | (Label::Symbol(a, Ownership::Other), Label::Symbol(b, Ownership::Anyone)) => a == b,
         _ => false,
     }
 }
@@ -234,7 +238,7 @@ fn build(
                 from: name(*from),
                 to: name(*to),
                 label: label.clone(),
-                label_at: Place::default(),
+                label_at: TextPosition::default(),
             })
             .collect(),
     };

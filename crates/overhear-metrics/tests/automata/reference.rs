@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use overhear_metrics::automaton::{Label, Specification, StateKind, Whose};
+use overhear_metrics::automaton::{Label, Ownership, Specification, StateKind};
 
 /// An event: the symbols of one element that name the same task and the same time.
 #[derive(Clone, Debug)]
@@ -149,18 +149,18 @@ impl Automaton<'_> {
             let mut symbols = input.symbols.iter();
             symbols.find_map(|(symbol, is_tasked)| {
                 let applies = match whose {
-                    Whose::Own => own && *is_tasked,
-                    Whose::Other => !(own && *is_tasked),
-                    Whose::Anyone => true,
+                    Ownership::Own => own && *is_tasked,
+                    Ownership::Other => !(own && *is_tasked),
+                    Ownership::Anyone => true,
                 };
                 let is = |label: &Label| matches!(label, Label::Symbol(word, w) if word.text == *symbol && *w == whose);
                 self.go(|label| applies && is(label))
             })
         };
         let any = || self.go(|label| *label == Label::Any && !input.symbols.is_empty());
-        let next = by_rule(Whose::Own)
-            .or_else(|| by_rule(Whose::Other))
-            .or_else(|| by_rule(Whose::Anyone))
+        let next = by_rule(Ownership::Own)
+            .or_else(|| by_rule(Ownership::Other))
+            .or_else(|| by_rule(Ownership::Anyone))
             .or_else(any);
         let next = next.map(|transition| self.take(transition));
         let stays = next.is_none() || next.as_ref() == Some(&self.state);

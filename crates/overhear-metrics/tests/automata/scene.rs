@@ -9,7 +9,7 @@ use overhear_event::{
     Task, Timestamp, TypeSchema, Update,
 };
 use overhear_metrics::automaton::{
-    Catalogue, Constant, Doubt, Measurement, Metric, MetricStatistics, Metrics, Relation, Sink,
+    Catalogue, Constant, LateGap, Measurement, Metric, MetricStatistics, Metrics, Relation, Sink,
     Specification, Symbol, TaskOf,
 };
 
@@ -212,7 +212,7 @@ impl Sink for Rows {
         });
     }
 
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
+    fn late_gap(&mut self, doubt: &LateGap<'_>) {
         self.0[usize::try_from(doubt.number).unwrap()].doubts += 1;
     }
 }

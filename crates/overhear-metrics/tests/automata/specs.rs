@@ -197,7 +197,7 @@ fn counter(statistics: &MetricStatistics, name: &str) -> u64 {
         "gaps" => statistics.gaps,
         "missed" => statistics.missed,
         "refused" => statistics.refused,
-        "undoubted" => statistics.undoubted,
+        "undoubted" => statistics.unattributed_gaps,
         other => panic!("no counter is called {other}"),
     }
 }

@@ -5,7 +5,7 @@
 
 use overhear_event::{ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::automaton::{
-    system_metric, Catalogue, Doubt, Measurement, Metric, MetricStatistics, Metrics, Position,
+    system_metric, Catalogue, LateGap, Measurement, Metric, MetricStatistics, Metrics, Position,
     Sink, Specification,
 };
 use proptest::prelude::{prop, prop_oneof, proptest, ProptestConfig, Strategy};
@@ -65,7 +65,7 @@ impl Sink for All {
         });
     }
 
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
+    fn late_gap(&mut self, doubt: &LateGap<'_>) {
         self.metrics[doubt.metric_index][doubt.number as usize].doubts += 1;
     }
 }

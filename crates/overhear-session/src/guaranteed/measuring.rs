@@ -6,7 +6,7 @@ use std::path::Path;
 
 use overhear_directory::Query;
 use overhear_event::{ElementView, EventName, Gap, StreamDescriptor, Timestamp, Update};
-use overhear_metrics::automaton::{Doubt, Measurement, Metric, Metrics, Sink};
+use overhear_metrics::automaton::{LateGap, Measurement, Metric, Metrics, Sink};
 use overhear_metrics::Histogram;
 
 use crate::config::{Config, UpdateConfig};
@@ -43,7 +43,7 @@ impl Sink for Lengths {
         self.incomplete += u64::from(!measurement.is_complete());
     }
 
-    fn doubt(&mut self, doubt: &Doubt<'_>) {
+    fn late_gap(&mut self, doubt: &LateGap<'_>) {
         self.incomplete += u64::from(doubt.was_complete);
     }
 }
