@@ -167,7 +167,8 @@ pub struct BucketReport {
     pub count: u64,
 }
 
-/// Values of a field in few numbers, exact to a thousandth.
+/// Values of a field in few numbers, exact to the error of the
+/// [`Distribution`](overhear_metrics::Distribution::error): a thousandth, or up to 0.25 where memory is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValueQuantiles {
     /// How many values.
